@@ -1,0 +1,1 @@
+"""The file formats between stages: one frozen dataclass each, in HDF5."""

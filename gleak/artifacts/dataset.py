@@ -1,0 +1,64 @@
+"""``dataset.h5``: the samples of one dataset, both splits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gleak.artifacts.schema import array, attribute
+from gleak.artifacts.store import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(Artifact):
+    """Two splits of labelled samples.
+
+    Images are stored as 8-bit intensities and read through `samples`; tabular columns are scaled
+    to [0, 1] and one-hot groups stand side by side.
+
+    Args:
+        train_inputs: Shape (M, C, H, W) uint8 for images, (M, F) float32 for tables.
+        train_labels: Shape (M), class indices.
+        test_inputs: like ``train_inputs``.
+        test_labels: like ``train_labels``.
+        class_names: one name per class.
+        modality: "image" or "tabular".
+        feature_names: of a table, one name per column.
+        feature_groups: of a table, one group number per column; the columns of a one-hot group
+            share theirs, a continuous column has its own.
+    """
+
+    format: ClassVar[str] = "gleak/dataset"
+
+    modality: str = attribute("image")
+    train_inputs: np.ndarray = array(
+        "train_sample feature...", "intensity or scaled value", "number"
+    )
+    train_labels: np.ndarray = array("train_sample", "class index", "int")
+    test_inputs: np.ndarray = array("test_sample feature...", "intensity or scaled value", "number")
+    test_labels: np.ndarray = array("test_sample", "class index", "int")
+    class_names: np.ndarray = array("class", "name", "text")
+    feature_names: np.ndarray | None = array("feature", "name", "text", optional=True)
+    feature_groups: np.ndarray | None = array("feature", "group number", "int", optional=True)
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample: (C, H, W) or (F,)."""
+        return tuple(self.train_inputs.shape[1:])
+
+    def labels(self, split: str) -> np.ndarray:
+        """Labels of the split "train" or "test"; Shape (M)."""
+        return np.asarray(getattr(self, f"{split}_labels"))
+
+    def samples(self, split: str, indices: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Samples of a split as float32 in [0, 1]; Shape (len(indices), *shape)."""
+        chosen = getattr(self, f"{split}_inputs")[indices]
+        scale = 255.0 if chosen.dtype == np.uint8 else 1.0
+        return np.asarray(chosen, dtype=np.float32) / np.float32(scale)

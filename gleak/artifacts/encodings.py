@@ -1,0 +1,138 @@
+"""How one parameter of an update is sent, and stored: as the server receives it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import h5py
+import numpy as np
+
+from gleak.artifacts.schema import ArraySchema, check
+from gleak.artifacts.store import create_group, load_array, member, store_array
+from gleak.errors import ArtifactError
+
+
+@dataclass(frozen=True)
+class Dense:
+    """All values of a parameter.
+
+    Args:
+        values: Shape (V, R, *shape), the leading two axes victim and round.
+    """
+
+    code: ClassVar[str] = "dense"
+    schemas: ClassVar[dict[str, ArraySchema]] = {
+        "values": ArraySchema(("victim", "round", "weight..."), "weight", "float")
+    }
+    values: np.ndarray
+
+    @classmethod
+    def stack(cls, parts: list[Self]) -> Self:
+        """Join updates along the victim axis."""
+        return cls(np.concatenate([part.values for part in parts]))
+
+    def decode(self) -> np.ndarray:
+        """The values the server computes from what it received; Shape (V, R, *shape)."""
+        return self.values
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """The entries of a parameter that were sent; all others count as zero.
+
+    Args:
+        indices: Shape (V, R, K), positions in the flattened parameter; -1 marks an unused slot.
+        values: Shape (V, R, K), 0 in an unused slot.
+        shape: Shape (A), the shape of the parameter.
+    """
+
+    code: ClassVar[str] = "sparse"
+    schemas: ClassVar[dict[str, ArraySchema]] = {
+        "indices": ArraySchema(("victim", "round", "entry"), "flat position", "int"),
+        "values": ArraySchema(("victim", "round", "entry"), "weight", "float"),
+        "shape": ArraySchema(("axis",), "size", "int"),
+    }
+    indices: np.ndarray
+    values: np.ndarray
+    shape: np.ndarray
+
+    @classmethod
+    def stack(cls, parts: list[Self]) -> Self:
+        """Join updates along the victim axis, short rows filled up with unused slots."""
+        width = max(part.indices.shape[-1] for part in parts)
+
+        def widen(values: np.ndarray, fill: int) -> np.ndarray:
+            gap = [(0, 0)] * (values.ndim - 1) + [(0, width - values.shape[-1])]
+            return np.pad(values, gap, constant_values=fill)
+
+        indices = np.concatenate([widen(part.indices, -1) for part in parts])
+        values = np.concatenate([widen(part.values, 0) for part in parts])
+        return cls(indices, values, parts[0].shape)
+
+    def decode(self) -> np.ndarray:
+        """The values the server computes from what it received; Shape (V, R, *shape)."""
+        size = int(np.prod(self.shape))
+        flat = np.zeros((*self.indices.shape[:2], size + 1), self.values.dtype)
+        np.put_along_axis(
+            flat, np.where(self.indices < 0, size, self.indices), self.values, axis=-1
+        )
+        return flat[..., :size].reshape(*self.indices.shape[:2], *self.shape)
+
+
+Encoded = Dense | Sparse
+ENCODINGS: dict[str, type[Encoded]] = {cls.code: cls for cls in (Dense, Sparse)}
+
+
+def store_encoded(group: h5py.Group, name: str, encoded: Encoded) -> None:
+    """Store a parameter: a dataset if dense, else a group of its parts, marked with its code."""
+    if isinstance(encoded, Dense):
+        stored = store_array(group, name, encoded.values, encoded.schemas["values"])
+    else:
+        stored = create_group(group, name)
+        for part, schema in encoded.schemas.items():
+            store_array(stored, part, getattr(encoded, part), schema)
+    stored.attrs["encoding"] = encoded.code
+
+
+def load_encoded(group: h5py.Group, name: str, victims: slice = slice(None)) -> Encoded:
+    """Load one parameter as it was sent, cut to a range of victims.
+
+    Raises:
+        ArtifactError: an encoding this version does not know, or parts that are missing.
+    """
+    stored = member(group, name, h5py.HLObject)
+    code = stored.attrs.get("encoding")
+    if code not in ENCODINGS:
+        raise ArtifactError(f"{group.file.filename}: {stored.name} has unknown encoding {code!r}")
+    if code == Dense.code:
+        return Dense(load_array(group, name, victims))
+    parts = {
+        part: load_array(stored, part, victims if schema.dims[0] == "victim" else slice(None))
+        for part, schema in ENCODINGS[code].schemas.items()
+    }
+    return ENCODINGS[code](**parts)
+
+
+def check_encoded(where: str, key: str, encoded: Encoded) -> None:
+    """Check the parts of a parameter.
+
+    Args:
+        where: what the error calls the artifact.
+        key: HDF5 key of the parameter.
+        encoded: the parameter as it was sent.
+
+    Raises:
+        ArtifactError: wrong shapes, values that are not finite, positions outside the parameter.
+    """
+    check(
+        where,
+        {
+            key if len(encoded.schemas) == 1 else f"{key}/{part}": (schema, getattr(encoded, part))
+            for part, schema in encoded.schemas.items()
+        },
+    )
+    if isinstance(encoded, Sparse) and encoded.indices.size:
+        size = int(np.prod(encoded.shape))
+        if encoded.indices.min() < -1 or encoded.indices.max() >= size:
+            raise ArtifactError(f"{where}: {key}/indices point outside its {size} values")

@@ -1,0 +1,187 @@
+"""What an artifact holds, for people: its tree as text, its samples as pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+
+from gleak.artifacts.store import AGAIN, atomic, open_checked
+from gleak.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SMALLEST_SIDE = 128
+HEADER = ("key", "type", "shape", "unit", "encoding", "on disk", "min", "mean", "max", "std")
+LEFT_ALIGNED = 6
+INPUTS = {
+    "gleak/dataset": "test_inputs",
+    "gleak/private": "inputs",
+    "gleak/reconstruction": "inputs",
+}
+
+
+@dataclass
+class Statistics:
+    """Smallest, largest, mean and standard deviation of values that arrive in parts."""
+
+    count: int = 0
+    smallest: float = np.inf
+    largest: float = -np.inf
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, part: np.ndarray) -> None:
+        """Count values in; sums of squared deviations join as in Chan et al. (1979)."""
+        values = part.astype(np.float64, copy=False).ravel()
+        if not values.size:
+            return
+        count, mean = self.count + values.size, float(values.mean())
+        gap = mean - self.mean
+        self.squares += float(((values - mean) ** 2).sum()) + gap**2 * self.count * (
+            values.size / count
+        )
+        self.mean += gap * values.size / count
+        self.count = count
+        self.smallest = float(np.fmin(self.smallest, values.min()))
+        self.largest = float(np.fmax(self.largest, values.max()))
+
+    def texts(self) -> list[str]:
+        """min, mean, max and std; nothing if no value was added."""
+        if not self.count:
+            return []
+        deviation = (self.squares / self.count) ** 0.5
+        return [f"{value:.4g}" for value in (self.smallest, self.mean, self.largest, deviation)]
+
+
+def describe_file(path: Path | str) -> str:
+    """Root attributes and a table of every dataset; values are read a part at a time.
+
+    Raises:
+        ArtifactError: missing, truncated or foreign.
+    """
+    with open_checked(path) as file:
+        datasets: list[h5py.Dataset] = []
+        _collect(file, datasets)
+        width = max(map(len, file.attrs))
+        attributes = [f"  {key:<{width}}  {value}".rstrip() for key, value in file.attrs.items()]
+        table = _align([HEADER, *(_describe_dataset(dataset) for dataset in datasets)])
+    return "\n".join([str(path), *attributes, "", *table])
+
+
+def _collect(group: h5py.Group, datasets: list[h5py.Dataset]) -> None:
+    for item in group.values():
+        if isinstance(item, h5py.Group):
+            _collect(item, datasets)
+        else:
+            datasets.append(item)
+
+
+def _describe_dataset(dataset: h5py.Dataset) -> tuple[str, ...]:
+    text = h5py.check_string_dtype(dataset.dtype) is not None
+    return (
+        dataset.name,
+        "text" if text else str(dataset.dtype),
+        _describe_shape(dataset),
+        str(dataset.attrs.get("units", "")),
+        str(dataset.attrs.get("encoding", dataset.parent.attrs.get("encoding", ""))),
+        _describe_storage(dataset),
+        *([] if text else _statistics(dataset).texts()),
+    )
+
+
+def _describe_shape(dataset: h5py.Dataset) -> str:
+    names = str(dataset.attrs.get("dims", "")).split()
+    if len(names) != dataset.ndim:
+        names = [f"dim{axis}" for axis in range(dataset.ndim)]
+    return " x ".join(f"{name} {size}" for name, size in zip(names, dataset.shape, strict=True))
+
+
+def _describe_storage(dataset: h5py.Dataset) -> str:
+    stored = dataset.id.get_storage_size()
+    size = f"{stored / 1000:.1f} kB"
+    if not dataset.compression:
+        return size
+    return f"{size} {dataset.compression} {dataset.nbytes / max(stored, 1):.1f}:1"
+
+
+def _statistics(dataset: h5py.Dataset) -> Statistics:
+    statistics = Statistics()
+    for part in dataset.iter_chunks() if dataset.chunks else [()]:
+        statistics.add(np.asarray(dataset[part]))
+    return statistics
+
+
+def _align(rows: list[tuple[str, ...]]) -> list[str]:
+    """Columns of equal width, text to the left and numbers to the right."""
+    full = [[*row, *[""] * (len(HEADER) - len(row))] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*full, strict=True)]
+    sides = ["<" if column < LEFT_ALIGNED else ">" for column in range(len(HEADER))]
+    return [
+        "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
+        ).rstrip()
+        for row in full
+    ]
+
+
+def save_image(path: Path | str, image: int, output: Path | str) -> Path:
+    """Save one stored sample as a PNG; tiny ones are enlarged without smoothing.
+
+    Args:
+        path: ``dataset.h5`` (its test split), ``private.h5`` or ``reconstruction.h5``.
+        image: number of the sample; samples of several victims are counted through.
+        output: the PNG.
+
+    Returns:
+        ``output`` as a path.
+
+    Raises:
+        ArtifactError: no images in the file, no such image, or no way to write there.
+    """
+    with open_checked(path) as file:
+        sample = _read_image(file, image)
+    output = Path(output)
+    picture = _enlarge(_picture(sample))
+    with atomic(output) as temporary:
+        picture.save(temporary, format="PNG")
+    return output
+
+
+def _read_image(file: h5py.File, image: int) -> np.ndarray:
+    """One image; Shape (C, H, W)."""
+    where, kind = file.filename, str(file.attrs["format"])
+    if kind not in INPUTS:
+        raise ArtifactError(f"{where}: {kind} holds no images; these do: {', '.join(INPUTS)}")
+    if file.attrs.get("modality") != "image":
+        raise ArtifactError(f"{where}: holds {file.attrs.get('modality')} data, not images")
+    inputs = file[INPUTS[kind]]
+    leading, channels = inputs.shape[:-3], inputs.shape[-3:-2]
+    if channels not in ((1,), (3,)):
+        raise ArtifactError(f"{where}: {inputs.name} has shape {inputs.shape}, not images; {AGAIN}")
+    count = int(np.prod(leading))
+    if not 0 <= image < count:
+        raise ArtifactError(f"{where}: no image {image}; it holds images 0 to {count - 1}")
+    return np.asarray(inputs[tuple(map(int, np.unravel_index(image, leading)))])
+
+
+def _picture(sample: np.ndarray) -> Image:
+    from PIL.Image import fromarray
+
+    if sample.dtype != np.uint8:
+        sample = np.round(sample.clip(0, 1) * 255).astype(np.uint8)
+    grey = len(sample) == 1
+    return fromarray(sample[0] if grey else np.ascontiguousarray(sample.transpose(1, 2, 0)))
+
+
+def _enlarge(picture: Image) -> Image:
+    """The least whole multiple whose shorter side has `SMALLEST_SIDE` pixels."""
+    from PIL.Image import Resampling
+
+    factor = -(-SMALLEST_SIDE // min(picture.size))
+    size: Any = (picture.width * factor, picture.height * factor)
+    return picture if factor == 1 else picture.resize(size, Resampling.NEAREST)

@@ -1,0 +1,38 @@
+"""``model.h5`` and ``parameters.h5``: the parameters a server broadcasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gleak.artifacts.schema import array, arrays, attribute
+from gleak.artifacts.store import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model(Artifact):
+    """Parameters and buffers of one model, and how its training went.
+
+    Args:
+        model: canonical spec of the architecture.
+        modality: "image" or "tabular".
+        input_shape: shape of one sample.
+        classes: number of outputs.
+        parameters: what clients train, by name.
+        buffers: what they do not (normalisation), by name.
+        train_loss: mean loss of each epoch or round; empty if untrained.
+        test_accuracy: after each epoch or round; of an untrained model, one value.
+    """
+
+    format: ClassVar[str] = "gleak/model"
+
+    model: str = attribute("")
+    modality: str = attribute("image")
+    classes: int = attribute(0)
+    input_shape: np.ndarray = array("axis", "size", "int")
+    parameters: dict[str, np.ndarray] = arrays("weight...", "weight")
+    buffers: dict[str, np.ndarray] = arrays("...", "buffer", "number")
+    train_loss: np.ndarray = array("epoch", "nat")
+    test_accuracy: np.ndarray = array("evaluation", "share of test samples")

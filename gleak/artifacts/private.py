@@ -1,0 +1,30 @@
+"""``private.h5``: the truth. Scoring reads it; no attack ever does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gleak.artifacts.schema import array, attribute
+from gleak.artifacts.store import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Private(Artifact):
+    """The samples behind each victim's update.
+
+    Args:
+        inputs: Shape (V, N, C, H, W) or (V, N, F), values in [0, 1].
+        labels: Shape (V, N), class indices.
+        indices: Shape (V, N), positions in the split they were drawn from.
+        modality: "image" or "tabular".
+    """
+
+    format: ClassVar[str] = "gleak/private"
+
+    modality: str = attribute("image")
+    inputs: np.ndarray = array("victim sample feature...", "intensity in [0, 1]")
+    labels: np.ndarray = array("victim sample", "class index", "int")
+    indices: np.ndarray = array("victim sample", "position in the split", "int")

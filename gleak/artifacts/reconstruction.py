@@ -1,0 +1,49 @@
+"""``reconstruction.h5``: what an attack made of each victim's update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gleak.artifacts.schema import array, attribute
+from gleak.artifacts.store import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconstruction(Artifact):
+    """Reconstructed samples and the books of the search that found them.
+
+    Attacks that do not iterate leave the optional fields out.
+
+    Args:
+        inputs: Shape (V, N, C, H, W) or (V, N, F), values in [0, 1].
+        labels: Shape (V, N), class indices.
+        converged: Shape (V), whether the attack's own criterion was met.
+        iterations: Shape (V), all that were spent, restarts included.
+        evaluations: Shape (V), values-with-gradients of the objective computed.
+        restarts: Shape (V), how often a diverged search began afresh.
+        objective: Shape (V), the value reached.
+        trace_iteration: Shape (K), where the objective was recorded.
+        trace_objective: Shape (V, K); after a victim stopped, its last value.
+        snapshot_iteration: Shape (S).
+        snapshots: Shape (W, S, N, ...), the first W victims at those iterations, start first.
+    """
+
+    format: ClassVar[str] = "gleak/reconstruction"
+
+    modality: str = attribute("image")
+    inputs: np.ndarray = array("victim sample feature...", "intensity in [0, 1]")
+    labels: np.ndarray = array("victim sample", "class index", "int")
+    converged: np.ndarray = array("victim", "yes or no", "bool")
+    iterations: np.ndarray | None = array("victim", "iterations", "int", optional=True)
+    evaluations: np.ndarray | None = array("victim", "evaluations", "int", optional=True)
+    restarts: np.ndarray | None = array("victim", "restarts", "int", optional=True)
+    objective: np.ndarray | None = array("victim", "1", optional=True)
+    trace_iteration: np.ndarray | None = array("record", "iterations", "int", optional=True)
+    trace_objective: np.ndarray | None = array("victim record", "1", optional=True)
+    snapshot_iteration: np.ndarray | None = array("snapshot", "iterations", "int", optional=True)
+    snapshots: np.ndarray | None = array(
+        "shown_victim snapshot sample feature...", "intensity in [0, 1]", optional=True
+    )

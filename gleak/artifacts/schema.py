@@ -1,0 +1,136 @@
+"""How an artifact's arrays are declared: dimensions, units and type beside each field.
+
+A dimension named twice in one artifact (``victim``, say) has one size; ``...`` stands for any
+number of further dimensions. ``weight...`` stands for those of a parameter and ``feature...`` for
+those of a sample, which have names of their own; samples of one artifact have one shape. `check`
+compares arrays with what was declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from gleak.errors import ArtifactError
+
+SPREADS = {
+    "weight...": {1: "out", 2: "out in", 3: "out in k", 4: "out in kh kw"},
+    "feature...": {1: "feature", 3: "channel height width"},
+}
+FREE = ("...", "weight...")
+KINDS = {"float": "f", "int": "iu", "bool": "b", "number": "fiu", "text": "OUST"}
+
+
+@dataclass(frozen=True)
+class ArraySchema:
+    """What one array (or every array of a group) must look like.
+
+    Args:
+        dims: names of the dimensions; at most one stands for any number of them and ends in
+            ``...``.
+        units: what a value means; "1" for a pure number.
+        kind: float, int, bool, number or text.
+        group: the field is a mapping, an HDF5 group of such arrays.
+        optional: the field may be None and is then absent from the file.
+    """
+
+    dims: tuple[str, ...]
+    units: str
+    kind: str
+    group: bool = False
+    optional: bool = False
+
+    @property
+    def spread(self) -> str | None:
+        """The name that stands for any number of dimensions, None where there is none."""
+        return next((name for name in self.dims if name.endswith("...")), None)
+
+
+def array(dims: str, units: str, kind: str = "float", *, optional: bool = False) -> Any:
+    """A dataclass field stored as one HDF5 dataset."""
+    return _declare(ArraySchema(tuple(dims.split()), units, kind, optional=optional))
+
+
+def arrays(dims: str, units: str, kind: str = "float", *, optional: bool = False) -> Any:
+    """A dataclass field stored as an HDF5 group with one dataset per key."""
+    return _declare(ArraySchema(tuple(dims.split()), units, kind, group=True, optional=optional))
+
+
+def _declare(schema: ArraySchema) -> Any:
+    return field(metadata={"schema": schema}, default=None if schema.optional else MISSING)
+
+
+def attribute(default: Any = None) -> Any:
+    """A dataclass field stored as a root attribute; one whose default is None may be absent."""
+    return field(default=default, metadata={"attribute": True})
+
+
+def array_fields(cls: type) -> dict[str, ArraySchema]:
+    """The declared arrays of an artifact class, in order."""
+    return {f.name: f.metadata["schema"] for f in fields(cls) if "schema" in f.metadata}
+
+
+def attribute_fields(cls: type) -> dict[str, Any]:
+    """The declared root attributes of an artifact class with their defaults, in order."""
+    return {f.name: f.default for f in fields(cls) if f.metadata.get("attribute")}
+
+
+def dims_of(schema: ArraySchema, rank: int) -> list[str]:
+    """The dimension names of an array of this rank, ``...`` written out."""
+    if schema.spread is None:
+        return list(schema.dims)
+    at = schema.dims.index(schema.spread)
+    width = rank - len(schema.dims) + 1
+    numbered = " ".join(f"dim{at + i}" for i in range(width))
+    named = SPREADS.get(schema.spread, {}).get(width, numbered)
+    return [*schema.dims[:at], *named.split(), *schema.dims[at + 1 :]]
+
+
+def check(where: str, named: Mapping[str, tuple[ArraySchema, np.ndarray]]) -> None:
+    """Compare arrays with their schemas: type, rank, equal sizes of equal names, finiteness.
+
+    Args:
+        where: what the error calls the artifact, a file name for example.
+        named: for each HDF5 key, what was declared and what is there.
+
+    Raises:
+        ArtifactError: names the artifact, the key, and what was expected there.
+    """
+    sizes: dict[str, tuple[int, str]] = {}
+    for key, (schema, value) in named.items():
+        _check_type(where, key, schema, value)
+        _check_dims(where, key, schema, value, sizes)
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            bad = int(value.size - np.isfinite(value).sum())
+            raise ArtifactError(f"{where}: {key} holds {bad} values that are NaN or infinite")
+
+
+def _check_type(where: str, key: str, schema: ArraySchema, value: np.ndarray) -> None:
+    if value.dtype.kind not in KINDS[schema.kind]:
+        raise ArtifactError(f"{where}: {key} holds {value.dtype}, expected {schema.kind} values")
+    if value.dtype.kind == "O" and not all(isinstance(item, str) for item in value.flat):
+        raise ArtifactError(f"{where}: {key} holds objects that are not text")
+
+
+def _check_dims(
+    where: str,
+    key: str,
+    schema: ArraySchema,
+    value: np.ndarray,
+    sizes: dict[str, tuple[int, str]],
+) -> None:
+    declared = len(schema.dims) - (schema.spread is not None)
+    if value.ndim < declared or (value.ndim > declared and schema.spread is None):
+        wanted = " ".join(schema.dims)
+        raise ArtifactError(f"{where}: {key} has shape {value.shape}, expected ({wanted})")
+    for name, size in zip(dims_of(schema, value.ndim), value.shape, strict=True):
+        if schema.spread in FREE and name not in schema.dims:
+            continue
+        first, owner = sizes.setdefault(name, (size, key))
+        if first != size:
+            raise ArtifactError(
+                f"{where}: {key} has {size} along {name!r}, but {owner} has {first}"
+            )

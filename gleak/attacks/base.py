@@ -1,0 +1,75 @@
+"""What every attack spec provides, and the one thing it is given."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.spec import Spec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Everything the attacker has: the server's view of V victims and what the setting grants.
+
+    Args:
+        update: for each parameter, what the server computed from what was sent;
+            Shape (V, R, *shape).
+        model: the architecture with the broadcast parameters, on the device of the update.
+        modality: "image" or "tabular".
+        input_shape: shape of one sample.
+        classes: number of outputs.
+        batch_size: samples behind one update.
+        local_steps, local_lr, loss, content: as in `gleak.artifacts.update.Update`.
+        granted: by grant name, Shape (V, ...); only those the attack's spec asks for.
+        victim_ids: Shape (V), each victim's number; with the seed it names its random stream.
+        seed: of the attack's own randomness.
+        spec: canonical path of the cell the update comes from.
+    """
+
+    update: dict[str, Tensor]
+    model: nn.Module
+    modality: str
+    input_shape: tuple[int, ...]
+    classes: int
+    batch_size: int
+    local_steps: int
+    local_lr: float
+    loss: str
+    content: str
+    granted: dict[str, Tensor]
+    victim_ids: np.ndarray
+    seed: int
+    spec: str = ""
+
+    @property
+    def victims(self) -> int:
+        """How many victims are attacked at once."""
+        return len(self.victim_ids)
+
+
+class AttackSpec(Spec):
+    """An attack: what it needs to be granted, and how it reconstructs."""
+
+    kind: ClassVar[str] = "attack"
+    modalities: ClassVar[frozenset[str]] = frozenset({"image", "tabular"})
+
+    @property
+    def grants(self) -> frozenset[str]:
+        """Names of the grants among its inputs; stated as a column of the scores."""
+        return frozenset()
+
+    @property
+    def evaluations(self) -> int:
+        """Most gradient evaluations a victim can cost, for estimates."""
+        return 0
+
+    @abstractmethod
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        """Samples and labels for every victim."""

@@ -1,0 +1,32 @@
+"""Deep leakage from gradients."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from gleak.attacks.matching import QuasiNewtonAttack
+from gleak.matching.distances.l2 import L2
+from gleak.matching.optimizers.lbfgs import LBFGS
+from gleak.matching.parts import Parts
+from gleak.matching.starts.base import StartSpec
+from gleak.matching.starts.normal import Normal
+from gleak.registry import nested, register
+from gleak.spec import knob
+
+
+@register("dlg")
+class DLG(QuasiNewtonAttack):
+    """Samples and soft labels optimised together from normal values.
+
+    The label reported is the optimised one; the public code reports that of the random start.
+    """
+
+    source = "Zhu et al. 2019; [45] in CPL"
+
+    start: Annotated[StartSpec, nested("start")] = knob(Normal(), "first dummy input", source="DLG")
+
+    def parts(self) -> Parts:
+        """See `MatchingAttack.parts`."""
+        return Parts(
+            start=self.start, labels="joint", distance=L2(), optimizer=LBFGS(), **self.budget()
+        )

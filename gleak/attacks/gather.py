@@ -1,0 +1,40 @@
+"""The stage that joins the shares of a cell's victims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.schema import array_fields
+from gleak.runtime.provenance import load
+
+ADDED = ("seconds", "cpu_seconds")
+
+
+def gather_shards(shards: Sequence[Path], output: Path) -> None:
+    """Write one reconstruction with the victims of all shares, in order.
+
+    What is recorded of the first victims only (snapshots) is that of the first share.
+    """
+    parts = [Reconstruction.read(path) for path in shards]
+    by_victim = [
+        name
+        for name, schema in array_fields(Reconstruction).items()
+        if schema.dims[0] == "victim" and getattr(parts[0], name) is not None
+    ]
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in by_victim
+    }
+    replace(parts[0], **joined).write(output)
+
+
+def total_cost(shards: Sequence[Path]) -> dict[str, float]:
+    """Cost of all shares together: times added, the largest peak of memory."""
+    facts = [load(path.parent) for path in shards]
+    added = {key: sum(fact[key] for fact in facts) for key in ADDED}
+    return {**added, "peak_memory_mb": max(fact["peak_memory_mb"] for fact in facts)}

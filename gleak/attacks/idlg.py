@@ -1,0 +1,35 @@
+"""Improved deep leakage from gradients."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from gleak.attacks.matching import QuasiNewtonAttack
+from gleak.matching.distances.l2 import L2
+from gleak.matching.optimizers.lbfgs import LBFGS
+from gleak.matching.parts import Parts
+from gleak.matching.starts.base import StartSpec
+from gleak.matching.starts.normal import Normal
+from gleak.registry import nested, register
+from gleak.spec import knob
+
+
+@register("idlg")
+class IDLG(QuasiNewtonAttack):
+    """DLG with labels read off the signs of the classifier's gradient.
+
+    The rule is made for one sample; on a batch it takes the N most negative rows, so a label that
+    repeats is missed.
+    """
+
+    source = "Zhao et al. 2020"
+
+    start: Annotated[StartSpec, nested("start")] = knob(
+        Normal(), "first dummy input", source="iDLG"
+    )
+
+    def parts(self) -> Parts:
+        """See `MatchingAttack.parts`."""
+        return Parts(
+            start=self.start, labels="sign", distance=L2(), optimizer=LBFGS(), **self.budget()
+        )

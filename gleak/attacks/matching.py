@@ -1,0 +1,62 @@
+"""Base of the attacks that match gradients: each names its parts, the engine does the rest."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import AttackSpec, Observation
+from gleak.matching.parts import Parts
+from gleak.spec import knob
+
+
+class MatchingAttack(AttackSpec):
+    """An attack that is one assembly of `gleak.matching.parts.Parts`."""
+
+    iterations: int = knob(
+        300, "budget of one victim, restarts included", source="CPL section 4.1", ge=1
+    )
+
+    @abstractmethod
+    def parts(self) -> Parts:
+        """The parts this attack is assembled from."""
+
+    @property
+    def grants(self) -> frozenset[str]:
+        """Labels, where the spec says that they are known."""
+        return frozenset({"labels"} if self.parts().labels == "known" else ())
+
+    @property
+    def evaluations(self) -> int:
+        """See `AttackSpec.evaluations`."""
+        return self.iterations * self.parts().optimizer.evaluations_per_iteration
+
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        """See `AttackSpec.reconstruct`."""
+        from gleak.matching.engine import match
+
+        return match(observation, self.parts())
+
+
+class QuasiNewtonAttack(MatchingAttack):
+    """Base of the attacks by L-BFGS on the squared distance: DLG, iDLG and CPL.
+
+    With a fixed step L-BFGS now and then diverges or stalls; the gradient distance tells, without
+    the truth, and the search begins afresh within the same budget. The papers stop there; with
+    restarts=0 so do these attacks.
+    """
+
+    threshold: float = knob(
+        5e-8,
+        "squared gradient distance, relative to the gradient's squared norm, that has converged",
+        source="ours; CPL's 1e-4 is about 1e-7 of a LeNet's squared norm",
+        gt=0,
+    )
+    restarts: int = knob(20, "fresh starts after divergence or a stall", source="ours", ge=0)
+    patience: int = knob(200, "evaluations without gain that count as a stall", source="ours", ge=1)
+
+    def budget(self) -> dict[str, Any]:
+        """The parts that say when to stop and when to begin afresh."""
+        names = ("iterations", "threshold", "restarts", "patience")
+        return {name: getattr(self, name) for name in names}

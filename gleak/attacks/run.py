@@ -1,0 +1,97 @@
+"""The stage that makes ``reconstruction.h5``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gleak.artifacts.granted import Granted
+from gleak.artifacts.model import Model
+from gleak.artifacts.update import Update
+from gleak.attacks.base import AttackSpec, Observation
+from gleak.models.broadcast import load_network
+from gleak.runtime.device import choose_device
+
+ALL = slice(None)
+
+
+def share(victims: int, shard: int, shards: int) -> slice:
+    """The victims of one of several nearly equal shares; ``shard`` counts from 1."""
+    return slice(victims * (shard - 1) // shards, victims * shard // shards)
+
+
+def attack(
+    spec: AttackSpec,
+    update_path: Path,
+    parameters_path: Path,
+    granted_paths: Mapping[str, Path],
+    output: Path,
+    *,
+    victims: slice = ALL,
+    seed: int,
+    device: str = "auto",
+) -> None:
+    """Attack the victims of an update and write what came of it.
+
+    Args:
+        spec: the attack.
+        update_path: ``update.h5``.
+        parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
+        granted_paths: by grant name, the files the attack's spec asks for.
+        output: ``reconstruction.h5``.
+        victims: a share of them, if not all.
+        seed: of the run.
+        device: "auto", "cpu" or "cuda".
+    """
+    observation = observe(
+        update_path, parameters_path, granted_paths, victims=victims, seed=seed, device=device
+    )
+    result = replace(
+        spec.reconstruct(observation),
+        spec=f"{observation.spec}/{spec}",
+        seed=seed,
+        modality=observation.modality,
+    )
+    result.write(output)
+
+
+def observe(
+    update_path: Path,
+    parameters_path: Path,
+    granted_paths: Mapping[str, Path],
+    *,
+    victims: slice = ALL,
+    seed: int,
+    device: str = "auto",
+) -> Observation:
+    """Everything an attacker has, read from the files it is given; arguments as in `attack`."""
+    update = Update.read(update_path, victims=victims)
+    broadcast = Model.read(parameters_path)
+    place = choose_device(device)
+    network = load_network(broadcast, str(parameters_path)).to(place).requires_grad_(False)
+    return Observation(
+        update={
+            name: torch.from_numpy(encoded.decode()).to(place)
+            for name, encoded in update.update.items()
+        },
+        model=network,
+        modality=broadcast.modality,
+        input_shape=tuple(map(int, broadcast.input_shape)),
+        classes=broadcast.classes,
+        batch_size=update.batch_size,
+        local_steps=update.local_steps,
+        local_lr=update.local_lr,
+        loss=update.loss,
+        content=update.content,
+        granted={
+            grant: torch.from_numpy(Granted.read(path, victims=victims).values).to(place)
+            for grant, path in granted_paths.items()
+        },
+        victim_ids=(victims.start or 0) + np.arange(update.victims),
+        seed=seed,
+        spec=update.spec,
+    )

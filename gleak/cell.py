@@ -1,0 +1,129 @@
+"""A cell: one point of an experiment, which is one path and the specs it is made of.
+
+``<dataset>/<model>/<training>/<crafting>/<client>/<defense>/<attack>``; a cell cut short after any
+level names that level's artifact. `Paths` is the one place where file names are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gleak.errors import FitError, SpecError, nearest
+from gleak.registry import parse
+from gleak.spec import Spec, format_spec
+
+LEVELS = ("dataset", "model", "training", "crafting", "client", "defense", "attack")
+LONGEST_CELL = 200
+TRUTH = "truth"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Specs of the levels that are set, by level, in the order of `LEVELS`."""
+
+    specs: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, texts: Mapping[str, str], *, where: str = "") -> Cell:
+        """Read spec strings and check that they fit together.
+
+        Args:
+            texts: a spec string for each level up to the last one wanted; other keys are ignored.
+            where: place the strings stand in, put before an error.
+
+        Raises:
+            SpecError: unknown, malformed, a level left out, or too long for a cluster's logs.
+            FitError: specs that do not fit together.
+        """
+        given = [level for level in LEVELS if level in texts]
+        try:
+            if gaps := [level for level in LEVELS[: len(given)] if level not in given]:
+                raise SpecError(f"level {gaps[0]!r} is left out before {given[-1]!r}")
+            cell = cls({level: parse(level, texts[level]) for level in given})
+            cell.check()
+        except (SpecError, FitError) as error:
+            raise type(error)(f"{where}: {error}" if where else str(error)) from None
+        return cell
+
+    @classmethod
+    def from_path(cls, texts: Mapping[str, str]) -> Cell:
+        """Read the levels of a path, which must be written canonically so that it has one cache.
+
+        Raises:
+            SpecError: also where defaults are spelled out or fields are out of order.
+        """
+        cell = cls.parse(texts)
+        for level, spec in cell.specs.items():
+            if str(spec) != texts[level]:
+                raise SpecError(f"{level} {texts[level]!r}: write it as {str(spec)!r}")
+        return cell
+
+    def __getattr__(self, level: str) -> Any:
+        if level not in LEVELS:
+            raise AttributeError(f"a cell has no {level!r}; {nearest(level, LEVELS)}")
+        if level not in self.specs:
+            raise AttributeError(f"this cell has no {level}; it is {self}")
+        return self.specs[level]
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.specs.items()))
+
+    def __str__(self) -> str:
+        return "/".join(map(format_spec, self.specs.values()))
+
+    def strings(self) -> dict[str, str]:
+        """Canonical string of each level."""
+        return {level: str(spec) for level, spec in self.specs.items()}
+
+    def upto(self, level: str) -> Cell:
+        """The cell cut short after ``level``."""
+        kept = LEVELS[: LEVELS.index(level) + 1]
+        return Cell({name: self.specs[name] for name in kept})
+
+    def check(self) -> None:
+        """Refuse specs that do not fit together, as far as can be told before any work.
+
+        Raises:
+            SpecError: the names together are longer than a cluster can carry.
+            FitError: names the two specs and what to change.
+        """
+        if len(str(self)) > LONGEST_CELL:
+            raise SpecError(
+                f"{self} is {len(str(self))} characters long; a cluster loses jobs whose names "
+                f"exceed {LONGEST_CELL}: leave defaults out or shorten values"
+            )
+        dataset, model = self.specs.get("dataset"), self.specs.get("model")
+        client, attack = self.specs.get("client"), self.specs.get("attack")
+        if dataset and model:
+            model.check(dataset.modality, dataset.shape)
+        if dataset and client:
+            client.check(dataset)
+        if dataset and attack and dataset.modality not in attack.modalities:
+            raise FitError(f"attack {attack} does not take {dataset.modality} data ({dataset})")
+
+    def components(self, *levels: str) -> list[Spec]:
+        """The specs of these levels and those nested in them."""
+        return [part for level in levels for part in self.specs[level].components()]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Names of every file of a run, below one results folder."""
+
+    results: Path
+
+    def folder(self, cell: Cell | Mapping[str, str]) -> Path:
+        """Folder of a cell, cut short or whole."""
+        texts = cell.strings() if isinstance(cell, Cell) else cell
+        return self.results.joinpath("artifacts", *(texts[lv] for lv in LEVELS if lv in texts))
+
+    def scores(self, cell: Cell) -> Path:
+        """Scores of a whole cell."""
+        return self.folder(cell) / "scores.csv"
+
+    def study(self, study: str, scale: str) -> Path:
+        """Folder of a study's tables and figures at one scale."""
+        return self.results / "studies" / study / scale

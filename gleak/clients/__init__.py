@@ -1,0 +1,3 @@
+"""How clients train and what they send: one file each."""
+
+from gleak.clients import fedsgd as fedsgd

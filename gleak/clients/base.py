@@ -1,0 +1,73 @@
+"""What every client spec provides."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from gleak.errors import FitError
+from gleak.spec import Spec, knob
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from gleak.data.base import DatasetSpec
+
+Loss = Literal["cross_entropy", "nll_raw"]
+
+
+class ClientSpec(Spec):
+    """How clients hold data and turn them into an update."""
+
+    kind: ClassVar[str] = "client"
+
+    victims: int = knob(8, "independent clients that are attacked, as one batch", ge=1)
+    batch_size: int = knob(1, "samples behind one round of one client", ge=1)
+    labels: Literal["random", "unique"] = knob("random", "unique: no label twice in one batch")
+    split: Literal["test", "train"] = knob("test", "where samples come from (train: for tuning)")
+    loss: Loss = knob("cross_entropy", "training loss; nll_raw is minus the raw logit of the label")
+
+    @property
+    def content(self) -> str:
+        """What is sent: "gradient" or "difference" (weights after minus before)."""
+        return "gradient"
+
+    @abstractmethod
+    def compute(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """One client's update before any defence.
+
+        Args:
+            model: holds the broadcast parameters; left as it is.
+            inputs: Shape (N, *shape).
+            labels: Shape (N).
+
+        Returns:
+            For each parameter, Shape (R, *shape) for R observed rounds.
+        """
+
+    def check(self, dataset: DatasetSpec) -> None:
+        """Refuse a dataset that cannot supply the batches, as far as is known before reading it.
+
+        Raises:
+            FitError: a batch larger than the split, or more unique labels than classes.
+        """
+        sizes = dataset.sizes
+        check_batch(self, sizes[self.split] if sizes else None, dataset.classes, str(dataset))
+
+
+def check_batch(client: ClientSpec, size: int | None, classes: int | None, dataset: str) -> None:
+    """Refuse batches that a split of ``size`` samples in ``classes`` classes cannot supply.
+
+    Raises:
+        FitError: says which number is too large.
+    """
+    if size is not None and client.batch_size > size:
+        raise FitError(
+            f"client {client}: batch_size={client.batch_size} is more than the {size} samples "
+            f"in the {client.split} split of {dataset}"
+        )
+    if client.labels == "unique" and classes is not None and client.batch_size > classes:
+        raise FitError(
+            f"client {client}: {client.batch_size} samples with unique labels need as many "
+            f"classes, and {dataset} has {classes}"
+        )

@@ -1,0 +1,33 @@
+"""Any image folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator
+
+from gleak.data.image_folder import ImageFolderDataset
+from gleak.registry import register
+from gleak.spec import knob
+
+
+@register("folder")
+class Folder(ImageFolderDataset):
+    """Images of your own: ``<data_dir>/<folder>/{train,test}/<class>/<image>``."""
+
+    source: ClassVar[str] = "the user's own images"
+
+    folder: str = knob(
+        "images", "name of the folder below data_dir", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$"
+    )
+    channels: Annotated[Literal[1, 3], BeforeValidator(int)] = knob(3, "1 for grey, 3 for RGB")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Grey or RGB, as asked."""
+        return (self.channels, self.size, self.size)
+
+    def root(self, data_dir: Path) -> Path:
+        """The folder that is named."""
+        return data_dir / self.folder

@@ -1,0 +1,122 @@
+"""Datasets read from image folders, ``<root>/{train,test}/<class>/**/<image>``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from gleak.artifacts.dataset import Dataset
+from gleak.data.base import DatasetSpec
+from gleak.data.pixels import read_pixels, side
+from gleak.data.splits import Split, join_splits
+from gleak.errors import DataError
+from gleak.spec import knob
+
+SPLITS = ("train", "test")
+SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+Listing = dict[str, list[Path]]
+
+
+class ImageFolderDataset(DatasetSpec):
+    """Square images from folders named after their classes.
+
+    Classes are numbered in the order of their sorted names. A split whose folder is missing is
+    empty; at least one must be there.
+    """
+
+    reads_data_dir: ClassVar[bool] = True
+
+    size: int = side(32)
+    limit: int | None = knob(None, "at most so many images per class and split; none: all", ge=1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """RGB, unless a dataset says otherwise."""
+        return (3, self.size, self.size)
+
+    def root(self, data_dir: Path) -> Path:
+        """Folder that holds the split folders."""
+        return data_dir / self.name
+
+    def load(self, data_dir: Path, seed: int) -> Dataset:
+        """Read the images, sorted by class and file name.
+
+        Raises:
+            DataError: no split folder, no images in a class, classes that differ between splits
+                or from the known number, or a file that is not a whole image; names the path.
+        """
+        root = self.root(data_dir)
+        listings = {s: list_images(root / s, self.limit) for s in SPLITS if (root / s).is_dir()}
+        if not listings:
+            raise DataError(f"{self.name}: neither {root}/train nor {root}/test; {advice(root)}")
+        names = _class_names(root, listings)
+        if self.classes not in (None, len(names)):
+            raise DataError(
+                f"{root}: {len(names)} class folders, but {self.name} has {self.classes} classes; "
+                f"complete them, or use the dataset folder+folder={root.name}"
+            )
+        train, test = (_read_split(listings.get(split, {}), self.shape) for split in SPLITS)
+        return join_splits(train, test, names)
+
+
+def advice(root: Path) -> str:
+    """What to do about a missing image folder: the layout wanted and the setting to change."""
+    return (
+        f"put images into {root}/train/<class>/ and {root}/test/<class>/ (one split may be left "
+        f"out), or set data_dir in config.yaml (or --config data_dir=...) to the folder that "
+        f"holds {root.name}/"
+    )
+
+
+def list_images(folder: Path, limit: int | None) -> Listing:
+    """Image files of each class folder, sorted; other and hidden files are ignored.
+
+    Args:
+        folder: of one split.
+        limit: keep the first so many of each class; None keeps all.
+
+    Raises:
+        DataError: no class folders, or one without images.
+    """
+    classes = sorted(c for c in folder.iterdir() if c.is_dir() and not c.name.startswith("."))
+    if not classes:
+        raise DataError(f"{folder}: holds no class folders; add <class>/<image> or remove it")
+    listing = {c.name: _images_below(c)[:limit] for c in classes}
+    for name, files in listing.items():
+        if not files:
+            kinds = " ".join(sorted(SUFFIXES))
+            raise DataError(f"{folder / name}: holds no images ({kinds}); add some or remove it")
+    return listing
+
+
+def _images_below(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    )
+
+
+def _class_names(root: Path, listings: dict[str, Listing]) -> list[str]:
+    """The classes that all splits agree on."""
+    first, *others = listings
+    for split in others:
+        differing = sorted(set(listings[first]) ^ set(listings[split]))
+        if differing:
+            named = ", ".join(differing[:5])
+            raise DataError(
+                f"{root}/{first} and {root}/{split} differ in {len(differing)} class folders "
+                f"({named}); both must hold the same classes"
+            )
+    return list(listings[first])
+
+
+def _read_split(listing: Listing, shape: tuple[int, ...]) -> Split:
+    files = [path for paths in listing.values() for path in paths]
+    labels = np.repeat(np.arange(len(listing)), [len(paths) for paths in listing.values()])
+    inputs = np.empty((len(files), *shape), dtype=np.uint8)
+    for place, path in zip(inputs, files, strict=True):
+        place[...] = read_pixels(path, shape)
+    return inputs, labels

@@ -1,0 +1,18 @@
+"""A sample of ImageNet."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gleak.data.image_folder import ImageFolderDataset
+from gleak.data.pixels import side
+from gleak.registry import register
+
+
+@register("imagenet_sample")
+class ImagenetSample(ImageFolderDataset):
+    """A few photographs of ImageNet, of any of its classes, such as one image of each."""
+
+    source: ClassVar[str] = "e.g. EliSchwartz/imagenet-sample-images; ImageNet terms"
+
+    size: int = side(224)

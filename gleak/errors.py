@@ -1,0 +1,34 @@
+"""The errors a user meets: each says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class GleakError(Exception):
+    """Base of every error that gleak raises on purpose."""
+
+
+class SpecError(GleakError):
+    """A spec string, path, study or configuration that cannot be used as written."""
+
+
+class FitError(GleakError):
+    """Specs that are valid alone and do not fit together (an image model on a table, say)."""
+
+
+class ArtifactError(GleakError):
+    """A file that is missing, truncated, foreign, of another version, or holds bad values."""
+
+
+class DataError(GleakError):
+    """A dataset that is not where it should be, or not as it should be."""
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """The hint that ends an error about an unknown name: the nearest valid one, then all."""
+    options = sorted(valid)
+    close = get_close_matches(name, options, n=1, cutoff=0.5)
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    return f"{guess}valid: {', '.join(options) or 'none'}"

@@ -1,0 +1,5 @@
+"""Figures: what a study draws from its scores. One file each."""
+
+from gleak.figures import images as images
+from gleak.figures import line as line
+from gleak.figures import table as table

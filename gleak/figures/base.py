@@ -1,0 +1,129 @@
+"""What every figure spec provides, and what it is drawn from."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from gleak.errors import SpecError
+from gleak.figures.axes import check_axis, level_of, place
+from gleak.figures.names import BLIND, TRUTH, Names
+from gleak.registry import parse
+from gleak.spec import Spec, knob
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Statistic = Literal["mean", "median", "min", "max", "var"]
+Over = Literal["all", "successful"]
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One cell whose images are shown.
+
+    Args:
+        row: canonical spec of each level.
+        reconstruction, private: its files.
+    """
+
+    row: Row
+    reconstruction: Path
+    private: Path
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a figure is drawn from.
+
+    Args:
+        scores: table in the form of `gleak.metrics.scores`, of the whole grid.
+        published: the paper's values for this figure (`gleak.figures.published`).
+        names: values of the grid's axes and their labels.
+        shown: cells whose images the figure asked for.
+    """
+
+    scores: pd.DataFrame
+    published: pd.DataFrame
+    names: Names
+    shown: Sequence[Shown] = ()
+
+
+class FigureSpec(Spec):
+    """A figure of a study.
+
+    Stands in a study file as a mapping; ``kind: table`` there is the name it is registered under.
+    """
+
+    kind: ClassVar[str] = "figure"
+    needs: ClassVar[Literal["scores", "images"]] = "scores"
+    suffixes: ClassVar[tuple[str, ...]] = (".svg", ".png", ".csv")
+
+    grid: str = Field(description="the grid of the study that is drawn")
+    caption: str = knob("", "what the figure shows; in the report, with the conditions added")
+    reproduces: str = knob("", "figure or table of the paper, and its place there")
+    where: dict[str, str] = knob({}, "level: spec, to draw only part of the grid")
+
+    @property
+    @abstractmethod
+    def used_metrics(self) -> Sequence[str]:
+        """Metrics it reads."""
+
+    @property
+    @abstractmethod
+    def used_axes(self) -> Sequence[str]:
+        """Axes along which cells are told apart."""
+
+    @abstractmethod
+    def draw(self, material: Material, stem: Path) -> None:
+        """Write the figure and its numbers: ``stem`` plus each of `suffixes`."""
+
+    def check(self, names: Names, rows: Sequence[Row]) -> None:
+        """Refuse what the grid or the metrics cannot serve.
+
+        Args:
+            names: of the grid.
+            rows: the specs of everything in the grid that has scores.
+
+        Raises:
+            SpecError: unknown metric, axis or value, or cells that would share one place.
+        """
+        for metric in self.used_metrics:
+            parse("metric", metric)
+        for axis in self.used_axes:
+            check_axis(axis, names)
+        self._check_places(self.chosen(names, rows))
+
+    def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
+        """The rows the figure is about; controls only if attacks are told apart.
+
+        Raises:
+            SpecError: ``where`` names what the grid does not have.
+        """
+        wanted = names.select(self.where)
+        kept = [row for row in rows if all(row[level] == wanted[level] for level in wanted)]
+        if "attack" in {*map(level_of, self.used_axes), *wanted}:
+            return kept
+        return [row for row in kept if row["attack"] not in (BLIND, TRUTH)]
+
+    def _check_places(self, rows: Sequence[Row]) -> None:
+        if not rows:
+            raise SpecError(f"no cell of grid {self.grid!r} matches where {self.where}")
+        places = [
+            tuple(place(axis, row[level_of(axis)]) for axis in self.used_axes) for row in rows
+        ]
+        if len(set(places)) == len(places):
+            return
+        told_apart = set(map(level_of, self.used_axes))
+        varying = [level for level in rows[0] if len({row[level] for row in rows}) > 1]
+        mixed = [level for level in varying if level not in told_apart]
+        raise SpecError(
+            f"several cells share a place: {', '.join(mixed) or 'a level'} varies and is no axis "
+            f"of the figure ({', '.join(self.used_axes) or 'none'}); add it or fix it under where"
+        )

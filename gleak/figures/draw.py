@@ -1,0 +1,77 @@
+"""Drawing one figure of a study: what the workflow calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from gleak.errors import ArtifactError
+from gleak.figures.base import Material, Shown
+from gleak.figures.published import REQUIRED, read_published
+from gleak.figures.summary import CELL, cells_of
+from gleak.metrics.scores import read_scores
+
+if TYPE_CHECKING:
+    from gleak.cell import Paths
+    from gleak.grid import Grid
+    from gleak.study import Study
+
+
+def draw(
+    study: Study,
+    figure: str,
+    scale: str,
+    scores: Path,
+    published: Path | None,
+    paths: Paths,
+    folder: Path,
+) -> None:
+    """Draw a figure.
+
+    Args:
+        study: what `gleak.study.load_study` read.
+        figure: its name in the study.
+        scale: of the figure's grid.
+        scores: the grid's table (`gleak.figures.tabulate`).
+        published: the paper's values, None if there are none.
+        paths: where reconstructions and the truth lie; figures that show images read
+            `gleak.study.Study.shown`.
+        folder: written are ``<figure>`` plus each of the figure's ``suffixes``.
+
+    Raises:
+        ArtifactError: the table is not that of the grid.
+    """
+    spec, table = study.figure(figure), read_scores([scores])
+    grid = study.grid(spec.grid, scale)
+    _check_cells(scores, table, grid)
+    shown = [
+        Shown(
+            row=cell.strings(),
+            reconstruction=paths.folder(cell) / "reconstruction.h5",
+            private=paths.folder(cell.upto("defense")) / "private.h5",
+        )
+        for cell in study.shown(figure, scale)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    material = Material(table, _published(published, figure), grid.names, shown)
+    spec.draw(material, folder / figure)
+
+
+def _published(path: Path | None, figure: str) -> pd.DataFrame:
+    if path is None:
+        return pd.DataFrame({column: [] for column in REQUIRED})
+    table = read_published(path)
+    return table[table["figure"] == figure]
+
+
+def _check_cells(path: Path, table: pd.DataFrame, grid: Grid) -> None:
+    wanted = {"/".join(row.values()) for row in grid.scored}
+    found = {"/".join(row[level] for level in CELL) for row in cells_of(table)}
+    if wanted != found:
+        differing = sorted(wanted ^ found)
+        raise ArtifactError(
+            f"{path}: not the table of grid {grid.name!r} at scale {grid.scale!r}: "
+            f"{len(differing)} cells differ, {differing[0]} first; delete it and run again"
+        )

@@ -1,0 +1,134 @@
+"""Expectations: relations the paper claims, and whether our scores bear them out."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gleak.errors import SpecError
+from gleak.figures.base import Over, Statistic
+from gleak.figures.names import Names
+from gleak.registry import parse
+
+Verdict = Literal["holds", "fails", "no data"]
+
+
+class Expectation(BaseModel):
+    """What all expectations of a study file have.
+
+    Args:
+        id: its name in the report.
+        grid: the grid whose scores are judged.
+        metric: which number; statistic and over: how it is summed up for each cell.
+        where: level: spec, to judge only part of the grid.
+        level: a failed gate stops the run after everything is written.
+        claim: in the paper's sense, in one line.
+        source: where the paper says so.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    grid: str
+    metric: str
+    statistic: Statistic = "mean"
+    over: Over = "all"
+    where: dict[str, str] = {}
+    level: Literal["informational", "gate"] = "informational"
+    claim: str
+    source: str
+
+    @property
+    def compared(self) -> tuple[str, list[str]]:
+        """The level along which values are compared, and which, in order; none for a bound."""
+        return "", []
+
+    @abstractmethod
+    def holds(self, values: Sequence[float]) -> bool:
+        """Whether the values of one group are as claimed."""
+
+    def judge(self, values: Sequence[float]) -> Verdict:
+        """The verdict on one group; no verdict where a value is missing."""
+        if any(map(math.isnan, values)):
+            return "no data"
+        return "holds" if self.holds(values) else "fails"
+
+    def check(self, names: Sequence[Names]) -> None:
+        """Refuse what no scale has.
+
+        Args:
+            names: of the grid, at every scale.
+
+        Raises:
+            SpecError: unknown metric or level, or a value that the grid never has.
+        """
+        parse("metric", self.metric)
+        along, order = self.compared
+        for level, wanted in [*self.where.items(), *((along, value) for value in order)]:
+            if all(scale.resolve(level, wanted) is None for scale in names):
+                raise SpecError(f"the grid has no {level} {wanted!r} at any scale")
+
+
+class Order(Expectation):
+    """From lowest to highest along a level: each value below the next (or equal, with <=)."""
+
+    along: str
+    order: list[str] = Field(min_length=2)
+    relation: Literal["<", "<="] = "<"
+
+    @property
+    def compared(self) -> tuple[str, list[str]]:
+        """See `Expectation.compared`."""
+        return self.along, self.order
+
+    def holds(self, values: Sequence[float]) -> bool:
+        """Every pair of neighbours is in this relation."""
+        return all(a < b or (self.relation == "<=" and a == b) for a, b in pairwise(values))
+
+
+class Trend(Expectation):
+    """Falls or rises along a level, from first to last; no step may go back by more than slack."""
+
+    along: str
+    trend: Literal["falls", "rises"]
+    order: list[str] = Field(min_length=2)
+    slack: float = Field(0.0, ge=0)
+
+    @property
+    def compared(self) -> tuple[str, list[str]]:
+        """See `Expectation.compared`."""
+        return self.along, self.order
+
+    def holds(self, values: Sequence[float]) -> bool:
+        """The last value is beyond the first, and each step goes that way up to the slack."""
+        sign = -1 if self.trend == "falls" else 1
+        steps = [sign * (b - a) for a, b in pairwise(values)]
+        return sign * (values[-1] - values[0]) > 0 and min(steps) >= -self.slack
+
+
+class Bound(Expectation):
+    """Each cell's value is at least or at most a number."""
+
+    at_least: float = -math.inf
+    at_most: float = math.inf
+
+    def holds(self, values: Sequence[float]) -> bool:
+        """The value lies within the bounds."""
+        return all(self.at_least <= value <= self.at_most for value in values)
+
+
+def sort_of(written: Mapping[str, Any]) -> type[Expectation]:
+    """Which expectation is meant, told by the keys it has.
+
+    Raises:
+        SpecError: by none.
+    """
+    for key, cls in (("trend", Trend), ("order", Order), ("at_least", Bound), ("at_most", Bound)):
+        if key in written:
+            return cls
+    raise SpecError("says nothing: give along and order, or also trend, or at_least or at_most")

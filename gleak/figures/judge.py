@@ -1,0 +1,133 @@
+"""Judging a study's expectations by its scores."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from gleak.artifacts.store import atomic
+from gleak.errors import GleakError
+from gleak.figures.expectations import Expectation
+from gleak.figures.names import BLIND, TRUTH, Names
+from gleak.figures.numbers import format_number
+from gleak.figures.summary import CELL, Row, records, summarise
+from gleak.metrics.scores import read_scores
+from gleak.registry import parse
+
+if TYPE_CHECKING:
+    from gleak.study import Study
+
+logger = logging.getLogger(__name__)
+
+COLUMNS = ["id", "level", "claim", "source", "group", "ours", "verdict"]
+NO_DATA = "no data"
+
+
+def judge_study(study: Study, scale: str, scores: Mapping[str, Path], folder: Path) -> pd.DataFrame:
+    """Hold every claim of a study against our scores.
+
+    Writes ``expectations.csv`` and ``expectations.md``: one row per expectation and group of
+    cells that it compares (the paper may be right about MNIST and wrong about LFW).
+
+    Args:
+        study: whose expectations.
+        scale: of the grids.
+        scores: grid -> its table (`gleak.figures.tabulate`).
+        folder: where to write.
+
+    Returns:
+        The table.
+
+    Raises:
+        GleakError: a gate fails or has no data; everything is written before.
+    """
+    tables = {grid: read_scores([path]) for grid, path in scores.items()}
+    rows = [
+        {**expectation.model_dump(include={"id", "level", "claim", "source"}), **verdict}
+        for expectation in study.expectations
+        for verdict in _verdicts(
+            expectation, tables[expectation.grid], study.grid(expectation.grid, scale).names
+        )
+    ]
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    _write(table, folder)
+    _stop_at_gates(table)
+    return table
+
+
+def _write(table: pd.DataFrame, folder: Path) -> None:
+    with atomic(folder / "expectations.csv") as temporary:
+        table.to_csv(temporary, index=False, lineterminator="\n")
+    with atomic(folder / "expectations.md") as temporary:
+        text = table.to_markdown(index=False, disable_numparse=True)
+        temporary.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _stop_at_gates(table: pd.DataFrame) -> None:
+    failed = table[table["verdict"] != "holds"]
+    for row in records(failed):
+        logger.warning("%s (%s): %s; %s", row["id"], row["group"], row["verdict"], row["ours"])
+    gates = sorted(set(failed.loc[failed["level"] == "gate", "id"]))
+    if gates:
+        raise GleakError(f"gates not passed: {', '.join(gates)}; see expectations.md")
+
+
+def _verdicts(expectation: Expectation, scores: pd.DataFrame, names: Names) -> Iterator[Row]:
+    """One verdict per group; a single one without data where the grid has no such cells."""
+    metric = str(parse("metric", expectation.metric))
+    summary = summarise(scores, metric, expectation.statistic, expectation.over)
+    groups = _groups(expectation, _concerned(expectation, records(summary), names))
+    if not groups:
+        yield {"group": "", "ours": "", "verdict": NO_DATA}
+    varying = [level for level in CELL if len({row[level] for rows in groups for row in rows}) > 1]
+    along, order = expectation.compared
+    for rows in groups:
+        labels, values = _values(along, order, rows, names)
+        numbers = map(format_number, values)
+        yield {
+            "group": ", ".join(names.heading(lv, rows[0][lv]) for lv in varying if lv != along),
+            "ours": ", ".join(" ".join(p).strip() for p in zip(labels, numbers, strict=True)),
+            "verdict": expectation.judge(values),
+        }
+
+
+def _concerned(expectation: Expectation, rows: list[Row], names: Names) -> list[Row]:
+    """The cells that are judged; controls only where attacks are named."""
+    where = {level: names.resolve(level, text) for level, text in expectation.where.items()}
+    along, order = expectation.compared
+    wanted = {names.resolve(along, text) for text in order}
+    hidden = () if "attack" in (*where, along) else (BLIND, TRUTH)
+    return [
+        row
+        for row in rows
+        if all(row[level] == value for level, value in where.items())
+        and (not along or row[along] in wanted)
+        and row["attack"] not in hidden
+    ]
+
+
+def _groups(expectation: Expectation, rows: list[Row]) -> list[list[Row]]:
+    """Cells that differ in nothing but the level along which they are compared."""
+    along, _ = expectation.compared
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        key = tuple(row[level] for level in CELL if level != along)
+        groups.setdefault(key, []).append(row)
+    return list(groups.values())
+
+
+def _values(
+    along: str, order: list[str], rows: list[Row], names: Names
+) -> tuple[list[str], list[float]]:
+    """What is compared and its numbers, NaN where there are none."""
+    if not along:
+        return [""] * len(rows), [row["ours"] for row in rows]
+    found = {row[along]: row["ours"] for row in rows}
+    values = [(text, names.resolve(along, text)) for text in order]
+    labels = [text if value is None else names.label(along, value) for text, value in values]
+    return labels, [found.get(value, math.nan) for _, value in values]

@@ -1,0 +1,123 @@
+"""What the values of a grid's axes are called: by us, by the paper, and on a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gleak.errors import SpecError, nearest
+from gleak.registry import find, parse
+from gleak.spec import Spec, format_value
+
+BLIND = "blind"
+TRUTH = "truth"
+
+
+def canonical(level: str, text: str) -> str:
+    """The canonical string of a spec; the truth control, which is no spec, stays as it is.
+
+    Raises:
+        SpecError: not a spec of this level.
+    """
+    return text if (level, text) == ("attack", TRUTH) else str(parse(level, text))
+
+
+def bare(value: str) -> str:
+    """The name of a spec string, without its fields."""
+    return value.partition("+")[0]
+
+
+@dataclass(frozen=True)
+class Names:
+    """The values of each level of a grid and their other names.
+
+    A value may be written in three ways: as the spec it is, as the published one it stands in
+    for, or, if no other value of its level has that name, as a name without fields. So a study's
+    ``cpl`` means ``cpl+restarts=2`` at a scale that has only this one.
+
+    Args:
+        values: for each level its canonical specs, in the order of the study.
+        stands_for: for each level, our value -> the published one it stands in for.
+        labels: a value, name, metric or axis -> what figures print.
+    """
+
+    values: Mapping[str, tuple[str, ...]]
+    stands_for: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def resolve(self, level: str, wanted: str) -> str | None:
+        """The value of this level that is meant, None if there is none.
+
+        Raises:
+            SpecError: no such level, or not a spec of it.
+        """
+        if level not in self.values:
+            raise SpecError(f"unknown level {level!r}; {nearest(level, self.values)}")
+        spec = canonical(level, wanted)
+        values, stand_ins = self.values[level], self.stands_for.get(level, {})
+        meant = [value for value in values if value == spec]
+        meant += [value for value in values if stand_ins.get(value) == spec]
+        alike = [value for value in values if bare(value) == wanted]
+        return next(iter([*meant, *(alike if len(alike) == 1 else [])]), None)
+
+    def select(self, where: Mapping[str, str]) -> dict[str, str]:
+        """The values that are meant, level by level.
+
+        Raises:
+            SpecError: the grid has no such value.
+        """
+        chosen = {level: self.resolve(level, wanted) for level, wanted in where.items()}
+        for level, value in chosen.items():
+            if value is None:
+                options = nearest(where[level], self.values[level])
+                raise SpecError(f"the grid has no {level} {where[level]!r}; {options}")
+        return {level: value for level, value in chosen.items() if value is not None}
+
+    def published(self, level: str, value: str, known: Collection[str]) -> str | None:
+        """Which of the published specs of this level a value is compared with, None if none is."""
+        wanted = self.stands_for.get(level, {}).get(value, value)
+        if wanted in known:
+            return wanted
+        ours = [other for other in self.values[level] if bare(other) == bare(value)]
+        theirs = [other for other in known if bare(other) == bare(wanted)]
+        return bare(wanted) if len(ours) == 1 and theirs == [bare(wanted)] else None
+
+    def label(self, level: str, value: str) -> str:
+        """What figures print for a value; where others share its name, with what tells them apart.
+
+        A label for the name alone serves all values of that name.
+        """
+        alike = [other for other in self.values[level] if bare(other) == bare(value)]
+        if value in self.labels and (value != bare(value) or len(alike) < 2):
+            return self.labels[value]
+        shown = self.labels.get(bare(value), bare(value))
+        fields = _differing(level, value, alike) if value in alike and len(alike) > 1 else {}
+        return f"{shown} ({', '.join(f'{k}={v}' for k, v in fields.items())})" if fields else shown
+
+    def heading(self, level: str, value: str) -> str:
+        """The label, with what the value stands in for: ``photos (for CIFAR-10)``."""
+        published = self.stands_for.get(level, {}).get(value)
+        label = self.label(level, value)
+        return label if published is None else f"{label} (for {self.label(level, published)})"
+
+    def metric(self, metric: str) -> str:
+        """What figures print for a metric, with its unit."""
+        cls = find("metric", bare(metric))
+        unit = getattr(cls, "unit", "1")
+        plain = cls.name.replace("_", " ")
+        label = self.labels.get(metric, self.labels.get(bare(metric), plain))
+        return label if unit in ("1", cls.name) else f"{label} ({unit})"
+
+
+def _differing(level: str, value: str, alike: Sequence[str]) -> dict[str, str]:
+    """The fields in which specs of one name differ, as one of them has them."""
+    fields = [_fields(parse(level, other)) for other in alike]
+    return {
+        key: text
+        for key, text in _fields(parse(level, value)).items()
+        if len({other[key] for other in fields}) > 1
+    }
+
+
+def _fields(spec: Spec) -> dict[str, str]:
+    return {key: format_value(value) for key, value in spec}

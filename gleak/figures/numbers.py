@@ -1,0 +1,22 @@
+"""Numbers as text, short enough for a table and exact enough for a comparison."""
+
+from __future__ import annotations
+
+import math
+
+DASH = "–"
+SMALL, LARGE = 1e-3, 1e6
+
+
+def format_number(value: float) -> str:
+    """Four significant digits; two and an exponent below 0.001; a dash for no number."""
+    if math.isnan(value):
+        return DASH
+    if value == 0:
+        return "0"
+    if not SMALL <= abs(value) < LARGE:
+        mantissa, _, exponent = f"{value:.1e}".partition("e")
+        return f"{mantissa}e{int(exponent)}"
+    decimals = max(0, 3 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

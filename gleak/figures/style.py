@@ -1,0 +1,64 @@
+"""How figures look, and how they are written: in one place, the same bytes every time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import seaborn as sns
+from matplotlib.figure import Figure
+
+TEXT_WIDTH = 6.9  # inches: two columns of a paper
+PANEL = (3.0, 2.3)  # inches
+DOTS_PER_INCH = 200
+PALETTE = "colorblind"
+NEUTRAL = "0.45"
+SETTINGS: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7.5,
+    "legend.title_fontsize": 8,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "svg.hashsalt": "gleak",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+}
+
+
+@contextmanager
+def theme() -> Iterator[None]:
+    """The look of every figure, while the block runs."""
+    with mpl.rc_context(), sns.axes_style("ticks"), sns.plotting_context("paper"):
+        mpl.rcParams.update(SETTINGS)
+        sns.set_palette(PALETTE)
+        yield
+
+
+def colours(count: int) -> list[tuple[float, float, float]]:
+    """Colours that can be told apart by the colour-blind."""
+    return list(sns.color_palette(PALETTE, count))
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches, that no window system has to know of."""
+    return Figure(figsize=(width, height))
+
+
+def save(figure: Figure, stem: Path) -> None:
+    """Write ``stem.svg`` and ``stem.png`` without dates or versions."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    wide: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": DOTS_PER_INCH}
+    figure.savefig(suffixed(stem, ".svg"), metadata={"Date": None, "Creator": None}, **wide)
+    figure.savefig(suffixed(stem, ".png"), metadata={"Software": None}, **wide)
+
+
+def suffixed(stem: Path, suffix: str) -> Path:
+    """``stem`` with a suffix added; a dot in the name is no suffix."""
+    return stem.with_name(stem.name + suffix)

@@ -1,0 +1,92 @@
+"""Summaries of scores: one number for each cell and metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gleak.figures.base import Over, Statistic
+from gleak.metrics.scores import LEVEL_COLUMNS, NOT_CONVERGED, OK
+
+Row = Mapping[str, Any]
+SUCCESS = "success_content"
+CELL = list(LEVEL_COLUMNS)
+VICTIM = [*CELL, "victim"]
+SAMPLE = [*VICTIM, "sample"]
+COUNTED = (OK, NOT_CONVERGED)
+
+
+def records(table: pd.DataFrame) -> list[Row]:
+    """The rows of a table, each by column name."""
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def cells_of(scores: pd.DataFrame) -> list[Row]:
+    """The levels of every cell in a table, in the order they first appear."""
+    return records(scores[CELL].drop_duplicates())
+
+
+def select(scores: pd.DataFrame, wanted: Mapping[str, str]) -> pd.DataFrame:
+    """The rows of a table whose levels have these values."""
+    for level, value in wanted.items():
+        scores = scores[scores[level] == value]
+    return scores
+
+
+def counted(scores: pd.DataFrame, metric: str, over: Over) -> pd.DataFrame:
+    """The rows of one metric that enter a statistic.
+
+    Rows that are unmatched or unavailable never do. Of the successful ones, a sample counts if
+    its ``success_content`` is 1, a victim (for metrics that are one number for a whole batch) if
+    that holds for all of its samples.
+
+    Args:
+        scores: in the form of `gleak.metrics.scores`.
+        metric: canonical spec.
+        over: all rows, or those of successful reconstructions alone.
+    """
+    rows = scores[(scores["metric"] == metric) & scores["status"].isin(COUNTED)]
+    rows = rows[rows["value"].notna()]
+    return rows if over == "all" else rows[_is_successful(rows, scores)]
+
+
+def _is_successful(rows: pd.DataFrame, scores: pd.DataFrame) -> np.ndarray:
+    success = scores[scores["metric"] == SUCCESS]
+    recovered, lost = success[success["value"] == 1], success[success["value"] != 1]
+    whole = _keys(recovered, VICTIM).difference(_keys(lost, VICTIM))
+    by_victim = _keys(rows, VICTIM).isin(whole)
+    by_sample = _keys(rows, SAMPLE).isin(_keys(recovered, SAMPLE))
+    return np.where(rows["sample"].isna(), by_victim, by_sample)
+
+
+def _keys(rows: pd.DataFrame, columns: list[str]) -> pd.MultiIndex:
+    """Missing samples become -1: an index finds no missing value in another."""
+    return pd.MultiIndex.from_frame(rows[columns].fillna({"sample": -1}).astype({"victim": int}))
+
+
+def summarise(
+    scores: pd.DataFrame, metric: str, statistic: Statistic = "mean", over: Over = "all"
+) -> pd.DataFrame:
+    """One statistic of one metric for each cell, in the order the cells first appear.
+
+    Args:
+        scores: in the form of `gleak.metrics.scores`.
+        metric: canonical spec.
+        statistic: of the counted rows; the variance is that of a sample (divided by n - 1).
+        over: which rows count, see `counted`.
+
+    Returns:
+        The levels and metric, statistic, over, ours (NaN where nothing counts), count (rows that
+        entered) and rows (all there are of the metric).
+    """
+    cells = scores[CELL].drop_duplicates().set_index(CELL)
+    values = counted(scores, metric, over).groupby(CELL)["value"]
+    all_rows = scores[scores["metric"] == metric].groupby(CELL).size()
+    table = cells.assign(metric=metric, statistic=statistic, over=over)
+    table["ours"] = values.agg(statistic).reindex(cells.index)
+    table["count"] = values.size().reindex(cells.index, fill_value=0)
+    table["rows"] = all_rows.reindex(cells.index, fill_value=0)
+    return table.reset_index()

@@ -1,0 +1,60 @@
+"""Tables: our number and the paper's side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from gleak.figures.base import FigureSpec, Material, Over, Statistic
+from gleak.registry import register
+from gleak.spec import knob
+
+METRIC = "metric"
+
+
+@register("table")
+class Table(FigureSpec):
+    """Statistics of metrics, laid out in rows and columns as the paper does."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".svg", ".png", ".csv", ".md", ".tex")
+
+    rows: list[str] = Field(description="axes told apart by rows, outermost first; or metric")
+    columns: list[str] = Field(description="axes told apart by columns, outermost first; or metric")
+    metrics: list[str] = Field(description="the metrics, in order", min_length=1)
+    statistics: dict[str, Statistic] = knob({}, "metric: statistic; the mean where none is given")
+    over: dict[str, Over] = knob({}, "metric: all (default) or only successful reconstructions")
+
+    @property
+    def used_metrics(self) -> Sequence[str]:
+        """Those shown, and those that the choices are about."""
+        return [*self.metrics, *self.statistics, *self.over]
+
+    @property
+    def used_axes(self) -> Sequence[str]:
+        """Rows and columns, without the place of the metrics."""
+        return [axis for axis in (*self.rows, *self.columns) if axis != METRIC]
+
+    @model_validator(mode="after")
+    def _check_layout(self) -> Self:
+        places = [*self.rows, *self.columns]
+        if len(set(places)) < len(places):
+            raise ValueError(f"an axis stands twice in rows {self.rows}, columns {self.columns}")
+        if not self.rows or not self.columns:
+            raise ValueError("a table needs at least one axis in rows and one in columns")
+        if METRIC not in places and len(self.metrics) > 1:
+            raise ValueError(
+                f"{len(self.metrics)} metrics are shown: put metric in rows or columns"
+            )
+        unshown = sorted({*self.statistics, *self.over} - set(self.metrics))
+        if unshown:
+            raise ValueError(f"statistics or over name {unshown}, which metrics does not")
+        return self
+
+    def draw(self, material: Material, stem: Path) -> None:
+        """See `FigureSpec.draw`."""
+        from gleak.figures.table_drawing import draw_table
+
+        draw_table(self, material, stem)

@@ -1,0 +1,136 @@
+"""Drawing of tables: CSV, Markdown, LaTeX and a picture of the same cells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pandas.io.formats.style import Styler
+
+from gleak.errors import SpecError
+from gleak.figures.axes import label_axis, label_place, level_of
+from gleak.figures.base import Material
+from gleak.figures.names import Names
+from gleak.figures.numbers import DASH, format_number
+from gleak.figures.published import add_published
+from gleak.figures.style import suffixed
+from gleak.figures.summary import CELL, Row, cells_of, records, summarise
+from gleak.figures.table import METRIC, Table
+from gleak.figures.table_picture import draw_picture
+from gleak.registry import parse
+
+OURS, PAPER = "ours", "paper"
+MARK = "*"
+NUMBERS = ["metric", "statistic", "over", "ours", "published", "count", "rows", "stand_in"]
+
+
+def draw_table(figure: Table, material: Material, stem: Path) -> None:
+    """Write a table in all its forms."""
+    long = summarise_table(figure, material)
+    long[[*CELL, *NUMBERS]].to_csv(
+        suffixed(stem, ".csv"), index=False, float_format="%.9g", lineterminator="\n"
+    )
+    cells, note = lay_out(figure, material.names, long), _note(figure)
+    suffixed(stem, ".md").write_text(f"{_markdown(cells)}\n\n{note}\n", encoding="utf-8")
+    suffixed(stem, ".tex").write_text(_latex(cells, note), encoding="utf-8")
+    draw_picture(cells, note, stem)
+
+
+def summarise_table(figure: Table, material: Material) -> pd.DataFrame:
+    """The long form: one row per cell of the grid and metric, in the order of the study."""
+    names, scores = material.names, material.scores
+    chosen = pd.DataFrame(figure.chosen(names, cells_of(scores)), columns=CELL)
+    summaries = [
+        summarise(
+            scores,
+            str(parse("metric", metric)),
+            figure.statistics.get(metric, "mean"),
+            figure.over.get(metric, "all"),
+        ).assign(shown=metric)
+        for metric in figure.metrics
+    ]
+    long = chosen.merge(pd.concat(summaries))
+    axes = [*figure.rows, *figure.columns]
+    ranked = sorted(records(long), key=lambda row: _ranks(axes, figure, names, row))
+    return add_published(pd.DataFrame(ranked), material.published, names)
+
+
+def _ranks(axes: list[str], figure: Table, names: Names, row: Row) -> list[int]:
+    """Where a row stands along each axis, in the order of the study."""
+    return [
+        figure.metrics.index(row["shown"])
+        if axis == METRIC
+        else names.values[level_of(axis)].index(row[level_of(axis)])
+        for axis in axes
+    ]
+
+
+def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
+    """The table as text.
+
+    Args:
+        figure: says what goes where.
+        names: of the grid.
+        long: from `summarise_table`.
+
+    Returns:
+        Index: the rows' labels; columns: the columns' labels and ours or paper, the latter left
+        out where the paper says nothing.
+    """
+    rows = records(long)
+    across = sorted(rows, key=lambda row: _ranks(figure.columns, figure, names, row))
+    texts: dict[tuple[str, ...], str] = {}
+    for row in rows:
+        key = (*_labels(figure.rows, names, row), *_labels(figure.columns, names, row))
+        if (*key, OURS) in texts:
+            raise SpecError(f"two cells are labelled {' / '.join(key)}: give them other labels")
+        texts[*key, OURS] = format_number(row["ours"])
+        texts[*key, PAPER] = format_number(row["published"])
+    index = list(dict.fromkeys(_labels(figure.rows, names, row) for row in rows))
+    heads = list(dict.fromkeys(_labels(figure.columns, names, row) for row in across))
+    columns = [(*head, source) for head in heads for source in (OURS, PAPER)]
+    cells = pd.DataFrame(
+        [[texts.get((*line, *column), DASH) for column in columns] for line in index],
+        index=pd.MultiIndex.from_tuples(index, names=[label_axis(a, names) for a in figure.rows]),
+        columns=pd.MultiIndex.from_tuples(columns),
+    )
+    shown = [j for j, key in enumerate(columns) if key[-1] == OURS or _says_something(cells, j)]
+    return cells.iloc[:, shown]
+
+
+def _says_something(cells: pd.DataFrame, column: int) -> bool:
+    return bool((cells.iloc[:, column] != DASH).any())
+
+
+def _labels(axes: list[str], names: Names, row: Row) -> tuple[str, ...]:
+    return tuple(_metric(names, row) if a == METRIC else label_place(a, names, row) for a in axes)
+
+
+def _metric(names: Names, row: Row) -> str:
+    mark = MARK if row["over"] == "successful" else ""
+    statistic = "" if row["statistic"] == "mean" else f"{row['statistic']} "
+    return f"{statistic}{names.metric(row['shown'])}{mark}"
+
+
+def _note(figure: Table) -> str:
+    marked = (
+        f"{MARK} over successful reconstructions. " if "successful" in figure.over.values() else ""
+    )
+    return f"{marked}{DASH} no value."
+
+
+def _markdown(cells: pd.DataFrame) -> str:
+    """One header line, as Markdown has no other: a column and its source are named together."""
+    flat = cells.set_axis([", ".join(column) for column in cells.columns], axis=1)
+    return str(flat.reset_index().to_markdown(index=False, disable_numparse=True))
+
+
+def _latex(cells: pd.DataFrame, note: str) -> str:
+    """A booktabs tabular to be put into a table; every text is escaped."""
+    unnamed: Any = [None] * cells.index.nlevels
+    styler = Styler(cells.rename_axis(index=unnamed)).format(escape="latex")
+    for axis in (0, 1):
+        styler = styler.format_index(escape="latex", axis=axis)
+    tabular = styler.to_latex(hrules=True, multicol_align="c", multirow_align="t")
+    return f"% {note}\n{tabular}"

@@ -1,0 +1,132 @@
+"""A table as a picture: rules above, between and below, no boxes."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from gleak.figures.style import new_figure, save, theme
+
+CHARACTER = 0.066  # inches of a character of the table's font
+GAP = 0.2  # inches between columns
+LINE = 0.2  # inches from line to line
+SIZE = 8
+THICK, THIN, HAIR = 1.1, 0.7, 0.3
+
+
+def draw_picture(cells: pd.DataFrame, note: str, stem: Path) -> None:
+    """Draw a table and write it as ``.svg`` and ``.png``.
+
+    Args:
+        cells: texts; a level of the index or columns that repeats is written once.
+        note: one line below the table.
+        stem: the file, without its suffix.
+    """
+    with theme():
+        picture = _Picture(cells)
+        picture.draw(note)
+        save(picture.figure, stem)
+
+
+class _Picture:
+    """The table on axes whose units are inches, y downwards."""
+
+    def __init__(self, cells: pd.DataFrame) -> None:
+        self.cells = cells
+        self.labels = cells.index.nlevels
+        self.heads = cells.columns.nlevels
+        self.edges = self._edges()
+        self.height = LINE * (self.heads + len(cells) + 1.5)
+        self.figure: Figure = new_figure(self.edges[-1], self.height)
+        self.axes = self.figure.add_axes((0, 0, 1, 1))
+        self.axes.set(xlim=(0, self.edges[-1]), ylim=(self.height, 0))
+        self.axes.set_axis_off()
+
+    def draw(self, note: str) -> None:
+        """Put everything in place."""
+        self._draw_heads()
+        self._draw_labels()
+        for i, line in enumerate(self.cells.to_numpy()):
+            for j, text in enumerate(line):
+                self._write(self._right(j), self._y(i), text, ha="right")
+        bottom = self._y(len(self.cells)) - LINE / 2
+        self._rule(-1, bottom, THICK)
+        self._write(0.05, bottom + LINE * 0.7, note, color="0.35", fontsize=SIZE - 1)
+
+    def _edges(self) -> list[float]:
+        """Right edge of each column, the labels' first; wide enough for heads that span some."""
+        index, columns = self.cells.index, self.cells.columns
+        titles = index.names
+        widths = [
+            max(len(str(text)) for text in (*index.get_level_values(level), str(titles[level])))
+            for level in range(index.nlevels)
+        ]
+        body = [
+            max(len(columns[j][-1]), *map(len, self.cells.iloc[:, j])) for j in range(len(columns))
+        ]
+        inches = [CHARACTER * width + GAP for width in (*widths, *body)]
+        for level in range(columns.nlevels - 1):
+            for first, last, text in _spans([column[: level + 1] for column in columns]):
+                at = slice(index.nlevels + first, index.nlevels + last + 1)
+                wanted = CHARACTER * len(text[-1]) + GAP
+                share = max(0.0, wanted - sum(inches[at])) / (last - first + 1)
+                inches[at] = [width + share for width in inches[at]]
+        return [sum(inches[: i + 1]) for i in range(len(inches))]
+
+    def _draw_heads(self) -> None:
+        columns: list[Any] = list(self.cells.columns)
+        top = LINE * 0.4
+        self._rule(-1, top, THICK)
+        for level in range(self.heads):
+            y = top + LINE * (level + 0.55)
+            for first, last, text in _spans([column[: level + 1] for column in columns]):
+                if level == self.heads - 1:
+                    self._write(self._right(last), y, text[-1], ha="right", color="0.35")
+                    continue
+                left, right = self._left(first) + GAP, self._right(last)
+                self._write((left + right) / 2, y, text[-1], ha="center", weight="bold")
+                self.axes.plot([left, right], [y + LINE / 2] * 2, color="0.3", lw=HAIR)
+        for level, title in enumerate(self.cells.index.names):
+            self._write(
+                self._label_left(level), top + LINE * (self.heads - 0.45), str(title), color="0.35"
+            )
+        self._rule(-1, self._y(0) - LINE / 2, THIN)
+
+    def _draw_labels(self) -> None:
+        lines: list[Any] = list(self.cells.index)
+        for level in range(self.labels):
+            for first, _, text in _spans([line[: level + 1] for line in lines]):
+                self._write(self._label_left(level), self._y(first), text[-1])
+                if level < self.labels - 1 and first:
+                    self._rule(level - 1, self._y(first) - LINE / 2, HAIR)
+
+    def _y(self, line: int) -> float:
+        return LINE * (0.4 + self.heads + 0.55 + line)
+
+    def _label_left(self, level: int) -> float:
+        return 0.05 + (self.edges[level - 1] if level else 0.0)
+
+    def _left(self, column: int) -> float:
+        return self.edges[self.labels + column - 1]
+
+    def _right(self, column: int) -> float:
+        return self.edges[self.labels + column] - 0.03
+
+    def _rule(self, after: int, y: float, width: float) -> None:
+        left = 0.0 if after < 0 else self.edges[after]
+        self.axes.plot([left, self.edges[-1]], [y, y], color="black", lw=width)
+
+    def _write(self, x: float, y: float, text: str, **style: Any) -> None:
+        self.axes.text(x, y, text, **{"va": "center", "fontsize": SIZE, **style})
+
+
+def _spans(keys: list[Any]) -> list[tuple[int, int, Any]]:
+    """Runs of equal keys: first place, last place, key."""
+    runs = [
+        (key, [i for i, _ in run]) for key, run in groupby(enumerate(keys), lambda pair: pair[1])
+    ]
+    return [(places[0], places[-1], key) for key, places in runs]

@@ -1,0 +1,62 @@
+"""The scores of a grid in one table, with warnings about evaluations that look unsound."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from gleak.artifacts.store import atomic
+from gleak.figures.names import BLIND, TRUTH
+from gleak.figures.summary import CELL, summarise
+from gleak.metrics.scores import read_scores
+
+logger = logging.getLogger(__name__)
+
+ORDER = [*CELL, "victim", "sample", "metric"]
+SETTING = [level for level in CELL if level != "attack"]
+
+
+def tabulate(scores: Sequence[Path], output: Path) -> pd.DataFrame:
+    """Put the scores of a grid's cells into one table, sorted, whatever order they come in.
+
+    Logs a warning for each attack that is no better than the blind control, and for each that
+    was granted what the setting of a paper may not grant.
+
+    Args:
+        scores: the ``scores.csv`` of every cell and control.
+        output: the table to write; equal inputs give equal bytes.
+
+    Returns:
+        The table, in the form of `gleak.metrics.scores`.
+
+    Raises:
+        ArtifactError: a file is missing or is no table of scores.
+    """
+    table = read_scores(scores).sort_values(ORDER, na_position="first", ignore_index=True)
+    for warning in [*_no_better_than_blind(table), *_granted(table)]:
+        logger.warning("the evaluation looks unsound: %s", warning)
+    with atomic(output) as temporary:
+        table.to_csv(temporary, index=False, float_format="%.9g", lineterminator="\n")
+    return table
+
+
+def _no_better_than_blind(table: pd.DataFrame) -> list[str]:
+    errors = summarise(table, "mse")[[*CELL, "ours"]]
+    blind = errors[errors["attack"] == BLIND].drop(columns="attack")
+    both = errors[~errors["attack"].isin([BLIND, TRUTH])].merge(
+        blind, on=SETTING, suffixes=("", "_blind")
+    )
+    return [
+        f"{'/'.join(row[level] for level in CELL)} has mean mse {row['ours']:.3g}, no better than "
+        f"{row['ours_blind']:.3g} of {BLIND}, which uses no update"
+        for _, row in both[both["ours"] >= both["ours_blind"]].iterrows()
+    ]
+
+
+def _granted(table: pd.DataFrame) -> list[str]:
+    used = table[(table["grants"] != "") & (table["attack"] != BLIND)]
+    pairs = used[["attack", "grants"]].drop_duplicates()
+    return [f"{row['attack']} is granted {row['grants']}" for _, row in pairs.iterrows()]

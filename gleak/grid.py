@@ -1,0 +1,272 @@
+"""Grids: the cells of a study, from axes of spec strings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from gleak.cell import LEVELS, TRUTH, Cell
+from gleak.errors import FitError, SpecError, nearest
+from gleak.figures.axes import check_axis
+from gleak.figures.names import BLIND, Names, bare, canonical
+from gleak.registry import load
+
+Scale = Literal["quick", "small", "paper"]
+SCALES: tuple[Scale, ...] = ("quick", "small", "paper")
+BASE: Scale = "paper"
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Values = Annotated[list[str], BeforeValidator(_as_list)]
+
+
+class Axes(BaseModel):
+    """What a scale may say of a grid; what it leaves out is as at the scale of the paper.
+
+    Args:
+        dataset, model, training, crafting, client, defense, attack: a spec string or a list.
+        zip: groups of levels whose lists advance together.
+        exclude: cells that have all of these specs are left out.
+        stands_for: spec of an axis -> the published one it stands in for.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: Values | None = None
+    model: Values | None = None
+    training: Values | None = None
+    crafting: Values | None = None
+    client: Values | None = None
+    defense: Values | None = None
+    attack: Values | None = None
+    zip: list[list[str]] | None = None
+    exclude: list[dict[str, str]] | None = None
+    stands_for: dict[str, str] | None = None
+
+
+class GridFile(Axes):
+    """A grid as it stands in a study file.
+
+    Args:
+        controls: added to the attacks: blind, which uses no update, and the truth itself.
+        labels: a spec, name, metric or axis -> what figures print.
+        quick, small: what is different at these scales.
+    """
+
+    controls: list[Literal["blind", "truth"]] = ["blind", "truth"]
+    labels: dict[str, str] = {}
+    quick: Axes | None = None
+    small: Axes | None = None
+
+    def at(self, scale: Scale) -> Axes:
+        """The axes at a scale."""
+        changes = None if scale == BASE else getattr(self, scale)
+        both = [
+            part.model_dump(include=set(Axes.model_fields), exclude_none=True)
+            for part in (self, changes)
+            if part is not None
+        ]
+        return Axes(**{key: value for part in both for key, value in part.items()})
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of one grid at one scale.
+
+    Args:
+        name: as in the study.
+        scale: one of `SCALES`.
+        cells: every attack's, blind's among them, in the order of the study.
+        truths: the cells, cut short after the defence, in which the truth itself is scored.
+        names: values of each level and what they are called.
+    """
+
+    name: str
+    scale: Scale
+    cells: list[Cell]
+    truths: list[Cell]
+    names: Names
+
+    @property
+    def scored(self) -> list[dict[str, str]]:
+        """The spec of each level of all that has a ``scores.csv``; the truth's attack is TRUTH."""
+        truths = [{**cell.strings(), "attack": TRUTH} for cell in self.truths]
+        return [*(cell.strings() for cell in self.cells), *truths]
+
+
+def expand(name: str, file: GridFile, scale: Scale, where: str) -> Grid:
+    """The cells of a grid at a scale.
+
+    Args:
+        name: of the grid.
+        file: the grid as written.
+        scale: one of `SCALES`.
+        where: file, study and grid, put before an error.
+
+    Raises:
+        SpecError: an axis without values, lists of unequal length under ``zip``, an ``exclude``
+            that matches nothing, an unknown spec.
+        FitError: specs that do not fit together.
+    """
+    where = f"{where}, scale {scale!r}"
+    written = file.at(scale)
+    axes = {level: _axis(level, getattr(written, level), where) for level in LEVELS}
+    rows = _combine(axes, written.zip or [], where)
+    rows = _leave_out(rows, written.exclude or [], where)
+    blind = [{**row, "attack": BLIND} for row in rows if BLIND in file.controls]
+    cells = [Cell.parse(row, where=where) for row in _unique([*rows, *blind])]
+    prefixes = {str(cell.upto("defense")): cell.upto("defense") for cell in cells}
+    truths = list(prefixes.values()) if TRUTH in file.controls else []
+    axes["attack"] = list(dict.fromkeys([*axes["attack"], *file.controls]))
+    values = {level: tuple(texts) for level, texts in axes.items()}
+    with at(f"{where}, stands_for"):
+        stands_for = _stand_ins(written.stands_for or {}, values)
+    return Grid(name, scale, cells, truths, Names(values, stands_for, _labels(file.labels)))
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Put a place before the errors raised in the block."""
+    try:
+        yield
+    except (SpecError, FitError) as error:
+        raise type(error)(f"{place}: {error}") from None
+
+
+def _axis(level: str, texts: Sequence[str] | None, where: str) -> list[str]:
+    """The canonical specs of one axis."""
+    with at(f"{where}, axis {level!r}"):
+        if not texts:
+            raise SpecError("has no values; give a spec or a list of them")
+        if level == "attack" and TRUTH in texts:
+            raise SpecError(f"{TRUTH!r} is a control, not an attack; put it under controls")
+        return [canonical(level, text) for text in texts]
+
+
+def _combine(
+    axes: Mapping[str, list[str]], zipped: Sequence[Sequence[str]], where: str
+) -> list[dict[str, str]]:
+    """Every combination of axes; the levels of a group advance together."""
+    with at(f"{where}, zip"):
+        _check_zip(axes, zipped)
+    together = {level: tuple(group) for group in zipped for level in group}
+    groups = list(dict.fromkeys(together.get(level, (level,)) for level in LEVELS))
+    points = [list(zip(*(axes[level] for level in group), strict=True)) for group in groups]
+    order = [level for group in groups for level in group]
+    found = [dict(zip(order, sum(point, ()), strict=True)) for point in product(*points)]
+    rows = [{level: row[level] for level in LEVELS} for row in found]
+    cell, times = Counter("/".join(row.values()) for row in rows).most_common(1)[0]
+    if times > 1:
+        raise SpecError(f"{where}: the cell {cell} is there {times} times")
+    return rows
+
+
+def _check_zip(axes: Mapping[str, list[str]], zipped: Sequence[Sequence[str]]) -> None:
+    levels = [_level(level) for group in zipped for level in group]
+    twice = sorted(level for level, times in Counter(levels).items() if times > 1)
+    if twice:
+        raise SpecError(f"{', '.join(twice)} named twice; a level advances with one group")
+    for group in zipped:
+        lengths = {level: len(axes[level]) for level in group}
+        if len(set(lengths.values())) > 1:
+            named = ", ".join(f"{level} has {length}" for level, length in lengths.items())
+            raise SpecError(f"axes that advance together must be of equal length: {named}")
+
+
+def _leave_out(
+    rows: Sequence[dict[str, str]], excluded: Sequence[Mapping[str, str]], where: str
+) -> list[dict[str, str]]:
+    """The rows that no exclusion matches.
+
+    Raises:
+        SpecError: an exclusion that matches nothing, which is mostly a slip; or nothing is left.
+    """
+    kept = list(rows)
+    for texts in excluded:
+        with at(f"{where}, exclude {dict(texts)}"):
+            wanted = {_level(level): canonical(level, text) for level, text in texts.items()}
+            if not any(wanted.items() <= row.items() for row in rows):
+                raise SpecError("matches no cell; correct it, or override it at this scale")
+        kept = [row for row in kept if not wanted.items() <= row.items()]
+    if not kept:
+        raise SpecError(f"{where}, exclude: no cell is left")
+    return kept
+
+
+def _level(level: str) -> str:
+    if level not in LEVELS:
+        raise SpecError(f"unknown level {level!r}; {nearest(level, LEVELS)}")
+    return level
+
+
+def _unique(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    return [dict(row) for row in dict.fromkeys(tuple(row.items()) for row in rows)]
+
+
+def _stand_ins(
+    written: Mapping[str, str], values: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, str]]:
+    """For each level, our canonical value -> the published one."""
+    found: dict[str, dict[str, str]] = {}
+    for text, published in written.items():
+        level = next((level for level in LEVELS if _spec_of(level, text) in values[level]), None)
+        if level is None:
+            options = nearest(text, {value for axis in values.values() for value in axis})
+            raise SpecError(f"{text!r} is on no axis; {options}")
+        found.setdefault(level, {})[canonical(level, text)] = canonical(level, published)
+    for level, pairs in found.items():
+        published, times = Counter(pairs.values()).most_common(1)[0]
+        if times > 1:
+            raise SpecError(f"{times} {level} values stand for {published!r}; only one can")
+    return found
+
+
+def _spec_of(level: str, text: str) -> str | None:
+    try:
+        return canonical(level, text)
+    except SpecError:
+        return None
+
+
+def _forms(text: str) -> set[str]:
+    """The canonical specs that a label's key can be read as."""
+    return {form for level in LEVELS if (form := _spec_of(level, text)) is not None}
+
+
+def _labels(written: Mapping[str, str]) -> dict[str, str]:
+    return {form: label for text, label in written.items() for form in {text, *_forms(text)}}
+
+
+def check_labels(file: GridFile, names: Sequence[Names]) -> None:
+    """Refuse labels of what is neither a spec, nor a metric, nor an axis.
+
+    Args:
+        file: the grid as written.
+        names: of the grid, at every scale.
+
+    Raises:
+        SpecError: the first such label, with the nearest valid one.
+    """
+    values = {value for scale in names for axis in scale.values.values() for value in axis}
+    known = {*map(bare, values), *values, *load("metric"), *LEVELS}
+    for text in file.labels:
+        is_axis = any(_is_axis(text, scale) for scale in names)
+        if not (is_axis or _forms(text) or bare(text) in known):
+            raise SpecError(f"{text!r} is no spec, metric or axis; {nearest(text, known)}")
+
+
+def _is_axis(text: str, names: Names) -> bool:
+    try:
+        check_axis(text, names)
+    except SpecError:
+        return False
+    return True

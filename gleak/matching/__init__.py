@@ -1,0 +1,1 @@
+"""Gradient matching: the engine and the parts that attacks assemble it from."""

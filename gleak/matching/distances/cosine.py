@@ -1,0 +1,30 @@
+"""One minus the cosine similarity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gleak.matching.distances.base import DistanceSpec, Piece, total
+from gleak.registry import register
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FLOOR = 1e-20
+
+
+@register("cosine")
+class Cosine(DistanceSpec):
+    """One minus the cosine of all parameters taken as one vector (InvertGrad)."""
+
+    def measure(self, pieces: Sequence[Piece]) -> Tensor:
+        """See `DistanceSpec.measure`."""
+        inner = total([piece.inner() for piece in pieces])
+        squared = total([piece.squared_norm() for piece in pieces])
+        target = total([piece.target_squared_norm() for piece in pieces])
+        return 1 - inner / (squared * target).clamp_min(FLOOR).sqrt()
+
+    def scale(self, pieces: Sequence[Piece]) -> Tensor:
+        """One, as for any gradient orthogonal to the observed; see `DistanceSpec.scale`."""
+        return pieces[0].target_squared_norm().new_ones(())

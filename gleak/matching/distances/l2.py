@@ -1,0 +1,27 @@
+"""The squared Euclidean distance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gleak.matching.distances.base import DistanceSpec, Piece, total
+from gleak.registry import register
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FLOOR = 1e-30
+
+
+@register("l2")
+class L2(DistanceSpec):
+    """Sum of squared differences over all parameters (DLG; CPL Algorithm 1, line 12)."""
+
+    def measure(self, pieces: Sequence[Piece]) -> Tensor:
+        """See `DistanceSpec.measure`."""
+        return total([piece.squared_distance() for piece in pieces])
+
+    def scale(self, pieces: Sequence[Piece]) -> Tensor:
+        """Squared norm of the observed gradient; see `DistanceSpec.scale`."""
+        return total([piece.target_squared_norm() for piece in pieces]).clamp_min(FLOOR)

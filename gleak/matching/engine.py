@@ -1,0 +1,139 @@
+"""Gradient matching: one search that every such attack assembles from parts (docs/design.md, 4).
+
+All victims of a cell advance as one batch and never see each other: each has its own random
+stream, its own optimiser state, its own stop and its own restarts. Nothing here knows the truth.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.errors import GleakError
+from gleak.matching.problem import Problem
+from gleak.matching.records import Records
+from gleak.matching.search import Draw, Ledger, Search
+from gleak.runtime.progress import Progress
+from gleak.runtime.seeding import torch_stream
+
+if TYPE_CHECKING:
+    from gleak.attacks.base import Observation
+    from gleak.matching.parts import Parts
+
+CPU_BYTES = 4 * 2**30
+GPU_SHARE = 0.6
+ACTIVATION_BYTES = 400
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+def match(observation: Observation, parts: Parts) -> Reconstruction:
+    """Reconstruct every victim by matching gradients.
+
+    Raises:
+        FitError: the client or model is not one these parts can serve.
+        GleakError: not even one victim fits into memory.
+    """
+    problem = Problem.of(observation, parts)
+    first_guess = victims_in_memory(problem)
+    label = f"matching {observation.victims} victims"
+    with Progress(parts.iterations, label) as progress:
+        outcomes = in_chunks(
+            observation.victims,
+            first_guess,
+            lambda some: _match_chunk(problem.keep(some), observation, some, progress),
+        )
+    return _reconstruction(problem, outcomes)
+
+
+def victims_in_memory(problem: Problem) -> int:
+    """How many victims to advance at once: the optimiser's state decides, then the gradients."""
+    parameters = sum(value[0].numel() for value in problem.observed.values())
+    state = problem.parts.optimizer.bytes_per_unknown() + ACTIVATION_BYTES
+    needed = 16 * parameters + problem.unknowns * state
+    device = next(iter(problem.observed.values())).device
+    budget = GPU_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else CPU_BYTES
+    return max(1, int(budget // needed))
+
+
+def in_chunks(victims: int, chunk: int, work: Callable[[slice], T]) -> list[T]:
+    """Do the work on ranges of victims; where memory runs out, halve the range and try again.
+
+    Raises:
+        GleakError: one victim alone does not fit.
+    """
+    done: list[T] = []
+    start = 0
+    while start < victims:
+        some = slice(start, min(start + chunk, victims))
+        try:
+            done.append(work(some))
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if not _out_of_memory(error):
+                raise
+            if chunk == 1:
+                raise GleakError(
+                    "memory does not hold even one victim; use a larger machine or a smaller model"
+                ) from error
+            chunk = max(1, min(chunk, victims) // 2)
+            log.warning("out of memory: going on with %d victims at a time", chunk)
+        else:
+            start = some.stop
+    return done
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return known or "can't allocate memory" in str(error)
+
+
+def _match_chunk(
+    problem: Problem, observation: Observation, some: slice, progress: Progress
+) -> tuple[Ledger, Records]:
+    ids = observation.victim_ids[some]
+    records = Records((len(ids), *problem.shape), problem.parts.iterations)
+    search = Search(problem, _drawer(problem, observation.seed, ids), records)
+    return search.run(progress), records
+
+
+def _drawer(problem: Problem, seed: int, ids: np.ndarray) -> Draw:
+    """First points from each victim's own stream; DLG starts label logits at normal values."""
+    device = next(iter(problem.observed.values())).device
+
+    def draw(row: int, attempt: int) -> Tensor:
+        stream = torch_stream(seed, "start", int(ids[row]), attempt)
+        values = problem.parts.start.draw(problem.shape, stream).flatten()
+        logits = torch.randn(problem.unknowns - problem.pixels, generator=stream)
+        return torch.cat([values, logits]).to(device)
+
+    return draw
+
+
+def _reconstruction(problem: Problem, outcomes: list[tuple[Ledger, Records]]) -> Reconstruction:
+    ledgers, records = zip(*outcomes, strict=True)
+
+    def gather(name: str) -> Tensor:
+        return torch.cat([getattr(ledger, name) for ledger in ledgers]).cpu()
+
+    points = torch.cat([ledger.points for ledger in ledgers])
+    every = problem.parts.optimizer.evaluations_per_iteration
+    finite = gather("objective").double().nan_to_num(posinf=torch.finfo(torch.float64).max)
+    return Reconstruction(
+        inputs=problem.inputs(points).clamp(0, 1).nan_to_num().cpu().numpy(),
+        labels=problem.soft_labels(points).argmax(2).cpu().numpy(),
+        converged=gather("converged").numpy(),
+        iterations=((gather("evaluations") - 1) / every).ceil().long().numpy(),
+        evaluations=gather("evaluations").numpy(),
+        restarts=gather("restarts").numpy(),
+        objective=finite.numpy(),
+        trace_iteration=np.array(records[0].iterations),
+        trace_objective=np.concatenate([np.stack(r.objective, 1) for r in records]),
+        snapshot_iteration=np.array(records[0].moments),
+        snapshots=np.stack(records[0].pictures, 1),
+    )

@@ -1,0 +1,172 @@
+"""Gradients of many victims' dummy inputs at once, all at the broadcast parameters.
+
+`LayerwiseGradients` runs the samples of all victims through the network as one batch and splits
+each layer's weight gradient by victim; `VmappedGradients` does it for any network.
+`choose_gradients` takes the first where every trained layer is one it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from gleak.matching.distances.base import Piece
+from gleak.matching.pieces import FormedPiece, OuterPiece
+from gleak.models.losses import sample_losses
+
+Gradients = Callable[[Tensor, Tensor, dict[str, Tensor]], list[Piece]]
+"""From inputs (V, N, *shape), targets (V, N, classes) and the observed gradients to pieces."""
+
+
+def choose_gradients(model: nn.Module, loss: str, input_shape: tuple[int, ...]) -> Gradients:
+    """The fastest way to the gradients of this model's clients."""
+    layerwise = LayerwiseGradients(model, loss)
+    if not all(map(_splits_by_victim, layerwise.layers.values())):
+        return VmappedGradients(model, loss)
+    probe = next(model.parameters()).new_zeros(1, *input_shape)
+    try:
+        layerwise.forward(probe)
+    except LayerUsedTwiceError:
+        return VmappedGradients(model, loss)
+    return layerwise
+
+
+class LayerUsedTwiceError(Exception):
+    """A layer that takes part twice in one pass has no single input and output."""
+
+
+def _splits_by_victim(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.Conv2d):
+        return layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same"
+    return isinstance(layer, tuple(LAYERS))
+
+
+def _trained_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    return [
+        (name, layer)
+        for name, layer in model.named_modules()
+        if any(True for _ in layer.parameters(recurse=False))
+    ]
+
+
+class VmappedGradients:
+    """`torch.func.grad` of one client's mean loss, vectorised over victims."""
+
+    def __init__(self, model: nn.Module, loss: str) -> None:
+        self.parameters = {name: value.detach() for name, value in model.named_parameters()}
+
+        def client_loss(parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+            logits = functional_call(model, parameters, (inputs,))
+            return sample_losses(loss, logits, targets).mean()
+
+        self._gradients = vmap(grad(client_loss), in_dims=(None, 0, 0))
+
+    def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
+        """One formed piece per parameter; see `Gradients`."""
+        gradients = self._gradients(self.parameters, inputs, targets)
+        return [FormedPiece(name, gradients[name], observed[name]) for name in gradients]
+
+
+class LayerwiseGradients:
+    """Weight gradients from each layer's inputs A and the loss's gradients D at its outputs.
+
+    The samples of all victims share one forward and one backward pass, whatever their number; the
+    split by victim is a batched product of A and D.
+    """
+
+    def __init__(self, model: nn.Module, loss: str) -> None:
+        self.model, self.loss = model, loss
+        self.layers = dict(_trained_layers(model))
+
+    def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
+        """Pieces of every parameter; see `Gradients`."""
+        victims, samples = inputs.shape[:2]
+        taken, given, logits = self.forward(inputs.flatten(0, 1))
+        loss = sample_losses(self.loss, logits, targets.flatten(0, 1)).sum() / samples
+        outputs = [given[name] for name in self.layers]
+        backs = torch.autograd.grad(loss, outputs, create_graph=torch.is_grad_enabled())
+        pieces: list[Piece] = []
+        for (name, layer), back in zip(self.layers.items(), backs, strict=True):
+            rule = next(rule for kind, rule in LAYERS.items() if isinstance(layer, kind))
+            pieces += rule(name, layer, taken[name], back, victims, observed)
+        return pieces
+
+    def forward(self, inputs: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
+        """Inputs and outputs of every trained layer, and the logits.
+
+        Raises:
+            LayerUsedTwiceError: names the layer.
+        """
+        inputs = inputs if inputs.requires_grad else inputs.detach().requires_grad_()
+        taken: dict[str, Tensor] = {}
+        given: dict[str, Tensor] = {}
+
+        def keeper(name: str) -> Callable[..., None]:
+            def keep(_: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
+                if name in given:
+                    raise LayerUsedTwiceError(name)
+                taken[name], given[name] = arguments[0], output
+
+            return keep
+
+        with ExitStack() as stack, torch.enable_grad():
+            for name, layer in self.layers.items():
+                stack.enter_context(_Removing(layer.register_forward_hook(keeper(name))))
+            logits = self.model(inputs)
+        return taken, given, logits
+
+
+class _Removing:
+    """A hook's handle as a context manager."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self.handle.remove()
+
+
+def _by_victim(values: Tensor, victims: int) -> Tensor:
+    """Samples of a victim side by side; Shape (V, N * positions, features)."""
+    return values.reshape(victims, -1, values.shape[-1])
+
+
+def _dense(
+    name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
+) -> Sequence[Piece]:
+    backs = _by_victim(back, victims)
+    weight, bias = f"{name}.weight", f"{name}.bias"
+    pieces: list[Piece] = [OuterPiece(weight, backs, _by_victim(taken, victims), observed[weight])]
+    if layer.bias is not None:
+        pieces.append(FormedPiece(bias, backs.sum(1), observed[bias]))
+    return pieces
+
+
+def _convolution(
+    name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
+) -> Sequence[Piece]:
+    patches = functional.unfold(
+        taken, layer.kernel_size, layer.dilation, layer.padding, layer.stride
+    )
+    backs = back.flatten(2)
+    products = (patches @ backs.mT).unflatten(0, (victims, -1)).sum(1).mT
+    weight, bias = f"{name}.weight", f"{name}.bias"
+    pieces = [FormedPiece(weight, products.reshape(observed[weight].shape), observed[weight])]
+    if layer.bias is not None:
+        sums = backs.sum(2).unflatten(0, (victims, -1)).sum(1)
+        pieces.append(FormedPiece(bias, sums, observed[bias]))
+    return pieces
+
+
+LAYERS: dict[type[nn.Module], Callable[..., Sequence[Piece]]] = {
+    nn.Linear: _dense,
+    nn.Conv2d: _convolution,
+}

@@ -1,0 +1,65 @@
+"""Labels read off the gradient of the last dense layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from gleak.errors import FitError
+
+
+def classifier_gradient(model: nn.Module, update: dict[str, Tensor], classes: int) -> Tensor:
+    """One number per class from the classifier: its bias gradient, or the row sums of its weight's.
+
+    With cross-entropy the bias gradient of class i is the mean over samples of p_i - [label = i]. A
+    row of the weight gradient is that number times the layer's inputs, which a sigmoid or a ReLU
+    keeps positive, so the sum has its sign.
+
+    Returns:
+        Shape (V, classes).
+
+    Raises:
+        FitError: the model has no dense layer with one output per class.
+    """
+    heads = [
+        name
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and layer.out_features == classes
+    ]
+    if not heads:
+        raise FitError(
+            f"labels cannot be inferred: no dense layer with {classes} outputs; use labels=known"
+        )
+    bias = update.get(f"{heads[-1]}.bias")
+    return bias if bias is not None else update[f"{heads[-1]}.weight"].sum(-1)
+
+
+def infer_by_sign(scores: Tensor, samples: int) -> Tensor:
+    """The rows whose sign differs from the others': the most negative ones (iDLG, Eq. 3 and 4).
+
+    No label can be given twice. Shape (V, samples).
+    """
+    return scores.argsort(1)[:, :samples]
+
+
+def infer_by_argmin(scores: Tensor, samples: int) -> Tensor:
+    """The smallest entry, sample by sample (CPL Algorithm 1, line 9).
+
+    The paper's rule is for one sample. For a batch it is repeated: a found sample's own share,
+    -1/N of the bias gradient, is taken back before the next is sought, so labels may repeat.
+    Shape (V, samples).
+    """
+    left, found = scores.clone(), []
+    for _ in range(samples):
+        label = left.argmin(1, keepdim=True)
+        left.scatter_add_(1, label, torch.full_like(label, 1 / samples, dtype=left.dtype))
+        found.append(label)
+    return torch.cat(found, 1)
+
+
+RULES: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "sign": infer_by_sign,
+    "argmin": infer_by_argmin,
+}

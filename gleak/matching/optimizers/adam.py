@@ -1,0 +1,74 @@
+"""Adam on many independent problems at once, plain or on the sign of the gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+from gleak.matching.optimizers.base import OptimizerSpec, Search
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
+
+
+@register("adam")
+class Adam(OptimizerSpec):
+    """Adam (Kingma and Ba 2015), one evaluation an iteration."""
+
+    lr: float = knob(0.1, "learning rate at the start", source="InvertGrad", gt=0)
+    signed: bool = knob(False, "use the sign of the gradient", source="InvertGrad")
+    schedule: Literal["constant", "steps", "cosine"] = knob(
+        "constant",
+        "steps: a tenth at 3/8, 5/8 and 7/8 of the run; cosine: to zero",
+        source="InvertGrad",
+    )
+
+    def rate(self, progress: float) -> float:
+        """Learning rate after a share of the run, ``progress`` in [0, 1]."""
+        if self.schedule == "cosine":
+            return self.lr * (1 + math.cos(math.pi * progress)) / 2
+        if self.schedule == "steps":
+            return self.lr * 0.1 ** sum(progress >= share / 8 for share in (3, 5, 7))
+        return self.lr
+
+    def begin(self, points: Tensor, iterations: int) -> Search:
+        """Start with zero moments; see `OptimizerSpec.begin`."""
+        return AdamSearch(self, points, iterations)
+
+
+class AdamSearch(Search):
+    """Moments of V problems; each counts its own steps, so a restarted one begins anew."""
+
+    def __init__(self, spec: Adam, points: Tensor, iterations: int) -> None:
+        self.spec, self.iterations = spec, iterations
+        self.done = 0
+        self.steps = points.new_zeros(len(points), 1)
+        self.mean = points.new_zeros(points.shape)
+        self.square = points.new_zeros(points.shape)
+
+    def step(self, points: Tensor, gradients: Tensor) -> Tensor:
+        """See `Search.step`; the schedule follows the whole run, restarts included."""
+        if self.spec.signed:
+            gradients = gradients.sign()
+        rate = self.spec.rate(self.done / self.iterations)
+        self.done += 1
+        self.steps += 1
+        self.mean.lerp_(gradients, 1 - BETAS[0])
+        self.square.mul_(BETAS[1]).addcmul_(gradients, gradients, value=1 - BETAS[1])
+        mean = self.mean / (1 - BETAS[0] ** self.steps)
+        deviation = (self.square / (1 - BETAS[1] ** self.steps)).sqrt()
+        return points - rate * mean / (deviation + EPSILON)
+
+    def keep(self, rows: Tensor) -> None:
+        """See `Search.keep`."""
+        self.steps, self.mean, self.square = self.steps[rows], self.mean[rows], self.square[rows]
+
+    def restart(self, rows: Tensor) -> None:
+        """See `Search.restart`."""
+        for state in (self.steps, self.mean, self.square):
+            state[rows] = 0

@@ -1,0 +1,46 @@
+"""The parts one gradient-matching attack is assembled from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from gleak.matching.distances.base import DistanceSpec
+    from gleak.matching.optimizers.base import OptimizerSpec
+    from gleak.matching.starts.base import StartSpec
+
+LabelRule = Literal["known", "joint", "sign", "argmin"]
+"""Granted, optimised with the samples, or read off the classifier's gradient."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an attack names; `gleak.matching.engine.match` does the rest.
+
+    Args:
+        start: the first dummy input.
+        labels: how the labels are known (see `gleak.matching.labels`); "joint" optimises them.
+        distance: between dummy and observed gradient.
+        optimizer: how the dummy moves.
+        iterations: budget of one victim, restarts included.
+        threshold: a victim whose relative distance falls to this has converged; None: the budget
+            is spent in any case.
+        restarts: how often a diverged or stalled search may begin afresh.
+        patience: evaluations without a better distance after which a search has stalled.
+        total_variation: weight of the image's mean absolute differences (InvertGrad); of images.
+        label_term: weight of the output's squared distance to the label (CPL, line 12: alpha).
+        box: keep every value in [0, 1] after each step.
+    """
+
+    start: StartSpec
+    labels: LabelRule
+    distance: DistanceSpec
+    optimizer: OptimizerSpec
+    iterations: int
+    threshold: float | None = None
+    restarts: int = 0
+    patience: int | None = None
+    total_variation: float = 0.0
+    label_term: float = 0.0
+    box: bool = False

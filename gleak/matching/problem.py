@@ -1,0 +1,170 @@
+"""The objective of gradient matching for V victims, as a function of flat unknowns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gleak.errors import FitError
+from gleak.matching.gradients import Gradients, choose_gradients
+from gleak.matching.labels import RULES, classifier_gradient
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gleak.attacks.base import Observation
+    from gleak.matching.parts import Parts
+
+IMAGES = 5
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Objective, gradient distance and descent information at V points.
+
+    Args:
+        objective: Shape (V), distance and priors, relative to the distance's scale.
+        distance: Shape (V), between dummy and observed gradient alone, relative likewise.
+        gradient: Shape (V, P), of the objective.
+    """
+
+    objective: Tensor
+    distance: Tensor
+    gradient: Tensor
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is matched, and how points of the search become samples and labels.
+
+    Unknowns of a victim: its N samples, flat, and with labels=joint also N x classes logits.
+
+    Args:
+        parts: of the attack.
+        model: with the broadcast parameters.
+        gradients: how dummy gradients are computed.
+        observed: for each parameter, Shape (V, *shape).
+        targets: fixed one-hot labels, Shape (V, N, classes); None if optimised.
+        shape: (N, *sample shape).
+        classes: number of outputs.
+    """
+
+    parts: Parts
+    model: nn.Module
+    gradients: Gradients
+    observed: dict[str, Tensor]
+    targets: Tensor | None
+    shape: tuple[int, ...]
+    classes: int
+
+    @classmethod
+    def of(cls, observation: Observation, parts: Parts) -> Self:
+        """The problem an observation poses to an attack of these parts.
+
+        Raises:
+            FitError: the client is not one the parts can simulate.
+        """
+        if observation.content != "gradient" or observation.local_steps != 1:
+            raise FitError(
+                "gradient matching simulates clients that send one gradient (fedsgd); these sent "
+                f"a {observation.content} after {observation.local_steps} local steps"
+            )
+        return cls(
+            parts=parts,
+            model=observation.model,
+            gradients=choose_gradients(
+                observation.model, observation.loss, observation.input_shape
+            ),
+            observed={name: value[:, 0] for name, value in observation.update.items()},
+            targets=_fixed_targets(observation, parts),
+            shape=(observation.batch_size, *observation.input_shape),
+            classes=observation.classes,
+        )
+
+    @property
+    def pixels(self) -> int:
+        """Unknowns that are sample values; they come first."""
+        return math.prod(self.shape)
+
+    @property
+    def unknowns(self) -> int:
+        """Length of a point."""
+        return self.pixels + (self.shape[0] * self.classes if self.targets is None else 0)
+
+    def keep(self, rows: Tensor | slice) -> Problem:
+        """The problem of these victims alone."""
+        return Problem(
+            self.parts,
+            self.model,
+            self.gradients,
+            {name: value[rows] for name, value in self.observed.items()},
+            None if self.targets is None else self.targets[rows],
+            self.shape,
+            self.classes,
+        )
+
+    def inputs(self, points: Tensor) -> Tensor:
+        """Samples at these points, as they are; Shape (V, N, *sample shape)."""
+        return points[:, : self.pixels].unflatten(1, self.shape)
+
+    def soft_labels(self, points: Tensor) -> Tensor:
+        """Label probabilities at these points; Shape (V, N, classes)."""
+        if self.targets is not None:
+            return self.targets
+        return points[:, self.pixels :].unflatten(1, (self.shape[0], -1)).softmax(2)
+
+    def evaluate(self, points: Tensor) -> Evaluation:
+        """Objective and gradient at V points; Shape (V, P)."""
+        points = points.detach().requires_grad_()
+        inputs, targets = self.inputs(points), self.soft_labels(points)
+        pieces = self.gradients(inputs, targets, self.observed)
+        distance = self.parts.distance.measure(pieces)
+        objective = distance
+        if self.parts.total_variation and inputs.ndim == IMAGES:
+            objective = objective + self.parts.total_variation * total_variation(inputs)
+        if self.parts.label_term:
+            objective = objective + self.parts.label_term * self._label_term(inputs, targets)
+        scale = self.parts.distance.scale(pieces)
+        relative = objective / scale
+        (gradient,) = torch.autograd.grad(relative.sum(), points)
+        return Evaluation(relative.detach(), (distance / scale).detach(), gradient)
+
+    def _label_term(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Squared distance of the probabilities to the labels (CPL Algorithm 1, line 12)."""
+        probabilities = self.model(inputs.flatten(0, 1)).softmax(1)
+        return (
+            (probabilities - targets.flatten(0, 1))
+            .square()
+            .unflatten(0, targets.shape[:2])
+            .sum((1, 2))
+        )
+
+
+def total_variation(inputs: Tensor) -> Tensor:
+    """Mean absolute difference of neighbours, along height plus along width (InvertGrad).
+
+    Args:
+        inputs: Shape (V, N, C, H, W).
+
+    Returns:
+        Shape (V).
+    """
+    rows = inputs.diff(dim=-2).abs().flatten(1).mean(1)
+    return rows + inputs.diff(dim=-1).abs().flatten(1).mean(1)
+
+
+def _fixed_targets(observation: Observation, parts: Parts) -> Tensor | None:
+    if parts.labels == "joint":
+        return None
+    if parts.labels == "known":
+        labels = observation.granted["labels"].long()
+    else:
+        update = {name: value[:, 0] for name, value in observation.update.items()}
+        scores = classifier_gradient(observation.model, update, observation.classes)
+        labels = RULES[parts.labels](scores, observation.batch_size)
+    return functional.one_hot(labels, observation.classes).float()

@@ -1,0 +1,34 @@
+"""A start that repeats one small random tile."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from gleak.matching.starts.base import StartSpec
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+@register("patterned")
+class Patterned(StartSpec):
+    """One uniform random tile, repeated over the image (CPL section 3.1, "patterned")."""
+
+    tiles: int = knob(2, "tiles along each side", source="CPL Table 4: 2 x 2 and 4 x 4", ge=1)
+
+    def draw(self, shape: tuple[int, ...], generator: Generator) -> Tensor:
+        """See `StartSpec.draw`; a table's row repeats its first 1/tiles^2 columns."""
+        import torch
+
+        samples, *sample = shape
+        if len(sample) == 1:
+            width = math.ceil(sample[0] / self.tiles**2)
+            row = torch.rand(samples, width, generator=generator)
+            return row.repeat(1, self.tiles**2)[:, : sample[0]]
+        channels, height, width = sample
+        corner = (math.ceil(height / self.tiles), math.ceil(width / self.tiles))
+        tile = torch.rand(samples, channels, *corner, generator=generator)
+        return tile.repeat(1, 1, self.tiles, self.tiles)[..., :height, :width]

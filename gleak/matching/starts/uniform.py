@@ -1,0 +1,22 @@
+"""A start of independent uniform values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gleak.matching.starts.base import StartSpec
+from gleak.registry import register
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+@register("uniform")
+class Uniform(StartSpec):
+    """Every value uniform on [0, 1]."""
+
+    def draw(self, shape: tuple[int, ...], generator: Generator) -> Tensor:
+        """See `StartSpec.draw`."""
+        import torch
+
+        return torch.rand(shape, generator=generator)

@@ -1,0 +1,14 @@
+"""Metrics: how much of the truth a reconstruction shows, and what it cost. One file each."""
+
+from gleak.metrics import evaluations as evaluations
+from gleak.metrics import iterations as iterations
+from gleak.metrics import lpips as lpips
+from gleak.metrics import mse as mse
+from gleak.metrics import objective as objective
+from gleak.metrics import peak_memory as peak_memory
+from gleak.metrics import psnr as psnr
+from gleak.metrics import restarts as restarts
+from gleak.metrics import seconds as seconds
+from gleak.metrics import ssim as ssim
+from gleak.metrics import success_content as success_content
+from gleak.metrics import success_labels as success_labels

@@ -1,0 +1,70 @@
+"""Matching what was reconstructed to the truth: an update does not carry the order of its batch.
+
+An assignment is an array of Shape (V, N): for each true sample the position of the one assigned
+to it, each used once; -1 where there are fewer than N. It minimises the sum of a cost, by the
+Hungarian method, so it flatters a reconstruction that is mere chance: judge by the blind control.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+NONE_LEFT = -1
+
+
+def assign_samples(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
+    """Assign samples at the least sum of mean squared errors.
+
+    Args:
+        truth: Shape (V, N, *shape).
+        estimate: Shape (V, M, *shape).
+
+    Returns:
+        Shape (V, N), positions among the M; -1 for none.
+    """
+    pairs = zip(truth, estimate, strict=True)
+    return np.stack([_assign(_squared_errors(true, found)) for true, found in pairs])
+
+
+def assign_labels(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
+    """Assign labels so that as many pairs as possible are equal: the multisets' intersection.
+
+    Args:
+        truth: Shape (V, N).
+        estimate: Shape (V, M).
+
+    Returns:
+        Shape (V, N), positions among the M; -1 for none.
+    """
+    pairs = zip(truth, estimate, strict=True)
+    return np.stack([_assign(true[:, None] != found[None, :]) for true, found in pairs])
+
+
+def gather(values: np.ndarray, order: np.ndarray, missing: float) -> np.ndarray:
+    """Put values of Shape (V, M, ...) in the order of an assignment, ``missing`` where it is -1.
+
+    Returns:
+        Shape (V, N, ...).
+    """
+    gathered = np.full((*order.shape, *values.shape[2:]), missing, dtype=values.dtype)
+    victims, samples = np.nonzero(order != NONE_LEFT)
+    gathered[victims, samples] = values[victims, order[victims, samples]]
+    return gathered
+
+
+def _squared_errors(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
+    """Shape (N, M). The mean over features has the same optimum as the sum."""
+    features = math.prod(truth.shape[1:])
+    flat = (samples.reshape(len(samples), features) for samples in (truth, estimate))
+    return np.asarray(cdist(*flat, metric="sqeuclidean"))
+
+
+def _assign(costs: np.ndarray) -> np.ndarray:
+    rows, columns = linear_sum_assignment(costs)
+    order = np.full(len(costs), NONE_LEFT)
+    order[rows] = columns
+    return order

@@ -1,0 +1,92 @@
+"""Learned perceptual image patch similarity."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from gleak.metrics.base import MetricSpec, MetricUnavailable
+from gleak.metrics.images import measure_images
+from gleak.registry import register
+from gleak.runtime.torchvision_ops import ensure_operators
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor, nn
+
+    from gleak.metrics.base import Comparison
+
+WEIGHTS = "squeezenet1_1-b8a52dc0.pth"
+FETCH = (
+    'python -c "from torch.hub import load_state_dict_from_url as fetch; '
+    f"fetch('https://download.pytorch.org/models/{WEIGHTS}', check_hash=True)\""
+)
+SMALLEST_SIDE = 64
+
+
+@register("lpips")
+class Lpips(MetricSpec):
+    """Perceptual distance of each image: features of SqueezeNet 1.1, weighted linearly (v0.1).
+
+    Grey images are repeated to three channels. A side shorter than 64 pixels is first enlarged
+    to 64 bilinearly, for the backbone has no features of smaller images; values of small images
+    are therefore comparable with each other only. Weights are never downloaded (Zhang et al.,
+    "The unreasonable effectiveness of deep features", CVPR 2018).
+    """
+
+    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+
+    def measure(self, comparison: Comparison) -> np.ndarray:
+        """Shape (V, N), 0 for identical images.
+
+        Raises:
+            MetricUnavailable: the backbone's weights are not in torch's folder, or the images
+                are neither grey nor in three colours.
+        """
+        channels = comparison.truth.shape[2]
+        if channels not in (1, 3):
+            raise MetricUnavailable(f"images have {channels} channels, and it takes 1 or 3")
+        return measure_images(partial(_distance, _network(find_weights())), comparison)
+
+
+def find_weights() -> Path:
+    """The backbone's weights, where ``torch.hub`` keeps such files.
+
+    Raises:
+        MetricUnavailable: not there; the message holds the command that fetches them.
+    """
+    from torch.hub import get_dir
+
+    path = Path(get_dir()) / "checkpoints" / WEIGHTS
+    if not path.is_file():
+        raise MetricUnavailable(f"{path} is missing; fetch it with: {FETCH}")
+    return path
+
+
+@cache
+def _network(weights: Path) -> nn.Module:
+    """The metric's network; ``weights`` stand where torchvision looks, so it loads that file."""
+    ensure_operators()
+    import lpips
+
+    with warnings.catch_warnings():
+        # lpips asks torchvision for its weights by an argument that has been renamed since.
+        warnings.filterwarnings("ignore", module="torchvision", category=UserWarning)
+        network: nn.Module = lpips.LPIPS(net="squeeze", verbose=False)
+    return network
+
+
+def _distance(network: nn.Module, estimate: Tensor, truth: Tensor) -> Tensor:
+    distance: Tensor = network(_prepared(estimate), _prepared(truth))
+    return distance.flatten()
+
+
+def _prepared(images: Tensor) -> Tensor:
+    """Images as the network takes them: three channels in [-1, 1], no side below 64 pixels."""
+    from torch.nn.functional import interpolate
+
+    height, width = (max(side, SMALLEST_SIDE) for side in images.shape[-2:])
+    colour = images.float().expand(-1, 3, -1, -1)
+    return 2 * interpolate(colour, size=(height, width), mode="bilinear") - 1

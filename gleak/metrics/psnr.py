@@ -1,0 +1,45 @@
+"""Peak signal-to-noise ratio."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from gleak.metrics.base import MetricSpec
+from gleak.metrics.images import measure_images
+from gleak.registry import register
+from gleak.runtime.torchvision_ops import ensure_operators
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from gleak.metrics.base import Comparison
+
+CAP = 100.0
+
+
+@register("psnr")
+class Psnr(MetricSpec):
+    """-10 log10 of each image's own mean squared error, for a data range of 1.
+
+    Identical images have no finite value: values are capped at 100 dB, which is a mean squared
+    error of 1e-10. One value per image; the mean of these is not the PSNR of a pooled error.
+    """
+
+    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    unit: ClassVar[str] = "dB"
+    better: ClassVar[Literal["higher", "lower"]] = "higher"
+
+    def measure(self, comparison: Comparison) -> np.ndarray:
+        """Shape (V, N), in dB, at most 100."""
+        return measure_images(_ratio, comparison)
+
+
+def _ratio(estimate: Tensor, truth: Tensor) -> Tensor:
+    ensure_operators()
+    from torchmetrics.functional.image import peak_signal_noise_ratio
+
+    ratio = peak_signal_noise_ratio(
+        estimate, truth, data_range=1.0, reduction="none", dim=(1, 2, 3)
+    )
+    return ratio.clamp(max=CAP)

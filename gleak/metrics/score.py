@@ -1,0 +1,162 @@
+"""Scoring: a reconstruction against the truth, as one long table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gleak.artifacts.private import Private
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.store import atomic
+from gleak.errors import ArtifactError
+from gleak.metrics.assignment import NONE_LEFT, assign_labels, assign_samples, gather
+from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
+from gleak.metrics.scores import (
+    LEVEL_COLUMNS,
+    NOT_CONVERGED,
+    OK,
+    TYPES,
+    UNAVAILABLE,
+    UNMATCHED,
+    empty_scores,
+)
+from gleak.registry import load, parse
+from gleak.runtime import provenance
+
+logger = logging.getLogger(__name__)
+
+SATURABLE = ("psnr", "ssim")
+
+
+def score(
+    private: Path,
+    output: Path,
+    columns: Mapping[str, str],
+    reconstruction: Path | None,
+    metrics: Sequence[MetricSpec] | None = None,
+) -> pd.DataFrame:
+    """Measure a reconstruction and write the table of scores.
+
+    Args:
+        private: the truth, ``private.h5``.
+        output: the table to write, ``scores.csv``; equal inputs give equal bytes.
+        columns: the spec string of each level, and ``grants``, what the attack was granted.
+        reconstruction: ``reconstruction.h5``, with its ``provenance.json`` beside it if there is
+            one; None for the truth control, where the truth itself stands as the estimate.
+        metrics: what to measure; None for every registered metric with its defaults. Those that
+            do not apply to the modality are left out.
+
+    Returns:
+        The table, in the form of `gleak.metrics.scores`; the file has nine digits of each value.
+
+    Raises:
+        ArtifactError: a file is not what it should be, or the two do not belong together.
+    """
+    comparison = compare(private, reconstruction)
+    chosen = metrics if metrics is not None else [parse("metric", name) for name in load("metric")]
+    applicable = [metric for metric in chosen if comparison.modality in metric.modalities]
+    measured = pd.concat([empty_scores(), *(_measure(metric, comparison) for metric in applicable)])
+    named = measured.assign(**{name: columns[name] for name in (*LEVEL_COLUMNS, "grants")})
+    table = named.astype(TYPES).reset_index(drop=True)
+    if reconstruction is not None:
+        _warn_if_saturated(table, reconstruction)
+    with atomic(output) as temporary:
+        table.to_csv(temporary, index=False, float_format="%.9g", lineterminator="\n")
+    return table
+
+
+def compare(private: Path, reconstruction: Path | None) -> Comparison:
+    """Read the truth and a reconstruction, and match their samples and their labels.
+
+    Raises:
+        ArtifactError: they differ in victims, modality or the shape of a sample.
+    """
+    truth = Private.read(private)
+    if reconstruction is None:
+        return Comparison(
+            truth=truth.inputs,
+            estimate=truth.inputs,
+            truth_labels=truth.labels,
+            estimate_labels=truth.labels,
+            modality=truth.modality,
+            reconstruction=None,
+            provenance={},
+        )
+    found = Reconstruction.read(reconstruction)
+    _check_fit(private, truth, reconstruction, found)
+    label_order = assign_labels(truth.labels, found.labels)
+    return Comparison(
+        truth=truth.inputs,
+        estimate=gather(found.inputs, assign_samples(truth.inputs, found.inputs), np.nan),
+        truth_labels=truth.labels,
+        estimate_labels=gather(found.labels, label_order, NONE_LEFT),
+        modality=truth.modality,
+        reconstruction=found,
+        provenance=_provenance(reconstruction.parent),
+    )
+
+
+def _check_fit(private: Path, truth: Private, reconstruction: Path, found: Reconstruction) -> None:
+    facts = {
+        "modality": (truth.modality, found.modality),
+        "victims": (len(truth.inputs), len(found.inputs)),
+        "samples of shape": (truth.inputs.shape[2:], found.inputs.shape[2:]),
+    }
+    for what, (wanted, given) in facts.items():
+        if wanted != given:
+            raise ArtifactError(
+                f"{reconstruction}: {what} {given}, but {private} has {what} {wanted}; "
+                "they are not of one experiment: delete the reconstruction and run again"
+            )
+
+
+def _provenance(folder: Path) -> dict[str, Any]:
+    """What the attack's job left beside its reconstruction; nothing where it left nothing."""
+    return provenance.load(folder) if (folder / provenance.FILE).is_file() else {}
+
+
+def _measure(metric: MetricSpec, comparison: Comparison) -> pd.DataFrame:
+    """The rows of one metric: victim, sample, metric, value and status."""
+    shape = comparison.truth_labels.shape if metric.per == "sample" else (comparison.victims,)
+    try:
+        values = metric.measure(comparison)
+        status = _status(metric, comparison, shape)
+    except MetricUnavailable as reason:
+        logger.warning("metric %s is unavailable: %s", metric, reason)
+        values, status = np.full(shape, np.nan), np.full(shape, UNAVAILABLE)
+    victim, *sample = (index.ravel() for index in np.indices(shape))
+    return pd.DataFrame(
+        {
+            "victim": victim,
+            "sample": pd.array(sample[0] if sample else [pd.NA] * len(victim), dtype="Int64"),
+            "metric": str(metric),
+            "value": np.where(status == UNMATCHED, np.nan, values).ravel(),
+            "status": status.ravel(),
+        }
+    )
+
+
+def _status(metric: MetricSpec, comparison: Comparison, shape: tuple[int, ...]) -> np.ndarray:
+    per_victim = np.where(comparison.converged, OK, NOT_CONVERGED)
+    if metric.per == "victim":
+        return per_victim
+    status = np.broadcast_to(per_victim[:, None], shape)
+    return np.where(metric.matched(comparison), status, UNMATCHED)
+
+
+def _warn_if_saturated(table: pd.DataFrame, reconstruction: Path) -> None:
+    """A metric that says the same of every image measures its own limit, not the attack."""
+    for metric, rows in table[table["metric"].isin(SATURABLE)].groupby("metric"):
+        values = rows["value"].dropna()
+        if len(values) > 1 and values.nunique() == 1:
+            logger.warning(
+                "%s: %s is %.6g for every image; the evaluation looks unsound (a saturated metric)",
+                reconstruction,
+                metric,
+                values.iloc[0],
+            )

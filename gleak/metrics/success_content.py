@@ -1,0 +1,31 @@
+"""Whether a sample was recovered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from gleak.metrics.base import MetricSpec
+from gleak.metrics.mse import Mse
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from gleak.metrics.base import Comparison
+
+
+@register("success_content")
+class SuccessContent(MetricSpec):
+    """1 for a sample whose mean squared error is below the threshold, else 0.
+
+    The mean over samples is the success rate at that threshold.
+    """
+
+    better: ClassVar[Literal["higher", "lower"]] = "higher"
+
+    threshold: float = knob(1e-3, "mean squared error below which a sample counts", gt=0)
+
+    def measure(self, comparison: Comparison) -> np.ndarray:
+        """Shape (V, N), 0 or 1."""
+        return np.asarray(Mse().measure(comparison) < self.threshold, dtype=np.float64)

@@ -1,0 +1,6 @@
+"""Architectures: one file each."""
+
+from gleak.models import custom as custom
+from gleak.models import fc2 as fc2
+from gleak.models import lenet as lenet
+from gleak.models import mlp as mlp

@@ -1,0 +1,44 @@
+"""What every model spec provides."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from gleak.data.base import Modality
+from gleak.errors import FitError
+from gleak.spec import Spec
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu"]
+
+
+class ModelSpec(Spec):
+    """An architecture; its parameters come from a training spec."""
+
+    kind: ClassVar[str] = "model"
+    modalities: ClassVar[frozenset[Modality]] = frozenset({"image"})
+
+    @abstractmethod
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """The network that maps Shape (N, *shape) in [0, 1] to logits, Shape (N, classes)."""
+
+    @abstractmethod
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        """Multiply-adds of one sample's forward pass, for estimates of cost."""
+
+    @abstractmethod
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        """Number of values that are trained, for estimates of size."""
+
+    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
+        """Refuse samples the architecture cannot take.
+
+        Raises:
+            FitError: the wrong modality or a shape it cannot serve.
+        """
+        if modality not in self.modalities:
+            wanted = " or ".join(sorted(self.modalities))
+            raise FitError(f"model {self} takes {wanted} data, not {modality} data")

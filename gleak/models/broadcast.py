@@ -1,0 +1,46 @@
+"""Between a network and the artifact that carries its parameters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import nn
+
+from gleak.artifacts.model import Model
+from gleak.errors import ArtifactError
+from gleak.models.base import ModelSpec
+from gleak.registry import parse
+
+
+def load_network(artifact: Model, where: str) -> nn.Module:
+    """The network an artifact describes, with its parameters, in evaluation mode.
+
+    Args:
+        artifact: a model or crafted parameters.
+        where: its file, for errors.
+
+    Raises:
+        ArtifactError: parameters that are not those of the architecture.
+    """
+    spec: ModelSpec = parse("model", artifact.model)
+    network = spec.build(tuple(map(int, artifact.input_shape)), artifact.classes)
+    state = {
+        name: torch.from_numpy(np.asarray(value))
+        for name, value in {**artifact.parameters, **artifact.buffers}.items()
+    }
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        raise ArtifactError(f"{where}: does not fit its architecture {spec}: {error}") from None
+    return network.eval()
+
+
+def with_state(artifact: Model, network: nn.Module) -> Model:
+    """The artifact with the parameters and buffers the network holds now."""
+    return replace(
+        artifact,
+        parameters={name: p.detach().cpu().numpy() for name, p in network.named_parameters()},
+        buffers={name: b.detach().cpu().numpy() for name, b in network.named_buffers()},
+    )

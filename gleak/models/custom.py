@@ -1,0 +1,61 @@
+"""A user's own network."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
+
+from gleak.data.base import Modality
+from gleak.errors import FitError
+from gleak.models.base import ModelSpec
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from torch import nn
+
+ASSUMED_MULTIPLY_ADDS = 10**8
+ASSUMED_PARAMETERS = 10**7
+
+
+@register("custom")
+class Custom(ModelSpec):
+    """Any function ``factory(shape, classes)`` that returns a `torch.nn.Module`.
+
+    The module it stands in must be importable (set ``PYTHONPATH``); an edit to it, or to what it
+    imports from its own package, reruns what depends on it.
+    """
+
+    modalities: ClassVar[frozenset[Modality]] = frozenset({"image", "tabular"})
+
+    factory: str = knob("my_models.build", "module and function, as in package.module.function")
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """See `Spec.modules`; the user's module is among them."""
+        return super().modules | {self.factory.rpartition(".")[0]}
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """See `ModelSpec.build`.
+
+        Raises:
+            FitError: no such module or function.
+        """
+        module, _, name = self.factory.rpartition(".")
+        try:
+            factory = getattr(import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise FitError(
+                f"model {self}: {error}; set PYTHONPATH to the folder that holds the module, and "
+                "write factory=module.function"
+            ) from error
+        network: nn.Module = factory(shape, classes)
+        return network
+
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        """An assumption, as nothing is known of the network before it is built."""
+        return ASSUMED_MULTIPLY_ADDS
+
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        """An assumption too."""
+        return ASSUMED_PARAMETERS

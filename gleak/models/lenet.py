@@ -1,0 +1,72 @@
+"""The convolutional network of the gradient-leakage papers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from gleak.data.base import Modality
+from gleak.errors import FitError
+from gleak.models.base import Activation, ModelSpec
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from torch import nn
+
+STRIDES = (2, 2, 1)
+SMALLEST = 4
+
+
+@register("lenet")
+class LeNet(ModelSpec):
+    """DLG's LeNet: three 5 x 5 convolutions of equal width, strides 2, 2 and 1, one dense layer."""
+
+    source = "Zhu et al., Deep Leakage from Gradients (2019); CPL section 4.1"
+
+    activation: Activation = knob("sigmoid", "after each convolution", source="DLG")
+    width: int = knob(12, "channels of each convolution", source="DLG", ge=1)
+
+    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
+        """Refuse tables and images under 4 pixels; see `ModelSpec.check`."""
+        super().check(modality, shape)
+        if min(shape[1:]) < SMALLEST:
+            raise FitError(f"model {self} needs images of {SMALLEST} pixels or more, not {shape}")
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """See `ModelSpec.build`."""
+        from torch import nn
+
+        from gleak.models.activations import activation
+
+        layers: list[nn.Module] = []
+        channels = shape[0]
+        for stride in STRIDES:
+            layers += [nn.Conv2d(channels, self.width, 5, stride, padding=2)]
+            layers += [activation(self.activation)]
+            channels = self.width
+        features = self.width * math.prod(self._sides(shape)[-1])
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, classes))
+
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        """See `ModelSpec.multiply_adds`."""
+        channels = [shape[0], *[self.width] * len(STRIDES)]
+        sides = self._sides(shape)
+        convolutions = sum(
+            25 * channels[i] * channels[i + 1] * math.prod(side) for i, side in enumerate(sides)
+        )
+        return convolutions + self.width * math.prod(sides[-1]) * classes
+
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        """See `ModelSpec.parameters`."""
+        channels = [shape[0], *[self.width] * (len(STRIDES) - 1)]
+        features = self.width * math.prod(self._sides(shape)[-1])
+        return sum(self.width * (25 * c + 1) for c in channels) + classes * (features + 1)
+
+    def _sides(self, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Height and width after each convolution."""
+        sides, side = [], shape[1:]
+        for stride in STRIDES:
+            side = tuple(math.ceil(length / stride) for length in side)
+            sides.append(side)
+        return sides

@@ -1,0 +1,145 @@
+"""Digests of source code: what a result owes to the modules that made it.
+
+A rule's parameters hold the digest of the modules its work needs, so that an edit reruns what it
+can change. Source is read, never imported: the workflow's graph is built without torch.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from gleak.errors import GleakError
+
+HOME = "gleak"
+
+
+class Source(NamedTuple):
+    """One module: the digest of its code, and the modules it imports."""
+
+    digest: str
+    imports: frozenset[str]
+
+
+@cache
+def source_digest(*modules: str) -> str:
+    """A digest of modules and of all they import, directly or not.
+
+    Imports are followed inside functions too, but not under ``if TYPE_CHECKING``; those of other
+    packages than gleak and a module's own are not. Comments, docstrings and layout do not count.
+    A package's own code counts only where it is imported from, not on the way to a submodule.
+
+    Args:
+        *modules: full names, of gleak or of a user's own package.
+
+    Raises:
+        GleakError: no source file of that name.
+    """
+    for name in modules:
+        if _locate(name) is None:
+            raise GleakError(f"module {name!r} has no source file; is it installed or on the path?")
+    parts = [f"{name} {_source(name).digest}" for name in sorted(_reachable(modules))]
+    return _hash("\n".join(parts))
+
+
+def _hash(text: str) -> str:
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _reachable(modules: tuple[str, ...]) -> set[str]:
+    found: set[str] = set()
+    waiting = set(modules)
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        waiting |= _source(name).imports - found
+    return found
+
+
+@cache
+def _source(name: str) -> Source:
+    path = _locate(name)
+    assert path is not None, name
+    tree = ast.parse(path.read_bytes())
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    followed = {HOME, name.partition(".")[0]}
+    imports = {
+        _module(imported)
+        for node in _run_nodes(tree)
+        for imported in _imported(node, package)
+        if imported.partition(".")[0] in followed
+    }
+    return Source(_hash(_normal_form(tree)), frozenset(imports - {""}))
+
+
+@cache
+def _locate(name: str) -> Path | None:
+    """The file of a module, found without importing its parents; None if there is none."""
+    top, *inner = name.split(".")
+    found = find_spec(top)
+    if found is None:
+        return None
+    folders = [Path(root, *inner) for root in found.submodule_search_locations or ()]
+    candidates = [folder / "__init__.py" for folder in folders]
+    if inner:
+        candidates += [folder.with_name(f"{folder.name}.py") for folder in folders]
+    elif not folders and found.origin:
+        candidates = [Path(found.origin)]
+    return next((path for path in candidates if path.suffix == ".py" and path.is_file()), None)
+
+
+def _run_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node below this one that is not there for type checkers alone."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if isinstance(child, ast.If) and _is_type_checking(child.test):
+            for other in child.orelse:
+                yield other
+                yield from _run_nodes(other)
+        else:
+            yield from _run_nodes(child)
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    return name == "TYPE_CHECKING"
+
+
+def _imported(node: ast.AST, package: str) -> list[str]:
+    """The full names a node imports, modules or what is in them."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+    base = ".".join([*parents, *([node.module] if node.module else [])])
+    return [f"{base}.{alias.name}" for alias in node.names]
+
+
+def _module(imported: str) -> str:
+    """``a.b`` if that is a module, else ``a``; nothing if that is none either."""
+    names = (imported, imported.rpartition(".")[0])
+    return next((name for name in names if name and _locate(name)), "")
+
+
+def _normal_form(tree: ast.Module) -> str:
+    """The tree as text, without docstrings and other bare strings, which do nothing."""
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(node, field, None)
+            if isinstance(block, list):
+                setattr(node, field, [child for child in block if not _is_bare_string(child)])
+    return ast.dump(tree)
+
+
+def _is_bare_string(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )

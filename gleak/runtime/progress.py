@@ -1,0 +1,74 @@
+"""How far a long computation has come: a bar on a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from tqdm import tqdm
+
+LINE_SECONDS = 10.0
+log = logging.getLogger(__name__)
+
+
+class Progress:
+    """Counts units of work; to be used as a context manager.
+
+    Where stderr is a terminal a bar is drawn; elsewhere a line is logged at most every
+    `LINE_SECONDS` and one at the end, also when the work breaks off.
+
+    Args:
+        total: units of work, at least.
+        label: what the work is, in front of every line.
+    """
+
+    def __init__(self, total: int, label: str) -> None:
+        self.total, self.label, self.done = total, label, 0
+        self._facts: dict[str, Any] = {}
+        self._started = self._shown = time.monotonic()
+        self._bar = tqdm(total=total, desc=label) if sys.stderr.isatty() else None
+
+    def advance(self, units: int = 1, **facts: Any) -> None:
+        """Count units as done.
+
+        Args:
+            units: how many.
+            **facts: shown beside the count, by name ("objective", say).
+        """
+        self.done += units
+        self._facts = {name: _short(value) for name, value in facts.items()} or self._facts
+        if self._bar is not None:
+            self._bar.set_postfix(self._facts, refresh=False)
+            self._bar.update(units)
+        elif time.monotonic() - self._shown >= LINE_SECONDS and self.done < self.total:
+            self._log_line()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        else:
+            self._log_line()
+
+    def _log_line(self) -> None:
+        self._shown = time.monotonic()
+        elapsed = self._shown - self._started
+        times = [f"{elapsed:.0f} s"]
+        if 0 < self.done < self.total:
+            times.append(f"about {elapsed * (self.total / self.done - 1):.0f} s left")
+        facts = [f"{name}={value}" for name, value in self._facts.items()]
+        log.info("%s: %s", self.label, ", ".join([f"{self.done}/{self.total}", *times, *facts]))
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

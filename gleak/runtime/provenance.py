@@ -1,0 +1,139 @@
+"""``provenance.json``: when, where and with what a folder's artifact was made, and its cost.
+
+All that differs between two runs of the same work stands here, so that artifacts do not differ.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from gleak.artifacts.store import AGAIN, atomic
+from gleak.errors import ArtifactError
+
+FILE = "provenance.json"
+PACKAGES = ("torch", "numpy", "h5py", "gleak")
+MEGABYTE = 1e6
+
+
+@contextmanager
+def record(folder: Path | str, **facts: Any) -> Iterator[dict[str, Any]]:
+    """Measure the block and, if it succeeds, write ``provenance.json`` into ``folder``.
+
+    Seconds are those of the wall, CPU seconds those of all threads of this process. Peak memory
+    is the largest resident set of the process since it started; peak GPU memory, where a GPU was
+    used, the largest amount torch held on one GPU during the block.
+
+    Args:
+        folder: where the artifact stands.
+        **facts: written beside what is measured, in place of it where names agree.
+
+    Yields:
+        A dictionary to which the block may add further facts (JSON values).
+
+    Raises:
+        ArtifactError: the file cannot be written.
+    """
+    _forget_gpu_peak()
+    wall, processor = time.perf_counter(), time.process_time()
+    yield facts
+    cost = {
+        "seconds": round(time.perf_counter() - wall, 3),
+        "cpu_seconds": round(time.process_time() - processor, 3),
+        "peak_memory_mb": _peak_memory(),
+        **_gpu_facts(),
+    }
+    with atomic(Path(folder) / FILE) as temporary:
+        facts = {**_circumstances(), **cost, **facts}
+        temporary.write_text(json.dumps(facts, indent=2, default=_plain) + "\n")
+
+
+def load(folder: Path | str) -> dict[str, Any]:
+    """What `record` wrote into a folder.
+
+    Raises:
+        ArtifactError: no such file, or not JSON.
+    """
+    path = Path(folder) / FILE
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: cannot be read ({error}); {AGAIN}") from None
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold of a numpy or torch number, or of a spec or path."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _circumstances() -> dict[str, Any]:
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": platform.node(),
+        "commit": _commit(),
+        "python": platform.python_version(),
+        **{package: _version(package) for package in PACKAGES},
+        "device": "cpu",
+        "threads": _threads(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of gleak's source, None where git does not know it."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
+
+
+def _threads() -> int:
+    torch = sys.modules.get("torch")
+    return torch.get_num_threads() if torch else os.cpu_count() or 1
+
+
+def _peak_memory() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MEGABYTE, 1)
+
+
+def _gpus() -> Any:
+    """`torch.cuda` where a GPU has been used, None elsewhere; does not import torch."""
+    torch = sys.modules.get("torch")
+    return torch.cuda if torch and torch.cuda.is_initialized() else None
+
+
+def _forget_gpu_peak() -> None:
+    if cuda := _gpus():
+        for number in range(cuda.device_count()):
+            cuda.reset_peak_memory_stats(number)
+
+
+def _gpu_facts() -> dict[str, Any]:
+    if (cuda := _gpus()) is None:
+        return {}
+    peaks = {number: cuda.max_memory_allocated(number) for number in range(cuda.device_count())}
+    busiest = max(peaks, key=lambda number: peaks[number])
+    return {
+        "device": cuda.get_device_name(busiest),
+        "peak_gpu_memory_mb": round(peaks[busiest] / MEGABYTE, 1),
+    }

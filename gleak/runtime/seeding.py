@@ -1,0 +1,39 @@
+"""Named random streams: each purpose and victim has its own, whatever else is drawn.
+
+A stream depends on the seed, the purpose and the indices alone. So victim 3 draws the same numbers
+among eight victims as among a hundred, and a new consumer of randomness disturbs no old one.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
+    """The numpy stream of one purpose.
+
+    Args:
+        seed: of the run, not negative.
+        purpose: what is drawn ("batches", say).
+        *indices: of a victim, a round, a restart; not negative.
+    """
+    return np.random.default_rng(_sequence(seed, purpose, indices))
+
+
+def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:
+    """The torch stream of one purpose, on the CPU so that a GPU changes no draw; see `stream`."""
+    import torch
+
+    state = _sequence(seed, purpose, indices).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]))
+
+
+def _sequence(seed: int, purpose: str, indices: tuple[int, ...]) -> np.random.SeedSequence:
+    name = int.from_bytes(blake2b(purpose.encode(), digest_size=8).digest(), "big")
+    return np.random.SeedSequence(seed, spawn_key=(name, *map(int, indices)))

@@ -1,0 +1,58 @@
+"""Mend ``import torchvision`` where its compiled operators cannot be loaded.
+
+A CPU build of torch beside torchvision's ordinary wheel is such a place: the wheel's operators
+need CUDA, stay undeclared, and torchvision then fails on import although nothing here calls them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.library import Library
+
+ARGUMENTS = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+SCHEMAS = {name: name + ARGUMENTS for name in ("nms", "qnms")}
+
+
+@cache
+def ensure_operators() -> Library | None:
+    """Declare the operators that ``import torchvision`` asks for, where they are missing.
+
+    Call it before importing torchvision or what imports it (torchmetrics, lpips). The compiled
+    operators are tried first: declared twice, they would end the process.
+
+    Returns:
+        The library that holds the declarations, kept alive by this function's cache; None where
+        nothing was missing.
+    """
+    import torch
+
+    _load_compiled()
+    missing = [
+        schema for name, schema in SCHEMAS.items() if not hasattr(torch.ops.torchvision, name)
+    ]
+    if not missing:
+        return None
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in missing:
+        library.define(schema)
+    return library
+
+
+def _load_compiled() -> None:
+    """Load torchvision's compiled operators without importing it; leave it if they cannot be."""
+    import torch
+
+    package = find_spec("torchvision")
+    folders = package.submodule_search_locations if package else None
+    compiled = PathFinder.find_spec("_C", list(folders or []))
+    if compiled is None or compiled.origin is None:
+        return
+    try:
+        torch.ops.load_library(compiled.origin)
+    except OSError:
+        return

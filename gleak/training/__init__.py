@@ -1,0 +1,4 @@
+"""How a model comes by its parameters: one file each."""
+
+from gleak.training import central as central
+from gleak.training import untrained as untrained

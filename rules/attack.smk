@@ -1,0 +1,78 @@
+"""Attacks see the update, the broadcast parameters and what their spec is granted; no truth."""
+
+SHARD = f"{ATTACKED}/shards/{{shard}}-of-{{shards}}"
+
+
+def granted(wildcards):
+    """The grants an attack's spec asks for, and no others."""
+    folder = PATHS.folder(cell(wildcards).upto("defense"))
+    return [f"{folder}/granted/{grant}.h5" for grant in sorted(cell(wildcards).attack.grants)]
+
+
+def shards_of(wildcards):
+    """The shares of a cell's victims, none of them empty."""
+    count = min(SETTINGS.shards, cell(wildcards).client.victims)
+    folder = PATHS.folder(cell(wildcards))
+    return [
+        f"{folder}/shards/{shard}-of-{count}/reconstruction.h5" for shard in range(1, count + 1)
+    ]
+
+
+rule attack_shard:
+    """Attack one share of a cell's victims."""
+    input:
+        sent=f"{ARTIFACTS}/{SENT}/update.h5",
+        parameters=parameters,
+        granted=granted,
+    output:
+        reconstruction=f"{ARTIFACTS}/{SHARD}/reconstruction.h5",
+        provenance=f"{ARTIFACTS}/{SHARD}/provenance.json",
+    params:
+        specs=resolved("model", "attack"),
+        source=source("gleak.attacks.run", "model", "attack"),
+        seed=SETTINGS.seed,
+    log:
+        f"{LOGS}/{SHARD}/attack.log",
+    benchmark:
+        f"{BENCHMARKS}/{SHARD}/attack.tsv"
+    threads: 1
+    resources:
+        mem_mb=6000,
+        runtime=240,
+        gpu=int(SETTINGS.device == "cuda"),
+    script:
+        "../workflow_scripts/attack.py"
+
+
+if SETTINGS.shards == 1:
+
+    use rule attack_shard as attack with:
+        output:
+            reconstruction=f"{ARTIFACTS}/{ATTACKED}/reconstruction.h5",
+            provenance=f"{ARTIFACTS}/{ATTACKED}/provenance.json",
+        log:
+            f"{LOGS}/{ATTACKED}/attack.log",
+        benchmark:
+            f"{BENCHMARKS}/{ATTACKED}/attack.tsv"
+
+else:
+
+    rule gather_shards:
+        """Join the shares of a cell's victims."""
+        input:
+            reconstructions=shards_of,
+        output:
+            reconstruction=f"{ARTIFACTS}/{ATTACKED}/reconstruction.h5",
+            provenance=f"{ARTIFACTS}/{ATTACKED}/provenance.json",
+        params:
+            source=source("gleak.attacks.gather"),
+        log:
+            f"{LOGS}/{ATTACKED}/gather_shards.log",
+        benchmark:
+            f"{BENCHMARKS}/{ATTACKED}/gather_shards.tsv"
+        threads: 1
+        resources:
+            mem_mb=4000,
+            runtime=30,
+        script:
+            "../workflow_scripts/gather_shards.py"

@@ -1,0 +1,76 @@
+"""What all rules share: the checked configuration, cells, paths and source digests."""
+
+import json
+from pathlib import Path
+
+from gleak.cell import TRUTH, Cell, Paths
+from gleak.errors import GleakError
+from gleak.runtime.digest import source_digest
+from gleak.settings import Settings
+from gleak.study import load_study
+
+
+def checked(make):
+    """What `make()` gives; an error of gleak's own stops the workflow as one plain line."""
+    try:
+        return make()
+    except GleakError as error:
+        raise WorkflowError(str(error)) from None
+
+
+SETTINGS = checked(lambda: Settings.read(config))
+STUDIES = {
+    name: checked(lambda: load_study(Path(workflow.basedir) / "studies" / f"{name}.yaml"))
+    for name in SETTINGS.studies
+}
+PATHS = Paths(SETTINGS.results_dir)
+ARTIFACTS = f"{SETTINGS.results_dir}/artifacts"
+LOGS = f"{SETTINGS.results_dir}/logs"
+BENCHMARKS = f"{SETTINGS.results_dir}/benchmarks"
+DATASET = "{dataset}"
+MODEL = f"{DATASET}/{{model}}/{{training}}"
+CRAFTED = f"{MODEL}/{{crafting}}"
+SENT = f"{CRAFTED}/{{client}}/{{defense}}"
+ATTACKED = f"{SENT}/{{attack}}"
+
+
+wildcard_constraints:
+    dataset="[^/]+",
+    model="[^/]+",
+    training="[^/]+",
+    crafting="[^/]+",
+    client="[^/]+",
+    defense="[^/]+",
+    attack=f"(?!{TRUTH}/)[^/]+",
+    study="[^/]+",
+    scale="quick|small|paper",
+
+
+def cell(wildcards):
+    """The cell a job belongs to, as far as its path goes."""
+    return checked(lambda: Cell.from_path(dict(wildcards.items())))
+
+
+def resolved(*levels):
+    """For `params`: every field of these levels' specs, so that a changed default reruns its jobs."""
+    return lambda wildcards: json.dumps(
+        {level: cell(wildcards).specs[level].resolved() for level in levels}
+    )
+
+
+def source(stage, *levels):
+    """For `params`: digest of the code a stage runs, the modules of these levels' specs included."""
+
+    def digest(wildcards):
+        parts = cell(wildcards).components(*levels) if levels else []
+        return source_digest(stage, *sorted({name for part in parts for name in part.modules}))
+
+    return digest
+
+
+def parameters(wildcards):
+    """The file with the parameters that are broadcast."""
+    levels = cell(wildcards)
+    if levels.crafting.broadcasts_model:
+        return f"{PATHS.folder(levels.upto('training'))}/model.h5"
+    return f"{PATHS.folder(levels.upto('crafting'))}/parameters.h5"

@@ -1,0 +1,20 @@
+rule craft_parameters:
+    """Craft what a dishonest server broadcasts; an honest one broadcasts model.h5 itself."""
+    input:
+        model=f"{ARTIFACTS}/{MODEL}/model.h5",
+    output:
+        parameters=f"{ARTIFACTS}/{CRAFTED}/parameters.h5",
+    params:
+        specs=resolved("model", "crafting"),
+        source=source("gleak.crafting.craft", "model", "crafting"),
+        seed=SETTINGS.seed,
+    log:
+        f"{LOGS}/{CRAFTED}/craft_parameters.log",
+    benchmark:
+        f"{BENCHMARKS}/{CRAFTED}/craft_parameters.tsv"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    script:
+        "../workflow_scripts/craft_parameters.py"

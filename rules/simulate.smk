@@ -1,0 +1,27 @@
+from gleak.artifacts.granted import GRANTS
+
+
+rule simulate_clients:
+    """Let the victims compute and protect their updates: what is seen, granted, and kept secret."""
+    input:
+        dataset=f"{ARTIFACTS}/{DATASET}/dataset.h5",
+        parameters=parameters,
+    output:
+        sent=f"{ARTIFACTS}/{SENT}/update.h5",
+        private=f"{ARTIFACTS}/{SENT}/private.h5",
+        granted=[f"{ARTIFACTS}/{SENT}/granted/{grant}.h5" for grant in GRANTS],
+    params:
+        specs=resolved("model", "client", "defense"),
+        source=source("gleak.clients.simulate", "model", "client", "defense"),
+        seed=SETTINGS.seed,
+    log:
+        f"{LOGS}/{SENT}/simulate_clients.log",
+    benchmark:
+        f"{BENCHMARKS}/{SENT}/simulate_clients.tsv"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=60,
+        gpu=int(SETTINGS.device == "cuda"),
+    script:
+        "../workflow_scripts/simulate_clients.py"

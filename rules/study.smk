@@ -1,0 +1,174 @@
+"""Tables and figures of the studies, each with its numbers beside it."""
+
+import re
+
+STUDY = f"{SETTINGS.results_dir}/studies/{{study}}/{{scale}}"
+STUDY_LOGS = f"{LOGS}/studies/{{study}}/{{scale}}"
+STUDY_BENCHMARKS = f"{BENCHMARKS}/studies/{{study}}/{{scale}}"
+
+
+def study_of(wildcards):
+    """A study, configured or asked for by path."""
+    if wildcards.study not in STUDIES:
+        STUDIES[wildcards.study] = checked(lambda: load_study(study_file(wildcards)))
+    return STUDIES[wildcards.study]
+
+
+def study_file(wildcards):
+    """Where a study is written."""
+    return Path(workflow.basedir) / "studies" / f"{wildcards.study}.yaml"
+
+
+def published(wildcards):
+    """The paper's own numbers, if the study has any."""
+    file = Path(workflow.basedir) / "studies" / "published" / f"{wildcards.study}.csv"
+    return [file] if file.exists() else []
+
+
+def grid_scores(wildcards):
+    """Scores of every cell of a grid, its controls included."""
+    grid = checked(lambda: study_of(wildcards).grid(wildcards.grid, wildcards.scale))
+    return [f"{PATHS.folder(levels)}/scores.csv" for levels in grid.scored]
+
+
+def figure_spec(wildcards):
+    """The figure a job draws."""
+    return checked(lambda: study_of(wildcards).figure(wildcards.figure))
+
+
+def figure_table(wildcards):
+    """The table of a figure's grid."""
+    return STUDY.format(**wildcards) + f"/grids/{figure_spec(wildcards).grid}.csv"
+
+
+def figure_images(wildcards):
+    """Reconstructions and truths of the cells a figure shows; none for most kinds."""
+    shown = checked(lambda: study_of(wildcards).shown(wildcards.figure, wildcards.scale))
+    reconstructions = [f"{PATHS.folder(levels)}/reconstruction.h5" for levels in shown]
+    truths = [f"{PATHS.folder(levels.upto('defense'))}/private.h5" for levels in shown]
+    return [*reconstructions, *truths]
+
+
+def figures_writing(*suffixes):
+    """A pattern for the figures of all studies that write files of these kinds."""
+    names = {
+        name
+        for study in STUDIES.values()
+        for name, spec in study.figures.items()
+        if set(spec.suffixes) == set(suffixes)
+    }
+    return "|".join(map(re.escape, sorted(names))) or "(?!)"
+
+
+def study_grids(wildcards):
+    """The tables of all of a study's grids."""
+    folder = STUDY.format(**wildcards)
+    return [f"{folder}/grids/{grid}.csv" for grid in study_of(wildcards).grids]
+
+
+def every_figure():
+    """Every file that every figure of the configured studies writes, and the verdicts."""
+    for name, study in STUDIES.items():
+        folder = STUDY.format(study=name, scale=SETTINGS.scale)
+        for figure, spec in study.figures.items():
+            yield from (f"{folder}/{figure}{suffix}" for suffix in spec.suffixes)
+        if study.expectations:
+            yield f"{folder}/expectations.csv"
+
+
+rule tabulate:
+    """Put the scores of a grid's cells into one table."""
+    input:
+        scores=grid_scores,
+    output:
+        table=f"{STUDY}/grids/{{grid}}.csv",
+    params:
+        source=source("gleak.figures.tabulate"),
+    log:
+        f"{STUDY_LOGS}/{{grid}}.tabulate.log",
+    benchmark:
+        f"{STUDY_BENCHMARKS}/{{grid}}.tabulate.tsv"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    script:
+        "../workflow_scripts/tabulate.py"
+
+
+rule draw:
+    """Draw one figure of a study from its grid's scores."""
+    input:
+        table=figure_table,
+        images=figure_images,
+        study=study_file,
+        published=published,
+    output:
+        report(
+            f"{STUDY}/{{figure}}.svg",
+            caption="../docs/report/caption.rst",
+            category="{study}",
+            subcategory="{scale}",
+            labels={"figure": "{figure}", "file": "picture"},
+        ),
+        report(
+            f"{STUDY}/{{figure}}.csv",
+            caption="../docs/report/caption.rst",
+            category="{study}",
+            subcategory="{scale}",
+            labels={"figure": "{figure}", "file": "numbers"},
+        ),
+        f"{STUDY}/{{figure}}.png",
+    wildcard_constraints:
+        figure=figures_writing(".svg", ".png", ".csv"),
+    params:
+        figure=lambda w: json.dumps(figure_spec(w).resolved()),
+        source=lambda w: source_digest("gleak.figures.draw", *sorted(figure_spec(w).modules)),
+        caption=lambda w: study_of(w).caption(w.figure, w.scale),
+    log:
+        f"{STUDY_LOGS}/{{figure}}.draw.log",
+    benchmark:
+        f"{STUDY_BENCHMARKS}/{{figure}}.draw.tsv"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    script:
+        "../workflow_scripts/draw.py"
+
+
+use rule draw as draw_table with:
+    output:
+        *rules.draw.output,
+        f"{STUDY}/{{figure}}.md",
+        f"{STUDY}/{{figure}}.tex",
+    wildcard_constraints:
+        figure=figures_writing(".svg", ".png", ".csv", ".md", ".tex"),
+
+
+rule judge:
+    """Hold the paper's claims against our scores; a claim marked as a gate stops the workflow."""
+    input:
+        tables=study_grids,
+        study=study_file,
+    output:
+        csv=report(
+            f"{STUDY}/expectations.csv",
+            caption="../docs/report/expectations.rst",
+            category="{study}",
+            subcategory="{scale}",
+            labels={"figure": "expectations", "file": "verdicts"},
+        ),
+        markdown=f"{STUDY}/expectations.md",
+    params:
+        source=source("gleak.figures.judge"),
+    log:
+        f"{STUDY_LOGS}/judge.log",
+    benchmark:
+        f"{STUDY_BENCHMARKS}/judge.tsv"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    script:
+        "../workflow_scripts/judge.py"

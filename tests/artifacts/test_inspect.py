@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from PIL import Image
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.inspect import Statistics, describe_file, save_image
+from gleak.artifacts.private import Private
+from gleak.artifacts.store import CHUNK_BYTES
+from gleak.artifacts.update import Update
+from gleak.errors import ArtifactError
+
+PARTS = npst.arrays(np.float32, st.integers(0, 6), elements=st.floats(-1000, 1000, width=32))
+
+
+@given(st.lists(PARTS, min_size=1, max_size=5))
+def test_statistics_of_parts_are_those_of_the_whole(parts: list[np.ndarray]) -> None:
+    statistics = Statistics()
+    for part in parts:
+        statistics.add(part)
+    whole = np.concatenate(parts).astype(np.float64)
+    if not whole.size:
+        assert statistics.texts() == []
+        return
+    deviation = (statistics.squares / statistics.count) ** 0.5
+    assert (statistics.smallest, statistics.largest) == (whole.min(), whole.max())
+    np.testing.assert_allclose(statistics.mean, whole.mean(), atol=1e-9)
+    np.testing.assert_allclose(deviation, whole.std(), atol=1e-6)
+
+
+def test_a_description_has_attributes_and_a_line_for_every_dataset(
+    update: Update, tmp_path: Path
+) -> None:
+    update.write(tmp_path / "update.h5")
+    text = describe_file(tmp_path / "update.h5")
+    lines = {line.split()[0]: line for line in text.splitlines() if line.strip()}
+    assert lines["format"].split() == ["format", "gleak/update"]
+    assert lines["spec"].split() == ["spec", "digits/lenet"]
+    weight = lines["/update/features.0.weight"]
+    assert "victim 3 x round 2 x out 6 x in 3 x kh 5 x kw 5" in weight
+    assert "float32" in weight and "gzip" in weight and "dense" in weight
+    values = update.update["features.0.weight"].decode()
+    expected = [values.min(), values.mean(), values.max(), values.std()]
+    np.testing.assert_allclose([float(n) for n in weight.split()[-4:]], expected, rtol=1e-3)
+    sparse = lines["/update/classifier.weight/indices"]
+    assert "flat position" in sparse and "sparse" in sparse
+    assert lines["key"].index("unit") == weight.index(" weight ") + 1
+
+
+def test_text_and_empty_arrays_are_described_without_numbers(tmp_path: Path) -> None:
+    table(tmp_path / "dataset.h5")
+    lines = describe_file(tmp_path / "dataset.h5").splitlines()
+    names = next(line for line in lines if line.startswith("/class_names"))
+    assert names.split()[:4] == ["/class_names", "text", "class", "2"]
+    assert names.rstrip().endswith("kB")
+
+
+def test_large_arrays_are_read_in_small_parts(
+    private: Private, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = np.random.default_rng(0).random((3, 2, 3, 256, 256), dtype=np.float32)
+    replace(private, inputs=inputs).write(tmp_path / "private.h5")
+    largest = 0
+    original = h5py.Dataset.__getitem__
+
+    def counting(dataset: h5py.Dataset, part: object) -> np.ndarray:
+        nonlocal largest
+        values = original(dataset, part)
+        largest = max(largest, np.asarray(values).nbytes)
+        return values
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", counting)
+    text = describe_file(tmp_path / "private.h5")
+    assert 0 < largest <= CHUNK_BYTES < inputs.nbytes
+    line = next(line for line in text.splitlines() if line.startswith("/inputs"))
+    assert float(line.split()[-3]) == pytest.approx(inputs.mean(), rel=1e-3)
+
+
+def test_a_file_that_is_no_artifact_is_told(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(ArtifactError, match=r"notes\.txt: not a whole HDF5 file"):
+        describe_file(tmp_path / "notes.txt")
+
+
+def table(path: Path) -> Path:
+    inputs, labels = np.zeros((2, 5), np.float32), np.zeros(2, int)
+    Dataset(
+        modality="tabular",
+        train_inputs=inputs,
+        train_labels=labels,
+        test_inputs=inputs,
+        test_labels=labels,
+        class_names=np.array(["no", "yes"]),
+    ).write(path)
+    return path
+
+
+def pictures(path: Path, images: np.ndarray) -> Path:
+    labels = np.zeros(len(images), int)
+    Dataset(
+        train_inputs=images[:1],
+        train_labels=labels[:1],
+        test_inputs=images,
+        test_labels=labels,
+        class_names=np.array(["one"]),
+    ).write(path)
+    return path
+
+
+def test_a_test_sample_is_saved_as_stored_and_grey_stays_grey(tmp_path: Path) -> None:
+    images = np.arange(3 * 8 * 6, dtype=np.uint8).reshape(3, 1, 8, 6)
+    path = pictures(tmp_path / "dataset.h5", images)
+    output = save_image(path, 2, tmp_path / "out" / "two.png")
+    assert output == tmp_path / "out" / "two.png"
+    with Image.open(output) as picture:
+        pixels, mode = np.asarray(picture), picture.mode
+    assert mode == "L"
+    assert pixels.shape == (8 * 22, 6 * 22)
+    np.testing.assert_array_equal(pixels[::22, ::22], images[2, 0])
+    np.testing.assert_array_equal(pixels[21::22, 21::22], images[2, 0])
+
+
+def test_large_images_are_not_enlarged(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (1, 3, 128, 130), dtype=np.uint8)
+    output = save_image(pictures(tmp_path / "dataset.h5", images), 0, tmp_path / "large.png")
+    with Image.open(output) as picture:
+        np.testing.assert_array_equal(np.asarray(picture), images[0].transpose(1, 2, 0))
+
+
+def test_samples_of_several_victims_are_counted_through(private: Private, tmp_path: Path) -> None:
+    inputs = private.inputs.copy()
+    inputs[1, 1] = 1.5
+    replace(private, inputs=inputs).write(tmp_path / "private.h5")
+    pixels = [
+        np.asarray(Image.open(save_image(tmp_path / "private.h5", image, tmp_path / "x.png")))
+        for image in range(6)
+    ]
+    assert [bool((image == 255).all()) for image in pixels] == [False] * 3 + [True] + [False] * 2
+    first = np.round(inputs[0, 0] * 255).transpose(1, 2, 0)
+    np.testing.assert_array_equal(pixels[0][::32, ::32], first)
+
+
+@pytest.mark.parametrize("image", [-1, 6])
+def test_an_image_out_of_range_is_told(private: Private, tmp_path: Path, image: int) -> None:
+    private.write(tmp_path / "private.h5")
+    with pytest.raises(ArtifactError, match=rf"no image {image}; it holds images 0 to 5"):
+        save_image(tmp_path / "private.h5", image, tmp_path / "x.png")
+
+
+def test_files_without_images_are_told(update: Update, tmp_path: Path) -> None:
+    update.write(tmp_path / "update.h5")
+    with pytest.raises(ArtifactError, match=r"update\.h5: gleak/update holds no images; these do"):
+        save_image(tmp_path / "update.h5", 0, tmp_path / "x.png")
+    with pytest.raises(ArtifactError, match=r"dataset\.h5: holds tabular data, not images"):
+        save_image(table(tmp_path / "dataset.h5"), 0, tmp_path / "x.png")
+    mislabelled = pictures(tmp_path / "odd.h5", np.zeros((1, 5, 8, 8), np.uint8))
+    with pytest.raises(ArtifactError, match=r"/test_inputs has shape \(1, 5, 8, 8\), not images"):
+        save_image(mislabelled, 0, tmp_path / "x.png")
+    assert not (tmp_path / "x.png").exists()

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import gleak
+from gleak.artifacts.model import Model
+from gleak.artifacts.private import Private
+from gleak.artifacts.store import CHUNK_BYTES, atomic, open_checked
+from gleak.artifacts.update import Update
+from gleak.errors import ArtifactError
+
+Damage = Callable[[Path], object]
+
+
+@pytest.fixture
+def stored(private: Private, tmp_path: Path) -> Path:
+    private.write(tmp_path / "private.h5")
+    return tmp_path / "private.h5"
+
+
+def edit(change: Callable[[h5py.File], object]) -> Damage:
+    def apply(path: Path) -> None:
+        with h5py.File(path, "r+") as file:
+            change(file)
+
+    return apply
+
+
+def swap(key: str, value: object) -> Damage:
+    def change(file: h5py.File) -> None:
+        del file[key]
+        file[key] = value
+
+    return edit(change)
+
+
+def overwrite(path: Path) -> None:
+    path.unlink()
+    with h5py.File(path, "w") as file:
+        file["inputs"] = np.zeros(3)
+
+
+def group_for_dataset(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        del file["labels"]
+        file.create_group("labels")
+
+
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "missing": (lambda path: path.unlink(), "no such file"),
+    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-100]), "not a whole HDF5"),
+    "cut short": (lambda path: path.write_bytes(path.read_bytes()[:60]), "not a whole HDF5"),
+    "empty": (lambda path: path.write_bytes(b""), "not a whole HDF5"),
+    "text": (lambda path: path.write_text("hello"), "not a whole HDF5"),
+    "foreign": (overwrite, "not one that gleak wrote"),
+    "other format": (
+        edit(lambda file: file.attrs.__setitem__("format", "gleak/model")),
+        "holds gleak/model version 1, expected gleak/private version 1",
+    ),
+    "other version": (
+        edit(lambda file: file.attrs.__setitem__("format_version", 99)),
+        "holds gleak/private version 99, expected gleak/private version 1",
+    ),
+    "missing key": (edit(lambda file: file.__delitem__("labels")), "/labels is missing"),
+    "missing attribute": (
+        edit(lambda file: file.attrs.__delitem__("seed")),
+        "attribute 'seed' is missing",
+    ),
+    "group for dataset": (group_for_dataset, "/labels is not a dataset"),
+    "nan": (
+        edit(lambda file: file["inputs"].__setitem__((0, 0, 0, 0, 0), np.nan)),
+        "/inputs holds 1 values that are NaN",
+    ),
+    "rank": (swap("labels", np.zeros(3, int)), r"/labels has shape (3,)"),
+    "type": (swap("labels", np.zeros((3, 2))), "/labels holds float64, expected int"),
+    "victims": (swap("labels", np.zeros((2, 2), int)), "/labels has 2 along 'victim'"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_told_with_file_and_key(stored: Path, damage: str) -> None:
+    apply, fault = DAMAGES[damage]
+    apply(stored)
+    with pytest.raises(ArtifactError) as caught:
+        Private.read(stored)
+    assert str(caught.value).startswith(f"{stored}: ")
+    assert fault in str(caught.value)
+
+
+def test_damaged_values_are_noticed(private: Private, tmp_path: Path) -> None:
+    large = replace(private, inputs=np.random.default_rng(0).random((3, 2, 3, 40, 40)))
+    large.write(tmp_path / "file.h5")
+    with h5py.File(tmp_path / "file.h5") as file:
+        place = file["inputs"].id.get_chunk_info(0).byte_offset
+    with (tmp_path / "file.h5").open("r+b") as raw:
+        raw.seek(place)
+        raw.write(bytes(1000))
+    with pytest.raises(ArtifactError, match=r"file\.h5: damaged .*; delete it and run again"):
+        Private.read(tmp_path / "file.h5")
+
+
+def test_invalid_content_is_never_written(private: Private, tmp_path: Path) -> None:
+    odd = replace(private, labels=private.labels[:2])
+    with pytest.raises(ArtifactError, match=r"new/p\.h5: /labels has 2 along 'victim'"):
+        odd.write(tmp_path / "new" / "p.h5")
+    assert not (tmp_path / "new").exists()
+
+
+def test_nothing_volatile_is_stored(private: Private, tmp_path: Path) -> None:
+    large = replace(private, inputs=np.zeros((3, 2, 3, 40, 40), np.float32))
+    large.write(tmp_path / "one.h5")
+    large.write(tmp_path / "two.h5")
+    assert (tmp_path / "one.h5").read_bytes() == (tmp_path / "two.h5").read_bytes()
+    with h5py.File(tmp_path / "one.h5") as file:
+        times = [h5py.h5g.get_objinfo(file[key].id).mtime for key in file]
+    assert times == [0] * len(times)
+
+
+def test_a_file_says_what_it_is(stored: Path) -> None:
+    with h5py.File(stored) as file:
+        assert dict(file.attrs) == {
+            "format": "gleak/private",
+            "format_version": 1,
+            "spec": "digits/lenet",
+            "seed": 7,
+            "modality": "image",
+        }
+        assert file["inputs"].attrs["dims"] == "victim sample channel height width"
+        assert all(dataset.attrs["units"] for dataset in file.values())
+
+
+def test_large_arrays_are_compressed_in_small_chunks(private: Private, tmp_path: Path) -> None:
+    replace(private, inputs=np.zeros((3, 2, 3, 512, 512))).write(tmp_path / "file.h5")
+    with h5py.File(tmp_path / "file.h5") as file:
+        inputs = file["inputs"]
+        assert (inputs.compression, inputs.shuffle) == ("gzip", True)
+        assert inputs.chunks[0] == 1
+        assert np.prod(inputs.chunks) * 8 <= CHUNK_BYTES
+        assert file["labels"].compression is None
+
+
+def test_a_part_costs_only_its_own_bytes(
+    update: Update, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update.write(tmp_path / "update.h5")
+    loaded: list[int] = []
+    original = h5py.Dataset.__getitem__
+
+    def counting(dataset: h5py.Dataset, part: object) -> np.ndarray:
+        values = original(dataset, part)
+        loaded.append(np.asarray(values).nbytes)
+        return values
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", counting)
+    Update.read(tmp_path / "update.h5")
+    whole, loaded[:] = sum(loaded), []
+    Update.read(tmp_path / "update.h5", only=["features.0.weight"], victims=slice(1, 2))
+    assert sum(loaded) == 2 * 6 * 3 * 5 * 5 * 4
+    assert whole > 3 * sum(loaded)
+
+
+def test_groups_are_read_in_part(tmp_path: Path) -> None:
+    weights = {"b.weight": np.ones((2, 3)), "a.bias": np.ones(2)}
+    Model(
+        input_shape=np.array([3]),
+        parameters=weights,
+        buffers={},
+        train_loss=np.zeros(0),
+        test_accuracy=np.zeros(1),
+    ).write(tmp_path / "model.h5")
+    whole = Model.read(tmp_path / "model.h5")
+    assert list(whole.parameters) == ["b.weight", "a.bias"]
+    with pytest.raises(ArtifactError, match=r"/parameters has no 'b\.wait'; did you mean"):
+        Model.read(tmp_path / "model.h5", only=["b.wait"])
+
+
+def test_open_checked_takes_any_artifact(stored: Path, tmp_path: Path) -> None:
+    with open_checked(stored) as file:
+        assert sorted(file) == ["indices", "inputs", "labels"]
+    with pytest.raises(ArtifactError, match="no such file"), open_checked(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below"])
+def test_a_folder_that_is_a_file_is_told(private: Private, tmp_path: Path, folder: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ArtifactError, match=r"p\.h5: could not be written .*nothing was kept"):
+        private.write(tmp_path / folder / "p.h5")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_no_permission_is_told(
+    private: Private, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = stored.read_bytes()
+
+    def refuse(path: Path, data: bytes) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(ArtifactError, match=r"private\.h5: could not be written .*Permission"):
+        private.write(stored)
+    assert stored.read_bytes() == before
+
+    def locked(*_: object, **__: object) -> h5py.File:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(h5py, "File", locked)
+    with pytest.raises(ArtifactError, match=r"private\.h5: may not be read .*Permission"):
+        Private.read(stored)
+
+
+FULL_DISK = """
+import resource, signal, sys
+import numpy as np
+from gleak.artifacts.private import Private
+from gleak.errors import ArtifactError
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+images = np.random.default_rng(0).random((4, 8, 3, 32, 32), dtype=np.float32)
+numbers = np.zeros((4, 8), int)
+try:
+    Private(inputs=images, labels=numbers, indices=numbers).write(sys.argv[1])
+except ArtifactError as error:
+    print(error)
+Private(inputs=images[:, :, :, :4, :4], labels=numbers, indices=numbers).write(sys.argv[2])
+"""
+
+
+def test_a_full_disk_leaves_nothing_and_spares_the_old_file(stored: Path) -> None:
+    before, second = stored.read_bytes(), stored.with_name("second.h5")
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(stored), str(second)],
+        cwd=Path(gleak.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert f"{stored}: could not be written" in ended.stdout
+    assert "File too large" in ended.stdout
+    assert sorted(path.name for path in stored.parent.iterdir()) == ["private.h5", "second.h5"]
+    assert stored.read_bytes() == before
+    assert Private.read(second).inputs.shape == (4, 8, 3, 4, 4)
+
+
+def test_atomic_keeps_nothing_of_a_block_that_fails(tmp_path: Path) -> None:
+    target = tmp_path / "table.csv"
+    with pytest.raises(KeyError), atomic(target) as temporary:
+        temporary.write_text("half")
+        raise KeyError("elsewhere")
+    assert list(tmp_path.iterdir()) == []
+    with atomic(target) as temporary:
+        temporary.write_text("whole")
+        assert not target.exists()
+    assert target.read_text() == "whole"
+    with pytest.raises(ArtifactError, match=r"table\.csv: could not be written"), atomic(target):
+        pass
+    assert target.read_text() == "whole"

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from gleak.artifacts.encodings import Dense
+from gleak.artifacts.update import Update
+from gleak.errors import ArtifactError
+
+
+@pytest.fixture
+def stored(update: Update, tmp_path: Path) -> Path:
+    update.write(tmp_path / "update.h5")
+    return tmp_path / "update.h5"
+
+
+def test_parameters_keep_the_order_of_the_model(stored: Path, update: Update) -> None:
+    assert list(Update.read(stored).update) == list(update.update)
+
+
+def test_named_parameters_alone_are_read(stored: Path) -> None:
+    part = Update.read(stored, only=["features.0.bias"], victims=slice(1, 3))
+    assert list(part.update) == ["features.0.bias"]
+    assert part.update["features.0.bias"].values.shape == (2, 2, 6)
+
+
+def test_an_unknown_parameter_is_answered_with_the_nearest(stored: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"/update has no 'features\.0\.bios'; did you mean"):
+        Update.read(stored, only=["features.0.bios"])
+
+
+def test_parameters_of_unequal_victims_are_refused(update: Update, tmp_path: Path) -> None:
+    odd = replace(update, update={**update.update, "b": Dense(np.zeros((2, 2, 6)))})
+    with pytest.raises(ArtifactError, match=r"file\.h5: /update/b holds .*\(2, 2\).*\(3, 2\)"):
+        odd.write(tmp_path / "file.h5")
+    with pytest.raises(ArtifactError, match="/update holds no parameter"):
+        replace(update, update={}).validate()
+
+
+@pytest.mark.parametrize("key", ["features.0.bias", "classifier.weight/values"])
+def test_values_must_be_finite(stored: Path, key: str) -> None:
+    with h5py.File(stored, "r+") as file:
+        file["update"][key][0, 0, 0] = np.nan
+    with pytest.raises(ArtifactError, match=rf"update\.h5: /update/{key} holds 1 values"):
+        Update.read(stored)
+
+
+def test_a_missing_part_is_named(stored: Path) -> None:
+    with h5py.File(stored, "r+") as file:
+        del file["update/classifier.weight/indices"]
+    with pytest.raises(ArtifactError, match=r"/update/classifier\.weight/indices is missing"):
+        Update.read(stored)
+    with h5py.File(stored, "r+") as file:
+        del file["update"]
+    with pytest.raises(ArtifactError, match=r"update\.h5: /update is missing"):
+        Update.read(stored)
+
+
+def test_an_unknown_encoding_is_named(stored: Path) -> None:
+    with h5py.File(stored, "r+") as file:
+        file["update/features.0.bias"].attrs["encoding"] = "morse"
+    with pytest.raises(ArtifactError, match="unknown encoding 'morse'"):
+        Update.read(stored)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+
+from gleak.data.download import TorchvisionDataset
+from gleak.data.mnist import Mnist
+from gleak.errors import DataError
+
+
+@pytest.fixture
+def mnist_files(tmp_path: Path) -> tuple[Path, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    """A data folder in which torchvision finds MNIST downloaded: a few digits of noise."""
+    raw = tmp_path / "torchvision" / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    splits = {}
+    for split, prefix in (("train", "train"), ("test", "t10k")):
+        labels = np.tile(np.arange(10, dtype=np.uint8)[::-1], 2)
+        images = generator.integers(0, 256, (20, 28, 28), dtype=np.uint8)
+        write_idx(raw / f"{prefix}-images-idx3-ubyte", images)
+        write_idx(raw / f"{prefix}-labels-idx1-ubyte", labels)
+        splits[split] = (images, labels)
+    return tmp_path, splits
+
+
+def write_idx(path: Path, values: np.ndarray) -> None:
+    """The format of the original MNIST files."""
+    header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, dtype=">i4").tobytes()
+    path.write_bytes(header + values.tobytes())
+
+
+def test_without_a_folder_the_download_is_read(mnist_files) -> None:
+    data_dir, splits = mnist_files
+    dataset = Mnist().load(data_dir, seed=0)
+    assert np.array_equal(dataset.train_inputs[:, 0], splits["train"][0])
+    assert np.array_equal(dataset.test_inputs[:, 0], splits["test"][0])
+    assert np.array_equal(dataset.train_labels, splits["train"][1])
+    assert list(dataset.class_names) == [str(digit) for digit in range(10)]
+
+
+def test_a_limit_holds_for_the_download(mnist_files) -> None:
+    data_dir, splits = mnist_files
+    dataset = Mnist(limit=1).load(data_dir, seed=0)
+    assert np.array_equal(dataset.train_inputs[:, 0], splits["train"][0][:10])
+
+
+def test_a_folder_goes_before_the_download(mnist_files, write_image) -> None:
+    data_dir, _ = mnist_files
+    for digit in range(10):
+        write_image(data_dir / "mnist" / "train" / str(digit) / "a.png", 20 * digit)
+    dataset = Mnist().load(data_dir, seed=0)
+    assert list(dataset.train_inputs[:, 0, 0, 0]) == [20 * digit for digit in range(10)]
+    assert dataset.shape == (1, 28, 28)
+
+
+@pytest.mark.parametrize("fault", [URLError("no network"), RuntimeError("file is corrupted")])
+def test_a_failed_download_says_where_to_put_a_folder(
+    tmp_path: Path, fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Mnist, home: Path) -> None:
+        raise fault
+
+    monkeypatch.setattr(TorchvisionDataset, "download", fail)
+    with pytest.raises(DataError) as error:
+        Mnist().load(tmp_path, seed=0)
+    message = str(error.value)
+    assert str(fault) in message and f"{tmp_path}/torchvision" in message
+    assert f"{tmp_path}/mnist/train/<class>/" in message and "data_dir" in message

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gleak.data.imagenet_sample import ImagenetSample
+from gleak.errors import DataError, SpecError
+from gleak.registry import parse
+
+PETS = "folder+size=4+folder=pets"
+
+
+def read(data_dir: Path, text: str = PETS):
+    return parse("dataset", text).load(data_dir, seed=0)
+
+
+def test_classes_are_sorted_and_files_come_in_order(pets: Path) -> None:
+    dataset = read(pets)
+    assert list(dataset.class_names) == ["cat", "dog"]
+    assert list(dataset.train_labels) == [0, 0, 0, 1, 1, 1]
+    assert list(dataset.train_inputs[:, 0, 0, 0]) == [0, 10, 20, 100, 110, 120]
+    assert list(dataset.test_inputs[:, 0, 0, 0]) == [1, 11, 101, 111]
+    assert dataset.train_inputs.dtype == np.uint8
+
+
+def test_a_limit_keeps_the_first_of_each_class_and_split(pets: Path) -> None:
+    dataset = read(pets, "folder+size=4+limit=1+folder=pets")
+    assert list(dataset.train_inputs[:, 0, 0, 0]) == [0, 100]
+    assert list(dataset.test_inputs[:, 0, 0, 0]) == [1, 101]
+
+
+def test_grey_stays_one_channel_where_asked(tmp_path: Path, write_image) -> None:
+    for split in ("train", "test"):
+        write_image(tmp_path / "images" / split / "only" / "a.png", 77)
+    assert (read(tmp_path, "folder+size=4+channels=1").train_inputs == 77).all()
+    assert read(tmp_path, "folder+size=4+channels=1").shape == (1, 4, 4)
+    assert read(tmp_path, "folder+size=4").shape == (3, 4, 4)
+
+
+def test_files_in_deeper_folders_count_and_others_do_not(pets: Path, write_image) -> None:
+    cats = pets / "pets" / "train" / "cat"
+    write_image(cats / "images" / "deep.PNG", (5, 5, 5))
+    write_image(cats / "._hidden.png", (5, 5, 5))
+    (cats / "boxes.txt").write_text("0 0 4 4")
+    (pets / "pets" / "names.csv").write_text("cat,dog")
+    (pets / "pets" / "train" / ".cache").mkdir()
+    assert len(read(pets).train_labels) == 7
+
+
+@pytest.mark.parametrize("missing", ["train", "test"])
+def test_a_missing_split_is_empty(pets: Path, missing: str) -> None:
+    shutil.rmtree(pets / "pets" / missing)
+    dataset = read(pets)
+    dataset.validate()
+    assert getattr(dataset, f"{missing}_inputs").shape == (0, 3, 4, 4)
+    assert dataset.shape == (3, 4, 4) and dataset.classes == 2
+    assert len(dataset.train_labels) + len(dataset.test_labels) > 0
+
+
+def test_a_missing_folder_is_told_with_its_layout(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        ImagenetSample().load(tmp_path, seed=0)
+    message = str(error.value)
+    assert f"{tmp_path}/imagenet_sample/test/<class>/" in message
+    assert "data_dir in config.yaml" in message and "--config data_dir=" in message
+
+
+def test_an_empty_split_folder_is_named(pets: Path) -> None:
+    shutil.rmtree(pets / "pets" / "test")
+    (pets / "pets" / "test").mkdir()
+    with pytest.raises(DataError, match=r"pets/test: holds no class folders"):
+        read(pets)
+
+
+def test_a_class_without_images_is_named(pets: Path) -> None:
+    for split in ("train", "test"):
+        (pets / "pets" / split / "owl").mkdir()
+    with pytest.raises(DataError, match=r"train/owl: holds no images"):
+        read(pets)
+
+
+def test_classes_that_differ_between_splits_are_named(pets: Path, write_image) -> None:
+    write_image(pets / "pets" / "test" / "owl" / "a.png", (1, 2, 3))
+    with pytest.raises(DataError, match=r"pets/train and .*pets/test differ in 1 .*\(owl\)"):
+        read(pets)
+
+
+def test_a_corrupt_file_is_named(pets: Path) -> None:
+    (pets / "pets" / "test" / "dog" / "1.png").write_bytes(b"rotten")
+    with pytest.raises(DataError, match=r"test/dog/1\.png"):
+        read(pets)
+
+
+def test_a_dataset_of_known_classes_refuses_fewer(pets: Path) -> None:
+    (pets / "pets").rename(pets / "tiny_imagenet")
+    with pytest.raises(DataError, match=r"2 class folders, but .*200.*folder=tiny_imagenet"):
+        read(pets, "tiny_imagenet")
+
+
+@pytest.mark.parametrize("text", ["folder+folder=..", "folder+channels=2", "folder+channels=x"])
+def test_unusable_fields_are_refused(text: str) -> None:
+    with pytest.raises(SpecError, match=text.split("+")[1].split("=")[0]):
+        parse("dataset", text)
+
+
+def test_limits_read_back_as_written() -> None:
+    for text in ("imagenet+limit=none", "imagenet+size=64", "cifar10+limit=5", PETS):
+        assert str(parse("dataset", text)) == text

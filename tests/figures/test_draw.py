@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from gleak.artifacts.private import Private
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.cell import Paths
+from gleak.errors import ArtifactError
+from gleak.figures.draw import draw
+from gleak.figures.tabulate import tabulate
+from gleak.study import Study, load_study
+
+CONTENT = {
+    "title": "t",
+    "paper": "p",
+    "grids": {
+        "attacks": {
+            "dataset": "mnist",
+            "model": "lenet",
+            "training": "untrained",
+            "crafting": "honest",
+            "client": "fedsgd+victims=2",
+            "defense": "none",
+            "attack": ["cpl", "dlg"],
+            "quick": {"dataset": "digits", "stands_for": {"digits": "mnist"}},
+        }
+    },
+    "figures": {
+        "speed": {
+            "kind": "table",
+            "grid": "attacks",
+            "rows": ["dataset"],
+            "columns": ["attack"],
+            "metrics": ["mse"],
+            "caption": "How fast.",
+            "reproduces": "Table 2",
+        },
+        "errors": {"kind": "line", "grid": "attacks", "x": "attack", "y": "mse"},
+        "pictures": {"kind": "images", "grid": "attacks", "where": {"attack": "cpl"}},
+    },
+}
+PUBLISHED = """figure,dataset,attack,metric,statistic,value,note
+speed,mnist,cpl,mse,mean,0.125,
+errors,mnist,cpl,mse,mean,0.875,
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(CONTENT))
+    return load_study(path)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(tmp_path / "results")
+
+
+@pytest.fixture
+def scores(
+    study: Study, tmp_path: Path, scored: Callable[..., pd.DataFrame], write: Callable[..., Path]
+) -> Path:
+    """A table of the whole grid: an error of 0.25 each."""
+    rows = study.grid("attacks", "quick").scored
+    files = [write(f"{row['attack']}.csv", scored("mse", [[0.25], [0.25]], **row)) for row in rows]
+    tabulate(files, tmp_path / "scores.csv")
+    return tmp_path / "scores.csv"
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    path = tmp_path / "published.csv"
+    path.write_text(PUBLISHED)
+    return path
+
+
+def put_images(study: Study, paths: Paths) -> None:
+    (cell,) = study.shown("pictures", "quick")
+    images = np.full((2, 1, *cell.dataset.shape), 0.5, dtype=np.float32)
+    labels = np.zeros((2, 1), dtype=int)
+    private = Private(inputs=images, labels=labels, indices=labels)
+    private.write(paths.folder(cell.upto("defense")) / "private.h5")
+    found = Reconstruction(inputs=images, labels=labels, converged=np.ones(2, dtype=bool))
+    found.write(paths.folder(cell) / "reconstruction.h5")
+
+
+@pytest.mark.parametrize("figure", list(CONTENT["figures"]))
+def test_a_figure_is_written_with_its_numbers_and_caption(
+    study: Study, paths: Paths, scores: Path, published: Path, tmp_path: Path, figure: str
+):
+    put_images(study, paths)
+    folder = tmp_path / "figures"
+    draw(study, figure, "quick", scores, published, paths, folder)
+    wanted = {f"{figure}{suffix}" for suffix in (*study.figure(figure).suffixes, ".rst")}
+    assert {path.name for path in folder.iterdir()} == wanted
+
+
+def test_each_figure_has_its_own_published_values(
+    study: Study, paths: Paths, scores: Path, published: Path, tmp_path: Path
+):
+    for figure, value in (("speed", 0.125), ("errors", 0.875)):
+        draw(study, figure, "quick", scores, published, paths, tmp_path / "figures")
+        table = pd.read_csv(tmp_path / "figures" / f"{figure}.csv")
+        assert table["published"].dropna().tolist() == [value]
+    draw(study, "speed", "quick", scores, None, paths, tmp_path / "figures")
+    assert pd.read_csv(tmp_path / "figures" / "speed.csv")["published"].isna().all()
+
+
+def test_the_caption_states_the_conditions(
+    study: Study, paths: Paths, scores: Path, tmp_path: Path
+):
+    draw(study, "speed", "quick", scores, None, paths, tmp_path)
+    text = (tmp_path / "speed.rst").read_text(encoding="utf-8")
+    for words in (
+        "How fast.",
+        "Reproduces Table 2.",
+        "Scale *quick*: 4 cells of 2 victims",
+        "``digits`` stands in for ``mnist``",
+        "model ``lenet``",
+    ):
+        assert words in text
+
+
+def test_the_table_of_another_scale_is_refused(
+    study: Study, paths: Paths, scores: Path, tmp_path: Path
+):
+    with pytest.raises(ArtifactError, match="not the table of grid 'attacks' at scale 'paper'"):
+        draw(study, "speed", "paper", scores, None, paths, tmp_path)

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from gleak.errors import GleakError
+from gleak.figures.judge import judge_study
+from gleak.study import Study, load_study
+
+Scored = Callable[..., pd.DataFrame]
+GRID = {
+    "dataset": ["mnist", "cifar10", "cifar100"],
+    "model": "lenet",
+    "training": "untrained",
+    "crafting": "honest",
+    "client": "fedsgd",
+    "defense": ["none", "gaussian"],
+    "attack": ["cpl", "dlg"],
+    "quick": {
+        "dataset": ["digits", "photos"],
+        "stands_for": {"digits": "mnist", "photos": "cifar10"},
+    },
+}
+CLAIM = {"grid": "attacks", "metric": "iterations", "claim": "CPL is faster", "source": "Table 2"}
+
+
+@pytest.fixture
+def judge(tmp_path: Path, scored: Scored, write: Callable[..., Path]) -> Callable[..., Any]:
+    """The verdicts on some expectations: CPL is faster than DLG on digits and not on photos."""
+    speeds = {("digits", "cpl"): 10.0, ("digits", "dlg"): 20.0, ("photos", "cpl"): 30.0}
+    speeds |= {("photos", "dlg"): 25.0, ("digits", "blind"): 1.0, ("photos", "blind"): 1.0}
+    tables = [
+        scored(
+            "iterations",
+            [speed, speed + 2 * (defense == "gaussian")],
+            dataset=dataset,
+            attack=attack,
+            defense=defense,
+        )
+        for (dataset, attack), speed in speeds.items()
+        for defense in ("none", "gaussian")
+    ]
+    path = write("scores/attacks.csv", *tables)
+
+    def judge(*expectations: dict[str, Any]) -> pd.DataFrame:
+        study = make_study(tmp_path, list(expectations))
+        return judge_study(study, "quick", {"attacks": path}, tmp_path)
+
+    return judge
+
+
+def make_study(folder: Path, expectations: list[dict[str, Any]]) -> Study:
+    content = {
+        "title": "t",
+        "paper": "p",
+        "grids": {"attacks": GRID},
+        "figures": {},
+        "expect": [{"id": f"e{i}", **CLAIM, **fields} for i, fields in enumerate(expectations)],
+    }
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return load_study(path)
+
+
+def test_every_group_has_its_verdict(judge: Callable[..., pd.DataFrame]):
+    table = judge({"along": "attack", "order": ["cpl", "dlg"], "where": {"defense": "none"}})
+    assert dict(zip(table["group"], table["verdict"], strict=True)) == {
+        "digits (for mnist)": "holds",
+        "photos (for cifar10)": "fails",
+    }
+    assert table["ours"].tolist() == ["cpl 10, dlg 20", "cpl 30, dlg 25"]
+
+
+def test_where_names_what_a_stand_in_stands_for(judge: Callable[..., pd.DataFrame]):
+    table = judge({"where": {"dataset": "mnist", "attack": "cpl"}, "at_most": 10.5})
+    assert table[["group", "ours", "verdict"]].to_numpy().tolist() == [
+        ["none", "10", "holds"],
+        ["gaussian", "11", "fails"],
+    ]
+
+
+def test_controls_are_judged_only_by_name(judge: Callable[..., pd.DataFrame]):
+    everything = judge({"at_least": 5})
+    assert set(everything["verdict"]) == {"holds"}
+    assert len(everything) == 8
+    blind = judge({"at_least": 5, "where": {"attack": "blind"}})
+    assert blind["verdict"].tolist() == ["fails"] * 4
+
+
+def test_what_the_scale_lacks_has_no_data(judge: Callable[..., pd.DataFrame]):
+    table = judge({"where": {"dataset": "cifar100"}, "at_most": 1})
+    assert table[["group", "verdict"]].to_numpy().tolist() == [["", "no data"]]
+
+
+def test_a_trend_along_defences(judge: Callable[..., pd.DataFrame]):
+    table = judge({"along": "defense", "trend": "rises", "order": ["none", "gaussian"]})
+    assert table["verdict"].tolist() == ["holds"] * 4
+    assert table["ours"][0] == "none 10, gaussian 11"
+
+
+def test_a_failed_gate_stops_after_writing(judge: Callable[..., pd.DataFrame], tmp_path: Path):
+    claim = {"along": "attack", "order": ["cpl", "dlg"]}
+    with pytest.raises(GleakError, match="gates not passed: e1"):
+        judge({"at_least": 5}, {**claim, "level": "gate"}, {**claim})
+    table = pd.read_csv(tmp_path / "expectations.csv", keep_default_na=False)
+    assert set(table["id"]) == {"e0", "e1", "e2"}
+    text = (tmp_path / "expectations.md").read_text(encoding="utf-8")
+    assert "| e1 " in text and "fails" in text
+
+
+def test_a_gate_without_data_is_not_passed(judge: Callable[..., pd.DataFrame]):
+    with pytest.raises(GleakError, match="e0"):
+        judge({"where": {"dataset": "cifar100"}, "at_most": 1, "level": "gate"})
+
+
+def test_a_study_without_claims_writes_empty_tables(
+    judge: Callable[..., pd.DataFrame], tmp_path: Path
+):
+    assert judge().empty
+    assert (tmp_path / "expectations.csv").read_text().startswith("id,level,claim")

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+
+from gleak import cell
+from gleak.errors import SpecError
+from gleak.figures.names import TRUTH, Names, canonical
+
+
+def test_the_truth_is_called_as_in_a_cell():
+    assert TRUTH == cell.TRUTH
+
+
+def test_canonical_leaves_the_truth_and_nothing_else():
+    assert canonical("attack", "truth") == "truth"
+    assert canonical("defense", "gaussian+std=0.0001") == "gaussian+std=1e-4"
+    with pytest.raises(SpecError, match="unknown dataset 'truth'"):
+        canonical("dataset", "truth")
+
+
+@pytest.mark.parametrize(
+    ("level", "wanted", "value"),
+    [
+        ("dataset", "digits", "digits"),
+        ("dataset", "cifar10", "photos"),
+        ("dataset", "mnist", None),
+        ("attack", "cpl", "cpl+restarts=0"),
+        ("attack", "truth", "truth"),
+        ("defense", "gaussian+std=1e-2", "gaussian"),
+        ("defense", "laplace", "laplace+std=1e-4"),
+        ("defense", "laplace+std=1e-2", None),
+    ],
+)
+def test_a_value_is_meant_by_spec_stand_in_or_name(
+    names: Names, level: str, wanted: str, value: str | None
+):
+    assert names.resolve(level, wanted) == value
+
+
+def test_selecting_what_is_not_there_names_the_nearest(names: Names):
+    with pytest.raises(SpecError, match=r"no dataset 'mnist'; .*valid: digits, photos"):
+        names.select({"dataset": "mnist"})
+    with pytest.raises(SpecError, match="did you mean 'dataset'"):
+        names.select({"datset": "digits"})
+
+
+@pytest.mark.parametrize(
+    ("level", "value", "known", "compared"),
+    [
+        ("dataset", "photos", ["cifar10", "mnist"], "cifar10"),
+        ("dataset", "digits", ["cifar10", "mnist"], None),
+        ("attack", "cpl+restarts=0", ["cpl", "dlg"], "cpl"),
+        ("attack", "blind", ["cpl", "dlg"], None),
+        ("defense", "gaussian+std=1e-4", ["gaussian", "none"], None),
+        ("defense", "gaussian", ["gaussian", "none"], "gaussian"),
+    ],
+)
+def test_what_is_compared_with_the_paper(
+    names: Names, level: str, value: str, known: list[str], compared: str | None
+):
+    assert names.published(level, value, known) == compared
+
+
+@pytest.mark.parametrize(
+    ("level", "value", "heading"),
+    [
+        ("dataset", "photos", "photos (for CIFAR-10)"),
+        ("dataset", "digits", "digits"),
+        ("attack", "cpl+restarts=0", "CPL"),
+        ("defense", "gaussian+std=1e-4", "Gaussian (std=1e-4)"),
+        ("defense", "gaussian", "Gaussian (std=0.01)"),
+    ],
+)
+def test_headings_tell_values_apart(names: Names, level: str, value: str, heading: str):
+    assert names.heading(level, value) == heading
+
+
+def test_a_label_of_a_whole_spec_wins_over_that_of_its_name():
+    labels = {"gaussian": "Gaussian", "gaussian+std=1e-4": "weak"}
+    names = Names({"defense": ("gaussian+std=1e-4", "gaussian")}, labels=labels)
+    assert names.label("defense", "gaussian+std=1e-4") == "weak"
+
+
+@pytest.mark.parametrize(
+    ("metric", "printed"),
+    [
+        ("mse", "MSE"),
+        ("psnr", "psnr (dB)"),
+        ("iterations", "iterations"),
+        ("success_content+threshold=0.01", "success content"),
+    ],
+)
+def test_metrics_are_printed_with_their_unit(names: Names, metric: str, printed: str):
+    assert names.metric(metric) == printed

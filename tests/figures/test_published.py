@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gleak.errors import SpecError
+from gleak.figures.names import Names
+from gleak.figures.published import add_published, read_published
+from gleak.figures.summary import summarise
+
+HEADER = "figure,dataset,attack,defense,metric,statistic,value,note"
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join([HEADER, *lines]) + "\n")
+    return path
+
+
+def test_specs_become_canonical(tmp_path: Path):
+    table = read_published(
+        write(tmp_path / "p.csv", "f,mnist,cpl,gaussian+std=1e-2,mse,mean,2e-4,x")
+    )
+    assert table.loc[0, "defense"] == "gaussian"
+    assert table.loc[0, "value"] == 2e-4
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("f,mnits,cpl,none,mse,mean,1,", "line 2: unknown dataset 'mnits'; did you mean 'mnist'"),
+        ("f,mnist,cpl,none,msee,mean,1,", "line 2: unknown metric 'msee'"),
+        ("f,mnist,cpl,none,mse,mean,much,", "line 2: could not convert"),
+    ],
+)
+def test_faults_name_file_and_line(tmp_path: Path, line: str, fault: str):
+    path = write(tmp_path / "p.csv", line)
+    with pytest.raises(SpecError, match=fault) as raised:
+        read_published(path)
+    assert str(path) in str(raised.value)
+
+
+def test_a_value_given_twice_is_refused(tmp_path: Path):
+    line = "f,mnist,cpl,none,mse,mean,{},"
+    path = write(tmp_path / "p.csv", line.format(1), line.format(2))
+    with pytest.raises(SpecError, match="line 3: this value is given twice"):
+        read_published(path)
+
+
+def test_unknown_columns_are_refused(tmp_path: Path):
+    path = tmp_path / "p.csv"
+    path.write_text(HEADER.replace("dataset", "datset") + "\n")
+    with pytest.raises(SpecError, match="did you mean 'dataset'"):
+        read_published(path)
+
+
+def test_values_stand_beside_ours(
+    tmp_path: Path, names: Names, scored: Callable[..., pd.DataFrame]
+):
+    published = read_published(
+        write(
+            tmp_path / "p.csv",
+            "f,cifar10,cpl,,mse,mean,0.25,",
+            "f,cifar10,dlg,none,mse,median,0.5,",
+        )
+    )
+    scores = pd.concat(
+        [
+            scored("mse", [[1.0]], dataset="photos", attack="cpl+restarts=0"),
+            scored("mse", [[1.0]], dataset="photos", attack="dlg"),
+            scored("mse", [[1.0]], dataset="digits", attack="cpl+restarts=0"),
+        ]
+    )
+    table = add_published(summarise(scores, "mse"), published, names)
+    assert table["published"].tolist()[:1] == [0.25]
+    assert np.isnan(table["published"][1:]).all()
+    assert table["stand_in"].tolist() == ["photos for cifar10", "photos for cifar10", ""]

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from gleak.errors import SpecError
+from gleak.figures.base import Material
+from gleak.figures.names import Names
+from gleak.figures.table import Table
+from gleak.registry import find
+from gleak.spec import build_spec
+
+Scored = Callable[..., pd.DataFrame]
+FIELDS = {
+    "grid": "attacks",
+    "rows": ["dataset", "metric"],
+    "columns": ["attack"],
+    "metrics": ["success_content", "mse"],
+    "over": {"mse": "successful"},
+}
+
+
+def make(**fields: Any) -> Any:
+    return build_spec(find("figure", "table"), {**FIELDS, **fields})
+
+
+@pytest.fixture
+def material(scored: Scored, names: Names) -> Material:
+    """CPL on photos recovers one of two images, on digits both; blind none."""
+    cells = {
+        ("photos", "cpl+restarts=0"): [4e-4, 0.5],
+        ("digits", "cpl+restarts=0"): [1e-4, 3e-4],
+        ("photos", "blind"): [0.1, 0.3],
+    }
+    tables = [
+        scored(metric, values, dataset=dataset, attack=attack)
+        for (dataset, attack), errors in cells.items()
+        for metric, values in (
+            ("mse", [[error] for error in errors]),
+            ("success_content", [[float(error < 1e-3)] for error in errors]),
+        )
+    ]
+    published = pd.DataFrame(
+        {
+            "figure": "table2",
+            "dataset": ["cifar10", "cifar10"],
+            "attack": "cpl",
+            "metric": ["mse", "success_content"],
+            "statistic": "mean",
+            "value": [2.2e-4, 0.973],
+            "note": "",
+        }
+    )
+    return Material(pd.concat(tables), published, names)
+
+
+def test_numbers_equal_a_hand_computation(material: Material, tmp_path: Path):
+    make().draw(material, tmp_path / "table2")
+    table = (
+        pd.read_csv(tmp_path / "table2.csv").set_index(["dataset", "attack", "metric"]).sort_index()
+    )
+    photos = table.loc[("photos", "cpl+restarts=0")]
+    assert photos.loc["success_content", ["ours", "published", "count"]].tolist() == [0.5, 0.973, 2]
+    assert photos.loc["mse", ["ours", "published", "count", "rows"]].tolist() == [
+        4e-4,
+        2.2e-4,
+        1,
+        2,
+    ]
+    assert photos.loc["mse", "stand_in"] == "photos for cifar10"
+    assert table.loc[("digits", "cpl+restarts=0", "mse"), "ours"] == pytest.approx(2e-4)
+    assert table["published"].notna().sum() == 2
+
+
+def test_text_forms_show_the_same_cells(material: Material, tmp_path: Path):
+    make().draw(material, tmp_path / "table2")
+    lines = (tmp_path / "table2.md").read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:6]]
+    assert cells[0] == ["dataset", "metric", "CPL, ours", "CPL, paper", "blind, ours"]
+    assert cells[2] == ["photos (for CIFAR-10)", "success content", "0.5", "0.973", "0"]
+    assert cells[3] == ["photos (for CIFAR-10)", "MSE*", "4.0e-4", "2.2e-4", "–"]
+    assert cells[5] == ["digits", "MSE*", "2.0e-4", "–", "–"]
+    latex = (tmp_path / "table2.tex").read_text(encoding="utf-8")
+    assert r"MSE* & 4.0e-4 & 2.2e-4 & –" in latex
+
+
+def test_texts_are_escaped_for_latex(material: Material, names: Names, tmp_path: Path):
+    odd = Names(names.values, names.stands_for, {"mse": "MSE_% & more"})
+    make().draw(Material(material.scores, material.published, odd), tmp_path / "t")
+    assert r"MSE\_\% \& more" in (tmp_path / "t.tex").read_text(encoding="utf-8")
+
+
+def test_the_picture_is_wide_enough_and_the_same_each_time(material: Material, tmp_path: Path):
+    for name in ("first", "second"):
+        make().draw(material, tmp_path / name)
+    for suffix in (".svg", ".png"):
+        first, second = (tmp_path / f"{name}{suffix}" for name in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes()
+    with Image.open(tmp_path / "first.png") as picture:
+        assert picture.width > picture.height > 200
+        assert "Software" not in picture.info
+
+
+def test_every_suffix_is_written(material: Material, tmp_path: Path):
+    make().draw(material, tmp_path / "table2.of.paper")
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {f"table2.of.paper{suffix}" for suffix in Table.suffixes}
+
+
+def test_statistics_are_chosen_by_metric(material: Material, tmp_path: Path):
+    make(over={}, statistics={"mse": "max"}).draw(material, tmp_path / "t")
+    table = pd.read_csv(tmp_path / "t.csv").set_index(["dataset", "attack", "metric"]).sort_index()
+    assert table.loc[("photos", "cpl+restarts=0", "mse"), "ours"] == 0.5
+    assert "max MSE" in (tmp_path / "t.md").read_text(encoding="utf-8")
+
+
+def test_two_values_of_one_label_are_refused(material: Material, names: Names, tmp_path: Path):
+    same = Names(names.values, {}, {"photos": "images", "digits": "images"})
+    with pytest.raises(SpecError, match="labelled images"):
+        make().draw(Material(material.scores, material.published, same), tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"rows": ["dataset"]}, "put metric in rows or columns"),
+        ({"columns": ["dataset"]}, "an axis stands twice"),
+        ({"columns": []}, "at least one axis"),
+        ({"over": {"ssim": "all"}}, r"\['ssim'\], which metrics does not"),
+        ({"rwos": []}, "unknown field 'rwos'; did you mean 'rows'"),
+        ({"statistics": {"mse": "mode"}}, "statistics"),
+    ],
+)
+def test_layouts_that_cannot_be_are_refused(fields: dict[str, Any], fault: str):
+    with pytest.raises(SpecError, match=fault):
+        make(**fields)

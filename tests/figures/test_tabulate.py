@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from gleak.errors import ArtifactError
+from gleak.figures.tabulate import tabulate
+from gleak.metrics.scores import COLUMNS, read_scores
+
+Scored = Callable[..., pd.DataFrame]
+Write = Callable[..., Path]
+
+
+def test_the_order_of_files_does_not_matter(scored: Scored, write: Write, tmp_path: Path):
+    files = [
+        write(
+            f"{attack}.csv",
+            scored("iterations", [3.0, 4.0], attack=attack),
+            scored("mse", [[0.1, 0.2], [0.3, 0.4]], attack=attack),
+        )
+        for attack in ("dlg", "cpl", "truth")
+    ]
+    output = tmp_path / "out" / "scores.csv"
+    written = set()
+    for order in permutations(files):
+        tabulate(order, output)
+        written.add(output.read_bytes())
+    assert len(written) == 1
+    table = read_scores([output])
+    assert tuple(table.columns) == COLUMNS
+    assert table["attack"].drop_duplicates().tolist() == ["cpl", "dlg", "truth"]
+    assert table["value"][:6].tolist() == [3.0, 0.1, 0.2, 4.0, 0.3, 0.4]
+
+
+def test_an_attack_no_better_than_blind_is_named(
+    scored: Scored, write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    tables = [
+        scored("mse", [[0.2], [0.2]], attack="blind", grants="mean_input"),
+        scored("mse", [[0.1], [0.4]], attack="dlg"),
+        scored("mse", [[0.1], [0.2]], attack="cpl"),
+        scored("mse", [[0.5]], attack="cpl", defense="gaussian"),
+        scored("mse", [[0.0]], attack="truth"),
+    ]
+    with caplog.at_level(logging.WARNING):
+        tabulate([write("all.csv", *tables)], tmp_path / "scores.csv")
+    assert len(caplog.messages) == 1
+    assert "digits/lenet/untrained/honest/fedsgd/none/dlg has mean mse 0.25" in caplog.text
+    assert "no better than 0.2 of blind" in caplog.text
+
+
+def test_grants_in_use_are_named_once(
+    scored: Scored, write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    table = scored("mse", [[0.1], [0.2]], attack="idlg", grants="labels")
+    with caplog.at_level(logging.WARNING):
+        tabulate([write("all.csv", table)], tmp_path / "scores.csv")
+    assert caplog.messages == ["the evaluation looks unsound: idlg is granted labels"]
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    with pytest.raises(ArtifactError, match=r"absent\.csv: no such file"):
+        tabulate([tmp_path / "absent.csv"], tmp_path / "scores.csv")
+    assert not (tmp_path / "scores.csv").exists()

@@ -1,0 +1,109 @@
+"""Tiny truths, reconstructions and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gleak.artifacts.private import Private
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.metrics.base import Comparison
+from gleak.runtime.torchvision_ops import ensure_operators
+
+LEVELS = {
+    "dataset": "digits",
+    "model": "lenet+activation=tanh",
+    "training": "untrained",
+    "crafting": "honest",
+    "client": "fedsgd+batch_size=3",
+    "defense": "none",
+    "attack": "dlg",
+    "grants": "labels",
+}
+SHAPE = (2, 3, 1, 12, 12)
+
+
+@pytest.fixture
+def columns() -> dict[str, str]:
+    return dict(LEVELS)
+
+
+@pytest.fixture
+def truth() -> Private:
+    """Two victims of three grey images of 12 x 12 pixels, one label twice."""
+    inputs = np.random.default_rng(0).random(SHAPE, dtype=np.float32)
+    labels = np.array([[4, 1, 4], [0, 1, 2]])
+    return Private(inputs=inputs, labels=labels, indices=np.arange(6).reshape(2, 3))
+
+
+@pytest.fixture
+def make_reconstruction(truth: Private) -> Callable[..., Reconstruction]:
+    """The truth as a reconstruction, with any field changed."""
+
+    def make(**fields: object) -> Reconstruction:
+        values = {
+            "modality": truth.modality,
+            "inputs": truth.inputs,
+            "labels": truth.labels,
+            "converged": np.array([True, True]),
+        }
+        return Reconstruction(**{**values, **fields})
+
+    return make
+
+
+@pytest.fixture
+def make_comparison(
+    make_reconstruction: Callable[..., Reconstruction],
+) -> Callable[..., Comparison]:
+    """A truth and an estimate of it, labels equal, by an attack that keeps every record."""
+
+    def make(truth: np.ndarray, estimate: np.ndarray) -> Comparison:
+        victims, samples = truth.shape[:2]
+        labels = np.arange(victims * samples).reshape(victims, samples)
+        books = {name: np.arange(victims) + 1 for name in ("iterations", "evaluations", "restarts")}
+        return Comparison(
+            truth=truth,
+            estimate=estimate,
+            truth_labels=labels,
+            estimate_labels=labels,
+            modality="image" if truth.ndim == 5 else "tabular",
+            reconstruction=make_reconstruction(
+                inputs=estimate,
+                labels=labels,
+                converged=np.ones(victims, dtype=bool),
+                objective=np.full(victims, 0.25),
+                **books,
+            ),
+            provenance={"cpu_seconds": 12.0, "peak_memory_mb": 345.0},
+        )
+
+    return make
+
+
+@pytest.fixture
+def random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A TORCH_HOME whose backbone is random: enough for everything but the values."""
+    ensure_operators()
+    import torch
+    from torchvision.models import squeezenet1_1
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = squeezenet1_1(weights=None)
+    path = tmp_path / "torch" / "hub" / "checkpoints" / "squeezenet1_1-b8a52dc0.pth"
+    path.parent.mkdir(parents=True)
+    torch.save(backbone.state_dict(), path)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    return path
+
+
+@pytest.fixture
+def no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty TORCH_HOME."""
+    folder = tmp_path / "empty"
+    monkeypatch.setenv("TORCH_HOME", str(folder))
+    return folder

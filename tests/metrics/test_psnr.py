@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from skimage.metrics import peak_signal_noise_ratio
+
+from gleak.metrics.psnr import Psnr
+
+
+def test_agrees_with_scikit_image_for_each_image(make_comparison):
+    truth, estimate = np.random.default_rng(0).random((2, 40, 2, 3, 8, 8))
+    expected = [
+        [peak_signal_noise_ratio(*pair, data_range=1) for pair in zip(*victim, strict=True)]
+        for victim in zip(truth, estimate, strict=True)
+    ]
+    values = Psnr().measure(make_comparison(truth, estimate))
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("difference", "expected"), [(1e-2, 40), (1e-4, 80), (1e-6, 100), (0, 100)]
+)
+def test_is_capped_at_100_decibels(make_comparison, difference: float, expected: float):
+    truth = np.full((1, 1, 1, 4, 4), 0.5)
+    values = Psnr().measure(make_comparison(truth, truth + difference))
+    np.testing.assert_allclose(values, expected)

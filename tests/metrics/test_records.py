@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gleak.metrics.base import MetricUnavailable
+from gleak.registry import parse
+
+INPUTS = np.zeros((3, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("iterations", [1, 2, 3]),
+        ("evaluations", [1, 2, 3]),
+        ("restarts", [1, 2, 3]),
+        ("objective", [0.25, 0.25, 0.25]),
+        ("seconds", [4, 4, 4]),
+        ("peak_memory", [345, 345, 345]),
+    ],
+)
+def test_the_books_of_the_attack(make_comparison, name: str, expected: list[float]):
+    values = parse("metric", name).measure(make_comparison(INPUTS, INPUTS))
+    assert values.tolist() == expected
+
+
+@pytest.mark.parametrize("name", ["iterations", "evaluations", "restarts", "objective"])
+def test_an_attack_without_a_search_has_no_such_record(
+    make_comparison, make_reconstruction, name: str
+):
+    comparison = replace(make_comparison(INPUTS, INPUTS), reconstruction=make_reconstruction())
+    with pytest.raises(MetricUnavailable, match=f"does not iterate .* no /{name}"):
+        parse("metric", name).measure(comparison)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("seconds", "cpu_seconds"), ("peak_memory", "peak_memory_mb")]
+)
+def test_a_job_without_provenance_has_no_cost(make_comparison, name: str, key: str):
+    comparison = replace(make_comparison(INPUTS, INPUTS), provenance={})
+    with pytest.raises(MetricUnavailable, match=key):
+        parse("metric", name).measure(comparison)

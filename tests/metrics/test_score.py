@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gleak.artifacts.private import Private
+from gleak.errors import ArtifactError
+from gleak.metrics.mse import Mse
+from gleak.metrics.psnr import Psnr
+from gleak.metrics.score import score
+from gleak.metrics.scores import COLUMNS, read_scores
+from gleak.metrics.ssim import Ssim
+from gleak.registry import load
+
+pytestmark = pytest.mark.usefixtures("no_weights")
+
+SAMPLE_METRICS = {"mse", "psnr", "ssim", "lpips", "success_content", "success_labels"}
+PERFECT = {"mse": 0, "psnr": 100, "ssim": 1, "success_content": 1, "success_labels": 1}
+
+
+@pytest.fixture
+def run(tmp_path: Path, truth: Private, columns: dict[str, str]) -> Callable[..., pd.DataFrame]:
+    """Write the artifacts, score them, and read the table back."""
+
+    def run(reconstruction=None, *, private: Private = truth, metrics=None, provenance=None):
+        private.write(tmp_path / "private.h5")
+        if reconstruction is not None:
+            reconstruction.write(tmp_path / "reconstruction.h5")
+        if provenance is not None:
+            (tmp_path / "provenance.json").write_text(json.dumps(provenance))
+        output = tmp_path / "scores.csv"
+        source = tmp_path / "reconstruction.h5" if reconstruction is not None else None
+        table = score(tmp_path / "private.h5", output, columns, source, metrics)
+        stored = read_scores([output])
+        pd.testing.assert_frame_equal(table, stored, rtol=1e-8)
+        return stored
+
+    return run
+
+
+def values(table: pd.DataFrame, metric: str) -> list[float]:
+    return table.loc[table["metric"] == metric, "value"].tolist()
+
+
+def statuses(table: pd.DataFrame, metric: str) -> list[str]:
+    return table.loc[table["metric"] == metric, "status"].tolist()
+
+
+def assert_perfect(table: pd.DataFrame) -> None:
+    for metric, value in PERFECT.items():
+        assert values(table, metric) == pytest.approx([value] * 6)
+        assert statuses(table, metric) == ["ok"] * 6
+
+
+def test_a_permuted_batch_is_perfect(run, truth, make_reconstruction):
+    found = make_reconstruction(
+        inputs=truth.inputs[:, [2, 0, 1]], labels=truth.labels[:, [1, 2, 0]]
+    )
+    assert_perfect(run(found))
+
+
+def test_the_truth_control_is_perfect_and_has_no_cost(run):
+    table = run()
+    assert_perfect(table)
+    assert statuses(table, "iterations") == statuses(table, "seconds") == ["unavailable"] * 2
+
+
+def test_there_is_one_row_per_victim_sample_and_metric(run, make_reconstruction, columns):
+    table = run(make_reconstruction())
+    assert tuple(table.columns) == COLUMNS
+    assert set(table["metric"]) == set(load("metric"))
+    for metric, rows in table.groupby("metric"):
+        samples = [0, 1, 2] if metric in SAMPLE_METRICS else [None]
+        expected = [(victim, sample) for victim in (0, 1) for sample in samples]
+        found = rows["sample"].astype(object).where(rows["sample"].notna(), None)
+        assert list(zip(rows["victim"], found, strict=True)) == expected
+    for name, text in columns.items():
+        assert set(table[name]) == {text}
+
+
+def test_equal_inputs_give_equal_bytes(run, make_reconstruction, tmp_path):
+    run(make_reconstruction())
+    first = (tmp_path / "scores.csv").read_bytes()
+    run(make_reconstruction())
+    assert (tmp_path / "scores.csv").read_bytes() == first
+    assert first.splitlines()[0].decode() == ",".join(COLUMNS)
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_tables_skip_the_metrics_of_images(run, make_reconstruction):
+    inputs = np.random.default_rng(0).random((2, 3, 5))
+    labels, indices = np.array([[0, 1, 0], [1, 1, 0]]), np.zeros((2, 3), dtype=int)
+    private = Private(modality="tabular", inputs=inputs, labels=labels, indices=indices)
+    table = run(
+        make_reconstruction(modality="tabular", inputs=inputs, labels=labels), private=private
+    )
+    assert set(table["metric"]) == set(load("metric")) - {"psnr", "ssim", "lpips"}
+    assert values(table, "mse") == [0] * 6
+
+
+def test_metrics_that_do_not_apply_leave_an_empty_table(run, make_reconstruction):
+    inputs = np.zeros((1, 1, 5))
+    labels = np.zeros((1, 1), dtype=int)
+    private = Private(modality="tabular", inputs=inputs, labels=labels, indices=labels)
+    found = make_reconstruction(
+        modality="tabular", inputs=inputs, labels=labels, converged=np.array([True])
+    )
+    assert len(run(found, private=private, metrics=[Ssim()])) == 0
+
+
+def test_an_unavailable_metric_keeps_its_rows_and_says_why_once(run, make_reconstruction, caplog):
+    table = run(make_reconstruction())
+    assert statuses(table, "lpips") == ["unavailable"] * 6
+    assert np.isnan(values(table, "lpips")).all()
+    reasons = [r for r in caplog.records if "lpips" in r.getMessage()]
+    assert len(reasons) == 1
+    assert reasons[0].levelno == logging.WARNING
+    assert "fetch it with" in reasons[0].getMessage()
+
+
+def test_too_few_samples_leave_the_rest_unmatched(run, truth, make_reconstruction):
+    found = make_reconstruction(inputs=truth.inputs[:, [2, 0]], labels=truth.labels[:, [1, 0]])
+    table = run(found)
+    for metric in ("mse", "psnr", "success_content"):
+        assert statuses(table, metric) == ["ok", "unmatched", "ok"] * 2
+        expected = [PERFECT[metric], np.nan, PERFECT[metric]] * 2
+        np.testing.assert_allclose(values(table, metric), expected, atol=1e-12)
+    assert statuses(table, "success_labels").count("unmatched") == 2
+    assert np.nansum(values(table, "success_labels")) == 4
+
+
+def test_too_many_samples_are_matched_at_their_best(run, truth, make_reconstruction):
+    extra = np.concatenate([1 - truth.inputs, truth.inputs], axis=1)
+    labels = np.concatenate([truth.labels + 5, truth.labels], axis=1)
+    assert_perfect(run(make_reconstruction(inputs=extra, labels=labels)))
+
+
+def test_victims_that_did_not_converge_keep_their_values(run, make_reconstruction):
+    found = make_reconstruction(converged=np.array([True, False]), iterations=np.array([7, 300]))
+    table = run(found, metrics=None, provenance={"cpu_seconds": 3.0, "peak_memory_mb": 10})
+    assert statuses(table, "mse") == ["ok"] * 3 + ["not_converged"] * 3
+    assert values(table, "mse") == [0] * 6
+    assert statuses(table, "iterations") == ["ok", "not_converged"]
+    assert values(table, "iterations") == [7, 300]
+    assert values(table, "seconds") == [1.5, 1.5]
+    assert values(table, "peak_memory") == [10, 10]
+
+
+def test_a_better_assignment_of_content_does_not_follow_the_labels(run, truth, make_reconstruction):
+    found = make_reconstruction(labels=truth.labels[:, ::-1].copy())
+    table = run(found)
+    assert values(table, "mse") == [0] * 6
+    assert values(table, "success_labels") == [1] * 6
+
+
+def test_a_metric_with_fields_stands_under_its_spec(run, make_reconstruction):
+    strict = load("metric")["success_content"](threshold=1e-5)
+    table = run(make_reconstruction(), metrics=[Mse(), strict])
+    assert list(dict.fromkeys(table["metric"])) == ["mse", "success_content+threshold=1e-5"]
+
+
+def test_a_saturated_metric_is_warned_of(run, make_reconstruction, caplog):
+    run(make_reconstruction(), metrics=[Psnr()])
+    assert "psnr is 100 for every image" in caplog.text
+
+
+def test_neither_the_truth_nor_a_real_attack_is_called_saturated(
+    run, truth, make_reconstruction, caplog
+):
+    run(metrics=[Psnr()])
+    run(make_reconstruction(inputs=truth.inputs**2), metrics=[Psnr()])
+    assert "unsound" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inputs": np.zeros((2, 3, 1, 12, 11))},
+        {
+            "inputs": np.zeros((1, 3, 1, 12, 12)),
+            "labels": np.zeros((1, 3), dtype=int),
+            "converged": np.array([True]),
+        },
+        {"modality": "tabular"},
+    ],
+)
+def test_files_of_different_experiments_are_refused(run, tmp_path, make_reconstruction, change):
+    with pytest.raises(ArtifactError) as raised:
+        run(make_reconstruction(**change))
+    assert str(tmp_path / "private.h5") in str(raised.value)
+    assert str(tmp_path / "reconstruction.h5") in str(raised.value)
+    assert not (tmp_path / "scores.csv").exists()
+
+
+def test_unreadable_provenance_is_refused_by_name(run, tmp_path, make_reconstruction):
+    (tmp_path / "provenance.json").write_text("{")
+    with pytest.raises(ArtifactError, match=r"provenance\.json: cannot be read"):
+        run(make_reconstruction())
+
+
+def test_labels_alone_may_be_wrong(run, truth, make_reconstruction):
+    wrong = truth.labels.copy()
+    wrong[0] = [9, 4, 9]
+    table = run(make_reconstruction(labels=wrong))
+    assert sorted(values(table, "success_labels")) == [0, 0, 1, 1, 1, 1]
+    assert statuses(table, "success_labels") == ["ok"] * 6

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gleak.cell import LEVELS
+from gleak.errors import ArtifactError
+from gleak.metrics.scores import COLUMNS, LEVEL_COLUMNS, TYPES, read_scores
+
+HEADER = ",".join(COLUMNS)
+ROW = "digits,lenet,untrained,honest,fedsgd,none,dlg,0,1,mse,0.5,ok,"
+BATCH_ROW = "digits,lenet,untrained,honest,fedsgd,none,dlg,0,,seconds,,unavailable,labels"
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_the_levels_are_those_of_a_cell():
+    assert LEVEL_COLUMNS == LEVELS
+
+
+def test_tables_are_joined_in_order_with_their_types(tmp_path: Path):
+    first = write(tmp_path / "first.csv", HEADER, ROW)
+    second = write(tmp_path / "second.csv", HEADER, BATCH_ROW)
+    table = read_scores([first, second])
+    assert tuple(table.columns) == COLUMNS
+    assert table["metric"].tolist() == ["mse", "seconds"]
+    assert table["grants"].tolist() == ["", "labels"]
+    assert table["defense"].tolist() == ["none", "none"]
+    assert table["value"].isna().tolist() == [False, True]
+    assert table["sample"].isna().tolist() == [False, True]
+    assert table.dtypes.astype(str).to_dict() == TYPES
+    assert table.index.tolist() == [0, 1]
+
+
+def test_no_tables_give_an_empty_one():
+    table = read_scores([])
+    assert len(table) == 0
+    assert tuple(table.columns) == COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ([""], "not a table of scores"),
+        (["a,b", "1,2"], "has columns"),
+        ([HEADER, ROW.replace("0.5", "much")], "not a table of scores"),
+        ([HEADER, ROW.replace(",ok,", ",fine,")], "'fine'"),
+    ],
+)
+def test_other_files_are_refused_by_name(tmp_path: Path, lines: list[str], fault: str):
+    path = write(tmp_path / "scores.csv", *lines)
+    with pytest.raises(ArtifactError, match=fault) as raised:
+        read_scores([path])
+    assert str(path) in str(raised.value)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path):
+    with pytest.raises(ArtifactError, match=r"nowhere\.csv: no such file"):
+        read_scores([tmp_path / "nowhere.csv"])

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gleak
+from gleak.errors import GleakError
+from gleak.runtime import digest
+from gleak.runtime.digest import source_digest
+
+PACKAGE = {
+    "__init__.py": '"""A package."""\nfrom toy import unrelated\n',
+    "start.py": """
+        from __future__ import annotations
+        from typing import TYPE_CHECKING
+        import numpy as np
+        from toy.middle import halve
+        from toy.inner import leaf
+        if TYPE_CHECKING:
+            from toy.hints import Hint
+        else:
+            from toy.fallback import Hint
+
+        def run(value: int) -> int:
+            return halve(value) + leaf.SIZE
+    """,
+    "middle.py": """
+        def halve(value):
+            from .inner import constants as numbers
+            return value // numbers.TWO
+    """,
+    "inner/__init__.py": "import toy.unrelated\n",
+    "inner/leaf.py": "from . import sibling\nfrom ..other import *\nSIZE = 3\n",
+    "inner/sibling.py": "X = 1\n",
+    "inner/constants.py": "TWO = 2\n",
+    "other.py": "import toy.start\n",
+    "fallback.py": "Hint = int\n",
+    "hints.py": "Hint = int\n",
+    "unrelated.py": "X = 1\n",
+    "whole.py": "from toy.inner import anything\n",
+}
+FOLLOWED = [
+    "start",
+    "middle",
+    "fallback",
+    "other",
+    "inner/leaf",
+    "inner/sibling",
+    "inner/constants",
+]
+
+
+def forget() -> None:
+    importlib.invalidate_caches()
+    for cached in (source_digest, digest._source, digest._locate):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package ``toy`` on the path."""
+    for name, text in PACKAGE.items():
+        path = tmp_path / "toy" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = text.splitlines()
+        path.write_text("\n".join(line.removeprefix(" " * 8) for line in lines) + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    forget()
+    yield tmp_path / "toy"
+    forget()
+
+
+def test_whatever_runs_is_followed(toy: Path) -> None:
+    reached = digest._reachable(("toy.start",))
+    assert reached == {f"toy.{name.replace('/', '.')}" for name in FOLLOWED}
+    assert "toy" not in sys.modules
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_change_of_code_in_what_is_followed_changes_the_digest(toy: Path, name: str) -> None:
+    before = source_digest("toy.start")
+    with (toy / f"{name}.py").open("a") as file:
+        file.write("ADDED = 1\n")
+    forget()
+    assert source_digest("toy.start") != before
+
+
+@pytest.mark.parametrize("name", ["hints", "unrelated", "whole", "__init__", "inner/__init__"])
+def test_a_change_elsewhere_does_not(toy: Path, name: str) -> None:
+    before = source_digest("toy.start")
+    with (toy / f"{name}.py").open("a") as file:
+        file.write("ADDED = 1\n")
+    forget()
+    assert source_digest("toy.start") == before
+
+
+def test_a_package_counts_where_something_of_it_is_imported(toy: Path) -> None:
+    assert digest._reachable(("toy.whole",)) == {"toy.whole", "toy.inner", "toy.unrelated"}
+
+
+PLAIN = "def run(a: int, b=(1, 2)):\n    return {'a': a, 'b': b}\n\n\nclass C:\n    x: int = 1\n"
+SAME = {
+    "comments": "# why\n" + PLAIN.replace("return", "# here\n    return"),
+    "layout": PLAIN.replace("(a: int, b=(1, 2))", "(\n    a: int,\n    b=(1,2),\n)").replace(
+        "'", '"'
+    ),
+    "docstrings": '"""Module."""\n'
+    + PLAIN.replace("    return", '    """Function."""\n    return').replace(
+        "    x: int = 1", '    """Class."""\n\n    x: int = 1\n    """Attribute."""'
+    ),
+}
+OTHER = {
+    "value": PLAIN.replace("(1, 2)", "(1, 3)"),
+    "annotation": PLAIN.replace("a: int", "a: float"),
+    "string": PLAIN.replace("'a'", "'c'"),
+    "name": PLAIN.replace("class C", "class D"),
+}
+
+
+@pytest.mark.parametrize("change", SAME)
+def test_looks_do_not_count(toy: Path, change: str) -> None:
+    (toy / "start.py").write_text(PLAIN)
+    before = source_digest("toy.start")
+    forget()
+    (toy / "start.py").write_text(SAME[change])
+    assert source_digest("toy.start") == before
+
+
+@pytest.mark.parametrize("change", OTHER)
+def test_code_counts(toy: Path, change: str) -> None:
+    (toy / "start.py").write_text(PLAIN)
+    before = source_digest("toy.start")
+    forget()
+    (toy / "start.py").write_text(OTHER[change])
+    assert source_digest("toy.start") != before
+
+
+def test_the_order_of_the_modules_does_not_count(toy: Path) -> None:
+    assert source_digest("toy.start", "toy.whole") == source_digest("toy.whole", "toy.start")
+    assert source_digest("toy.start") != source_digest("toy.whole")
+
+
+def test_a_users_module_is_followed_into_gleak(tmp_path: Path, toy: Path) -> None:
+    (tmp_path / "mine.py").write_text("import toy.start\nfrom gleak.errors import GleakError\n")
+    forget()
+    assert digest._reachable(("mine",)) == {"mine", "gleak.errors"}
+
+
+def test_a_module_that_is_not_there_is_told(toy: Path) -> None:
+    for name in ("toy.nowhere", "nowhere.at.all"):
+        with pytest.raises(GleakError, match=f"module '{name}' has no source file"):
+            source_digest(name)
+
+
+def test_all_of_gleak_is_digested_quickly() -> None:
+    root = Path(gleak.__file__).parent
+    names = [
+        ".".join(["gleak", *path.relative_to(root).with_suffix("").parts]).removesuffix(".__init__")
+        for path in sorted(root.rglob("*.py"))
+    ]
+    forget()
+    started = time.process_time()
+    digests = {source_digest(name) for name in names}
+    assert time.process_time() - started < 0.5
+    assert len(digests) == len(names)
+
+
+def test_digesting_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from gleak.runtime.digest import source_digest; "
+        "source_digest('gleak.artifacts.store', 'gleak.runtime.seeding'); "
+        "print(sorted({'torch', 'numpy', 'h5py', 'gleak.artifacts.store'} & set(sys.modules)))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from gleak.errors import ArtifactError
+from gleak.runtime.logs import log_to
+
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ (INFO|WARNING|ERROR) (.*)")
+
+
+def messages(text: str) -> list[tuple[str, ...]]:
+    return [match.groups() for line in text.splitlines() if (match := LINE.fullmatch(line))]
+
+
+def test_lines_go_to_the_file_and_to_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "logs" / "attack.log"
+    with log_to(path):
+        logging.getLogger("gleak.somewhere").info("victim %d", 3)
+        logging.getLogger("gleak.somewhere").debug("unseen")
+    assert messages(path.read_text()) == [("INFO", "victim 3")]
+    assert messages(capsys.readouterr().err) == [("INFO", "victim 3")]
+
+
+def test_stderr_alone_will_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with log_to(None):
+        logging.info("here")
+    assert messages(capsys.readouterr().err) == [("INFO", "here")]
+
+
+def test_warnings_are_logged(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with log_to(tmp_path / "x.log"):
+            warnings.warn("look out", stacklevel=1)
+    assert "look out" in (tmp_path / "x.log").read_text()
+
+
+def test_an_error_of_gleak_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught, log_to(tmp_path / "x.log"):
+        raise ArtifactError("update.h5: no such file")
+    assert caught.value.code == 1
+    assert messages((tmp_path / "x.log").read_text()) == [("ERROR", "update.h5: no such file")]
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_any_other_error_is_logged_with_its_traceback_and_raised(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), log_to(tmp_path / "x.log"):
+        1 / 0  # noqa: B018
+    text = (tmp_path / "x.log").read_text()
+    assert "Traceback" in text and "ZeroDivisionError" in text
+
+
+def test_logging_is_left_as_it_was(tmp_path: Path) -> None:
+    root = logging.getLogger()
+    before = (root.level, list(root.handlers), warnings.showwarning)
+    with log_to(tmp_path / "x.log"):
+        assert root.level == logging.INFO
+    with pytest.raises(SystemExit), log_to(tmp_path / "x.log"):
+        raise ArtifactError("stop")
+    assert (root.level, list(root.handlers), warnings.showwarning) == before
+
+
+def test_a_process_ends_with_code_one_and_no_traceback() -> None:
+    code = (
+        "from gleak.errors import SpecError; from gleak.runtime.logs import log_to\n"
+        "with log_to(None):\n    raise SpecError('unknown attack')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert messages(ended.stderr) == [("ERROR", "unknown attack")]
+    assert len(ended.stderr.splitlines()) == 1

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gleak.cell import Cell
+from gleak.errors import FitError, SpecError
+from gleak.grid import Grid, GridFile, expand
+
+BASE: dict[str, Any] = {
+    "dataset": ["mnist", "cifar10"],
+    "model": "lenet",
+    "training": "untrained+init=uniform",
+    "crafting": "honest",
+    "client": "fedsgd",
+    "defense": ["none", "gaussian+std=1e-4"],
+    "attack": ["cpl", "dlg"],
+}
+DATASETS = ["mnist", "cifar10", "cifar100", "lfw", "digits"]
+DEFENSES = ["none", "gaussian", "laplace", "topk"]
+ATTACKS = ["cpl", "dlg", "idlg", "invertgrad"]
+
+
+def grid(scale: Any = "paper", **fields: Any) -> Grid:
+    return expand("attacks", GridFile(**{**BASE, **fields}), scale, "s.yaml: study 's'")
+
+
+def some(values: list[str]) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(values), min_size=1, unique=True)
+
+
+@given(some(DATASETS), some(DEFENSES), some(ATTACKS))
+def test_cells_are_every_combination_and_the_controls(
+    datasets: list[str], defenses: list[str], attacks: list[str]
+):
+    found = grid(dataset=datasets, defense=defenses, attack=attacks)
+    prefixes = len(datasets) * len(defenses)
+    assert len({str(cell) for cell in found.cells}) == prefixes * (len(attacks) + 1)
+    assert len(found.cells) == prefixes * (len(attacks) + 1)
+    assert len(found.truths) == prefixes
+    assert len(found.scored) == prefixes * (len(attacks) + 2)
+    for cell in found.cells:
+        assert Cell.from_path(cell.strings()).strings() == cell.strings()
+
+
+def test_cells_come_in_the_order_of_the_study():
+    attacks = [cell.strings()["attack"] for cell in grid(defense="none").cells]
+    assert attacks == ["cpl", "dlg", "cpl", "dlg", "blind", "blind"]
+    assert grid().names.values["attack"] == ("cpl", "dlg", "blind", "truth")
+
+
+def test_the_truth_is_scored_beside_the_attacks():
+    truth = grid(dataset="mnist", defense="none").scored[-1]
+    assert truth["attack"] == "truth"
+    assert {**truth, "attack": "cpl"} in grid().scored
+
+
+def test_controls_can_be_left_out_and_are_not_doubled():
+    bare = grid(controls=[])
+    assert not bare.truths
+    assert len(bare.cells) == 8
+    named = grid(attack=["blind", "cpl"])
+    assert len(named.cells) == 8
+    assert named.names.values["attack"] == ("blind", "cpl", "truth")
+
+
+def test_specs_become_canonical():
+    found = grid(defense="gaussian+std=0.01", attack="cpl+restarts=20+alpha=0.5")
+    assert found.names.values["defense"] == ("gaussian",)
+    assert found.cells[0].strings()["attack"] == "cpl+alpha=0.5"
+
+
+def test_zipped_axes_advance_together():
+    clients = ["fedsgd+victims=2", "fedsgd+victims=3"]
+    cells = grid(client=clients, zip=[["dataset", "client"]]).cells
+    pairs = {(cell.strings()["dataset"], cell.strings()["client"]) for cell in cells}
+    assert pairs == set(zip(BASE["dataset"], clients, strict=True))
+    assert len(cells) == 2 * 2 * 3
+    assert list(cells[0].strings()) == list(BASE)
+
+
+def test_excluded_cells_take_their_controls_with_them():
+    found = grid(exclude=[{"dataset": "mnist", "defense": "gaussian+std=0.0001"}])
+    pairs = {(row["dataset"], row["defense"]) for row in found.scored}
+    assert ("mnist", "gaussian+std=1e-4") not in pairs
+    assert len(pairs) == 3
+    one = grid(exclude=[{"attack": "dlg", "dataset": "mnist"}])
+    assert len(one.cells) == len(grid().cells) - 2
+
+
+def test_a_scale_overrides_what_it_names():
+    quick = {"dataset": "digits", "stands_for": {"digits": "mnist"}, "exclude": []}
+    fields = {"quick": quick, "exclude": [{"dataset": "cifar10", "attack": "dlg"}]}
+    assert grid("quick", **fields).names.values["dataset"] == ("digits",)
+    assert grid("quick", **fields).names.values["defense"] == ("none", "gaussian+std=1e-4")
+    assert grid("quick", **fields).names.stands_for == {"dataset": {"digits": "mnist"}}
+    assert grid("small", **fields).scored == grid("paper", **fields).scored
+    assert len(grid("paper", **fields).cells) == 10
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"dataset": "digit"}, "axis 'dataset': unknown dataset 'digit'; did you mean 'digits'"),
+        (
+            {"defense": "gaussian+sdt=1"},
+            "axis 'defense': .*unknown field 'sdt'; did you mean 'std'",
+        ),
+        ({"attack": []}, "axis 'attack': has no values"),
+        ({"client": None}, "axis 'client': has no values"),
+        ({"attack": ["cpl", "truth"]}, "axis 'attack': 'truth' is a control"),
+        ({"attack": ["cpl", "cpl+restarts=20"]}, "none/cpl is there 2 times"),
+        ({"zip": [["dataset", "client"]]}, "zip: .*equal length: dataset has 2, client has 1"),
+        ({"zip": [["dataset", "cleint"]]}, "zip: unknown level 'cleint'; did you mean 'client'"),
+        ({"zip": [["dataset", "attack"], ["attack", "defense"]]}, "zip: attack named twice"),
+        ({"exclude": [{"dataset": "lfw"}]}, "exclude .*'lfw'.*: matches no cell"),
+        ({"exclude": [{"datset": "lfw"}]}, "exclude .*: unknown level 'datset'; .*'dataset'"),
+        ({"exclude": [{"dataset": "lwf"}]}, "exclude .*: unknown dataset 'lwf'"),
+        ({"stands_for": {"lfw": "mnist"}}, "stands_for: 'lfw' is on no axis"),
+        ({"stands_for": {"mnist": "lwf"}}, "stands_for: unknown dataset 'lwf'"),
+        ({"stands_for": {"mnist": "lfw", "cifar10": "lfw"}}, "2 dataset values stand for 'lfw'"),
+    ],
+)
+def test_faults_name_their_place(fields: dict[str, Any], fault: str):
+    with pytest.raises(SpecError, match=fault) as raised:
+        grid(**fields)
+    assert str(raised.value).startswith("s.yaml: study 's', scale 'paper'")
+
+
+def test_specs_that_do_not_fit_name_their_place():
+    with pytest.raises(FitError, match=r"scale 'paper': .*batch_size"):
+        grid(client="fedsgd+batch_size=11+labels=unique")
+
+
+def test_excluding_everything_is_refused():
+    with pytest.raises(SpecError, match="no cell is left"):
+        grid(exclude=[{"dataset": "mnist"}, {"dataset": "cifar10"}])

@@ -1,0 +1,34 @@
+"""Runs `gleak.attacks.run.attack` for one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.attacks.run import attack, share
+from gleak.cell import Cell
+from gleak.runtime.device import set_threads
+from gleak.runtime.logs import log_to
+from gleak.runtime.provenance import record
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+output = Path(snakemake.output.reconstruction)
+wildcards = dict(snakemake.wildcards.items())
+with log_to(snakemake.log[0]), record(output.parent, threads=snakemake.threads):
+    set_threads(snakemake.threads)
+    cell = Cell.from_path(wildcards)
+    shard, shards = int(wildcards.get("shard", 1)), int(wildcards.get("shards", 1))
+    attack(
+        cell.attack,
+        Path(snakemake.input.sent),
+        Path(snakemake.input.parameters),
+        {path.stem: path for path in map(Path, snakemake.input.granted)},
+        output,
+        victims=share(cell.client.victims, shard, shards),
+        seed=snakemake.params.seed,
+        device=snakemake.config["device"],
+    )

@@ -1,0 +1,21 @@
+"""Runs `gleak.crafting.craft.craft_parameters` for one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.cell import Cell
+from gleak.crafting.craft import craft_parameters
+from gleak.runtime.logs import log_to
+from gleak.runtime.provenance import record
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+output = Path(snakemake.output.parameters)
+with log_to(snakemake.log[0]), record(output.parent):
+    crafting = Cell.from_path(dict(snakemake.wildcards.items())).crafting
+    craft_parameters(crafting, Path(snakemake.input.model), output, seed=snakemake.params.seed)

@@ -1,0 +1,28 @@
+"""Runs `gleak.figures.draw.draw` for one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.cell import Paths
+from gleak.figures.draw import draw
+from gleak.runtime.logs import log_to
+from gleak.study import load_study
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+published = snakemake.input.get("published")
+with log_to(snakemake.log[0]):
+    draw(
+        load_study(Path(snakemake.input.study)),
+        snakemake.wildcards.figure,
+        snakemake.wildcards.scale,
+        Path(snakemake.input.table),
+        Path(str(published)) if published else None,
+        Paths(Path(snakemake.config["results_dir"])),
+        Path(snakemake.output[0]).parent,
+    )

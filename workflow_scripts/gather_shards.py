@@ -1,0 +1,20 @@
+"""Runs `gleak.attacks.gather.gather_shards` for one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.attacks.gather import gather_shards, total_cost
+from gleak.runtime.logs import log_to
+from gleak.runtime.provenance import record
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+output = Path(snakemake.output.reconstruction)
+shards = [Path(path) for path in snakemake.input.reconstructions]
+with log_to(snakemake.log[0]), record(output.parent, **total_cost(shards)):
+    gather_shards(shards, output)

@@ -1,0 +1,23 @@
+"""Runs `gleak.figures.judge.judge_study` for one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.figures.judge import judge_study
+from gleak.runtime.logs import log_to
+from gleak.study import load_study
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+with log_to(snakemake.log[0]):
+    judge_study(
+        load_study(Path(snakemake.input.study)),
+        snakemake.wildcards.scale,
+        {path.stem: path for path in map(Path, snakemake.input.tables)},
+        Path(snakemake.output.csv).parent,
+    )

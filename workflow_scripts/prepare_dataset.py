@@ -1,0 +1,25 @@
+"""Runs `gleak.data.prepare.prepare_dataset` for one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.cell import Cell
+from gleak.data.prepare import prepare_dataset
+from gleak.runtime.logs import log_to
+from gleak.runtime.provenance import record
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+output = Path(snakemake.output.dataset)
+with log_to(snakemake.log[0]), record(output.parent):
+    prepare_dataset(
+        Cell.from_path(dict(snakemake.wildcards.items())).dataset,
+        Path(snakemake.config["data_dir"]),
+        snakemake.params.seed,
+        output,
+    )

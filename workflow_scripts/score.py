@@ -1,0 +1,25 @@
+"""Runs `gleak.metrics.score.score` for one job, a reconstruction's or the truth's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.cell import LEVELS, TRUTH
+from gleak.metrics.score import score
+from gleak.runtime.logs import log_to
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+levels = {"attack": TRUTH, **dict(snakemake.wildcards.items())}
+reconstruction = snakemake.input.get("reconstruction")
+with log_to(snakemake.log[0]):
+    score(
+        Path(snakemake.input.private),
+        Path(snakemake.output.scores),
+        {**{level: levels[level] for level in LEVELS}, "grants": snakemake.params.grants},
+        Path(reconstruction) if reconstruction else None,
+    )

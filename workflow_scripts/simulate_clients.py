@@ -1,0 +1,32 @@
+"""Runs `gleak.clients.simulate.simulate_clients` for one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.cell import Cell
+from gleak.clients.simulate import simulate_clients
+from gleak.runtime.device import set_threads
+from gleak.runtime.logs import log_to
+from gleak.runtime.provenance import record
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+folder = Path(snakemake.output.sent).parent
+with log_to(snakemake.log[0]), record(folder, threads=snakemake.threads):
+    set_threads(snakemake.threads)
+    cell = Cell.from_path(dict(snakemake.wildcards.items()))
+    simulate_clients(
+        cell.client,
+        cell.defense,
+        Path(snakemake.input.dataset),
+        Path(snakemake.input.parameters),
+        folder,
+        spec=str(cell),
+        seed=snakemake.params.seed,
+        device=snakemake.config["device"],
+    )

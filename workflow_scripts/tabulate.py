@@ -1,0 +1,17 @@
+"""Runs `gleak.figures.tabulate.tabulate` for one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.figures.tabulate import tabulate
+from gleak.runtime.logs import log_to
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+with log_to(snakemake.log[0]):
+    tabulate([Path(path) for path in snakemake.input.scores], Path(snakemake.output.table))

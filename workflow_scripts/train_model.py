@@ -1,0 +1,30 @@
+"""Runs `gleak.training.train.train_model` for one job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.cell import Cell
+from gleak.runtime.device import set_threads
+from gleak.runtime.logs import log_to
+from gleak.runtime.provenance import record
+from gleak.training.train import train_model
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+output = Path(snakemake.output.model)
+with log_to(snakemake.log[0]), record(output.parent, threads=snakemake.threads):
+    set_threads(snakemake.threads)
+    cell = Cell.from_path(dict(snakemake.wildcards.items()))
+    train_model(
+        cell.model,
+        cell.training,
+        Path(snakemake.input.dataset),
+        output,
+        seed=snakemake.params.seed,
+        device=snakemake.config["device"],
+    )

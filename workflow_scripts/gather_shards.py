@@ -1,7 +1,5 @@
 """Runs `gleak.attacks.gather.gather_shards` for one job."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 

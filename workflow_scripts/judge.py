@@ -1,7 +1,5 @@
 """Runs `gleak.figures.judge.judge_study` for one job."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,5 @@
 """Runs `gleak.metrics.score.score` for one job, a reconstruction's or the truth's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,5 @@
 """Runs `gleak.clients.simulate.simulate_clients` for one job."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 

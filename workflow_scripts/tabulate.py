@@ -1,7 +1,5 @@
 """Runs `gleak.figures.tabulate.tabulate` for one job."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 

@@ -48,7 +48,7 @@ class QuasiNewtonAttack(MatchingAttack):
     """
 
     threshold: float = knob(
-        5e-8,
+        2e-8,
         "squared gradient distance, relative to the gradient's squared norm, that has converged",
         source="ours; CPL's 1e-4 is about 1e-7 of a LeNet's squared norm",
         gt=0,

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.model import Model
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec, Observation
+from gleak.errors import ArtifactError
 from gleak.models.broadcast import load_network
 from gleak.runtime.device import choose_device
 
@@ -68,16 +70,22 @@ def observe(
     seed: int,
     device: str = "auto",
 ) -> Observation:
-    """Everything an attacker has, read from the files it is given; arguments as in `attack`."""
+    """Everything an attacker has, read from the files it is given; arguments as in `attack`.
+
+    Raises:
+        ArtifactError: a bad file, or an update that is not one of these parameters.
+    """
     update = Update.read(update_path, victims=victims)
     broadcast = Model.read(parameters_path)
     place = choose_device(device)
     network = load_network(broadcast, str(parameters_path)).to(place).requires_grad_(False)
+    received = {
+        name: torch.from_numpy(encoded.decode()).to(place)
+        for name, encoded in update.update.items()
+    }
+    _check_origin(received, network, f"{update_path}", f"{parameters_path}")
     return Observation(
-        update={
-            name: torch.from_numpy(encoded.decode()).to(place)
-            for name, encoded in update.update.items()
-        },
+        update=received,
         model=network,
         modality=broadcast.modality,
         input_shape=tuple(map(int, broadcast.input_shape)),
@@ -95,3 +103,17 @@ def observe(
         seed=seed,
         spec=update.spec,
     )
+
+
+def _check_origin(
+    received: Mapping[str, Tensor], network: nn.Module, where: str, origin: str
+) -> None:
+    """An update holds values for every parameter of its model, and for no other."""
+    expected = {name: tuple(value.shape) for name, value in network.named_parameters()}
+    found = {name: tuple(value.shape[2:]) for name, value in received.items()}
+    for name in expected | found:
+        if found.get(name) != expected.get(name):
+            raise ArtifactError(
+                f"{where}: /update/{name} has shape {found.get(name)}, but in {origin} it has "
+                f"{expected.get(name)}; the update is not one of these parameters"
+            )

@@ -26,5 +26,5 @@ class FedSGD(ClientSpec):
         logits = model(inputs)
         targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
         loss = sample_losses(self.loss, logits, targets).mean()
-        gradients = torch.autograd.grad(loss, list(parameters.values()))
+        gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
         return {name: value[None] for name, value in zip(parameters, gradients, strict=True)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,8 @@ from gleak.models.broadcast import load_network
 from gleak.runtime.device import choose_device
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
+
+READ_AT_ONCE = 1024
 
 
 def simulate_clients(
@@ -84,7 +87,13 @@ def _send_all(
             noise = torch_stream(private.seed, "defense", victim)
             sent.append(defense.protect(received, noise))
             progress.advance()
-    return {name: type(first).stack([one[name] for one in sent]) for name, first in sent[0].items()}
+    return {name: _joined([one[name] for one in sent]) for name in sent[0]}
+
+
+def _joined(parts: list[Any]) -> Encoded:
+    """One parameter of all victims, which a defence encodes in one way."""
+    encoded: Encoded = type(parts[0]).stack(parts)
+    return encoded
 
 
 def _update(client: ClientSpec, sent: dict[str, Encoded], spec: str, seed: int) -> Update:
@@ -100,8 +109,7 @@ def _update(client: ClientSpec, sent: dict[str, Encoded], spec: str, seed: int) 
 
 def _grants(dataset: Dataset, private: Private) -> list[Granted]:
     """Labels in ascending order, so that their order says nothing, and the mean training sample."""
-    split = "train" if len(dataset.train_labels) else "test"
-    mean = dataset.samples(split).mean(0, dtype=np.float64).astype(np.float32)
+    mean = _mean_input(dataset, "train" if len(dataset.train_labels) else "test")
     values = {
         "labels": np.sort(private.labels, axis=1),
         "mean_input": np.repeat(mean[None], len(private.labels), axis=0),
@@ -110,3 +118,13 @@ def _grants(dataset: Dataset, private: Private) -> list[Granted]:
         Granted(spec=private.spec, seed=private.seed, grant=grant, values=value)
         for grant, value in values.items()
     ]
+
+
+def _mean_input(dataset: Dataset, split: str) -> np.ndarray:
+    """The mean sample of a split, of which few are held as floats at a time."""
+    total = np.zeros(dataset.shape)
+    count = len(dataset.labels(split))
+    for start in range(0, count, READ_AT_ONCE):
+        some = slice(start, start + READ_AT_ONCE)
+        total += dataset.samples(split, some).sum(0, dtype=np.float64)
+    return (total / count).astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -43,7 +44,7 @@ class TopK(DefenseSpec):
 
     def _largest(self, values: np.ndarray) -> np.ndarray:
         """Mask of the values to send in each round; Shape (R, M)."""
-        count = math.ceil(self.keep * values.shape[1])
+        count = math.ceil(Fraction(str(self.keep)) * values.shape[1])
         order = np.argsort(-np.abs(values), axis=1, kind="stable")[:, :count]
         mask = np.zeros(values.shape, dtype=bool)
         np.put_along_axis(mask, order, True, axis=1)

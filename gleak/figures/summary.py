@@ -9,14 +9,13 @@ import numpy as np
 import pandas as pd
 
 from gleak.figures.base import Over, Statistic
-from gleak.metrics.scores import LEVEL_COLUMNS, NOT_CONVERGED, OK
+from gleak.metrics.scores import LEVEL_COLUMNS, UNAVAILABLE
 
 Row = Mapping[str, Any]
 SUCCESS = "success_content"
 CELL = list(LEVEL_COLUMNS)
 VICTIM = [*CELL, "victim"]
 SAMPLE = [*VICTIM, "sample"]
-COUNTED = (OK, NOT_CONVERGED)
 
 
 def records(table: pd.DataFrame) -> list[Row]:
@@ -39,7 +38,8 @@ def select(scores: pd.DataFrame, wanted: Mapping[str, str]) -> pd.DataFrame:
 def counted(scores: pd.DataFrame, metric: str, over: Over) -> pd.DataFrame:
     """The rows of one metric that enter a statistic.
 
-    Rows that are unmatched or unavailable never do. Of the successful ones, a sample counts if
+    Rows without a value do not: what is unavailable, and distances of unmatched samples (whose
+    success is 0). Of the successful ones, a sample counts if
     its ``success_content`` is 1, a victim (for metrics that are one number for a whole batch) if
     that holds for all of its samples.
 
@@ -48,7 +48,7 @@ def counted(scores: pd.DataFrame, metric: str, over: Over) -> pd.DataFrame:
         metric: canonical spec.
         over: all rows, or those of successful reconstructions alone.
     """
-    rows = scores[(scores["metric"] == metric) & scores["status"].isin(COUNTED)]
+    rows = scores[(scores["metric"] == metric) & (scores["status"] != UNAVAILABLE)]
     rows = rows[rows["value"].notna()]
     return rows if over == "all" else rows[_is_successful(rows, scores)]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.errors import GleakError
 from gleak.matching.problem import Problem
-from gleak.matching.records import Records
+from gleak.matching.records import SHOWN_VICTIMS, Records
 from gleak.matching.search import Draw, Ledger, Search
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
@@ -135,5 +135,5 @@ def _reconstruction(problem: Problem, outcomes: list[tuple[Ledger, Records]]) ->
         trace_iteration=np.array(records[0].iterations),
         trace_objective=np.concatenate([np.stack(r.objective, 1) for r in records]),
         snapshot_iteration=np.array(records[0].moments),
-        snapshots=np.stack(records[0].pictures, 1),
+        snapshots=np.concatenate([np.stack(r.pictures, 1) for r in records])[:SHOWN_VICTIMS],
     )

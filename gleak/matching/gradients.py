@@ -2,7 +2,7 @@
 
 `LayerwiseGradients` runs the samples of all victims through the network as one batch and splits
 each layer's weight gradient by victim; `VmappedGradients` does it for any network.
-`choose_gradients` takes the first where every trained layer is one it knows.
+`choose_gradients` takes the first where it serves.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gleak.matching.distances.base import Piece
 from gleak.matching.pieces import FormedPiece, OuterPiece
 from gleak.models.losses import sample_losses
 
+PROBED = 3
 Gradients = Callable[[Tensor, Tensor, dict[str, Tensor]], list[Piece]]
 """From inputs (V, N, *shape), targets (V, N, classes) and the observed gradients to pieces."""
 
@@ -27,32 +28,25 @@ Gradients = Callable[[Tensor, Tensor, dict[str, Tensor]], list[Piece]]
 def choose_gradients(model: nn.Module, loss: str, input_shape: tuple[int, ...]) -> Gradients:
     """The fastest way to the gradients of this model's clients."""
     layerwise = LayerwiseGradients(model, loss)
-    if not all(map(_splits_by_victim, layerwise.layers.values())):
-        return VmappedGradients(model, loss)
-    probe = next(model.parameters()).new_zeros(1, *input_shape)
-    try:
-        layerwise.forward(probe)
-    except LayerUsedTwiceError:
-        return VmappedGradients(model, loss)
-    return layerwise
+    return layerwise if layerwise.serves(input_shape) else VmappedGradients(model, loss)
 
 
-class LayerUsedTwiceError(Exception):
-    """A layer that takes part twice in one pass has no single input and output."""
+class TangledLayersError(Exception):
+    """A layer's input and output in one pass do not stand for its part in the loss."""
 
 
 def _splits_by_victim(layer: nn.Module) -> bool:
-    if isinstance(layer, nn.Conv2d):
-        return layer.groups == 1 and layer.padding_mode == "zeros" and layer.padding != "same"
-    return isinstance(layer, tuple(LAYERS))
+    if isinstance(layer, nn.Conv2d) and (layer.groups > 1 or layer.padding_mode != "zeros"):
+        return False
+    return type(layer) in LAYERS and not isinstance(getattr(layer, "padding", 0), str)
 
 
-def _trained_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    return [
-        (name, layer)
+def _trained_layers(model: nn.Module) -> dict[str, nn.Module]:
+    return {
+        name: layer
         for name, layer in model.named_modules()
         if any(True for _ in layer.parameters(recurse=False))
-    ]
+    }
 
 
 class VmappedGradients:
@@ -82,7 +76,23 @@ class LayerwiseGradients:
 
     def __init__(self, model: nn.Module, loss: str) -> None:
         self.model, self.loss = model, loss
-        self.layers = dict(_trained_layers(model))
+        self.layers = _trained_layers(model)
+
+    def serves(self, input_shape: tuple[int, ...]) -> bool:
+        """Whether every trained layer is one of `LAYERS` and takes part once, samples in front.
+
+        Refused as well: parameters that layers share or that no layer owns.
+        """
+        if not all(map(_splits_by_victim, self.layers.values())):
+            return False
+        owned = {f"{n}.{p}" for n, at in self.layers.items() for p, _ in at.named_parameters()}
+        probe = next(self.model.parameters()).new_zeros(PROBED, *input_shape)
+        try:
+            taken, given, _ = self.forward(probe)
+        except TangledLayersError:
+            return False
+        batched = all(len(value) == PROBED for value in [*taken.values(), *given.values()])
+        return batched and owned == {name for name, _ in self.model.named_parameters()}
 
     def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
         """Pieces of every parameter; see `Gradients`."""
@@ -93,45 +103,37 @@ class LayerwiseGradients:
         backs = torch.autograd.grad(loss, outputs, create_graph=torch.is_grad_enabled())
         pieces: list[Piece] = []
         for (name, layer), back in zip(self.layers.items(), backs, strict=True):
-            rule = next(rule for kind, rule in LAYERS.items() if isinstance(layer, kind))
-            pieces += rule(name, layer, taken[name], back, victims, observed)
+            pieces += LAYERS[type(layer)](name, layer, taken[name], back, victims, observed)
         return pieces
 
     def forward(self, inputs: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
         """Inputs and outputs of every trained layer, and the logits.
 
         Raises:
-            LayerUsedTwiceError: names the layer.
+            TangledLayersError: a layer is used twice or never, or its output is overwritten.
         """
         inputs = inputs if inputs.requires_grad else inputs.detach().requires_grad_()
         taken: dict[str, Tensor] = {}
         given: dict[str, Tensor] = {}
+        versions: dict[str, int] = {}
 
         def keeper(name: str) -> Callable[..., None]:
             def keep(_: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
-                if name in given:
-                    raise LayerUsedTwiceError(name)
+                if name in given or not arguments:
+                    raise TangledLayersError(name)
                 taken[name], given[name] = arguments[0], output
+                versions[name] = output._version
 
             return keep
 
         with ExitStack() as stack, torch.enable_grad():
             for name, layer in self.layers.items():
-                stack.enter_context(_Removing(layer.register_forward_hook(keeper(name))))
+                stack.enter_context(layer.register_forward_hook(keeper(name)))
             logits = self.model(inputs)
+        overwritten = [name for name in given if given[name]._version != versions[name]]
+        if overwritten or len(given) < len(self.layers):
+            raise TangledLayersError(*overwritten)
         return taken, given, logits
-
-
-class _Removing:
-    """A hook's handle as a context manager."""
-
-    def __init__(self, handle: Any) -> None:
-        self.handle = handle
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None:
-        self.handle.remove()
 
 
 def _by_victim(values: Tensor, victims: int) -> Tensor:

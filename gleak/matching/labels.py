@@ -40,7 +40,15 @@ def infer_by_sign(scores: Tensor, samples: int) -> Tensor:
     """The rows whose sign differs from the others': the most negative ones (iDLG, Eq. 3 and 4).
 
     No label can be given twice. Shape (V, samples).
+
+    Raises:
+        FitError: more samples than classes.
     """
+    if samples > scores.shape[1]:
+        raise FitError(
+            f"labels=sign gives no label twice, so {scores.shape[1]} classes do not serve a batch "
+            f"of {samples}; use an attack that takes labels=argmin or labels=known"
+        )
     return scores.argsort(1)[:, :samples]
 
 

@@ -31,7 +31,7 @@ class Records:
         self.moments = snapshot_iterations(iterations)
         self.objective: list[np.ndarray] = []
         self.pictures: list[np.ndarray] = []
-        self._values = np.zeros(shape[0])
+        self._values = np.full(shape[0], np.finfo(np.float64).max)
         self._shown = np.zeros((min(shape[0], SHOWN_VICTIMS), *shape[1:]), np.float32)
 
     def see(self, rows: Tensor, objective: Tensor, inputs: Tensor) -> None:

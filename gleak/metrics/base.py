@@ -55,13 +55,17 @@ class Comparison:
 
 
 class MetricSpec(Spec):
-    """One number per sample, or per victim."""
+    """One number per sample, or per victim.
+
+    ``unmatched`` is the value of a true sample that no reconstruction was left for.
+    """
 
     kind: ClassVar[str] = "metric"
     modalities: ClassVar[frozenset[str]] = frozenset({"image", "tabular"})
     per: ClassVar[Literal["sample", "victim"]] = "sample"
     unit: ClassVar[str] = "1"
     better: ClassVar[Literal["higher", "lower"]] = "lower"
+    unmatched: ClassVar[float] = float("nan")
 
     @abstractmethod
     def measure(self, comparison: Comparison) -> np.ndarray:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from gleak.metrics.base import MetricSpec, MetricUnavailable
-from gleak.metrics.images import measure_images
 from gleak.registry import register
 from gleak.runtime.torchvision_ops import ensure_operators
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor, nn
 
     from gleak.metrics.base import Comparison
@@ -48,7 +49,9 @@ class Lpips(MetricSpec):
         channels = comparison.truth.shape[2]
         if channels not in (1, 3):
             raise MetricUnavailable(f"images have {channels} channels, and it takes 1 or 3")
-        return measure_images(partial(_distance, _network(find_weights())), comparison)
+        network = _network(find_weights())
+        pairs = zip(comparison.estimate, comparison.truth, strict=True)
+        return np.stack([_distances(network, estimate, truth) for estimate, truth in pairs])
 
 
 def find_weights() -> Path:
@@ -57,9 +60,9 @@ def find_weights() -> Path:
     Raises:
         MetricUnavailable: not there; the message holds the command that fetches them.
     """
-    from torch.hub import get_dir
-
-    path = Path(get_dir()) / "checkpoints" / WEIGHTS
+    cache_home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    home = Path(os.environ.get("TORCH_HOME", f"{cache_home}/torch")).expanduser()
+    path = home / "hub" / "checkpoints" / WEIGHTS
     if not path.is_file():
         raise MetricUnavailable(f"{path} is missing; fetch it with: {FETCH}")
     return path
@@ -78,9 +81,13 @@ def _network(weights: Path) -> nn.Module:
     return network
 
 
-def _distance(network: nn.Module, estimate: Tensor, truth: Tensor) -> Tensor:
-    distance: Tensor = network(_prepared(estimate), _prepared(truth))
-    return distance.flatten()
+def _distances(network: nn.Module, estimates: np.ndarray, truths: np.ndarray) -> np.ndarray:
+    """Distances of one victim's samples; Shape (N)."""
+    import torch
+
+    with torch.inference_mode():
+        distances = network(_prepared(torch.tensor(estimates)), _prepared(torch.tensor(truths)))
+    return np.asarray(distances.flatten().double().numpy())
 
 
 def _prepared(images: Tensor) -> Tensor:

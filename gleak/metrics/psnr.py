@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
+
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.images import measure_images
 from gleak.registry import register
-from gleak.runtime.torchvision_ops import ensure_operators
 
 if TYPE_CHECKING:
-    import numpy as np
-    from torch import Tensor
-
     from gleak.metrics.base import Comparison
 
 CAP = 100.0
@@ -35,11 +33,9 @@ class Psnr(MetricSpec):
         return measure_images(_ratio, comparison)
 
 
-def _ratio(estimate: Tensor, truth: Tensor) -> Tensor:
-    ensure_operators()
-    from torchmetrics.functional.image import peak_signal_noise_ratio
+def _ratio(estimate: np.ndarray, truth: np.ndarray) -> float:
+    from skimage.metrics import peak_signal_noise_ratio
 
-    ratio = peak_signal_noise_ratio(
-        estimate, truth, data_range=1.0, reduction="none", dim=(1, 2, 3)
-    )
-    return ratio.clamp(max=CAP)
+    if np.array_equal(estimate, truth):
+        return CAP
+    return min(CAP, float(peak_signal_noise_ratio(truth, estimate, data_range=1.0)))

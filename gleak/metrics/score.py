@@ -127,7 +127,8 @@ def _measure(metric: MetricSpec, comparison: Comparison) -> pd.DataFrame:
         values = metric.measure(comparison)
         status = _status(metric, comparison, shape)
     except MetricUnavailable as reason:
-        logger.warning("metric %s is unavailable: %s", metric, reason)
+        level = logging.WARNING if metric.per == "sample" else logging.INFO
+        logger.log(level, "metric %s is unavailable: %s", metric, reason)
         values, status = np.full(shape, np.nan), np.full(shape, UNAVAILABLE)
     victim, *sample = (index.ravel() for index in np.indices(shape))
     return pd.DataFrame(
@@ -135,7 +136,7 @@ def _measure(metric: MetricSpec, comparison: Comparison) -> pd.DataFrame:
             "victim": victim,
             "sample": pd.array(sample[0] if sample else [pd.NA] * len(victim), dtype="Int64"),
             "metric": str(metric),
-            "value": np.where(status == UNMATCHED, np.nan, values).ravel(),
+            "value": np.where(status == UNMATCHED, metric.unmatched, values).ravel(),
             "status": status.ravel(),
         }
     )

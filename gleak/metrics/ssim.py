@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 from gleak.metrics.images import measure_images
 from gleak.registry import register
-from gleak.runtime.torchvision_ops import ensure_operators
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor
 
     from gleak.metrics.base import Comparison
 
 WINDOW = 11
-BORDER = WINDOW // 2
 
 
 @register("ssim")
@@ -45,11 +42,17 @@ class Ssim(MetricSpec):
         return measure_images(_similarity, comparison)
 
 
-def _similarity(estimate: Tensor, truth: Tensor) -> Tensor:
-    ensure_operators()
-    from torchmetrics.functional.image import structural_similarity_index_measure
+def _similarity(estimate: np.ndarray, truth: np.ndarray) -> float:
+    from skimage.metrics import structural_similarity
 
-    _, similarity = structural_similarity_index_measure(
-        estimate, truth, sigma=1.5, data_range=1.0, reduction="none", return_full_image=True
+    return float(
+        structural_similarity(
+            truth,
+            estimate,
+            channel_axis=0,
+            data_range=1.0,
+            gaussian_weights=True,
+            sigma=1.5,
+            use_sample_covariance=False,
+        )
     )
-    return similarity[..., BORDER:-BORDER, BORDER:-BORDER].mean(dim=(1, 2, 3))

@@ -23,6 +23,7 @@ class SuccessContent(MetricSpec):
     """
 
     better: ClassVar[Literal["higher", "lower"]] = "higher"
+    unmatched: ClassVar[float] = 0.0
 
     threshold: float = knob(1e-3, "mean squared error below which a sample counts", gt=0)
 

@@ -18,6 +18,7 @@ class SuccessLabels(MetricSpec):
     """1 for a true label that is among the reconstructed ones, counted with repeats, else 0."""
 
     better: ClassVar[Literal["higher", "lower"]] = "higher"
+    unmatched: ClassVar[float] = 0.0
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         """Shape (V, N), 0 or 1."""

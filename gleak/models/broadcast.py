@@ -38,9 +38,11 @@ def load_network(artifact: Model, where: str) -> nn.Module:
 
 
 def with_state(artifact: Model, network: nn.Module) -> Model:
-    """The artifact with the parameters and buffers the network holds now."""
+    """The artifact with the parameters the network holds now, and the rest of its state."""
+    trained = {name for name, _ in network.named_parameters()}
+    state = {name: value.cpu().numpy() for name, value in network.state_dict().items()}
     return replace(
         artifact,
-        parameters={name: p.detach().cpu().numpy() for name, p in network.named_parameters()},
-        buffers={name: b.detach().cpu().numpy() for name, b in network.named_buffers()},
+        parameters={name: value for name, value in state.items() if name in trained},
+        buffers={name: value for name, value in state.items() if name not in trained},
     )

@@ -28,7 +28,11 @@ class Custom(ModelSpec):
 
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image", "tabular"})
 
-    factory: str = knob("my_models.build", "module and function, as in package.module.function")
+    factory: str = knob(
+        "my_models.build",
+        "module and function, as in package.module.function",
+        pattern=r"^\w+(\.\w+)+$",
+    )
 
     @property
     def modules(self) -> frozenset[str]:

@@ -46,4 +46,4 @@ def _step(
     loss = functional.cross_entropy(network(inputs), labels)
     loss.backward()
     optimizer.step()
-    return float(loss)
+    return loss.item()

@@ -13,7 +13,7 @@ Init = Literal["default", "uniform"]
 
 
 def initialise(network: nn.Module, init: Init, bound: float, seed: int) -> None:
-    """Draw all parameters anew.
+    """Draw all parameters anew, on the CPU so that a GPU changes no draw.
 
     Args:
         network: changed in place.
@@ -21,13 +21,21 @@ def initialise(network: nn.Module, init: Init, bound: float, seed: int) -> None:
         bound: of the uniform initialisation.
         seed: of the run.
     """
+    place = next(network.parameters()).device
+    network.cpu()
     stream = torch_stream(seed, "initialisation")
     if init == "uniform":
         for parameter in network.parameters():
             nn.init.uniform_(parameter, -bound, bound, generator=stream)
-        return
-    with torch.random.fork_rng():
-        torch.manual_seed(stream.initial_seed())
+    else:
+        _reset_layers(network, stream.initial_seed())
+    network.to(place)
+
+
+def _reset_layers(network: nn.Module, seed: int) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
         for layer in network.modules():
-            if hasattr(layer, "reset_parameters"):
-                layer.reset_parameters()
+            reset = getattr(layer, "reset_parameters", None)
+            if callable(reset):
+                reset()

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import nn
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.models.base import ModelSpec
 from gleak.models.broadcast import with_state
 from gleak.runtime.device import choose_device
+from gleak.runtime.seeding import torch_stream
 from gleak.training.base import TrainingSpec
 
 
@@ -34,7 +37,7 @@ def train_model(
         device: "auto", "cpu" or "cuda".
     """
     dataset = Dataset.read(dataset_path)
-    network = model.build(dataset.shape, dataset.classes).to(choose_device(device))
+    network = _construct(model, dataset, seed).to(choose_device(device))
     history = training.train(network, dataset, seed)
     artifact = Model(
         spec=f"{dataset.spec}/{model}/{training}",
@@ -49,3 +52,10 @@ def train_model(
         test_accuracy=np.array(history.test_accuracy, dtype=np.float64),
     )
     with_state(artifact, network).write(output)
+
+
+def _construct(model: ModelSpec, dataset: Dataset, seed: int) -> nn.Module:
+    """The network; what a user's constructor draws comes from the run's own stream."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_stream(seed, "construction").initial_seed())
+        return model.build(dataset.shape, dataset.classes)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 class Piece(Protocol):
     """The dummy gradient of one parameter beside the observed one, for V victims."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Of the parameter."""
 
     def squared_distance(self) -> Tensor:
         """Sum of squared differences; Shape (V)."""

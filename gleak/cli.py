@@ -1,0 +1,197 @@
+"""The command ``gleak``: what there is, what a file holds, whether a study is sound, what it costs.
+
+No command imports torch. What a command needs is imported when it runs, so that each starts as
+fast as it can.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from gleak import __version__
+from gleak.errors import GleakError, SpecError, nearest
+
+if TYPE_CHECKING:
+    from gleak.settings import Settings
+    from gleak.study import Study
+
+CONFIG = Path("config.yaml")
+STUDIES = Path("studies")
+Command = Callable[[Namespace], int]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        words: of the command line after ``gleak``; None for those this process was started with.
+
+    Returns:
+        The exit code: 0, or 1 after an error, which is one line on stderr.
+    """
+    parser = build_parser()
+    chosen = parser.parse_args(words)
+    if chosen.run is None:
+        parser.print_help()
+        return 0
+    try:
+        code: int = chosen.run(chosen)
+    except GleakError as error:
+        _complain(error)
+        return 1
+    return code
+
+
+def build_parser() -> ArgumentParser:
+    """All commands and their options."""
+    parser = ArgumentParser(prog="gleak", description="Measure gradient leakage. See README.md.")
+    parser.add_argument("--version", action="version", version=f"gleak {__version__}")
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(metavar="COMMAND")
+
+    def add(name: str, run: Command, text: str) -> ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
+        return command
+
+    command = add("list", run_list, "everything that can be named in a study")
+    command.add_argument("kind", nargs="?", metavar="KIND", help="dataset, attack, metric, ...")
+    command = add("describe", run_describe, "what a name means, its fields and their defaults")
+    command.add_argument("name", metavar="NAME", help="a name, or a spec such as cpl+restarts=2")
+    command = add("inspect", run_inspect, "what an artifact holds, or one of its images")
+    command.add_argument("file", type=Path, metavar="FILE", help="any .h5 of a run")
+    command.add_argument("--image", type=int, metavar="N", help="save the image of sample N")
+    command.add_argument("--output", type=Path, metavar="PNG", help="where; ./<stem>-<N>.png")
+    command = add("validate", run_validate, "check study files at every scale; runs nothing")
+    command.add_argument("studies", nargs="*", metavar="STUDY", help="files; all of studies/")
+    command = add("plan", run_plan, "jobs, CPU-hours and gigabytes of studies; runs nothing")
+    command.add_argument("studies", nargs="*", metavar="STUDY", help="those of the configuration")
+    command.add_argument("--scale", metavar="SCALE", help="quick, small or paper")
+    command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help="config.yaml")
+    return parser
+
+
+def run_list(chosen: Namespace) -> int:
+    """``gleak list [KIND]``."""
+    from gleak.catalog import list_registered
+
+    print(list_registered(chosen.kind))
+    return 0
+
+
+def run_describe(chosen: Namespace) -> int:
+    """``gleak describe NAME``."""
+    from gleak.catalog import describe
+
+    print(describe(chosen.name))
+    return 0
+
+
+def run_inspect(chosen: Namespace) -> int:
+    """``gleak inspect FILE [--image N] [--output PNG]``."""
+    from gleak.artifacts.inspect import describe_file, save_image
+
+    if chosen.image is not None:
+        output = chosen.output or Path(f"{chosen.file.stem}-{chosen.image}.png")
+        print(save_image(chosen.file, chosen.image, output))
+    elif chosen.output is not None:
+        raise SpecError("--output names the picture of one image; say which with --image N")
+    else:
+        print(describe_file(chosen.file))
+    return 0
+
+
+def run_validate(chosen: Namespace) -> int:
+    """``gleak validate [STUDY ...]``: every fault of every file before it exits with 1."""
+    from gleak.study import load_study
+
+    files = [study_file(text) for text in chosen.studies] or sorted(STUDIES.glob("*.yaml"))
+    if not files:
+        raise SpecError(f"no {STUDIES}/*.yaml here; name files, or go to where the Snakefile is")
+    faults = 0
+    for file in files:
+        try:
+            print(f"{file}: ok\n{describe_study(load_study(file))}\n")
+        except GleakError as error:
+            _complain(error)
+            faults += 1
+    return min(faults, 1)
+
+
+def describe_study(study: Study) -> str:
+    """The cells of every grid at every scale, and the figures."""
+    from gleak.catalog import align
+
+    cells = [
+        {"grid": name, **{f"{scale} cells": str(len(grid.cells)) for scale, grid in grids.items()}}
+        for name, grids in study.grids.items()
+    ]
+    return f"{align(cells)}\nfigures: {', '.join(study.figures) or 'none'}"
+
+
+def run_plan(chosen: Namespace) -> int:
+    """``gleak plan [STUDY ...] [--scale SCALE] [--config FILE]``."""
+    from gleak.plan import ROUGH, TOGETHER, plan_study, show
+    from gleak.study import load_study
+
+    given = {"scale": chosen.scale, "studies": chosen.studies}
+    settings = read_settings(chosen.config, {key: value for key, value in given.items() if value})
+    totals = {}
+    for text in settings.studies:
+        study = load_study(study_file(text))
+        plans = plan_study(study, settings)
+        totals[study.name] = plans[TOGETHER]
+        print(f"{study.name} ({settings.scale}): {study.title}\n{show(plans)}\n")
+    if len(totals) > 1:
+        together = frozenset().union(*totals.values())
+        print(f"all studies ({settings.scale})\n{show({**totals, TOGETHER: together})}\n")
+    print(ROUGH)
+    return 0
+
+
+def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
+    """The configuration, with some keys set anew.
+
+    Raises:
+        SpecError: no such file, not a mapping, or a key or value that is not valid.
+    """
+    from gleak.settings import Settings
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(
+            f"{path}: cannot be read ({error.strerror}); go to where the Snakefile is, or give "
+            "--config FILE"
+        ) from None
+    except yaml.YAMLError as error:
+        raise SpecError(f"{path}: not YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise SpecError(f"{path}: a configuration holds a mapping: studies, scale, ...")
+    return Settings.read({**content, **changes})
+
+
+def study_file(text: str) -> Path:
+    """The file of a study given by its path or by its name in ``studies/``.
+
+    Raises:
+        SpecError: no study of that name.
+    """
+    path = Path(text)
+    if path.suffix == ".yaml":
+        return path
+    known = {file.stem: file for file in STUDIES.glob("*.yaml")}
+    if text not in known:
+        raise SpecError(f"unknown study {text!r} in {STUDIES}/; {nearest(text, known)}")
+    return known[text]
+
+
+def _complain(error: GleakError) -> None:
+    """One line, whatever a library put into its message."""
+    print("gleak:", *str(error).split(), file=sys.stderr)

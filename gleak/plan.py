@@ -1,0 +1,238 @@
+"""What a study will cost, told from its specs before anything runs: jobs, CPU-hours, gigabytes.
+
+Rough on purpose. An attack is taken to spend the whole budget of every victim:
+
+    victims x batch_size x evaluations x 12 x multiply_adds / 8.4e9 seconds
+
+An evaluation is a gradient of a function of a gradient. A gradient costs about three forward
+passes, and a gradient of any function at most about four times the function (Baur and Strassen
+1983), hence 12. On one core 8.4e9 multiply-adds per second then make one victim's evaluation on
+a LeNet with 32 x 32 colour images and 10 classes cost about 1 ms. Training takes epochs x
+samples x 3 forward passes, a client 3 for each of its samples. Every job takes 4 s to start. A
+GPU, stopping early and victims that share a batch make it less.
+
+On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
+compression, sparse updates and snapshots are left out. What only a dataset's files tell is
+assumed: 100 classes, 10,000 samples in each split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from tabulate import tabulate
+
+from gleak.cell import TRUTH, Cell, Paths
+from gleak.settings import Settings
+from gleak.study import Study
+
+RATE = 8.4e9
+FACTOR = 12
+GRADIENT_FACTOR = 3
+START_SECONDS = 4.0
+FLOAT_BYTES = 4
+ASSUMED_CLASSES = 100
+ASSUMED_SAMPLES = 10_000
+TOGETHER = "together"
+RULES = (
+    "prepare_dataset",
+    "train_model",
+    "craft_parameters",
+    "simulate_clients",
+    "attack",
+    "attack_shard",
+    "gather_shards",
+    "score",
+    "score_truth",
+    "tabulate",
+    "draw",
+    "judge",
+)
+ROUGH = (
+    f"rough: each victim's whole budget at {FACTOR} forward passes per sample and evaluation, "
+    f"{RATE / 1e9:g} billion multiply-adds per second on one core, {START_SECONDS:g} s to start a "
+    "job; no GPU, files uncompressed"
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of the workflow.
+
+    Args:
+        rule: its rule.
+        output: one of the files it makes; no two jobs make the same.
+        work: multiply-adds.
+        bytes: of its files.
+    """
+
+    rule: str
+    output: Path
+    work: float = 0.0
+    bytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """Estimated time on one core."""
+        return START_SECONDS + self.work / RATE
+
+    @property
+    def done(self) -> bool:
+        """Whether its file is there."""
+        return self.output.exists()
+
+
+Plan = frozenset[Job]
+"""Jobs, each counted once however many cells need it."""
+
+
+def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
+    """The jobs of each grid at the scale of the settings, and of all grids `TOGETHER`.
+
+    Raises:
+        SpecError: no such scale.
+    """
+    folder = Paths(settings.results_dir).study(study.name, settings.scale)
+    plans = {name: frozenset(_grid_jobs(study, name, settings)) for name in study.grids}
+    judge = {Job("judge", folder / "expectations.csv")} if study.expectations else set()
+    return {**plans, TOGETHER: frozenset(judge).union(*plans.values())}
+
+
+def show(plans: Mapping[str, Plan]) -> str:
+    """A table with a column for each plan: cells, jobs of each rule, time and space."""
+    rules = [rule for rule in RULES if any(count(plan, rule) for plan in plans.values())]
+    rows = {
+        "cells": [str(count(plan, "score")) for plan in plans.values()],
+        "done": [_describe_done(plan) for plan in plans.values()],
+        **{f"jobs: {rule}": [str(count(plan, rule)) for plan in plans.values()] for rule in rules},
+        "CPU-hours": [_round(hours(plan)) for plan in plans.values()],
+        "CPU-hours left": [_round(hours(remaining(plan))) for plan in plans.values()],
+        "GB on disk": [_round(gigabytes(plan)) for plan in plans.values()],
+    }
+    return tabulate(
+        [[name, *values] for name, values in rows.items()],
+        ["", *plans],
+        tablefmt="simple",
+        disable_numparse=True,
+        colalign=["left", *["right"] * len(plans)],
+    )
+
+
+def count(plan: Plan, rule: str) -> int:
+    """How many jobs of a rule there are."""
+    return sum(job.rule == rule for job in plan)
+
+
+def hours(plan: Plan) -> float:
+    """CPU-hours on one core."""
+    return sum(job.seconds for job in plan) / 3600
+
+
+def gigabytes(plan: Plan) -> float:
+    """Size of all files, in 10^9 bytes."""
+    return sum(job.bytes for job in plan) / 1e9
+
+
+def remaining(plan: Plan) -> Plan:
+    """The jobs whose files are not there yet."""
+    return frozenset(job for job in plan if not job.done)
+
+
+def _describe_done(plan: Plan) -> str:
+    scores = frozenset(job for job in plan if job.rule == "score")
+    return f"{len(scores - remaining(scores))} of {len(scores)}"
+
+
+def _round(value: float) -> str:
+    """Two significant digits, without an exponent."""
+    return np.format_float_positional(value, precision=2, fractional=False, trim="-")
+
+
+def _grid_jobs(study: Study, name: str, settings: Settings) -> Iterator[Job]:
+    """All that a grid's table and figures depend on; a shared job comes once for each need."""
+    paths = Paths(settings.results_dir)
+    folder, grid = paths.study(study.name, settings.scale), study.grid(name, settings.scale)
+    for cell in grid.cells:
+        yield from cell_jobs(cell, paths, settings.shards)
+    for cell in grid.truths:
+        yield Job("score_truth", paths.folder(cell) / TRUTH / "scores.csv")
+    yield Job("tabulate", folder / "grids" / f"{name}.csv")
+    for figure, spec in study.figures.items():
+        if spec.grid == name:
+            yield Job("draw", folder / f"{figure}.svg")
+
+
+def cell_jobs(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
+    """The jobs from the dataset to the scores of one whole cell."""
+    yield _prepare(cell, paths)
+    yield _train(cell, paths)
+    if not cell.crafting.broadcasts_model:
+        folder = paths.folder(cell.upto("crafting"))
+        yield Job("craft_parameters", folder / "parameters.h5", bytes=_model_bytes(cell))
+    yield _simulate(cell, paths)
+    yield from _attack(cell, paths, shards)
+    yield Job("score", paths.scores(cell))
+
+
+def _prepare(cell: Cell, paths: Paths) -> Job:
+    dataset = cell.dataset
+    width = 1 if dataset.modality == "image" else FLOAT_BYTES
+    samples = _samples(cell, "train") + _samples(cell, "test")
+    output = paths.folder(cell.upto("dataset")) / "dataset.h5"
+    return Job("prepare_dataset", output, bytes=samples * prod(dataset.shape) * width)
+
+
+def _train(cell: Cell, paths: Paths) -> Job:
+    passes = cell.training.epochs_of_data * _samples(cell, "train")
+    output = paths.folder(cell.upto("training")) / "model.h5"
+    return Job("train_model", output, passes * GRADIENT_FACTOR * _forward(cell), _model_bytes(cell))
+
+
+def _simulate(cell: Cell, paths: Paths) -> Job:
+    client = cell.client
+    features = client.victims * (client.batch_size + 1) * prod(cell.dataset.shape)
+    return Job(
+        "simulate_clients",
+        paths.folder(cell.upto("defense")) / "update.h5",
+        client.victims * client.batch_size * GRADIENT_FACTOR * _forward(cell),
+        client.victims * _model_bytes(cell) + features * FLOAT_BYTES,
+    )
+
+
+def _attack(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
+    client, folder = cell.client, paths.folder(cell)
+    samples = client.victims * client.batch_size
+    work = samples * cell.attack.evaluations * FACTOR * _forward(cell)
+    size = samples * prod(cell.dataset.shape) * FLOAT_BYTES
+    if shards == 1:
+        yield Job("attack", folder / "reconstruction.h5", work, size)
+        return
+    number = min(shards, client.victims)
+    for shard in range(1, number + 1):
+        output = folder / "shards" / f"{shard}-of-{number}" / "reconstruction.h5"
+        yield Job("attack_shard", output, work / number, size // number)
+    yield Job("gather_shards", folder / "reconstruction.h5", bytes=size)
+
+
+def _samples(cell: Cell, split: str) -> int:
+    sizes: dict[str, int] | None = cell.dataset.sizes
+    return ASSUMED_SAMPLES if sizes is None else sizes[split]
+
+
+def _classes(cell: Cell) -> int:
+    return cell.dataset.classes or ASSUMED_CLASSES
+
+
+def _forward(cell: Cell) -> int:
+    """Multiply-adds of one sample's forward pass."""
+    work: int = cell.model.multiply_adds(cell.dataset.shape, _classes(cell))
+    return work
+
+
+def _model_bytes(cell: Cell) -> int:
+    parameters: int = cell.model.parameters(cell.dataset.shape, _classes(cell))
+    return parameters * FLOAT_BYTES

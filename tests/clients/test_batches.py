@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gleak.clients.base import check_batch
+from gleak.clients.batches import draw_batches
+from gleak.errors import FitError
+from gleak.registry import parse
+from gleak.spec import Spec
+
+LABELS = np.arange(60) % 5
+seeds = st.integers(0, 2**32)
+rules = st.sampled_from(["random", "unique"])
+
+
+def client(rule: str, victims: int, size: int) -> Spec:
+    return parse("client", f"fedsgd+victims={victims}+batch_size={size}+labels={rule}")
+
+
+@given(rules, st.integers(1, 15), st.integers(1, 15), st.integers(1, 5), seeds)
+def test_a_victims_batch_does_not_depend_on_their_number(
+    rule: str, few: int, more: int, size: int, seed: int
+) -> None:
+    some = draw_batches(client(rule, few, size), LABELS, seed)
+    all_of_them = draw_batches(client(rule, few + more, size), LABELS, seed)
+    assert np.array_equal(some, all_of_them[:few])
+
+
+@given(rules, st.integers(1, 12), st.integers(1, 5), seeds)
+def test_no_sample_is_held_twice_while_the_split_lasts(
+    rule: str, victims: int, size: int, seed: int
+) -> None:
+    """60 samples, 12 of each class."""
+    indices = draw_batches(client(rule, victims, size), LABELS, seed)
+    assert indices.shape == (victims, size)
+    assert len(np.unique(indices)) == victims * size
+    assert 0 <= indices.min() <= indices.max() < len(LABELS)
+
+
+@given(rules, st.integers(13, 80), st.integers(2, 5), seeds)
+def test_a_batch_never_holds_a_sample_twice(rule: str, victims: int, size: int, seed: int) -> None:
+    indices = draw_batches(client(rule, victims, size), LABELS, seed)
+    assert all(len(set(batch)) == size for batch in indices.tolist())
+
+
+@given(st.integers(1, 80), st.integers(1, 5), seeds)
+def test_unique_labels_are_unique(victims: int, size: int, seed: int) -> None:
+    labels = LABELS[draw_batches(client("unique", victims, size), LABELS, seed)]
+    assert all(len(set(batch)) == size for batch in labels.tolist())
+
+
+def test_other_seeds_draw_other_batches() -> None:
+    for rule in ("random", "unique"):
+        first, second = (draw_batches(client(rule, 5, 4), LABELS, seed) for seed in (0, 1))
+        assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        ("fedsgd+batch_size=61", "batch_size=61 is more than the 60 samples in the test split"),
+        ("fedsgd+batch_size=6+labels=unique", "6 samples with unique labels .* has 5"),
+    ],
+)
+def test_batches_that_cannot_be_supplied_are_refused(spec: str, fault: str) -> None:
+    with pytest.raises(FitError, match=fault):
+        check_batch(parse("client", spec), 60, 5, "tiny")
+
+
+def test_what_is_not_known_yet_is_not_refused() -> None:
+    check_batch(parse("client", "fedsgd+batch_size=61+labels=unique"), None, None, "tiny")
+
+
+def test_a_dataset_is_asked_for_the_split_in_use() -> None:
+    digits = parse("dataset", "digits")
+    parse("client", "fedsgd+batch_size=451+split=train").check(digits)
+    with pytest.raises(FitError, match="450 samples in the test split of digits"):
+        parse("client", "fedsgd+batch_size=451").check(digits)

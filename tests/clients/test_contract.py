@@ -1,0 +1,69 @@
+"""What holds for every client; those that send a gradient are compared with plain torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gleak.registry import load, parse
+
+NAMES = sorted(load("client"))
+GRADIENT = [name for name in NAMES if parse("client", name).content == "gradient"]
+LOSSES = ["cross_entropy", "nll_raw"]
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return parse("model", "lenet+width=4").build((3, 8, 8), 4)
+
+
+@pytest.fixture
+def batch() -> tuple[Tensor, Tensor]:
+    return torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(1)), torch.tensor(
+        [0, 3, 3]
+    )
+
+
+def plain_loss(loss: str, logits: Tensor, label: Tensor) -> Tensor:
+    if loss == "nll_raw":
+        return -logits[0, label]
+    return functional.cross_entropy(logits, label[None])
+
+
+@pytest.mark.parametrize("name", GRADIENT)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_sends_the_mean_of_the_samples_gradients(
+    name: str, loss: str, network: nn.Module, batch: tuple[Tensor, Tensor]
+) -> None:
+    update = parse("client", f"{name}+loss={loss}").compute(network, *batch)
+    for image, label in zip(*batch, strict=True):
+        (plain_loss(loss, network(image[None]), label) / len(batch[0])).backward()
+    for key, parameter in network.named_parameters():
+        torch.testing.assert_close(update[key][0], parameter.grad, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_updates_have_the_models_shapes_and_leave_it_as_it_was(
+    name: str, network: nn.Module, batch: tuple[Tensor, Tensor]
+) -> None:
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    update = parse("client", name).compute(network, *batch)
+    assert list(update) == [key for key, _ in network.named_parameters()]
+    rounds = {len(value) for value in update.values()}
+    assert len(rounds) == 1
+    for key, parameter in network.named_parameters():
+        assert update[key].shape[1:] == parameter.shape
+        assert parameter.grad is None
+    assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
+
+
+def test_a_parameter_that_takes_no_part_has_no_gradient() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    network.spare = nn.Parameter(torch.ones(3))
+    network.forward = lambda inputs: network[1](network[0](inputs))
+    update = parse("client", "fedsgd").compute(network, torch.rand(2, 4), torch.tensor([0, 1]))
+    assert torch.equal(update["spare"], torch.zeros(1, 3))

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.granted import GRANTS, Granted
+from gleak.artifacts.model import Model
+from gleak.artifacts.private import Private
+from gleak.artifacts.update import Update
+from gleak.clients import simulate as module
+from gleak.errors import ArtifactError, FitError
+from gleak.models.broadcast import load_network
+from gleak.registry import parse
+
+CLIENT = "fedsgd+batch_size=2+victims=3"
+FILES = ["update.h5", "private.h5", *(f"granted/{grant}.h5" for grant in GRANTS)]
+
+
+def run(source: Path, folder: Path, client: str = CLIENT, defense: str = "none") -> None:
+    module.simulate_clients(
+        parse("client", client),
+        parse("defense", defense),
+        source / "dataset.h5",
+        source / "model.h5",
+        folder,
+        spec="a/cell",
+        seed=1,
+        device="cpu",
+    )
+
+
+@pytest.fixture
+def source(simulate: Callable[..., Path]) -> Path:
+    return simulate()
+
+
+@pytest.mark.parametrize("defense", ["none", "gaussian", "laplace", "topk+scope=global+keep=0.01"])
+def test_equal_inputs_give_equal_bytes(source: Path, tmp_path: Path, defense: str) -> None:
+    for run_name in ("first", "second"):
+        run(source, tmp_path / run_name, defense=defense)
+    for file in FILES:
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+
+
+def test_the_update_is_that_of_the_private_samples(
+    source: Path, tmp_path: Path, images: Dataset
+) -> None:
+    run(source, tmp_path)
+    private, update = Private.read(tmp_path / "private.h5"), Update.read(tmp_path / "update.h5")
+    assert np.array_equal(private.inputs, images.samples("test", private.indices))
+    assert np.array_equal(private.labels, images.test_labels[private.indices])
+    network = load_network(Model.read(source / "model.h5"), "model.h5")
+    for victim in range(3):
+        expected = parse("client", CLIENT).compute(
+            network,
+            torch.from_numpy(private.inputs[victim]),
+            torch.from_numpy(private.labels[victim]),
+        )
+        for name, value in expected.items():
+            assert np.array_equal(update.update[name].decode()[victim], value.numpy())
+
+
+def test_a_victims_update_does_not_depend_on_the_others(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path / "few", "fedsgd+victims=2", "gaussian")
+    run(source, tmp_path / "more", "fedsgd+victims=5", "gaussian")
+    few, more = (Update.read(tmp_path / name / "update.h5").update for name in ("few", "more"))
+    for name in few:
+        assert np.array_equal(few[name].decode(), more[name].decode()[:2])
+
+
+def test_grants_say_no_more_than_they_should(
+    source: Path, tmp_path: Path, images: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "READ_AT_ONCE", 7)
+    run(source, tmp_path, "fedsgd+batch_size=4+victims=3")
+    private = Private.read(tmp_path / "private.h5")
+    labels = Granted.read(tmp_path / "granted" / "labels.h5").values
+    assert np.array_equal(labels, np.sort(private.labels, axis=1))
+    means = Granted.read(tmp_path / "granted" / "mean_input.h5").values
+    expected = (images.train_inputs / 255).mean(0)
+    assert means.shape == (3, *images.shape)
+    np.testing.assert_allclose(means, np.broadcast_to(expected, means.shape), rtol=1e-6)
+
+
+def test_a_batch_larger_than_the_split_is_refused(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(FitError, match="25 is more than the 24 samples"):
+        run(source, tmp_path, "fedsgd+batch_size=25")
+    assert not list(tmp_path.iterdir())
+
+
+def test_parameters_that_are_not_finite_are_refused(source: Path, tmp_path: Path) -> None:
+    model = Model.read(source / "model.h5")
+    model.parameters["0.weight"][0, 0] = np.nan
+    with pytest.raises(ArtifactError, match=r"model\.h5: /parameters/0\.weight"):
+        model.write(tmp_path / "model.h5")

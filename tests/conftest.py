@@ -1,0 +1,115 @@
+"""Tiny datasets and the files that the stages make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+from gleak.artifacts.dataset import Dataset
+from gleak.clients.simulate import simulate_clients
+from gleak.registry import parse
+from gleak.training.train import train_model
+
+settings.register_profile("gleak", derandomize=True, deadline=None, max_examples=50)
+settings.load_profile("gleak")
+torch.set_num_threads(1)
+
+CLASSES = 4
+IMAGE = (3, 8, 8)
+COLUMNS = (6,)
+MODELS = {"image": "lenet+width=4", "tabular": "mlp+hidden=16"}
+Simulate = Callable[..., Path]
+
+
+def _labels(count: int) -> np.ndarray:
+    return np.arange(count) % CLASSES
+
+
+@pytest.fixture(scope="session")
+def images() -> Dataset:
+    """Images whose brightness says their class; 40 to train with and 24 to test with."""
+    random = np.random.default_rng(0)
+
+    def draw(labels: np.ndarray) -> np.ndarray:
+        level = 50 * labels[:, None, None, None]
+        return (level + random.integers(0, 60, (len(labels), *IMAGE))).astype(np.uint8)
+
+    train, test = _labels(40), _labels(24)
+    return Dataset(
+        spec="tiny",
+        train_inputs=draw(train),
+        train_labels=train,
+        test_inputs=draw(test),
+        test_labels=test,
+        class_names=np.array(list("abcd")),
+    )
+
+
+@pytest.fixture(scope="session")
+def table() -> Dataset:
+    """Rows of six numbers, the first of which says their class."""
+    random = np.random.default_rng(0)
+
+    def draw(labels: np.ndarray) -> np.ndarray:
+        rows = random.random((len(labels), *COLUMNS))
+        rows[:, 0] = (labels + rows[:, 0]) / CLASSES
+        return rows.astype(np.float32)
+
+    train, test = _labels(40), _labels(24)
+    return Dataset(
+        spec="rows",
+        modality="tabular",
+        train_inputs=draw(train),
+        train_labels=train,
+        test_inputs=draw(test),
+        test_labels=test,
+        class_names=np.array(list("abcd")),
+        feature_names=np.array(list("uvwxyz")),
+        feature_groups=np.arange(6),
+    )
+
+
+@pytest.fixture(scope="session")
+def simulate(images: Dataset, table: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Simulate:
+    """Run the stages up to the update, once for each choice; gives the folder they wrote."""
+    made: dict[tuple[str, ...], Path] = {}
+
+    def make(
+        modality: str = "image",
+        model: str = "",
+        training: str = "untrained+init=uniform",
+        client: str = "fedsgd+victims=3",
+        defense: str = "none",
+    ) -> Path:
+        key = (modality, model, training, client, defense)
+        if key not in made:
+            folder = made[key] = tmp_path_factory.mktemp("cell")
+            dataset = images if modality == "image" else table
+            dataset.write(folder / "dataset.h5")
+            architecture = parse("model", model or MODELS[modality])
+            train_model(
+                architecture,
+                parse("training", training),
+                folder / "dataset.h5",
+                folder / "model.h5",
+                seed=1,
+                device="cpu",
+            )
+            simulate_clients(
+                parse("client", client),
+                parse("defense", defense),
+                folder / "dataset.h5",
+                folder / "model.h5",
+                folder,
+                spec=f"{dataset.spec}/{architecture}",
+                seed=1,
+                device="cpu",
+            )
+        return made[key]
+
+    return make

@@ -1,0 +1,137 @@
+"""What holds for every defence."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from gleak.artifacts.encodings import check_encoded
+from gleak.registry import load, parse
+
+NAMES = sorted(load("defense"))
+NOISE = ["gaussian", "laplace"]
+UNCHANGED = ["none", "gaussian+std=0", "laplace+std=0", "topk+keep=1", "topk+keep=1+scope=global"]
+SHAPES = {"0.weight": (3, 2, 5, 5), "0.bias": (3,), "1.weight": (4, 12), "1.bias": (4,)}
+
+
+def stream(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def update(rounds: int = 2, scale: float = 1.0) -> dict[str, Tensor]:
+    numbers = stream(9)
+    return {
+        name: scale * torch.randn(rounds, *shape, generator=numbers)
+        for name, shape in SHAPES.items()
+    }
+
+
+def received(spec: str, sent: dict[str, Tensor], seed: int = 0) -> dict[str, np.ndarray]:
+    protected = parse("defense", spec).protect(sent, stream(seed))
+    return {name: encoded.decode() for name, encoded in protected.items()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_parameters_rounds_and_shapes_are_kept(name: str, rounds: int) -> None:
+    protected = parse("defense", name).protect(update(rounds), stream())
+    assert list(protected) == list(SHAPES)
+    for key, encoded in protected.items():
+        check_encoded("update.h5", key, encoded)
+        assert encoded.decode().shape == (1, rounds, *SHAPES[key])
+        assert encoded.decode().dtype == np.float32
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_randomness_is_that_of_the_generator(name: str) -> None:
+    first, again = (received(name, update()) for _ in range(2))
+    assert all(np.array_equal(first[key], again[key]) for key in SHAPES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_clients_own_values_are_left_as_they_are(name: str) -> None:
+    sent, before = update(), update()
+    parse("defense", name).protect(sent, stream())
+    assert all(torch.equal(sent[key], before[key]) for key in SHAPES)
+
+
+@pytest.mark.parametrize("spec", UNCHANGED)
+def test_no_strength_is_no_change(spec: str) -> None:
+    after = received(spec, update())
+    for key, value in update().items():
+        assert np.array_equal(after[key][0], value.numpy())
+
+
+@pytest.mark.parametrize("name", NOISE)
+@pytest.mark.parametrize("std", [0.01, 2.0])
+def test_noise_is_unbiased_and_as_strong_as_stated(name: str, std: float) -> None:
+    """Means of n values lie within 5 standard errors; Laplace's fourth moment is 6."""
+    sent = {"weight": torch.full((1, 200, 500), 3.0)}
+    noise = (received(f"{name}+std={std}", sent)["weight"].astype(np.float64) - 3) / std
+    count = noise.size
+    assert abs(noise.mean()) < 5 / math.sqrt(count) + 1e-5
+    assert abs(noise.std() - 1) < 5 * math.sqrt(6 / count)
+    kurtosis = {"gaussian": 3, "laplace": 6}[name]
+    assert abs((noise**4).mean() / kurtosis - 1) < 0.1
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_noise_differs_between_victims_rounds_and_parameters(name: str) -> None:
+    silent = {"a": torch.zeros(2, 50), "b": torch.zeros(2, 50)}
+    one, other = (received(name, silent, seed) for seed in (0, 1))
+    rows = [*one["a"][0], *one["b"][0], *other["a"][0]]
+    assert len({row.tobytes() for row in rows}) == len(rows)
+
+
+def largest(values: np.ndarray, count: int) -> np.ndarray:
+    """Dense reference: the values of largest magnitude, all others zero."""
+    threshold = np.sort(np.abs(values))[-count]
+    return np.where(np.abs(values) >= threshold, values, 0)
+
+
+@given(st.integers(1, 100))
+def test_topk_of_each_tensor_is_a_masked_tensor(percent: int) -> None:
+    after = received(f"topk+keep={percent / 100}", update())
+    for key, value in update().items():
+        for number, line in enumerate(value.flatten(1).numpy()):
+            count = -(-percent * line.size // 100)
+            found = after[key][0, number].ravel()
+            assert np.count_nonzero(found) == count
+            assert np.array_equal(found, largest(line, count))
+
+
+@given(st.integers(1, 100))
+def test_global_topk_compares_all_tensors(percent: int) -> None:
+    after = received(f"topk+keep={percent / 100}+scope=global", update())
+    joined = torch.cat([value.flatten(1) for value in update().values()], 1).numpy()
+    found = np.concatenate([value[0].reshape(2, -1) for value in after.values()], 1)
+    count = -(-percent * joined.shape[1] // 100)
+    for line, kept in zip(joined, found, strict=True):
+        assert np.array_equal(kept, largest(line, count))
+
+
+def test_topk_keeps_the_exact_count_among_equal_values() -> None:
+    protected = parse("defense", "topk+keep=0.07").protect({"w": torch.ones(1, 100)}, stream())
+    assert protected["w"].values.shape == (1, 1, 7)
+
+
+def test_topk_sends_at_least_one_value() -> None:
+    protected = parse("defense", "topk+keep=1e-6").protect(update(), stream())
+    assert all(encoded.values.shape[2] == 1 for encoded in protected.values())
+
+
+def test_victims_who_keep_different_tensors_are_joined() -> None:
+    """Globally, a small tensor may send nothing at all."""
+    small, large = {"a": torch.ones(1, 3)}, {"b": 9 * torch.ones(1, 4)}
+    spec = parse("defense", "topk+keep=0.5+scope=global")
+    one = spec.protect({**small, **large}, stream())
+    two = spec.protect({"a": 20 * small["a"], **large}, stream())
+    joined = type(one["a"]).stack([one["a"], two["a"]])
+    check_encoded("update.h5", "a", joined)
+    assert np.array_equal(joined.decode()[:, 0], [[0, 0, 0], [20, 20, 20]])

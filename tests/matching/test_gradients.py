@@ -1,0 +1,242 @@
+"""Both ways to the gradients of many victims, beside a loop of `torch.autograd` over victims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gleak.matching.distances.cosine import Cosine
+from gleak.matching.distances.l2 import L2
+from gleak.matching.gradients import (
+    Gradients,
+    LayerwiseGradients,
+    VmappedGradients,
+    choose_gradients,
+)
+from gleak.models.losses import sample_losses
+
+SHAPE = (2, 7, 6)
+CLASSES = 5
+VICTIMS = 3
+LOSSES = ["cross_entropy", "nll_raw"]
+Formed = dict[str, Tensor]
+
+convolutions = st.fixed_dictionaries(
+    {
+        "kernel_size": st.tuples(st.integers(1, 3), st.integers(1, 3)),
+        "stride": st.integers(1, 2),
+        "padding": st.integers(0, 2),
+        "dilation": st.integers(1, 2),
+        "bias": st.booleans(),
+    }
+)
+
+
+def network(layers: Sequence[dict[str, object]], hidden: int, bias: bool) -> nn.Sequential:
+    """Convolutions, then two dense layers; weights fixed, in double precision."""
+    modules: list[nn.Module] = []
+    for number, options in enumerate(layers):
+        modules += [nn.Conv2d(2 if number == 0 else 3, 3, **options), nn.Tanh()]
+    features = nn.Sequential(*modules, nn.Flatten())
+    width = features(torch.zeros(1, *SHAPE)).shape[1]
+    dense = [nn.Linear(width, hidden, bias=bias), nn.Sigmoid(), nn.Linear(hidden, CLASSES)]
+    return randomised(nn.Sequential(*features, *dense))
+
+
+def randomised(model: nn.Module) -> nn.Module:
+    stream = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3, generator=stream)
+    return model.double().eval().requires_grad_(False)
+
+
+def batch(samples: int, shape: tuple[int, ...] = SHAPE) -> tuple[Tensor, Tensor]:
+    """Samples and soft labels of all victims, both to be differentiated."""
+    stream = torch.Generator().manual_seed(samples)
+    inputs = torch.rand(VICTIMS, samples, *shape, generator=stream, dtype=torch.double)
+    logits = torch.randn(VICTIMS, samples, CLASSES, generator=stream, dtype=torch.double)
+    return inputs.requires_grad_(), logits.softmax(2).requires_grad_()
+
+
+def targets_of(model: nn.Module) -> Formed:
+    stream = torch.Generator().manual_seed(7)
+    return {
+        name: 0.1 * torch.randn(VICTIMS, *value.shape, generator=stream, dtype=torch.double)
+        for name, value in model.named_parameters()
+    }
+
+
+def formed(model: nn.Module, loss: str, inputs: Tensor, soft: Tensor) -> Formed:
+    """Gradients of each victim's mean loss, one victim after the other."""
+    parameters = {name: value.detach().requires_grad_() for name, value in model.named_parameters()}
+    rows = []
+    for samples, labels in zip(inputs, soft, strict=True):
+        logits = torch.func.functional_call(model, parameters, (samples,))
+        mean = sample_losses(loss, logits, labels).mean()
+        rows.append(
+            torch.autograd.grad(
+                mean, list(parameters.values()), create_graph=True, materialize_grads=True
+            )
+        )
+    return dict(zip(parameters, map(torch.stack, zip(*rows, strict=True)), strict=True))
+
+
+def joined(values: Formed) -> Tensor:
+    return torch.cat([value.flatten(1) for value in values.values()], 1)
+
+
+def l2(found: Tensor, wanted: Tensor) -> Tensor:
+    return (found - wanted).square().sum(1)
+
+
+def cosine(found: Tensor, wanted: Tensor) -> Tensor:
+    return 1 - functional.cosine_similarity(found, wanted, dim=1)
+
+
+def assert_matches(gradients: Gradients, model: nn.Module, loss: str, samples: int) -> None:
+    """Both distances, and their gradients at inputs and labels."""
+    shape = SHAPE if isinstance(next(model.children()), nn.Conv2d) else SHAPE[:1]
+    inputs, soft = batch(samples, shape)
+    observed = targets_of(model)
+    expected = joined(formed(model, loss, inputs, soft))
+    wanted = joined(observed)
+    for distance, reference in [(L2(), l2), (Cosine(), cosine)]:
+        found = distance.measure(gradients(inputs, soft, observed))
+        value = reference(expected, wanted)
+        torch.testing.assert_close(found, value)
+        slopes = torch.autograd.grad(found.sum(), (inputs, soft))
+        for slope, true in zip(
+            slopes,
+            torch.autograd.grad(value.sum(), (inputs, soft), retain_graph=True),
+            strict=True,
+        ):
+            torch.testing.assert_close(slope, true)
+
+
+@pytest.mark.parametrize("way", [LayerwiseGradients, VmappedGradients])
+@pytest.mark.parametrize("loss", LOSSES)
+@given(
+    layers=st.lists(convolutions, min_size=1, max_size=2),
+    hidden=st.integers(1, 6),
+    bias=st.booleans(),
+    samples=st.integers(1, 3),
+)
+def test_objectives_and_slopes_are_those_of_formed_gradients(
+    way: Callable[..., Gradients],
+    loss: str,
+    layers: list[dict[str, object]],
+    hidden: int,
+    bias: bool,
+    samples: int,
+) -> None:
+    try:
+        model = network(layers, hidden, bias)
+    except RuntimeError:  # the kernel is larger than what is left of the image
+        return
+    assert_matches(way(model, loss), model, loss, samples)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_pieces_name_every_parameter(loss: str) -> None:
+    model = network([{"kernel_size": 3}], 4, True)
+    inputs, soft = batch(2)
+    for way in (LayerwiseGradients, VmappedGradients):
+        pieces = way(model, loss)(inputs, soft, targets_of(model))
+        assert {piece.name for piece in pieces} == {name for name, _ in model.named_parameters()}
+
+
+def test_dense_layers_on_many_positions_count_them_all() -> None:
+    """A layer that maps rows of an image adds up over rows."""
+    model = randomised(nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 5)))
+    inputs = torch.rand(VICTIMS, 2, 4, 2, dtype=torch.double)
+    soft, observed = batch(2)[1], targets_of(model)
+    pieces = LayerwiseGradients(model, "cross_entropy")(inputs, soft, observed)
+    expected = l2(joined(formed(model, "cross_entropy", inputs, soft)), joined(observed))
+    torch.testing.assert_close(L2().measure(pieces), expected)
+
+
+class Tangled(nn.Module):
+    """A network in which `step` says what happens between a first and a last dense layer."""
+
+    def __init__(self, step: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.middle = nn.Linear(2, 4), nn.Linear(4, 4)
+        self.last = nn.Linear(4, CLASSES)
+        self.step = step
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(self.step(self, self.first(inputs)))
+
+
+def tied() -> nn.Module:
+    model = Tangled(lambda net, x: net.other(net.middle(x)))
+    model.other = nn.Linear(4, 4)
+    model.other.weight = model.middle.weight
+    return model
+
+
+def with_own_parameter() -> nn.Module:
+    model = Tangled(lambda net, x: net.middle(x) * net.gain)
+    model.gain = nn.Parameter(torch.ones(4))
+    return model
+
+
+TANGLED = {
+    "used twice": lambda: Tangled(lambda net, x: net.middle(net.middle(x).tanh())),
+    "used never": lambda: Tangled(lambda net, x: x.tanh()),
+    "output overwritten": lambda: Tangled(lambda net, x: net.middle(x).relu_()),
+    "weight shared": tied,
+    "weight used beside its layer": lambda: Tangled(
+        lambda net, x: functional.linear(x, net.middle.weight)
+    ),
+    "named argument": lambda: Tangled(lambda net, x: net.middle(input=x)),
+    "parameter of no layer": with_own_parameter,
+    "samples not in front": lambda: Tangled(lambda net, x: net.middle(x[None]).squeeze(0)),
+    "normalised": lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, CLASSES)),
+}
+
+
+@pytest.mark.parametrize("case", TANGLED)
+def test_what_cannot_be_split_by_layers_is_vectorised(case: str) -> None:
+    model = randomised(TANGLED[case]())
+    gradients = choose_gradients(model, "cross_entropy", SHAPE[:1])
+    assert isinstance(gradients, VmappedGradients)
+    assert_matches(gradients, model, "cross_entropy", 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"groups": 2},
+        {"padding": "same"},
+        {"padding": "valid"},
+        {"padding": 1, "padding_mode": "circular"},
+    ],
+)
+def test_convolutions_of_other_kinds_are_vectorised(options: dict[str, object]) -> None:
+    layers = [nn.Conv2d(2, 2, 3, **options), nn.Tanh(), nn.Flatten(), nn.LazyLinear(CLASSES)]
+    model = nn.Sequential(*layers)
+    model(torch.zeros(1, *SHAPE))
+    gradients = choose_gradients(randomised(model), "cross_entropy", SHAPE)
+    assert isinstance(gradients, VmappedGradients)
+    assert_matches(gradients, model, "cross_entropy", 2)
+
+
+def test_plain_networks_are_split_by_layers() -> None:
+    model = network([{"kernel_size": 3}, {"kernel_size": 2, "padding": 1}], 4, True)
+    assert isinstance(choose_gradients(model, "cross_entropy", SHAPE), LayerwiseGradients)
+
+
+def test_no_hook_is_left_behind() -> None:
+    for model, shape in [
+        (network([{"kernel_size": 3}], 4, True), SHAPE),
+        (randomised(TANGLED["used twice"]()), SHAPE[:1]),
+    ]:
+        choose_gradients(model, "cross_entropy", shape)
+        assert not any(layer._forward_hooks for layer in model.modules())

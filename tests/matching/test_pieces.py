@@ -1,0 +1,57 @@
+"""A dense layer's gradient that is never formed, beside the same gradient formed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from gleak.matching import pieces
+from gleak.matching.pieces import FormedPiece, OuterPiece
+
+QUANTITIES = ["squared_distance", "inner", "squared_norm", "target_squared_norm"]
+sizes = st.integers(1, 6)
+
+
+def draw(*shape: int, seed: int) -> Tensor:
+    stream = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=stream, dtype=torch.double)
+
+
+def both(backs: Tensor, inputs: Tensor, target: Tensor) -> tuple[OuterPiece, FormedPiece]:
+    outer = OuterPiece("weight", backs, inputs, target)
+    return outer, FormedPiece("weight", backs.mT @ inputs, target)
+
+
+@pytest.mark.parametrize("entries", [1, 5, 12, 40, 2**18])
+@given(victims=sizes, samples=sizes, rows=sizes, columns=sizes)
+def test_quantities_and_slopes_are_those_of_the_formed_gradient(
+    entries: int, victims: int, samples: int, rows: int, columns: int
+) -> None:
+    """Blocks of every kind: parts of a row, some rows, a victim, some victims, all of them."""
+    backs = draw(victims, samples, rows, seed=0).requires_grad_()
+    inputs = draw(victims, samples, columns, seed=1).requires_grad_()
+    target, weight = draw(victims, rows, columns, seed=2), draw(victims, seed=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "BLOCK_ENTRIES", entries)
+        for quantity in QUANTITIES:
+            found, expected = (getattr(p, quantity)() for p in both(backs, inputs, target))
+            torch.testing.assert_close(found, expected)
+            if not found.requires_grad:
+                continue
+            slopes = torch.autograd.grad((weight * found).sum(), (backs, inputs))
+            truth = torch.autograd.grad((weight * expected).sum(), (backs, inputs))
+            for slope, true in zip(slopes, truth, strict=True):
+                torch.testing.assert_close(slope, true)
+
+
+def test_the_distance_does_not_cancel_near_zero() -> None:
+    """Expanded, the square of a residual of 1e-6 would drown in single precision."""
+    backs, inputs = draw(1, 3, 40, seed=0).float(), draw(1, 3, 50, seed=1).float()
+    residual = 1e-6 * draw(1, 40, 50, seed=2)
+    target = ((backs.double().mT @ inputs.double()) - residual).float()
+    found = OuterPiece("weight", backs, inputs, target).squared_distance()
+    expected = (backs.double().mT @ inputs.double() - target.double()).square().sum()
+    assert found.item() == pytest.approx(expected.item(), rel=0.2)

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from gleak import __version__
+from gleak.artifacts.private import Private
+from gleak.cli import main
+from gleak.grid import SCALES
+from gleak.study import load_study
+
+REPOSITORY = Path(__file__).parents[1]
+HEAVY = ("torch", "torchvision", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "skimage")
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the repository's study and configuration, entered."""
+    (tmp_path / "studies").mkdir()
+    for name in ("config.yaml", "studies/cpl.yaml"):
+        (tmp_path / name).write_bytes((REPOSITORY / name).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    """Two victims with one grey image each, the second white."""
+    path = tmp_path / "private.h5"
+    inputs = np.zeros((2, 1, 1, 8, 8), np.float32)
+    inputs[1] = 1
+    zeros = np.zeros((2, 1), int)
+    Private(inputs=inputs, labels=zeros, indices=zeros).write(path)
+    return path
+
+
+def break_study(name: str, key: str) -> None:
+    content = yaml.safe_load(Path("studies/cpl.yaml").read_text(encoding="utf-8"))
+    content[key] = {}
+    Path(f"studies/{name}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+
+
+def fails(capsys: Capture, *words: str) -> str:
+    """The one line on stderr of a command that cannot be carried out."""
+    assert main(words) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("gleak: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_without_a_command_help_is_printed(capsys: Capture):
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("list", "describe", "inspect", "validate", "plan"))
+
+
+def test_version(capsys: Capture):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"gleak {__version__}\n"
+
+
+def test_list(capsys: Capture):
+    assert main(["list"]) == 0
+    everything = capsys.readouterr().out
+    assert main(["list", "defense"]) == 0
+    some = capsys.readouterr().out
+    assert "attack" in everything
+    assert "attack" not in some
+    assert "gaussian" in some
+
+
+def test_describe(capsys: Capture):
+    assert main(["describe", "lenet+width=6"]) == 0
+    assert "model lenet\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("list", "datset"), "did you mean 'dataset'"),
+        (("describe", "lenett"), "did you mean 'lenet'"),
+        (("inspect", "nothing.h5"), "nothing.h5"),
+        (("validate", "nothing.yaml"), "nothing.yaml"),
+        (("validate", "cppl"), "unknown study 'cppl' in studies/; did you mean 'cpl'"),
+        (("plan", "cppl"), "unknown study 'cppl' in studies/; did you mean 'cpl'"),
+        (("plan", "--scale", "papr"), "scale = 'papr'"),
+        (("plan", "--config", "nothing.yaml"), "--config FILE"),
+    ],
+)
+def test_faults_are_one_line(folder: Path, capsys: Capture, words: tuple[str, ...], fault: str):
+    assert fault in fails(capsys, *words)
+
+
+@pytest.mark.parametrize("content", ["studies: [cpl", "- cpl", ""])
+def test_a_configuration_that_is_no_mapping(folder: Path, capsys: Capture, content: str):
+    Path("config.yaml").write_text(content, encoding="utf-8")
+    assert "config.yaml: " in fails(capsys, "plan")
+
+
+def test_inspect_describes_a_file(private: Path, capsys: Capture):
+    assert main(["inspect", str(private)]) == 0
+    printed = capsys.readouterr().out
+    assert "gleak/private" in printed
+    assert "/inputs" in printed
+
+
+def test_inspect_saves_an_image(private: Path, folder: Path, capsys: Capture):
+    assert main(["inspect", str(private), "--image", "1"]) == 0
+    assert capsys.readouterr().out == "private-1.png\n"
+    assert main(["inspect", str(private), "--image", "0", "--output", "black.png"]) == 0
+    assert np.asarray(Image.open("private-1.png")).min() == 255
+    assert np.asarray(Image.open("black.png")).max() == 0
+
+
+def test_inspect_wants_to_know_which_image(private: Path, capsys: Capture):
+    assert "--image N" in fails(capsys, "inspect", str(private), "--output", "a.png")
+
+
+def test_validate_takes_every_study_of_the_folder(folder: Path, capsys: Capture):
+    assert main(["validate"]) == 0
+    printed = capsys.readouterr().out
+    assert "studies/cpl.yaml: ok\n" in printed
+    study = load_study("studies/cpl.yaml")
+    for name in study.grids:
+        cells = [str(len(study.grid(name, scale).cells)) for scale in SCALES]
+        assert [name, *cells] in [line.split() for line in printed.splitlines()]
+    assert f"figures: {', '.join(study.figures)}\n" in printed
+
+
+def test_validate_names_the_faults_of_all_files(folder: Path, capsys: Capture):
+    break_study("a", "figurs")
+    break_study("z", "grid")
+    assert main(["validate"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.count(": ok\n") == 1
+    first, second = captured.err.splitlines()
+    assert "studies/a.yaml" in first
+    assert "did you mean 'figures'" in first
+    assert "studies/z.yaml" in second
+    assert "did you mean 'grids'" in second
+
+
+def test_validate_without_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture):
+    monkeypatch.chdir(tmp_path)
+    assert "no studies/*.yaml here" in fails(capsys, "validate")
+
+
+def test_plan_takes_the_studies_and_the_scale_of_the_configuration(folder: Path, capsys: Capture):
+    assert main(["plan"]) == 0
+    configured = capsys.readouterr().out
+    assert main(["plan", "cpl", "--scale", "quick"]) == 0
+    assert capsys.readouterr().out == configured
+    assert "cpl (quick): " in configured
+    assert "\nrough: " in configured
+    assert main(["plan", "studies/cpl.yaml", "--scale", "paper"]) == 0
+    assert "cpl (paper): " in capsys.readouterr().out
+
+
+def test_plan_counts_what_studies_share_once(folder: Path, capsys: Capture):
+    Path("studies/again.yaml").write_bytes(Path("studies/cpl.yaml").read_bytes())
+    assert main(["plan", "cpl", "again"]) == 0
+    printed = capsys.readouterr().out.partition("all studies (quick)\n")[2]
+    rows = {" ".join(words[:-3]): words[-3:] for words in map(str.split, printed.splitlines())}
+    one, other, together = rows["jobs: attack"]
+    assert one == other == together
+    assert rows["jobs: judge"] == ["1", "1", "2"]
+
+
+@pytest.mark.parametrize("command", ["list", "describe cpl", "validate", "plan", "inspect FILE"])
+def test_commands_import_nothing_heavy(folder: Path, private: Path, command: str):
+    words = command.replace("FILE", str(private)).split()
+    code = (
+        "import sys; from gleak.cli import main; code = main(sys.argv[1:]);"
+        f"print(*sorted(set({HEAVY}) & set(sys.modules)), file=sys.stderr); sys.exit(code)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+    )
+    assert found.stdout
+    assert found.stderr.split() == []

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gleak.artifacts.model import Model
+from gleak.cell import LEVELS, Cell, Paths
+from gleak.crafting.base import CraftingSpec
+from gleak.plan import (
+    ASSUMED_CLASSES,
+    ASSUMED_SAMPLES,
+    FACTOR,
+    RATE,
+    ROUGH,
+    START_SECONDS,
+    TOGETHER,
+    Plan,
+    cell_jobs,
+    count,
+    gigabytes,
+    hours,
+    plan_study,
+    remaining,
+    show,
+)
+from gleak.registry import load, parse
+from gleak.settings import Settings
+from gleak.study import load_study
+
+REPOSITORY = Path(__file__).parents[1]
+LENET = "photos/lenet/untrained/honest/fedsgd+victims=3+batch_size=2/none/cpl"
+
+
+class Turned(CraftingSpec):
+    """A server that broadcasts something of its own."""
+
+    name: ClassVar[str] = "turned"
+
+    def craft(self, model: Model, seed: int) -> Model:
+        return model
+
+
+def cell(text: str = LENET, **changes: str) -> Cell:
+    return Cell.parse({**dict(zip(LEVELS, text.split("/"), strict=True)), **changes})
+
+
+def plan(*cells: Cell, shards: int = 1, results: Path = Path("nowhere")) -> Plan:
+    return frozenset(job for one in cells for job in cell_jobs(one, Paths(results), shards))
+
+
+def only(jobs: Plan, rule: str) -> Any:
+    (job,) = (job for job in jobs if job.rule == rule)
+    return job
+
+
+def settings(results: Path, **changes: Any) -> Settings:
+    return Settings.read({"studies": ["cpl"], "results_dir": results, **changes})
+
+
+def rules(jobs: Plan) -> Counter[str]:
+    return Counter(job.rule for job in jobs)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_snakemake_plans_the_same_jobs(tmp_path: Path, shards: int):
+    """The oracle is the workflow itself."""
+    config = settings(tmp_path / "results", shards=shards)
+    text = yaml.safe_dump(config.model_dump(mode="json"))
+    (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+    options = ["--dry-run", "--quiet", "rules", "--cores", "1"]
+    places = ["--directory", str(tmp_path), "--snakefile", str(REPOSITORY / "Snakefile")]
+    dry_run = subprocess.run(
+        [sys.executable, "-m", "snakemake", *options, *places],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = (line.split() for line in (dry_run.stdout + dry_run.stderr).splitlines())
+    numbers = {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdigit()}
+    numbers["draw"] += numbers.pop("draw_table")
+    assert numbers.pop("total") == sum(numbers.values())
+    assert numbers.pop("all") == 1
+    study = load_study(REPOSITORY / "studies" / "cpl.yaml")
+    found = plan_study(study, config)
+    assert rules(found[TOGETHER]) == numbers
+
+
+def test_shared_prefixes_count_once():
+    attacks = [cell(attack=attack) for attack in ("cpl", "dlg", "blind")]
+    found = plan(*attacks, cell(defense="gaussian"))
+    assert rules(found) == {
+        "prepare_dataset": 1,
+        "train_model": 1,
+        "simulate_clients": 2,
+        "attack": 4,
+        "score": 4,
+    }
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["photos", "cifar10", "digits"]),
+            st.sampled_from(["none", "gaussian", "topk"]),
+            st.sampled_from(["cpl", "dlg", "blind"]),
+        ),
+        min_size=1,
+    ),
+    st.integers(1, 5),
+)
+def test_no_two_jobs_make_one_file(levels: list[tuple[str, str, str]], shards: int):
+    cells = [cell(dataset=a, defense=b, attack=c) for a, b, c in levels]
+    found = plan(*cells, shards=shards)
+    assert len({job.output for job in found}) == len(found)
+    assert count(found, "score") == len(set(levels))
+
+
+def test_shards_split_the_work_and_none_is_empty():
+    whole, split = plan(cell()), plan(cell(), shards=8)
+    shares = [job for job in split if job.rule == "attack_shard"]
+    assert len(shares) == cell().client.victims
+    assert sum(job.work for job in shares) == pytest.approx(only(whole, "attack").work)
+    assert only(split, "gather_shards").output == only(whole, "attack").output
+
+
+def test_crafted_parameters_are_a_job_and_a_file():
+    crafted = Cell({**cell().specs, "crafting": Turned()})
+    found, honest = plan(crafted), plan(cell())
+    assert set(rules(found)) - set(rules(honest)) == {"craft_parameters"}
+    assert only(found, "craft_parameters").bytes == only(found, "train_model").bytes
+
+
+def test_a_lenet_costs_a_millisecond_per_victim_and_evaluation():
+    attack = cell(client="fedsgd+victims=1").attack
+    seconds = only(plan(cell(client="fedsgd+victims=1")), "attack").seconds - START_SECONDS
+    assert 1000 * seconds / attack.evaluations == pytest.approx(1, rel=0.02)
+
+
+def test_an_attack_costs_as_documented():
+    found = cell()
+    forward = found.model.multiply_adds(found.dataset.shape, found.dataset.classes)
+    seconds = 3 * 2 * found.attack.evaluations * FACTOR * forward / RATE
+    assert only(plan(found), "attack").seconds == pytest.approx(seconds + START_SECONDS)
+    assert only(plan(cell(attack="blind")), "attack").seconds == START_SECONDS
+
+
+def test_training_costs_as_documented():
+    found = cell(training="central+epochs=5")
+    forward = found.model.multiply_adds(found.dataset.shape, found.dataset.classes)
+    work = 5 * found.dataset.sizes["train"] * 3 * forward
+    assert only(plan(found), "train_model").work == work
+    assert only(plan(cell()), "train_model").work == 0
+
+
+def test_sizes_on_disk():
+    found = plan(cell())
+    parameters = cell().model.parameters((3, 32, 32), 10)
+    assert only(found, "prepare_dataset").bytes == 2 * 640 * 3 * 32 * 32
+    assert only(found, "train_model").bytes == 4 * parameters
+    assert only(found, "simulate_clients").bytes == 4 * (3 * parameters + (6 + 3) * 3 * 32 * 32)
+    assert only(found, "attack").bytes == 4 * 6 * 3 * 32 * 32
+    assert gigabytes(found) == pytest.approx(sum(job.bytes for job in found) / 1e9)
+
+
+def test_what_only_files_tell_is_assumed():
+    found = cell(dataset="folder", training="central+epochs=1")
+    assert found.dataset.classes is None
+    forward = found.model.multiply_adds(found.dataset.shape, ASSUMED_CLASSES)
+    assert only(plan(found), "train_model").work == ASSUMED_SAMPLES * 3 * forward
+
+
+@pytest.mark.parametrize("name", sorted(set(load("model")) - {"custom"}))
+@pytest.mark.parametrize(("shape", "classes"), [((1, 16, 16), 10), ((3, 33, 20), 7)])
+def test_parameters_are_those_of_the_network(name: str, shape: tuple[int, ...], classes: int):
+    model = parse("model", name)
+    network = model.build(shape, classes)
+    counted = sum(parameter.numel() for parameter in network.parameters())
+    assert model.parameters(shape, classes) == counted
+
+
+def test_parameters_of_another_width():
+    model = parse("model", "lenet+width=5")
+    network = model.build((3, 32, 32), 10)
+    counted = sum(parameter.numel() for parameter in network.parameters())
+    assert model.parameters((3, 32, 32), 10) == counted
+
+
+def test_what_is_there_is_done(tmp_path: Path):
+    study = load_study(REPOSITORY / "studies" / "cpl.yaml")
+    grid = study.grid("attacks", "quick")
+    finished = plan(*grid.cells[:3], results=tmp_path)
+    for job in finished:
+        job.output.parent.mkdir(parents=True, exist_ok=True)
+        job.output.touch()
+    found = plan_study(study, settings(tmp_path))["attacks"]
+    assert found - remaining(found) == finished
+    assert hours(remaining(found)) == pytest.approx(hours(found) - hours(finished))
+    assert f"3 of {len(grid.cells)}" in show({"attacks": found})
+
+
+def test_a_table_has_a_column_for_each_plan():
+    lines = show({"one": plan(cell()), "two": plan(cell(), cell(attack="dlg"))}).splitlines()
+    rows = {" ".join(words[:-2]): words[-2:] for words in map(str.split, lines)}
+    assert lines[0].split() == ["one", "two"]
+    assert rows["cells"] == rows["jobs: attack"] == ["1", "2"]
+    assert rows["jobs: simulate_clients"] == ["1", "1"]
+    assert "jobs: attack_shard" not in rows
+
+
+def test_the_line_under_the_table_says_how():
+    for number in (f"{RATE / 1e9:g} billion", str(FACTOR), f"{START_SECONDS:g} s"):
+        assert number in ROUGH
+    assert "\n" not in ROUGH

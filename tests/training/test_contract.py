@@ -1,0 +1,124 @@
+"""What holds for every way of training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.model import Model
+from gleak.errors import DataError
+from gleak.models.broadcast import load_network
+from gleak.registry import load, parse
+from gleak.training import evaluate
+from gleak.training.train import train_model
+
+NAMES = sorted(load("training"))
+
+
+def short(name: str) -> str:
+    return f"{name}+epochs=2" if "epochs" in load("training")[name].model_fields else name
+
+
+def trained(spec: str, dataset: Dataset, seed: int = 3) -> tuple[nn.Module, object]:
+    network = parse("model", "lenet+width=4").build(dataset.shape, dataset.classes)
+    return network, parse("training", spec).train(network, dataset, seed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_follow_from_the_seed_alone(name: str, images: Dataset) -> None:
+    first, again, other = (trained(short(name), images, seed)[0] for seed in (3, 3, 4))
+    for one, two, three in zip(*(net.parameters() for net in (first, again, other)), strict=True):
+        assert torch.equal(one, two)
+        assert not torch.equal(one, three)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_torchs_own_random_stream_is_left_alone(name: str, images: Dataset) -> None:
+    network = parse("model", "lenet+width=4").build(images.shape, images.classes)
+    before = torch.get_rng_state()
+    parse("training", short(name)).train(network, images, 0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_uniform_initialisation_fills_its_range(images: Dataset) -> None:
+    network, _ = trained("untrained+bound=0.25+init=uniform", images)
+    values = torch.cat([p.detach().flatten() for p in network.parameters()])
+    assert 0.24 < values.max() <= 0.25
+    assert -0.25 <= values.min() < -0.24
+    assert abs(values.mean()) < 0.02
+
+
+def test_default_initialisation_is_torchs(images: Dataset) -> None:
+    """Torch draws weights and biases uniformly within one over the root of the inputs."""
+    network, _ = trained("untrained", images)
+    for layer in network:
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            limit = layer.weight[0].numel() ** -0.5
+            assert 0.8 * limit < layer.weight.abs().max() <= limit
+            assert layer.bias.abs().max() <= limit
+
+
+def test_central_training_learns(images: Dataset) -> None:
+    network, history = trained("central+batch_size=8+epochs=30+lr=0.02", images)
+    assert len(history.train_loss) == len(history.test_accuracy) == 30
+    assert history.train_loss[-1] < history.train_loss[0] / 2
+    assert history.test_accuracy[-1] > 0.8
+    assert history.test_accuracy[-1:] == evaluate.test_accuracy(network, images)
+
+
+def test_central_training_needs_samples(images: Dataset) -> None:
+    empty = replace(images, train_inputs=images.train_inputs[:0], train_labels=np.zeros(0, int))
+    with pytest.raises(DataError, match="no samples in its train split"):
+        trained("central", empty)
+
+
+def test_accuracy_counts_right_answers_in_batches(
+    images: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Answers(nn.Module):
+        """Says class 1 to all, and whether it was asked in evaluation mode."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(4))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            assert not self.training
+            return self.weight + nn.functional.one_hot(torch.ones(len(inputs)).long(), 4)
+
+    monkeypatch.setattr(evaluate, "BATCH", 7)
+    network = Answers()
+    assert evaluate.test_accuracy(network, images) == [0.25]
+    assert network.training
+
+
+def test_accuracy_is_left_out_without_test_samples(images: Dataset) -> None:
+    empty = replace(images, test_inputs=images.test_inputs[:0], test_labels=np.zeros(0, int))
+    assert trained("untrained", empty)[1].test_accuracy == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_stage_writes_equal_bytes_twice(name: str, images: Dataset, tmp_path: Path) -> None:
+    images.write(tmp_path / "dataset.h5")
+    written = []
+    for number in range(2):
+        output = tmp_path / str(number) / "model.h5"
+        train_model(
+            parse("model", "lenet+width=4"),
+            parse("training", short(name)),
+            tmp_path / "dataset.h5",
+            output,
+            seed=5,
+            device="cpu",
+        )
+        written.append(output.read_bytes())
+    assert written[0] == written[1]
+    model = Model.read(output)
+    assert model.spec == f"tiny/lenet+width=4/{short(name)}"
+    assert load_network(model, "model.h5")(torch.rand(2, 3, 8, 8)).shape == (2, 4)

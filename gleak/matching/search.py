@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 BLOW_UP = 1e3
 LEAST_GAIN = 0.2
 FINISHED_SHARE = 0.25
+NEAR = 1e-5
 
 Draw = Callable[[int, int], Tensor]
 """From a victim's row and the number of its attempt to a first point, Shape (P)."""
@@ -28,7 +29,7 @@ class Ledger:
     """The books of all victims; rows keep their place throughout.
 
     Args:
-        points: Shape (V, P), where the distance was least.
+        points: Shape (V, P), where the objective was least.
         objective: Shape (V), there.
         distance: Shape (V), there.
         evaluations: Shape (V).
@@ -151,7 +152,7 @@ class Search:
         """Note evaluations, best points and convergence; Shape (V), which have converged."""
         ledger, live = self.ledger, self.running
         ledger.evaluations[self.rows[live]] += 1
-        better = live & (evaluation.distance < ledger.distance[self.rows])
+        better = live & (evaluation.objective < ledger.objective[self.rows])
         rows = self.rows[better]
         ledger.points[rows] = self.points[better]
         ledger.distance[rows] = evaluation.distance[better]
@@ -173,11 +174,13 @@ class Search:
         self.ledger.restarts[rows] += 1
         self.optimizer.restart(again)
         self.attempt.restart(again)
-        attempts = self.ledger.restarts[rows].tolist()
-        fresh = [
-            self.draw(row, attempt) for row, attempt in zip(rows.tolist(), attempts, strict=True)
-        ]
-        self.points[again] = torch.stack(fresh)
+        self.points[again] = torch.stack([self._afresh(row) for row in rows.tolist()])
+
+    def _afresh(self, row: int) -> Tensor:
+        """Where a lost search begins again: close to the end only its memory was at fault."""
+        if self.ledger.distance[row] <= NEAR:
+            return self.ledger.points[row]
+        return self.draw(row, int(self.ledger.restarts[row]))
 
     def _compact(self) -> None:
         """Take finished victims out of the batch once they are a good share of it."""

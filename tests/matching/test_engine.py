@@ -86,7 +86,9 @@ def test_chunks_give_what_all_victims_give_together(
     chunks = match(observation, parts)
     assert chunks.snapshots.shape[0] == whole.snapshots.shape[0] == SHOWN_VICTIMS
     for name in ("inputs", "objective", "trace_objective", "snapshots"):
-        np.testing.assert_allclose(getattr(chunks, name), getattr(whole, name), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            getattr(chunks, name), getattr(whole, name), rtol=1e-3, atol=1e-4
+        )
     for name in ("labels", "evaluations", "iterations", "restarts", "converged"):
         assert np.array_equal(getattr(chunks, name), getattr(whole, name))
 

@@ -55,7 +55,9 @@ def test_samples_of_a_batch_differ() -> None:
 
 
 def test_normal_and_uniform_values_are_what_they_are_called() -> None:
-    normal, uniform = (parse("start", name).draw((100, 900), stream()) for name in ("normal", "uniform"))
+    normal, uniform = (
+        parse("start", name).draw((100, 900), stream()) for name in ("normal", "uniform")
+    )
     assert abs(normal.mean()) < 0.02
     assert abs(normal.std() - 1) < 0.02
     assert 0 <= uniform.min() < 1e-3

@@ -1,0 +1,88 @@
+"""Cost of the matching engine on one core; run by `make bench`.
+
+Seconds are CPU seconds of this process. `extra_info` of each result holds the milliseconds per
+victim and evaluation that docs/design.md speaks of, and the peak memory.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from gleak.attacks.base import Observation
+from gleak.matching.engine import match
+from gleak.matching.parts import Parts
+from gleak.registry import parse
+
+ITERATIONS = 20
+
+
+@pytest.fixture(autouse=True)
+def one_core():
+    torch.set_num_threads(1)
+
+
+def observe(model: str, victims: int, shape: tuple[int, ...], classes: int = 10) -> Observation:
+    """Random victims of a network with the uniform initialisation."""
+    torch.manual_seed(0)
+    network = parse("model", model).build(shape, classes)
+    for parameter in network.parameters():
+        torch.nn.init.uniform_(parameter, -0.5, 0.5)
+    client = parse("client", "fedsgd")
+    sent = [
+        client.compute(network, torch.rand(1, *shape), torch.randint(classes, (1,)))
+        for _ in range(victims)
+    ]
+    return Observation(
+        update={name: torch.stack([update[name] for update in sent]) for name in sent[0]},
+        model=network.eval().requires_grad_(False),
+        modality="image",
+        input_shape=shape,
+        classes=classes,
+        batch_size=1,
+        local_steps=1,
+        local_lr=1.0,
+        loss="cross_entropy",
+        content="gradient",
+        granted={},
+        victim_ids=np.arange(victims),
+        seed=0,
+    )
+
+
+def parts(optimizer: str, distance: str) -> Parts:
+    """An attack that spends its whole budget: no threshold, no restarts."""
+    return Parts(
+        start=parse("start", "patterned"),
+        labels="argmin",
+        distance=parse("distance", distance),
+        optimizer=parse("optimizer", optimizer),
+        iterations=ITERATIONS,
+    )
+
+
+@pytest.mark.parametrize("victims", [1, 8, 64])
+@pytest.mark.parametrize(("optimizer", "distance"), [("lbfgs", "l2"), ("adam", "cosine")])
+@pytest.mark.parametrize(
+    ("model", "shape"), [("lenet", (3, 32, 32)), ("fc2", (3, 32, 32))], ids=["lenet", "fc2"]
+)
+def test_matching(benchmark, model, shape, optimizer, distance, victims):
+    observation, assembled = observe(model, victims, shape), parts(optimizer, distance)
+    spent: list[float] = []
+
+    def run() -> None:
+        began = time.process_time()
+        match(observation, assembled)
+        spent.append(time.process_time() - began)
+
+    benchmark.pedantic(run, rounds=3, warmup_rounds=1)
+    evaluations = assembled.optimizer.evaluations_per_iteration * ITERATIONS + 1
+    each = min(spent) / victims / evaluations
+    benchmark.extra_info["ms_per_victim_and_evaluation"] = round(1e3 * each, 3)
+    benchmark.extra_info["peak_memory_mb"] = round(
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    )

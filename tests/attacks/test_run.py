@@ -1,0 +1,135 @@
+"""The stages that make ``reconstruction.h5``, on files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.update import Update
+from gleak.attacks.gather import gather_shards, total_cost
+from gleak.attacks.run import attack, share
+from gleak.errors import ArtifactError
+from gleak.registry import parse
+from gleak.runtime.provenance import record
+
+Simulate = Callable[..., Path]
+VICTIMS = 5
+
+
+@pytest.fixture
+def folder(simulate: Simulate, tmp_path: Path) -> Path:
+    """What an attacker is given, and nothing else."""
+    made = simulate(client=f"fedsgd+batch_size=2+victims={VICTIMS}", defense="topk+keep=0.5")
+    copytree(made, tmp_path / "cell")
+    for secret in ("private.h5", "dataset.h5"):
+        (tmp_path / "cell" / secret).unlink()
+    return tmp_path / "cell"
+
+
+def run(
+    folder: Path,
+    output: Path,
+    spec: str = "cpl+iterations=1",
+    victims: slice = slice(None),
+    parameters: Path | None = None,
+) -> Reconstruction:
+    attack(
+        parse("attack", spec),
+        folder / "update.h5",
+        parameters or folder / "model.h5",
+        {grant: folder / "granted" / f"{grant}.h5" for grant in parse("attack", spec).grants},
+        output,
+        victims=victims,
+        seed=3,
+        device="cpu",
+    )
+    return Reconstruction.read(output)
+
+
+@pytest.mark.parametrize("spec", ["blind", "cpl+iterations=2", "invertgrad+iterations=5"])
+def test_equal_inputs_give_equal_bytes_without_any_secret(
+    folder: Path, tmp_path: Path, spec: str
+) -> None:
+    outputs = [tmp_path / name / "reconstruction.h5" for name in ("first", "second")]
+    for output in outputs:
+        found = run(folder, output, spec)
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    assert found.spec == f"tiny/lenet+width=4/{spec}"
+    assert found.seed == 3
+
+
+@pytest.mark.parametrize("spec", ["cpl+iterations=1+labels=known", "blind"])
+@pytest.mark.parametrize("shards", [2, 3, VICTIMS])
+def test_shares_gathered_are_the_whole(
+    folder: Path, tmp_path: Path, spec: str, shards: int
+) -> None:
+    whole = run(folder, tmp_path / "whole.h5", spec)
+    parts = [tmp_path / f"{shard}.h5" for shard in range(1, shards + 1)]
+    for shard, part in enumerate(parts, start=1):
+        run(folder, part, spec, victims=share(VICTIMS, shard, shards))
+    gather_shards(parts, tmp_path / "gathered.h5")
+    gathered = Reconstruction.read(tmp_path / "gathered.h5")
+    for name, value in vars(whole).items():
+        if isinstance(value, np.ndarray) and not name.startswith("snapshot"):
+            np.testing.assert_allclose(
+                getattr(gathered, name), value, rtol=1e-3, atol=1e-3, err_msg=name
+            )
+    assert gathered.spec == whole.spec
+
+
+@given(st.integers(1, 50), st.integers(1, 50))
+def test_shares_are_nearly_equal_and_leave_nobody_out(victims: int, shards: int) -> None:
+    parts = [range(victims)[share(victims, shard, shards)] for shard in range(1, shards + 1)]
+    assert [victim for part in parts for victim in part] == list(range(victims))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_costs_of_shares_are_added_and_the_largest_memory_counts(tmp_path: Path) -> None:
+    costs = [
+        {"seconds": 3.0, "cpu_seconds": 5.0, "peak_memory_mb": 10.0},
+        {"seconds": 4.0, "cpu_seconds": 1.0, "peak_memory_mb": 30.0},
+    ]
+    for number, cost in enumerate(costs):
+        (tmp_path / str(number)).mkdir()
+        with record(tmp_path / str(number), **cost):
+            pass
+    shards = [tmp_path / str(number) / "reconstruction.h5" for number in range(2)]
+    assert total_cost(shards) == {"seconds": 7.0, "cpu_seconds": 6.0, "peak_memory_mb": 30.0}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_update_that_is_not_finite_is_named(folder: Path, value: float) -> None:
+    with h5py.File(folder / "update.h5", "r+") as file:
+        file["update/0.weight/values"][2, 0, 1] = value
+    with pytest.raises(ArtifactError, match=r"update\.h5: /update/0\.weight/values holds 1 values"):
+        run(folder, folder / "reconstruction.h5")
+    assert not (folder / "reconstruction.h5").exists()
+
+
+def test_parameters_of_another_architecture_are_named(folder: Path, simulate: Simulate) -> None:
+    wider = simulate(model="lenet+width=5") / "model.h5"
+    with pytest.raises(ArtifactError, match=r"update\.h5: /update/0\.weight .* one of these"):
+        run(folder, folder / "reconstruction.h5", parameters=wider)
+
+
+def test_an_update_without_a_parameter_is_named(folder: Path) -> None:
+    update = Update.read(folder / "update.h5")
+    some = {name: value for name, value in update.update.items() if name != "0.bias"}
+    replace(update, update=some).write(folder / "update.h5")
+    with pytest.raises(ArtifactError, match=r"/update/0\.bias has shape None"):
+        run(folder, folder / "reconstruction.h5")
+
+
+def test_a_missing_grant_is_named(folder: Path) -> None:
+    (folder / "granted" / "mean_input.h5").unlink()
+    with pytest.raises(ArtifactError, match=r"mean_input\.h5: no such file"):
+        run(folder, folder / "reconstruction.h5", "blind")

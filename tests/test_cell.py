@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gleak.cell import LEVELS, LONGEST_CELL, Cell, Paths
+from gleak.errors import FitError, SpecError
+
+TEXTS = {
+    "dataset": "digits",
+    "model": "lenet+activation=tanh",
+    "training": "untrained",
+    "crafting": "honest",
+    "client": "fedsgd+batch_size=4",
+    "defense": "topk",
+    "attack": "cpl+start=patterned~tiles=4",
+}
+
+
+def test_a_cell_is_its_path() -> None:
+    cell = Cell.parse(TEXTS)
+    assert str(cell) == "/".join(TEXTS.values())
+    assert cell.strings() == TEXTS
+    assert cell == Cell.from_path(dict(zip(LEVELS, str(cell).split("/"), strict=True)))
+    assert len({cell, Cell.parse(TEXTS)}) == 1
+    assert Paths(Path("r")).folder(cell) == Path("r/artifacts") / str(cell)
+    assert Paths(Path("r")).folder(TEXTS) == Paths(Path("r")).folder(cell)
+    assert Paths(Path("r")).scores(cell).parent == Paths(Path("r")).folder(cell)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_cell_may_be_cut_short(level: str) -> None:
+    cell = Cell.parse(TEXTS).upto(level)
+    kept = LEVELS[: LEVELS.index(level) + 1]
+    assert str(cell) == "/".join(TEXTS[name] for name in kept)
+    assert cell == Cell.parse({name: TEXTS[name] for name in kept})
+    assert str(getattr(cell, level)) == TEXTS[level]
+
+
+def test_components_are_specs_and_those_nested_in_them() -> None:
+    parts = [part.name for part in Cell.parse(TEXTS).components("model", "attack")]
+    assert parts[:2] == ["lenet", "cpl"]
+    assert "patterned" in parts
+
+
+def test_other_keys_are_ignored() -> None:
+    assert str(Cell.parse({"dataset": "digits", "seed": "1"})) == "digits"
+
+
+def test_a_level_that_is_not_there_is_an_attribute_error() -> None:
+    cell = Cell.parse({"dataset": "digits"})
+    with pytest.raises(AttributeError, match="this cell has no model; it is digits"):
+        _ = cell.model
+    with pytest.raises(AttributeError, match="a cell has no 'atack'; did you mean 'attack'"):
+        _ = cell.atack
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "fault"),
+    [
+        ({"model": "lenett"}, SpecError, "unknown model 'lenett'; did you mean 'lenet'"),
+        ({"model": None}, SpecError, "level 'model' is left out before 'attack'"),
+        ({"model": "lenet+width=0"}, SpecError, "'width'"),
+        ({"dataset": "breast_cancer"}, FitError, "model lenet.* takes image data, not tabular"),
+        ({"client": "fedsgd+batch_size=451"}, FitError, "more than the 450 samples"),
+        ({"client": "fedsgd+batch_size=11+labels=unique"}, FitError, "digits has 10"),
+    ],
+)
+def test_faults_are_found_before_any_work(
+    changes: dict[str, str | None], error: type[Exception], fault: str
+) -> None:
+    texts = {level: text for level, text in {**TEXTS, **changes}.items() if text}
+    with pytest.raises(error, match=f"^study x: .*{fault}"):
+        Cell.parse(texts, where="study x")
+
+
+def test_a_name_too_long_for_a_cluster_is_refused() -> None:
+    module = "m" * LONGEST_CELL
+    with pytest.raises(SpecError, match="a cluster loses jobs"):
+        Cell.parse({"dataset": "digits", "model": f"custom+factory={module}.build"})
+
+
+@pytest.mark.parametrize(
+    "model", ["lenet+width=12", "lenet+width=6+activation=tanh", "lenet+width=06"]
+)
+def test_a_path_has_one_spelling(model: str) -> None:
+    with pytest.raises(SpecError, match="write it as"):
+        Cell.from_path({"dataset": "digits", "model": model})

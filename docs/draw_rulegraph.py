@@ -50,7 +50,9 @@ def draw(output: Path) -> None:
         label = rule.replace("_", "\n", 1)
         axes.text(x, y, label, ha="center", va="center", color="white", fontsize=9, bbox=box)
     axes.set_xlim(-0.9, 1.9 * (len(columns) - 1) + 0.9)
-    axes.set_ylim(*(min(y for _, y in places.values()) - 0.6, 1.0 + max(y for _, y in places.values()) - 0.4))
+    axes.set_ylim(
+        *(min(y for _, y in places.values()) - 0.6, 1.0 + max(y for _, y in places.values()) - 0.4)
+    )
     axes.axis("off")
     figure.savefig(output, bbox_inches="tight", metadata={"Date": None})
 

@@ -27,10 +27,6 @@ rule attack_shard:
     output:
         reconstruction=f"{ARTIFACTS}/{SHARD}/reconstruction.h5",
         provenance=f"{ARTIFACTS}/{SHARD}/provenance.json",
-    params:
-        specs=resolved("model", "attack"),
-        source=source("gleak.attacks.run", "model", "attack"),
-        seed=SETTINGS.seed,
     log:
         f"{LOGS}/{SHARD}/attack.log",
     benchmark:
@@ -40,6 +36,10 @@ rule attack_shard:
         mem_mb=6000,
         runtime=240,
         gpu=int(SETTINGS.device == "cuda"),
+    params:
+        specs=resolved("model", "attack"),
+        source=source("gleak.attacks.run", "model", "attack"),
+        seed=SETTINGS.seed,
     script:
         "../workflow_scripts/attack.py"
 
@@ -64,8 +64,6 @@ else:
         output:
             reconstruction=f"{ARTIFACTS}/{ATTACKED}/reconstruction.h5",
             provenance=f"{ARTIFACTS}/{ATTACKED}/provenance.json",
-        params:
-            source=source("gleak.attacks.gather"),
         log:
             f"{LOGS}/{ATTACKED}/gather_shards.log",
         benchmark:
@@ -74,5 +72,7 @@ else:
         resources:
             mem_mb=4000,
             runtime=30,
+        params:
+            source=source("gleak.attacks.gather"),
         script:
             "../workflow_scripts/gather_shards.py"

@@ -11,11 +11,14 @@ from gleak.study import load_study
 
 
 def checked(make):
-    """What `make()` gives; an error of gleak's own stops the workflow as one plain line."""
+    """What `make()` gives; an error of gleak's own stops the workflow as one plain line.
+
+    Snakemake shows any exception but this one with a traceback and the job's wildcards around it.
+    """
     try:
         return make()
     except GleakError as error:
-        raise WorkflowError(str(error)) from None
+        raise SystemExit(f"gleak: {error}") from None
 
 
 SETTINGS = checked(lambda: Settings.read(config))

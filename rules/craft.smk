@@ -4,10 +4,6 @@ rule craft_parameters:
         model=f"{ARTIFACTS}/{MODEL}/model.h5",
     output:
         parameters=f"{ARTIFACTS}/{CRAFTED}/parameters.h5",
-    params:
-        specs=resolved("model", "crafting"),
-        source=source("gleak.crafting.craft", "model", "crafting"),
-        seed=SETTINGS.seed,
     log:
         f"{LOGS}/{CRAFTED}/craft_parameters.log",
     benchmark:
@@ -16,5 +12,9 @@ rule craft_parameters:
     resources:
         mem_mb=4000,
         runtime=30,
+    params:
+        specs=resolved("model", "crafting"),
+        source=source("gleak.crafting.craft", "model", "crafting"),
+        seed=SETTINGS.seed,
     script:
         "../workflow_scripts/craft_parameters.py"

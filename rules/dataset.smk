@@ -2,11 +2,6 @@ rule prepare_dataset:
     """Read or make the samples of one dataset."""
     output:
         dataset=f"{ARTIFACTS}/{DATASET}/dataset.h5",
-    params:
-        specs=resolved("dataset"),
-        source=source("gleak.data.prepare", "dataset"),
-        data_dir=lambda w: str(SETTINGS.data_dir) if cell(w).dataset.reads_data_dir else "",
-        seed=SETTINGS.seed,
     log:
         f"{LOGS}/{DATASET}/prepare_dataset.log",
     benchmark:
@@ -15,5 +10,10 @@ rule prepare_dataset:
     resources:
         mem_mb=4000,
         runtime=60,
+    params:
+        specs=resolved("dataset"),
+        source=source("gleak.data.prepare", "dataset"),
+        data_dir=lambda w: str(SETTINGS.data_dir) if cell(w).dataset.reads_data_dir else "",
+        seed=SETTINGS.seed,
     script:
         "../workflow_scripts/prepare_dataset.py"

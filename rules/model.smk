@@ -4,10 +4,6 @@ rule train_model:
         dataset=f"{ARTIFACTS}/{DATASET}/dataset.h5",
     output:
         model=f"{ARTIFACTS}/{MODEL}/model.h5",
-    params:
-        specs=resolved("model", "training"),
-        source=source("gleak.training.train", "model", "training"),
-        seed=SETTINGS.seed,
     log:
         f"{LOGS}/{MODEL}/train_model.log",
     benchmark:
@@ -17,5 +13,9 @@ rule train_model:
         mem_mb=4000,
         runtime=240,
         gpu=int(SETTINGS.device == "cuda"),
+    params:
+        specs=resolved("model", "training"),
+        source=source("gleak.training.train", "model", "training"),
+        seed=SETTINGS.seed,
     script:
         "../workflow_scripts/train_model.py"

@@ -19,9 +19,6 @@ rule score:
         provenance=f"{ARTIFACTS}/{ATTACKED}/provenance.json",
     output:
         scores=f"{ARTIFACTS}/{ATTACKED}/scores.csv",
-    params:
-        **SCORING,
-        grants=lambda w: " ".join(sorted(cell(w).attack.grants)),
     log:
         f"{LOGS}/{ATTACKED}/score.log",
     benchmark:
@@ -30,6 +27,9 @@ rule score:
     resources:
         mem_mb=3000,
         runtime=30,
+    params:
+        **SCORING,
+        grants=lambda w: " ".join(sorted(cell(w).attack.grants)),
     script:
         "../workflow_scripts/score.py"
 
@@ -40,9 +40,6 @@ rule score_truth:
         private=f"{ARTIFACTS}/{SENT}/private.h5",
     output:
         scores=f"{ARTIFACTS}/{SENT}/{TRUTH}/scores.csv",
-    params:
-        **SCORING,
-        grants="",
     log:
         f"{LOGS}/{SENT}/{TRUTH}/score.log",
     benchmark:
@@ -51,5 +48,8 @@ rule score_truth:
     resources:
         mem_mb=3000,
         runtime=30,
+    params:
+        **SCORING,
+        grants="",
     script:
         "../workflow_scripts/score.py"

@@ -10,10 +10,6 @@ rule simulate_clients:
         sent=f"{ARTIFACTS}/{SENT}/update.h5",
         private=f"{ARTIFACTS}/{SENT}/private.h5",
         granted=[f"{ARTIFACTS}/{SENT}/granted/{grant}.h5" for grant in GRANTS],
-    params:
-        specs=resolved("model", "client", "defense"),
-        source=source("gleak.clients.simulate", "model", "client", "defense"),
-        seed=SETTINGS.seed,
     log:
         f"{LOGS}/{SENT}/simulate_clients.log",
     benchmark:
@@ -23,5 +19,9 @@ rule simulate_clients:
         mem_mb=4000,
         runtime=60,
         gpu=int(SETTINGS.device == "cuda"),
+    params:
+        specs=resolved("model", "client", "defense"),
+        source=source("gleak.clients.simulate", "model", "client", "defense"),
+        seed=SETTINGS.seed,
     script:
         "../workflow_scripts/simulate_clients.py"

@@ -76,14 +76,32 @@ def every_figure():
             yield f"{folder}/expectations.csv"
 
 
+def reported(suffix, file):
+    """One of a figure's files, shown in the report."""
+    return report(
+        f"{STUDY}/{{figure}}{suffix}",
+        caption="../docs/report/caption.rst",
+        category="{study}",
+        subcategory="{scale}",
+        labels={"figure": "{figure}", "file": file},
+    )
+
+
+def drawn():
+    """What every figure writes."""
+    return [
+        reported(".svg", "picture"),
+        reported(".csv", "numbers"),
+        f"{STUDY}/{{figure}}.png",
+    ]
+
+
 rule tabulate:
     """Put the scores of a grid's cells into one table."""
     input:
         scores=grid_scores,
     output:
         table=f"{STUDY}/grids/{{grid}}.csv",
-    params:
-        source=source("gleak.figures.tabulate"),
     log:
         f"{STUDY_LOGS}/{{grid}}.tabulate.log",
     benchmark:
@@ -92,6 +110,8 @@ rule tabulate:
     resources:
         mem_mb=2000,
         runtime=10,
+    params:
+        source=source("gleak.figures.tabulate"),
     script:
         "../workflow_scripts/tabulate.py"
 
@@ -104,42 +124,28 @@ rule draw:
         study=study_file,
         published=published,
     output:
-        report(
-            f"{STUDY}/{{figure}}.svg",
-            caption="../docs/report/caption.rst",
-            category="{study}",
-            subcategory="{scale}",
-            labels={"figure": "{figure}", "file": "picture"},
-        ),
-        report(
-            f"{STUDY}/{{figure}}.csv",
-            caption="../docs/report/caption.rst",
-            category="{study}",
-            subcategory="{scale}",
-            labels={"figure": "{figure}", "file": "numbers"},
-        ),
-        f"{STUDY}/{{figure}}.png",
-    wildcard_constraints:
-        figure=figures_writing(".svg", ".png", ".csv"),
-    params:
-        figure=lambda w: json.dumps(figure_spec(w).resolved()),
-        source=lambda w: source_digest("gleak.figures.draw", *sorted(figure_spec(w).modules)),
-        caption=lambda w: study_of(w).caption(w.figure, w.scale),
+        *drawn(),
     log:
         f"{STUDY_LOGS}/{{figure}}.draw.log",
     benchmark:
         f"{STUDY_BENCHMARKS}/{{figure}}.draw.tsv"
+    wildcard_constraints:
+        figure=figures_writing(".svg", ".png", ".csv"),
     threads: 1
     resources:
         mem_mb=2000,
         runtime=10,
+    params:
+        figure=lambda w: json.dumps(figure_spec(w).resolved()),
+        source=lambda w: source_digest("gleak.figures.draw", *sorted(figure_spec(w).modules)),
+        caption=lambda w: study_of(w).caption(w.figure, w.scale),
     script:
         "../workflow_scripts/draw.py"
 
 
 use rule draw as draw_table with:
     output:
-        *rules.draw.output,
+        *drawn(),
         f"{STUDY}/{{figure}}.md",
         f"{STUDY}/{{figure}}.tex",
     wildcard_constraints:
@@ -160,8 +166,6 @@ rule judge:
             labels={"figure": "expectations", "file": "verdicts"},
         ),
         markdown=f"{STUDY}/expectations.md",
-    params:
-        source=source("gleak.figures.judge"),
     log:
         f"{STUDY_LOGS}/judge.log",
     benchmark:
@@ -170,5 +174,7 @@ rule judge:
     resources:
         mem_mb=2000,
         runtime=10,
+    params:
+        source=source("gleak.figures.judge"),
     script:
         "../workflow_scripts/judge.py"

@@ -285,6 +285,8 @@ def atomic(path: Path | str) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for left_by_a_killed_job in path.parent.glob(f".{path.name}.*.partial"):
+            left_by_a_killed_job.unlink()
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())

@@ -42,13 +42,11 @@ def match(observation: Observation, parts: Parts) -> Reconstruction:
     """
     problem = Problem.of(observation, parts)
     first_guess = victims_in_memory(problem)
-    label = f"matching {observation.victims} victims"
-    with Progress(parts.iterations, label) as progress:
-        outcomes = in_chunks(
-            observation.victims,
-            first_guess,
-            lambda some: _match_chunk(problem.keep(some), observation, some, progress),
-        )
+    outcomes = in_chunks(
+        observation.victims,
+        first_guess,
+        lambda some: _match_chunk(problem.keep(some), observation, some),
+    )
     return _reconstruction(problem, outcomes)
 
 
@@ -93,13 +91,12 @@ def _out_of_memory(error: BaseException) -> bool:
     return known or "can't allocate memory" in str(error)
 
 
-def _match_chunk(
-    problem: Problem, observation: Observation, some: slice, progress: Progress
-) -> tuple[Ledger, Records]:
+def _match_chunk(problem: Problem, observation: Observation, some: slice) -> tuple[Ledger, Records]:
     ids = observation.victim_ids[some]
     records = Records((len(ids), *problem.shape), problem.parts.iterations)
     search = Search(problem, _drawer(problem, observation.seed, ids), records)
-    return search.run(progress), records
+    with Progress(problem.parts.iterations, f"matching {len(ids)} victims") as progress:
+        return search.run(progress), records
 
 
 def _drawer(problem: Problem, seed: int, ids: np.ndarray) -> Draw:

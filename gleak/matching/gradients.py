@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn import functional
 
+from gleak.matching.convolution import weight_gradient
 from gleak.matching.distances.base import Piece
 from gleak.matching.pieces import FormedPiece, OuterPiece
 from gleak.models.losses import sample_losses
@@ -155,15 +155,11 @@ def _dense(
 def _convolution(
     name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
 ) -> Sequence[Piece]:
-    patches = functional.unfold(
-        taken, layer.kernel_size, layer.dilation, layer.padding, layer.stride
-    )
-    backs = back.flatten(2)
-    products = (patches @ backs.mT).unflatten(0, (victims, -1)).sum(1).mT
     weight, bias = f"{name}.weight", f"{name}.bias"
-    pieces = [FormedPiece(weight, products.reshape(observed[weight].shape), observed[weight])]
+    gradient = weight_gradient(layer, taken, back, victims)
+    pieces = [FormedPiece(weight, gradient, observed[weight])]
     if layer.bias is not None:
-        sums = backs.sum(2).unflatten(0, (victims, -1)).sum(1)
+        sums = back.sum((2, 3)).unflatten(0, (victims, -1)).sum(1)
         pieces.append(FormedPiece(bias, sums, observed[bias]))
     return pieces
 

@@ -12,7 +12,8 @@ BLOCK_ENTRIES = 2**18
 
 
 def _sum_squares(values: Tensor) -> Tensor:
-    return values.flatten(1).square().sum(1)
+    flat = values.flatten(1)
+    return (flat * flat).sum(1)
 
 
 @dataclass(frozen=True)

@@ -132,21 +132,30 @@ class Search:
         """Keep the books, stop what is finished, restart what is lost, move the others."""
         lost = self.attempt.judge(evaluation, self.parts.patience) & self.running
         arrived = self._enter(evaluation)
-        may_restart = self.ledger.restarts[self.rows] < self.parts.restarts
-        finished = self.running & (arrived | (lost & ~may_restart))
-        if spent:
-            finished = self.running
+        may_go_on = self._may_go_on()
+        finished = self.running & (arrived | (lost & ~may_go_on) | spent)
         if finished.any():
             self._finish(finished)
             if not self.running.any():
                 return
-        again = lost & may_restart & self.running
+        again = lost & may_go_on & self.running
         self.points = self.optimizer.step(self.points, evaluation.gradient)
         if self.parts.box:
             self.points[:, : self.problem.pixels].clamp_(0, 1)
         if again.any():
             self._restart(again)
         self._compact()
+
+    def _may_go_on(self) -> Tensor:
+        """Which victims would begin again if they were lost; Shape (V), a mask.
+
+        Forgetting a memory that has gone stale near the end is not counted as a restart.
+        """
+        left = self.ledger.restarts[self.rows] < self.parts.restarts
+        return left | (self._near(self.rows) & (self.parts.restarts > 0))
+
+    def _near(self, rows: Tensor) -> Tensor:
+        return self.ledger.distance[rows] <= NEAR
 
     def _enter(self, evaluation: Evaluation) -> Tensor:
         """Note evaluations, best points and convergence; Shape (V), which have converged."""
@@ -171,14 +180,14 @@ class Search:
 
     def _restart(self, again: Tensor) -> None:
         rows = self.rows[again]
-        self.ledger.restarts[rows] += 1
+        self.ledger.restarts[rows] += ~self._near(rows)
         self.optimizer.restart(again)
         self.attempt.restart(again)
         self.points[again] = torch.stack([self._afresh(row) for row in rows.tolist()])
 
     def _afresh(self, row: int) -> Tensor:
         """Where a lost search begins again: close to the end only its memory was at fault."""
-        if self.ledger.distance[row] <= NEAR:
+        if self._near(torch.as_tensor(row)):
             return self.ledger.points[row]
         return self.draw(row, int(self.ledger.restarts[row]))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -112,6 +113,10 @@ def _threads() -> int:
 
 
 def _peak_memory() -> float:
+    """Of this process alone, where the system tells; `resource` counts what it was forked from."""
+    status = Path("/proc/self/status")
+    if status.is_file() and (peak := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
+        return round(int(peak[1]) * 1024 / MEGABYTE, 1)
     unit = 1 if sys.platform == "darwin" else 1024
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MEGABYTE, 1)
 

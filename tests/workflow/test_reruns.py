@@ -1,0 +1,75 @@
+"""What runs again after an edit: what the edit can change, and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.workflow.conftest import Job, Project
+
+CPL, GI = "cpl+iterations=20", "invertgrad+iterations=5"
+DRAWN = {"draw errors", "draw budget", "draw pictures"}
+STUDY = {"tabulate", "judge", "all", *DRAWN}
+SCORES = {f"score {CPL}", f"score {GI}", "score blind"}
+
+
+def name(job: Job) -> str:
+    """The rule and the attack or figure it is for."""
+    rule = job.rule.removesuffix("_table")
+    of = job.wildcards.get("attack") or job.wildcards.get("figure")
+    return f"{rule} {of}" if of else rule
+
+
+def after(project: Project, *files: str, added: str = "\nEDITED = True\n") -> set[str]:
+    """The jobs of a run after a line of code, or other text, is added to source files."""
+    with project.edited(*files, edit=lambda text: text + added):
+        jobs = [name(job) for job in project.jobs()]
+    assert max(Counter(jobs).values(), default=1) == 1
+    return set(jobs)
+
+
+@pytest.mark.parametrize(
+    ("file", "again"),
+    [
+        ("gleak/attacks/cpl.py", {f"attack {CPL}", f"score {CPL}", *STUDY}),
+        (
+            "gleak/matching/engine.py",
+            {f"{rule} {attack}" for rule in ("attack", "score") for attack in (CPL, GI)} | STUDY,
+        ),
+        ("gleak/metrics/mse.py", {*SCORES, "score_truth", *STUDY}),
+        ("gleak/figures/line_drawing.py", {"draw budget", "all"}),
+        ("gleak/figures/judge.py", {"judge", "all"}),
+    ],
+)
+def test_an_edit_reruns_what_it_can_change(finished: Project, file: str, again: set[str]) -> None:
+    assert after(finished, file) == again
+
+
+def test_what_no_job_of_a_study_needs_reruns_nothing(finished: Project) -> None:
+    assert after(finished, "gleak/cli.py", "gleak/attacks/idlg.py", "gleak/data/faces.py") == set()
+
+
+def test_comments_docstrings_and_layout_rerun_nothing(finished: Project) -> None:
+    files = ["gleak/attacks/cpl.py", "gleak/metrics/mse.py", "gleak/data/digits.py"]
+    assert after(finished, *files, added="\n\n# A comment.\n") == set()
+    with finished.edited(*files, edit=lambda text: text.replace('"""', '"""Edited: ', 1)):
+        assert finished.jobs() == []
+
+
+def test_a_changed_default_reruns_the_cells_that_have_it(finished: Project) -> None:
+    def edit(text: str) -> str:
+        return text.replace('knob(20, "fresh starts', 'knob(21, "fresh starts')
+
+    with finished.edited("gleak/attacks/matching.py", edit=edit):
+        again = {name(job) for job in finished.jobs()}
+    both = {f"{rule} {attack}" for rule in ("attack", "score") for attack in (CPL, GI)}
+    assert again == both | STUDY
+
+
+def test_another_seed_runs_everything_again(finished: Project) -> None:
+    again = {name(job) for job in finished.jobs(seed=1)}
+    assert again >= {"prepare_dataset", "train_model", "simulate_clients", "attack blind"}
+    assert again >= SCORES | STUDY

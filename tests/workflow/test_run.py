@@ -1,0 +1,165 @@
+"""A tiny study run whole: what stands in its files."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gleak.metrics.scores import UNAVAILABLE, read_scores
+
+if TYPE_CHECKING:
+    from tests.workflow.conftest import Project
+
+CPL, GI = "cpl+iterations=20", "invertgrad+iterations=5"
+SCORED = [CPL, GI, "blind", "truth"]
+RANGES = {
+    "mse": (0, 1),
+    "psnr": (0, 100),
+    "ssim": (-1, 1),
+    "success_content": (0, 1),
+    "success_labels": (0, 1),
+}
+BEST = {"mse": 0, "psnr": 100, "ssim": 1, "success_content": 1, "success_labels": 1}
+FIGURES = ["errors", "budget", "pictures"]
+OF_THE_MACHINE = ["seconds", "peak_memory"]
+
+
+@pytest.fixture(scope="module")
+def scores(finished: Project) -> pd.DataFrame:
+    return read_scores(finished.cell / attack / "scores.csv" for attack in SCORED)
+
+
+def mean(scores: pd.DataFrame, attack: str, metric: str) -> float:
+    rows = scores[(scores["attack"] == attack) & (scores["metric"] == metric)]
+    return sum(rows["value"]) / len(rows)
+
+
+def test_every_score_is_there_and_in_its_range(scores: pd.DataFrame) -> None:
+    assert set(scores["attack"]) == set(SCORED)
+    for metric, (low, high) in RANGES.items():
+        rows = scores[scores["metric"] == metric]
+        assert len(rows) == 2 * len(SCORED)
+        assert rows["value"].between(low, high).all(), metric
+        assert not (rows["status"] == UNAVAILABLE).any()
+
+
+def test_cpl_finds_the_digits_and_beats_blind(scores: pd.DataFrame) -> None:
+    assert mean(scores, CPL, "mse") < 1e-3 < mean(scores, "blind", "mse")
+    assert mean(scores, CPL, "ssim") > 0.95 > mean(scores, "blind", "ssim")
+    assert mean(scores, CPL, "success_labels") == 1
+    assert 1 <= mean(scores, CPL, "iterations") <= 20
+
+
+def test_the_truth_is_perfect(scores: pd.DataFrame) -> None:
+    assert {metric: mean(scores, "truth", metric) for metric in BEST} == BEST
+
+
+def test_the_grants_stand_in_the_scores(scores: pd.DataFrame) -> None:
+    assert set(scores[scores["grants"] != ""]["attack"]) == {"blind"}
+
+
+def test_a_table_holds_the_means_of_the_scores(finished: Project, scores: pd.DataFrame) -> None:
+    table = pd.read_csv(finished.results / "studies/tiny/quick/errors.csv")
+    assert len(table) == 2 * len(SCORED)
+    assert set(table["count"]) == {2}
+    for attack, metric, ours in table[["attack", "metric", "ours"]].to_numpy():
+        assert ours == pytest.approx(mean(scores, attack, metric), rel=1e-8)
+
+
+def test_a_grid_holds_every_score_of_its_cells(finished: Project, scores: pd.DataFrame) -> None:
+    grid = read_scores([finished.results / "studies/tiny/quick/grids/attacks.csv"])
+    order = ["attack", "victim", "metric"]
+    pd.testing.assert_frame_equal(
+        grid.sort_values(order, ignore_index=True), scores.sort_values(order, ignore_index=True)
+    )
+
+
+def test_the_claim_is_judged(finished: Project) -> None:
+    verdicts = pd.read_csv(finished.results / "studies/tiny/quick/expectations.csv")
+    assert verdicts["verdict"].tolist() == ["holds"]
+
+
+def test_all_files_stand_in_the_results_folder_and_none_is_half_made(finished: Project) -> None:
+    assert not (finished.root / "results").exists()
+    assert not (finished.root / "data").exists()
+    assert {path.name for path in finished.results.iterdir()} == {
+        *("artifacts", "benchmarks", "logs", "studies")
+    }
+    assert not list(finished.results.rglob("*.partial"))
+
+
+def test_every_job_left_a_log_and_a_benchmark(finished: Project) -> None:
+    logs, benchmarks = (
+        {path.relative_to(finished.results / kind).with_suffix("") for path in found}
+        for kind, suffix in [("logs", ".log"), ("benchmarks", ".tsv")]
+        for found in [(finished.results / kind).rglob(f"*{suffix}")]
+    )
+    assert logs == benchmarks
+    assert len(logs) == 15
+
+
+def test_a_second_run_has_nothing_to_do(finished: Project) -> None:
+    assert "Nothing to be done" in finished.run().text
+
+
+def test_an_attack_needs_no_file_but_its_inputs(finished: Project, tmp_path: Path) -> None:
+    """Snakemake runs it in a folder that holds these alone, and it finds the same to the byte."""
+    targets = [finished.cell / attack / "reconstruction.h5" for attack in (CPL, "blind")]
+    words = ["--forceall", "--allowed-rules", "attack", "--rerun-triggers", "mtime"]
+    jobs = finished.jobs(*targets, *words)
+    for path in {path for job in jobs for path in job.files("input")}:
+        copy = tmp_path / "alone" / path.relative_to(finished.results)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    alone = [tmp_path / "alone" / path.relative_to(finished.results) for path in targets]
+    finished.run(*alone, *words, results_dir=tmp_path / "alone")
+    for path, found in zip(targets, alone, strict=True):
+        assert found.read_bytes() == path.read_bytes()
+
+
+def test_shares_have_the_scores_of_the_whole(
+    finished: Project, scores: pd.DataFrame, tmp_path: Path
+) -> None:
+    attacks = ignore_patterns(*SCORED)
+    copytree(finished.results / "artifacts", tmp_path / "artifacts", ignore=attacks)
+    cell = tmp_path / "artifacts" / finished.cell.relative_to(finished.results / "artifacts")
+    target = cell / GI / "scores.csv"
+    words = ["--rerun-triggers", "mtime"]
+    finished.run(target, *words, results_dir=tmp_path, shards=2)
+    assert {path.name for path in (cell / GI / "shards").iterdir()} == {"1-of-2", "2-of-2"}
+    whole = scores[scores["attack"] == GI].reset_index(drop=True)
+    gathered = read_scores([target])
+    same = ~whole["metric"].isin(OF_THE_MACHINE)
+    names = [name for name in whole if name != "value"]
+    pd.testing.assert_frame_equal(gathered[names], whole[names])
+    np.testing.assert_allclose(gathered["value"][same], whole["value"][same], rtol=1e-3)
+
+
+def test_the_report_is_one_file_with_every_figure_and_caption(
+    finished: Project, tmp_path: Path
+) -> None:
+    finished.run("--report", tmp_path / "report.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    text = (tmp_path / "report.html").read_text()
+    assert not re.search(r"<(script|link|img|iframe)\s[^>]*(src|href)=[\"']?(https?:)?//", text)
+    (results,) = re.findall(r"var results = (\{.*\});", text)
+    shown = json.loads(results)
+    folder = finished.results / "studies/tiny/quick"
+    figures = [
+        f"{name}{suffix}"
+        for name in ("errors", "budget", "pictures")
+        for suffix in (".svg", ".csv")
+    ]
+    assert set(shown) == {str(folder / name) for name in [*figures, "expectations.csv"]}
+    for path, entry in shown.items():
+        content = base64.b64decode(entry["data_uri"].partition("base64,")[2])
+        assert content == Path(path).read_bytes()
+        assert "of a tiny study." in entry["caption"] or "the paper claims" in entry["caption"]

@@ -1,0 +1,120 @@
+"""Runs that cannot go on: they say why in one line, before any work where that can be."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.reconstruction import Reconstruction
+
+if TYPE_CHECKING:
+    from tests.workflow.conftest import Project
+
+MODEL = "lenet/untrained/honest"
+OWN = "folder+size=16+folder=mine"
+GREYS = {"dark": 40, "light": 200}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"studies": "nothing"}, r"studies/nothing\.yaml: no study file"),
+        ({"scal": "quick"}, "config: unknown key 'scal'; did you mean 'scale'"),
+        ({"scale": "huge"}, "config: scale = 'huge'.*'quick', 'small' or 'paper'"),
+    ],
+)
+def test_a_bad_configuration_stops_with_one_line(
+    planned: Project, config: dict[str, object], message: str
+) -> None:
+    check_stop(planned, [], config, message)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (f"artifacts/digts/{MODEL}/fedsgd/none/cpl/scores.csv", "'digts'; did you mean 'digits'"),
+        (f"artifacts/digits/{MODEL}/fedsgd/none/cpl+alfa=1/reconstruction.h5", "'alfa'.*alpha"),
+        (f"artifacts/digits/{MODEL}/fedsgd+victims=08/none/update.h5", "write it as 'fedsgd'"),
+        ("artifacts/digits+size=16/dataset.h5", r"'digits\+size=16': write it as 'digits'"),
+        (f"artifacts/breast_cancer/{MODEL}/fedsgd/none/update.h5", "lenet takes image data"),
+        (f"artifacts/digits/{MODEL}/fedsgd+batch_size=999/none/update.h5", "more than the 450"),
+        (
+            f"artifacts/digits/{MODEL}/fedsgd+batch_size=11+labels=unique/none/update.h5",
+            "11 samples with unique labels",
+        ),
+        ("studies/cpl/quick/grids/nothing.csv", "study 'cpl': unknown grid 'nothing'"),
+    ],
+)
+def test_a_file_that_cannot_be_stops_with_one_line(
+    planned: Project, path: str, message: str
+) -> None:
+    check_stop(planned, [f"results/{path}"], {}, message)
+
+
+def check_stop(project: Project, words: list[str], config: dict[str, object], message: str) -> None:
+    result = project.snakemake(*words, **config)
+    assert result.code == 1
+    (line,) = re.findall("^gleak: .*$", result.text, re.MULTILINE)
+    assert re.search(message, line)
+    assert result.text.endswith(f"{line}\n")
+    assert not re.search('traceback|exception|File "', result.text, re.IGNORECASE)
+    assert not project.results.exists()
+
+
+def test_a_missing_folder_stops_its_own_jobs_and_says_what_to_put_where(project: Project) -> None:
+    datasets = [project.results / "artifacts" / name / "dataset.h5" for name in (OWN, "digits")]
+    missing, there = datasets
+    result = project.snakemake(*datasets, "--prioritize", missing, data_dir="pictures")
+    assert result.code == 1
+    assert there.exists()
+    assert not missing.exists()
+    log = (project.results / "logs" / OWN / "prepare_dataset.log").read_text()
+    assert "put images into pictures/mine/train/<class>/" in log
+    assert "data_dir" in log
+    assert "Traceback" not in log
+    assert log.strip() in result.text
+
+
+def test_images_of_ones_own_run_from_and_to_folders_elsewhere(
+    project: Project, tmp_path: Path
+) -> None:
+    data, results = tmp_path / "pictures", tmp_path / "elsewhere"
+    for split in ("train", "test"):
+        for label, grey in GREYS.items():
+            folder = data / "mine" / split / label
+            folder.mkdir(parents=True)
+            Image.new("RGB", (16, 16), (grey, grey, grey)).save(folder / "0.png")
+    before = sorted(data.rglob("*"))
+    table = results / "studies/own/quick/grids/own.csv"
+    project.run(table, studies="own", data_dir=data, results_dir=results)
+    dataset = Dataset.read(results / "artifacts" / OWN / "dataset.h5")
+    assert dataset.class_names.tolist() == list(GREYS)
+    (found,) = results.rglob("reconstruction.h5")
+    mean = np.mean(list(GREYS.values())) / 255
+    np.testing.assert_allclose(Reconstruction.read(found).inputs, mean, atol=1e-6)
+    assert table.exists()
+    assert sorted(data.rglob("*")) == before
+    assert not project.results.exists()
+
+
+@pytest.mark.parametrize("killed", ["os.getpid()", "-os.getpgrp()"], ids=["job", "run"])
+def test_what_is_killed_half_way_is_made_again(project: Project, killed: str) -> None:
+    """Killed just before its file gets its name: the job alone, or Snakemake with it."""
+    target = project.results / "artifacts/digits/dataset.h5"
+
+    def edit(text: str) -> str:
+        return text.replace("temporary.replace(path)", f"os.kill({killed}, 9)")
+
+    with project.edited("gleak/artifacts/store.py", edit=edit):
+        assert project.snakemake(target).code != 0
+    assert list(target.parent.glob(".*.partial"))
+    assert not list(target.parent.glob("*.h5"))
+    project.run("--unlock")
+    project.run(target)
+    assert len(Dataset.read(target).train_inputs) == 1347

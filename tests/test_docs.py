@@ -1,0 +1,66 @@
+"""What the README and the guides say must work as written."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gleak.cell import LEVELS, Cell
+from gleak.registry import find
+from gleak.study import load_study
+
+ROOT = Path(__file__).parents[1]
+GUIDE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("block", blocks(GUIDE, "python"), ids=lambda b: b.splitlines()[0])
+def test_each_class_of_the_guide_registers_and_describes_itself(block: str) -> None:
+    name = re.search(r'@register\("(\w+)"\)', block)[1]
+    code = f"{block}\nfrom gleak.catalog import describe\nprint(describe({name!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert name in done.stdout
+
+
+def test_the_study_of_the_guide_is_valid(tmp_path: Path) -> None:
+    (block,) = blocks(GUIDE, "yaml")
+    study = tmp_path / "sizes.yaml"
+    study.write_text(yaml.safe_dump({"title": "t", "paper": "p", **yaml.safe_load(block)}))
+    assert len(load_study(study).grid("sizes", "quick").cells) == 3 * 3
+
+
+@pytest.mark.parametrize("path", re.findall(r"results/artifacts/([^\s`]+)", README))
+def test_each_path_of_the_readme_is_a_cell(path: str) -> None:
+    texts = dict(zip(LEVELS, path.split("/"), strict=False))
+    texts = {level: text for level, text in texts.items() if "." not in text or "=" in text}
+    assert str(Cell.from_path(texts)) == "/".join(texts.values())
+
+
+def test_what_the_readme_calls_implemented_is_registered() -> None:
+    listed = re.search(
+        r"Implemented now: the attacks (.*?), the defences (.*?);", README, re.DOTALL
+    )
+    for kind, names in zip(("attack", "defense"), listed.groups(), strict=True):
+        assert all(find(kind, name) for name in re.findall(r"`(\w+)`", names))
+
+
+def test_every_make_target_of_the_readme_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"`make (\w+)`", README)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_every_file_that_is_linked_exists() -> None:
+    for document in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
+            assert (document.parent / link).exists(), f"{document}: {link}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
@@ -16,9 +16,9 @@ from gleak.errors import FitError, SpecError, nearest
 from gleak.figures.axes import check_axis
 from gleak.figures.names import BLIND, Names, bare, canonical
 from gleak.registry import load
+from gleak.settings import Scale
 
-Scale = Literal["quick", "small", "paper"]
-SCALES: tuple[Scale, ...] = ("quick", "small", "paper")
+SCALES: tuple[Scale, ...] = get_args(Scale)
 BASE: Scale = "paper"
 
 

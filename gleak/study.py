@@ -132,6 +132,9 @@ def load_study(path: Path | str) -> Study:
 def _load_yaml(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        hint = nearest(path.stem, {file.stem for file in path.parent.glob("*.yaml")})
+        raise SpecError(f"{path}: no study file; {hint}") from None
     except OSError as error:
         raise SpecError(f"{path}: no study file can be read there ({error.strerror})") from None
     except yaml.YAMLError as error:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gleak.cell import TRUTH, Cell, Paths
 from gleak.errors import GleakError
+from gleak.grid import SCALES
 from gleak.runtime.digest import source_digest
 from gleak.settings import Settings
 from gleak.study import load_study
@@ -46,7 +47,7 @@ wildcard_constraints:
     defense="[^/]+",
     attack=f"(?!{TRUTH}/)[^/]+",
     study="[^/]+",
-    scale="quick|small|paper",
+    scale="|".join(SCALES),
 
 
 def cell(wildcards):

@@ -1,4 +1,4 @@
-"""Scoring: the only stage that sees both the reconstruction and the truth."""
+"""Scoring: where a reconstruction first meets the truth, after every attack is over."""
 
 from gleak import registry
 

@@ -19,7 +19,8 @@ class Granted(Artifact):
 
     Args:
         grant: "labels", those of the victim's samples in ascending order, or "mean_input", the
-            mean training sample of the dataset, the same for all.
+            mean training sample of the dataset, the same for all; of a dataset without a
+            training split it is that of the test split, the victims' own samples among them.
         values: Shape (V, ...).
     """
 

@@ -108,7 +108,7 @@ def _update(client: ClientSpec, sent: dict[str, Encoded], spec: str, seed: int) 
 
 
 def _grants(dataset: Dataset, private: Private) -> list[Granted]:
-    """Labels in ascending order, so that their order says nothing, and the mean training sample."""
+    """Labels in ascending order, so that their order says nothing, and the mean sample."""
     mean = _mean_input(dataset, "train" if len(dataset.train_labels) else "test")
     values = {
         "labels": np.sort(private.labels, axis=1),

@@ -54,7 +54,6 @@ def draw(
         )
         for cell in study.shown(figure, scale)
     ]
-    folder.mkdir(parents=True, exist_ok=True)
     material = Material(table, _published(published, figure), grid.names, shown)
     spec.draw(material, folder / figure)
 

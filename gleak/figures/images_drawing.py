@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from gleak.figures.base import Material, Shown
 from gleak.figures.images import Images
 from gleak.figures.names import Names
 from gleak.figures.numbers import format_number
-from gleak.figures.style import new_figure, save, suffixed, theme
+from gleak.figures.style import new_figure, save, save_numbers, theme
 from gleak.figures.summary import CELL
 from gleak.metrics.assignment import assign_samples
 
@@ -59,9 +60,7 @@ class Strip:
 def draw_images(figure: Images, material: Material, stem: Path) -> None:
     """Write an image grid and the errors of the images in it."""
     strips = [strip for shown in material.shown for strip in read_strips(figure, shown)]
-    _table(strips).to_csv(
-        suffixed(stem, ".csv"), index=False, float_format="%.9g", lineterminator="\n"
-    )
+    save_numbers(_table(strips), stem)
     with theme():
         save(_draw(strips, material.names), stem)
 
@@ -155,23 +154,20 @@ def _draw(strips: list[Strip], names: Names) -> Figure:
     varying = _varying(strips)
     for axes in panels.flat:
         axes.set_axis_off()
-    for line, strip in enumerate(strips):
-        label = _label(strip, names, varying)
-        panels[line, 0].text(
-            -0.12,
-            0.5,
-            label,
-            transform=panels[line, 0].transAxes,
-            ha="right",
-            va="center",
-            fontsize=7.5,
+    for line, strip in zip(panels, strips, strict=True):
+        _write(
+            line[0], -0.12, 0.5, _label(strip, names, varying), ha="right", va="center", size=7.5
         )
-        last = [columns - 1]
-        for column, picture in zip(
-            [*range(len(strip.pictures) - 1), *last], strip.pictures, strict=True
-        ):
-            _show(panels[line, column], picture)
+        *before, result = strip.pictures
+        for axes, picture in zip(line, before, strict=False):
+            _show(axes, picture)
+        _show(line[-1], result)
     return canvas
+
+
+def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
+    """Text beside an image, placed in shares of its sides."""
+    axes.text(x, y, text, transform=axes.transAxes, **style)
 
 
 def _varying(strips: list[Strip]) -> list[str]:
@@ -200,16 +196,8 @@ def _show(axes: Axes, picture: Picture) -> None:
     )
     axes.set_title(_title(picture), fontsize=7, pad=2)
     if picture.step != TRUTH:
-        axes.text(
-            0.5,
-            -0.04,
-            f"MSE {format_number(picture.mse)}",
-            transform=axes.transAxes,
-            ha="center",
-            va="top",
-            fontsize=6.5,
-            color="0.3",
-        )
+        error = f"MSE {format_number(picture.mse)}"
+        _write(axes, 0.5, -0.04, error, ha="center", va="top", size=6.5, color="0.3")
 
 
 def _title(picture: Picture) -> str:

@@ -20,7 +20,7 @@ from gleak.figures.base import Material
 from gleak.figures.line import Line
 from gleak.figures.names import BLIND, TRUTH, Names
 from gleak.figures.published import add_published
-from gleak.figures.style import NEUTRAL, PANEL, colours, new_figure, save, suffixed, theme
+from gleak.figures.style import NEUTRAL, PANEL, colours, new_figure, save, save_numbers, theme
 from gleak.figures.summary import CELL, VICTIM, Row, cells_of, counted, records, select, summarise
 from gleak.registry import parse
 
@@ -38,9 +38,7 @@ def draw_line(figure: Line, material: Material, stem: Path) -> None:
     """Write a line figure and the numbers in it."""
     points = summarise_points(figure, material)
     baselines = summarise_controls(figure, material)
-    pd.concat([points, baselines])[[*CELL, *NUMBERS, *BOOKS]].to_csv(
-        suffixed(stem, ".csv"), index=False, float_format="%.9g", lineterminator="\n"
-    )
+    save_numbers(pd.concat([points, baselines])[[*CELL, *NUMBERS, *BOOKS]], stem)
     with theme():
         save(_draw(figure, material.names, points, baselines), stem)
 

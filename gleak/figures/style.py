@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import seaborn as sns
 from matplotlib.figure import Figure
+
+from gleak.artifacts.store import atomic
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TEXT_WIDTH = 6.9  # inches: two columns of a paper
 PANEL = (3.0, 2.3)  # inches
 DOTS_PER_INCH = 200
 PALETTE = "colorblind"
 NEUTRAL = "0.45"
+VOLATILE: dict[str, dict[str, None]] = {
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+}
 SETTINGS: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 9,
@@ -53,10 +62,16 @@ def new_figure(width: float, height: float) -> Figure:
 
 def save(figure: Figure, stem: Path) -> None:
     """Write ``stem.svg`` and ``stem.png`` without dates or versions."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
     wide: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": DOTS_PER_INCH}
-    figure.savefig(suffixed(stem, ".svg"), metadata={"Date": None, "Creator": None}, **wide)
-    figure.savefig(suffixed(stem, ".png"), metadata={"Software": None}, **wide)
+    for kind, metadata in VOLATILE.items():
+        with atomic(suffixed(stem, f".{kind}")) as temporary:
+            figure.savefig(temporary, format=kind, metadata=metadata, **wide)
+
+
+def save_numbers(table: pd.DataFrame, stem: Path) -> None:
+    """Write ``stem.csv``, the numbers in a figure; equal tables give equal bytes."""
+    with atomic(suffixed(stem, ".csv")) as temporary:
+        table.to_csv(temporary, index=False, float_format="%.9g", lineterminator="\n")
 
 
 def suffixed(stem: Path, suffix: str) -> Path:

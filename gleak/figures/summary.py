@@ -39,9 +39,8 @@ def counted(scores: pd.DataFrame, metric: str, over: Over) -> pd.DataFrame:
     """The rows of one metric that enter a statistic.
 
     Rows without a value do not: what is unavailable, and distances of unmatched samples (whose
-    success is 0). Of the successful ones, a sample counts if
-    its ``success_content`` is 1, a victim (for metrics that are one number for a whole batch) if
-    that holds for all of its samples.
+    success is 0). Of the successful ones, a sample counts if its ``success_content`` is 1, a
+    victim (for metrics that are one number for a whole batch) if that holds for all its samples.
 
     Args:
         scores: in the form of `gleak.metrics.scores`.

@@ -8,13 +8,14 @@ from typing import Any
 import pandas as pd
 from pandas.io.formats.style import Styler
 
+from gleak.artifacts.store import atomic
 from gleak.errors import SpecError
 from gleak.figures.axes import label_axis, label_place, level_of
 from gleak.figures.base import Material
 from gleak.figures.names import Names
 from gleak.figures.numbers import DASH, format_number
 from gleak.figures.published import add_published
-from gleak.figures.style import suffixed
+from gleak.figures.style import save_numbers, suffixed
 from gleak.figures.summary import CELL, Row, cells_of, records, summarise
 from gleak.figures.table import METRIC, Table
 from gleak.figures.table_picture import draw_picture
@@ -28,12 +29,12 @@ NUMBERS = ["metric", "statistic", "over", "ours", "published", "count", "rows", 
 def draw_table(figure: Table, material: Material, stem: Path) -> None:
     """Write a table in all its forms."""
     long = summarise_table(figure, material)
-    long[[*CELL, *NUMBERS]].to_csv(
-        suffixed(stem, ".csv"), index=False, float_format="%.9g", lineterminator="\n"
-    )
+    save_numbers(long[[*CELL, *NUMBERS]], stem)
     cells, note = lay_out(figure, material.names, long), _note(figure)
-    suffixed(stem, ".md").write_text(f"{_markdown(cells)}\n\n{note}\n", encoding="utf-8")
-    suffixed(stem, ".tex").write_text(_latex(cells, note), encoding="utf-8")
+    texts = {".md": f"{_markdown(cells)}\n\n{note}\n", ".tex": _latex(cells, note)}
+    for suffix, text in texts.items():
+        with atomic(suffixed(stem, suffix)) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     draw_picture(cells, note, stem)
 
 

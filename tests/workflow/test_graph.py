@@ -31,7 +31,7 @@ def check_attack(job: Job) -> None:
     assert granted == {f"{grant}.h5" for grant in cell.attack.grants}
     others = {path.name for path in inputs if path.parent.name != "granted"}
     broadcast = "model.h5" if cell.crafting.broadcasts_model else "parameters.h5"
-    assert {"update.h5", broadcast} <= others
+    assert others == {"update.h5", broadcast}
 
 
 @each_study

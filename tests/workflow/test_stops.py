@@ -24,7 +24,7 @@ GREYS = {"dark": 40, "light": 200}
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"studies": "nothing"}, r"studies/nothing\.yaml: no study file"),
+        ({"studies": "nothing"}, r"studies/nothing\.yaml: no study file; .*valid: .*cpl"),
         ({"scal": "quick"}, "config: unknown key 'scal'; did you mean 'scale'"),
         ({"scale": "huge"}, "config: scale = 'huge'.*'quick', 'small' or 'paper'"),
     ],

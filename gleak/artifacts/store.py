@@ -40,14 +40,14 @@ class Artifact:
 
     Args:
         spec: the canonical specs that made it, joined by ``/`` as in its path.
-        seed: the seed it was made under.
+        seed: the seed it was made under; None in what an attacker sees, which must not tell it.
     """
 
     format: ClassVar[str]
     version: ClassVar[int] = 1
 
     spec: str = attribute("")
-    seed: int = attribute(0)
+    seed: int | None = attribute()
 
     def validate(self, where: str | None = None) -> None:
         """Check the arrays against their declarations.

@@ -17,8 +17,10 @@ from gleak.attacks.base import AttackSpec, Observation
 from gleak.errors import ArtifactError
 from gleak.models.broadcast import load_network
 from gleak.runtime.device import choose_device
+from gleak.runtime.seeding import stream
 
 ALL = slice(None)
+LARGEST_SEED = 2**31
 
 
 def share(victims: int, shard: int, shards: int) -> slice:
@@ -72,6 +74,9 @@ def observe(
 ) -> Observation:
     """Everything an attacker has, read from the files it is given; arguments as in `attack`.
 
+    The attacker's seed is derived from the run's: with the run's own it could draw again what a
+    client drew, the noise of a defence for one.
+
     Raises:
         ArtifactError: a bad file, or an update that is not one of these parameters.
     """
@@ -100,7 +105,7 @@ def observe(
             for grant, path in granted_paths.items()
         },
         victim_ids=(victims.start or 0) + np.arange(update.victims),
-        seed=seed,
+        seed=int(stream(seed, "attack").integers(LARGEST_SEED)),
         spec=update.spec,
     )
 

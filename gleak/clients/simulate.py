@@ -23,6 +23,7 @@ from gleak.runtime.device import choose_device
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
 
+MID_GREY = 0.5
 READ_AT_ONCE = 1024
 
 
@@ -66,7 +67,7 @@ def simulate_clients(
     )
     network = load_network(Model.read(parameters_path), str(parameters_path))
     sent = _send_all(client, defense, network.to(choose_device(device)), private)
-    _update(client, sent, spec, seed).write(folder / "update.h5")
+    _update(client, sent, spec).write(folder / "update.h5")
     for granted in _grants(dataset, private):
         granted.write(folder / "granted" / f"{granted.grant}.h5")
     private.write(folder / "private.h5")
@@ -96,10 +97,9 @@ def _joined(parts: list[Any]) -> Encoded:
     return encoded
 
 
-def _update(client: ClientSpec, sent: dict[str, Encoded], spec: str, seed: int) -> Update:
+def _update(client: ClientSpec, sent: dict[str, Encoded], spec: str) -> Update:
     return Update(
         spec=spec,
-        seed=seed,
         content=client.content,
         batch_size=client.batch_size,
         loss=client.loss,
@@ -109,22 +109,23 @@ def _update(client: ClientSpec, sent: dict[str, Encoded], spec: str, seed: int) 
 
 def _grants(dataset: Dataset, private: Private) -> list[Granted]:
     """Labels in ascending order, so that their order says nothing, and the mean sample."""
-    mean = _mean_input(dataset, "train" if len(dataset.train_labels) else "test")
+    mean = _mean_input(dataset)
     values = {
         "labels": np.sort(private.labels, axis=1),
         "mean_input": np.repeat(mean[None], len(private.labels), axis=0),
     }
     return [
-        Granted(spec=private.spec, seed=private.seed, grant=grant, values=value)
-        for grant, value in values.items()
+        Granted(spec=private.spec, grant=grant, values=value) for grant, value in values.items()
     ]
 
 
-def _mean_input(dataset: Dataset, split: str) -> np.ndarray:
-    """The mean sample of a split, of which few are held as floats at a time."""
+def _mean_input(dataset: Dataset) -> np.ndarray:
+    """The mean training sample, few held as floats at a time; mid-grey without training samples."""
+    count = len(dataset.train_labels)
+    if not count:
+        return np.full(dataset.shape, MID_GREY, dtype=np.float32)
     total = np.zeros(dataset.shape)
-    count = len(dataset.labels(split))
     for start in range(0, count, READ_AT_ONCE):
         some = slice(start, start + READ_AT_ONCE)
-        total += dataset.samples(split, some).sum(0, dtype=np.float64)
+        total += dataset.samples("train", some).sum(0, dtype=np.float64)
     return (total / count).astype(np.float32)

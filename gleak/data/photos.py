@@ -14,6 +14,7 @@ from gleak.data.image_folder import SPLITS
 from gleak.data.pixels import side, to_pixels
 from gleak.data.splits import Split, join_splits
 from gleak.registry import register
+from gleak.runtime.seeding import stream
 from gleak.spec import knob
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Photos(DatasetSpec):
                 half(picture, split),
                 self.size,
                 self.crops,
-                np.random.default_rng([seed, label, SPLITS.index(split)]),
+                stream(seed, "crops", label, SPLITS.index(split)),
             )
             for label, picture in enumerate(pictures)
         ]

@@ -55,14 +55,15 @@ def infer_by_sign(scores: Tensor, samples: int) -> Tensor:
 def infer_by_argmin(scores: Tensor, samples: int) -> Tensor:
     """The smallest entry, sample by sample (CPL Algorithm 1, line 9).
 
-    The paper's rule is for one sample. For a batch it is repeated: a found sample's own share,
-    -1/N of the bias gradient, is taken back before the next is sought, so labels may repeat.
-    Shape (V, samples).
+    The paper's rule is for one sample. For a batch it is repeated: each sample's share of the
+    negative entries is taken back from the label found before the next is sought, so labels may
+    repeat. Of a bias gradient that share is near 1/N. Shape (V, samples).
     """
+    share = scores.clamp(max=0).sum(1, keepdim=True) / samples
     left, found = scores.clone(), []
     for _ in range(samples):
         label = left.argmin(1, keepdim=True)
-        left.scatter_add_(1, label, torch.full_like(label, 1 / samples, dtype=left.dtype))
+        left.scatter_add_(1, label, -share)
         found.append(label)
     return torch.cat(found, 1)
 

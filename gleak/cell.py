@@ -101,8 +101,8 @@ class Cell:
             model.check(dataset.modality, dataset.shape)
         if dataset and client:
             client.check(dataset)
-        if dataset and attack and dataset.modality not in attack.modalities:
-            raise FitError(f"attack {attack} does not take {dataset.modality} data ({dataset})")
+        if attack:
+            attack.check(dataset, client)
 
     def components(self, *levels: str) -> list[Spec]:
         """The specs of these levels and those nested in them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BeforeValidator
 
@@ -107,6 +107,3 @@ def nested(kind: str) -> BeforeValidator:
             raise ValueError(str(error)) from None
 
     return BeforeValidator(read)
-
-
-__all__ = ["PACKAGES", "Annotated", "find", "load", "nested", "parse", "register"]

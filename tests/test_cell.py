@@ -87,3 +87,10 @@ def test_a_name_too_long_for_a_cluster_is_refused() -> None:
 def test_a_path_has_one_spelling(model: str) -> None:
     with pytest.raises(SpecError, match="write it as"):
         Cell.from_path({"dataset": "digits", "model": model})
+
+
+def test_a_batch_that_must_repeat_labels_does_not_fit_a_rule_that_cannot() -> None:
+    texts = {**TEXTS, "client": "fedsgd+batch_size=12", "attack": "idlg"}
+    with pytest.raises(FitError, match=r"idlg finds no label twice, and 12 samples in 10 classes"):
+        Cell.parse(texts)
+    assert Cell.parse({**texts, "attack": "cpl"}).attack.name == "cpl"

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.errors import FitError
 from gleak.spec import Spec
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor, nn
+
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,15 @@ class AttackSpec(Spec):
     def grants(self) -> frozenset[str]:
         """Names of the grants among its inputs; stated as a column of the scores."""
         return frozenset()
+
+    def check(self, dataset: DatasetSpec, client: ClientSpec) -> None:
+        """Refuse what the attack cannot serve, as far as is known before any work.
+
+        Raises:
+            FitError: names the attack and what does not fit it.
+        """
+        if dataset.modality not in self.modalities:
+            raise FitError(f"attack {self} does not take {dataset.modality} data ({dataset})")
 
     @property
     def evaluations(self) -> int:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, Observation
+from gleak.errors import FitError
 from gleak.matching.parts import Parts
 from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
 
 
 class MatchingAttack(AttackSpec):
@@ -21,6 +26,22 @@ class MatchingAttack(AttackSpec):
     @abstractmethod
     def parts(self) -> Parts:
         """The parts this attack is assembled from."""
+
+    def check(self, dataset: DatasetSpec, client: ClientSpec) -> None:
+        """Refuse clients that send no gradient, and batches whose labels must repeat under `sign`.
+
+        Raises:
+            FitError: see `AttackSpec.check`.
+        """
+        super().check(dataset, client)
+        if client.content != "gradient":
+            raise FitError(f"attack {self} takes a gradient; client {client} sends weights")
+        must_repeat = dataset.classes is not None and client.batch_size > dataset.classes
+        if self.parts().labels == "sign" and must_repeat:
+            raise FitError(
+                f"attack {self} finds no label twice, and {client.batch_size} samples in "
+                f"{dataset.classes} classes of {dataset} repeat some; use cpl's rule, argmin"
+            )
 
     @property
     def grants(self) -> frozenset[str]:

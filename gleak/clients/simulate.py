@@ -66,7 +66,7 @@ def simulate_clients(
         indices=indices,
     )
     network = load_network(Model.read(parameters_path), str(parameters_path))
-    sent = _send_all(client, defense, network.to(choose_device(device)), private)
+    sent = _send_all(client, defense, network.to(choose_device(device)), private, seed)
     _update(client, sent, spec).write(folder / "update.h5")
     for granted in _grants(dataset, private):
         granted.write(folder / "granted" / f"{granted.grant}.h5")
@@ -74,7 +74,7 @@ def simulate_clients(
 
 
 def _send_all(
-    client: ClientSpec, defense: DefenseSpec, network: nn.Module, private: Private
+    client: ClientSpec, defense: DefenseSpec, network: nn.Module, private: Private, seed: int
 ) -> dict[str, Encoded]:
     """What every victim sends, joined along the victim axis."""
     place = next(network.parameters()).device
@@ -85,7 +85,7 @@ def _send_all(
                 network, torch.from_numpy(inputs).to(place), torch.from_numpy(labels).to(place)
             )
             received = {name: value.detach().cpu() for name, value in update.items()}
-            noise = torch_stream(private.seed, "defense", victim)
+            noise = torch_stream(seed, "defense", victim)
             sent.append(defense.protect(received, noise))
             progress.advance()
     return {name: _joined([one[name] for one in sent]) for name in sent[0]}

@@ -41,10 +41,10 @@ def match(observation: Observation, parts: Parts) -> Reconstruction:
         GleakError: not even one victim fits into memory.
     """
     problem = Problem.of(observation, parts)
-    first_guess = victims_in_memory(problem)
+    at_once = victims_in_memory(problem)
     outcomes = in_chunks(
         observation.victims,
-        first_guess,
+        at_once,
         lambda some: _match_chunk(problem.keep(some), observation, some),
     )
     return _reconstruction(problem, outcomes)

@@ -6,6 +6,7 @@ import os
 import warnings
 from functools import cache
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -77,7 +78,10 @@ def _network(weights: Path) -> nn.Module:
     with warnings.catch_warnings():
         # lpips asks torchvision for its weights by an argument that has been renamed since.
         warnings.filterwarnings("ignore", module="torchvision", category=UserWarning)
-        network: nn.Module = lpips.LPIPS(net="squeeze", verbose=False)
+        try:
+            network: nn.Module = lpips.LPIPS(net="squeeze", verbose=False)
+        except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
+            raise MetricUnavailable(f"{weights} cannot be read ({error}); {FETCH}") from None
     return network
 
 

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from gleak.metrics.base import MetricUnavailable
+from gleak.metrics.base import MetricSpec, MetricUnavailable
 
 if TYPE_CHECKING:
     from gleak.artifacts.reconstruction import Reconstruction
     from gleak.metrics.base import Comparison
 
 
-def search_record(comparison: Comparison, field: str) -> np.ndarray:
-    """An optional field of the reconstruction as numbers; Shape (V).
+class SearchMetric(MetricSpec):
+    """Base of the metrics that are a field of the reconstruction of the same name."""
 
-    Raises:
-        MetricUnavailable: the attack left the field out, or there was no attack.
-    """
-    values = getattr(_attacked(comparison), field)
-    if values is None:
-        raise MetricUnavailable(
-            f"the attack does not iterate or keeps no such record: there is no /{field}"
-        )
-    return np.asarray(values, dtype=np.float64)
+    per: ClassVar[Literal["sample", "victim"]] = "victim"
+
+    def measure(self, comparison: Comparison) -> np.ndarray:
+        """Shape (V).
+
+        Raises:
+            MetricUnavailable: the attack left the field out, or there was no attack.
+        """
+        values = getattr(_attacked(comparison), self.name)
+        if values is None:
+            raise MetricUnavailable(
+                f"the attack does not iterate or keeps no such record: there is no /{self.name}"
+            )
+        return np.asarray(values, dtype=np.float64)
 
 
 def job_record(comparison: Comparison, key: str) -> float:

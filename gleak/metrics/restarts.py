@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar
 
-from gleak.metrics.base import MetricSpec
-from gleak.metrics.records import search_record
+from gleak.metrics.records import SearchMetric
 from gleak.registry import register
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from gleak.metrics.base import Comparison
 
 
 @register("restarts")
-class Restarts(MetricSpec):
-    """How often a victim's search diverged and began afresh."""
+class Restarts(SearchMetric):
+    """How often a victim's search diverged or stalled and began afresh."""
 
-    per: ClassVar[Literal["sample", "victim"]] = "victim"
     unit: ClassVar[str] = "restarts"
-
-    def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V).
-
-        Raises:
-            MetricUnavailable: the attack does not iterate or keeps no such record.
-        """
-        return search_record(comparison, "restarts")

@@ -102,6 +102,8 @@ def compare(private: Path, reconstruction: Path | None) -> Comparison:
 
 
 def _check_fit(private: Path, truth: Private, reconstruction: Path, found: Reconstruction) -> None:
+    if not found.spec.startswith(truth.spec):
+        raise ArtifactError(f"{reconstruction}: is of {found.spec}, but {private} of {truth.spec}")
     facts = {
         "modality": (truth.modality, found.modality),
         "victims": (len(truth.inputs), len(found.inputs)),

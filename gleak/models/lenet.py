@@ -20,7 +20,10 @@ SMALLEST = 4
 
 @register("lenet")
 class LeNet(ModelSpec):
-    """DLG's LeNet: three 5 x 5 convolutions of equal width, strides 2, 2 and 1, one dense layer."""
+    """DLG's LeNet: three 5 x 5 convolutions of equal width, strides 2, 2 and 1, one dense layer.
+
+    Its resolution is that of the data: the field ``size`` of most datasets.
+    """
 
     source = "Zhu et al., Deep Leakage from Gradients (2019); CPL section 4.1"
 

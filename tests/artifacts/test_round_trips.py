@@ -34,6 +34,7 @@ NAMES = st.from_regex(r"[a-z]{1,3}[0-9]?(\.[a-z]{1,3})?", fullmatch=True)
 ATTRIBUTES = {
     "str": TEXT,
     "int": st.integers(-(2**62), 2**62),
+    "int | None": st.none() | st.integers(-(2**62), 2**62),
     "float": st.floats(allow_nan=False, allow_infinity=False),
 }
 relaxed = settings(
@@ -110,7 +111,7 @@ def updates(draw: st.DrawFn) -> Update:
     parameters = draw(st.dictionaries(NAMES, encodings(leading), min_size=1, max_size=3))
     return Update(
         spec=draw(TEXT),
-        seed=draw(ATTRIBUTES["int"]),
+        seed=draw(ATTRIBUTES["int | None"]),
         content=draw(st.sampled_from(["gradient", "difference"])),
         batch_size=draw(st.integers(1, 512)),
         local_lr=draw(ATTRIBUTES["float"]),

@@ -71,8 +71,8 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "missing key": (edit(lambda file: file.__delitem__("labels")), "/labels is missing"),
     "missing attribute": (
-        edit(lambda file: file.attrs.__delitem__("seed")),
-        "attribute 'seed' is missing",
+        edit(lambda file: file.attrs.__delitem__("modality")),
+        "attribute 'modality' is missing",
     ),
     "group for dataset": (group_for_dataset, "/labels is not a dataset"),
     "nan": (

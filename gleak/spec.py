@@ -198,5 +198,5 @@ def _describe_type(annotation: Any) -> str:
     if get_origin(annotation) is Annotated:
         return _describe_type(get_args(annotation)[0])
     if isinstance(annotation, type) and issubclass(annotation, Spec):
-        return f"a {annotation.kind}"
+        return f"any {annotation.kind}"
     return getattr(annotation, "__name__", str(annotation))

@@ -148,7 +148,7 @@ def test_allowed_values_are_readable() -> None:
     assert told["rate"] == "float > 0 <= 1"
     assert told["steps"] == "int | none"
     assert told["width"] == "4 | 8 | wide"
-    assert told["start"] == "a start | a start"
+    assert told["start"] == "any start | any start"
 
     class Limited(Spec):
         share: Annotated[float, Field(ge=0)] | None = knob(None, "optional")

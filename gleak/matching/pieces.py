@@ -44,7 +44,7 @@ class FormedPiece:
 
     def target_squared_norm(self) -> Tensor:
         """Shape (V)."""
-        return _sum_squares(self.target)
+        return torch.linalg.vector_norm(self.target.flatten(1), dim=1).square()
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class OuterPiece:
 
     def target_squared_norm(self) -> Tensor:
         """Shape (V)."""
-        return _sum_squares(self.target)
+        return torch.linalg.vector_norm(self.target.flatten(1), dim=1).square()
 
 
 class _OuterResidual(torch.autograd.Function):

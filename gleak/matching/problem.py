@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -86,6 +87,11 @@ class Problem:
             classes=observation.classes,
         )
 
+    @cached_property
+    def scale(self) -> Tensor:
+        """What distances are relative to; Shape (V)."""
+        return self.parts.distance.scale(list(self.observed.values()))
+
     @property
     def pixels(self) -> int:
         """Unknowns that are sample values; they come first."""
@@ -129,10 +135,9 @@ class Problem:
             objective = objective + self.parts.total_variation * total_variation(inputs)
         if self.parts.label_term:
             objective = objective + self.parts.label_term * self._label_term(inputs, targets)
-        scale = self.parts.distance.scale(pieces)
-        relative = objective / scale
+        relative = objective / self.scale
         (gradient,) = torch.autograd.grad(relative.sum(), points)
-        return Evaluation(relative.detach(), (distance / scale).detach(), gradient)
+        return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
 
     def _label_term(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Squared distance of the probabilities to the labels (CPL Algorithm 1, line 12)."""

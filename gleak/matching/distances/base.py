@@ -42,8 +42,10 @@ class DistanceSpec(Spec):
         """The distance over all parameters; Shape (V), zero for equal gradients."""
 
     @abstractmethod
-    def scale(self, pieces: Sequence[Piece]) -> Tensor:
+    def scale(self, observed: Sequence[Tensor]) -> Tensor:
         """The distance of a gradient that is zero everywhere; Shape (V), positive.
+
+        ``observed`` holds what was received for each parameter, Shape (V, *shape).
 
         The engine works with distances relative to it, so that a client with a small gradient (a
         confident model) is matched as closely as one with a large gradient.

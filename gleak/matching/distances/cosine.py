@@ -25,6 +25,6 @@ class Cosine(DistanceSpec):
         target = total([piece.target_squared_norm() for piece in pieces])
         return 1 - inner / (squared * target).clamp_min(FLOOR).sqrt()
 
-    def scale(self, pieces: Sequence[Piece]) -> Tensor:
+    def scale(self, observed: Sequence[Tensor]) -> Tensor:
         """One, as for any gradient orthogonal to the observed; see `DistanceSpec.scale`."""
-        return pieces[0].target_squared_norm().new_ones(())
+        return observed[0].new_ones(len(observed[0]))

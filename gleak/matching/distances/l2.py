@@ -22,6 +22,6 @@ class L2(DistanceSpec):
         """See `DistanceSpec.measure`."""
         return total([piece.squared_distance() for piece in pieces])
 
-    def scale(self, pieces: Sequence[Piece]) -> Tensor:
+    def scale(self, observed: Sequence[Tensor]) -> Tensor:
         """Squared norm of the observed gradient; see `DistanceSpec.scale`."""
-        return total([piece.target_squared_norm() for piece in pieces]).clamp_min(FLOOR)
+        return total([value.flatten(1).norm(dim=1).square() for value in observed]).clamp_min(FLOOR)

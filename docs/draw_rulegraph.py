@@ -22,7 +22,7 @@ def rule_graph() -> tuple[dict[str, str], list[tuple[str, str]]]:
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     names = dict(re.findall(r'(\d+)\[label = "(\w+)"', text))
     edges = [(names[a], names[b]) for a, b in re.findall(r"(\d+) -> (\d+)", text)]
-    return names, edges
+    return names, sorted(edges)
 
 
 def depth(rule: str, edges: list[tuple[str, str]]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gleak.matching.optimizers.base import Search
+from gleak.matching.optimizers.base import OptimizerState
 
 CURVATURE_FLOOR = 1e-10
 _STATE = (
@@ -20,7 +20,7 @@ _STATE = (
 )
 
 
-class LBFGSSearch(Search):
+class LBFGSState(OptimizerState):
     """Histories of V problems and the direction they give.
 
     The inverse Hessian is applied in its compact form (Byrd, Nocedal and Schnabel 1994, Eq. 3.1):
@@ -41,7 +41,7 @@ class LBFGSSearch(Search):
         self.taken = points.new_zeros(victims, unknowns)
 
     def step(self, points: Tensor, gradients: Tensor) -> Tensor:
-        """Learn from the last step, then take the next; see `Search.step`."""
+        """Learn from the last step, then take the next; see `OptimizerState.step`."""
         change = gradients - self.gradient
         rows, slots = self._store(change)
         along_gradients, along_change = self._project(gradients, change)
@@ -132,12 +132,12 @@ class LBFGSSearch(Search):
         return triangle, order
 
     def keep(self, rows: Tensor) -> None:
-        """See `Search.keep`."""
+        """See `OptimizerState.keep`."""
         for name in _STATE:
             setattr(self, name, getattr(self, name)[rows])
 
     def restart(self, rows: Tensor) -> None:
-        """See `Search.restart`."""
+        """See `OptimizerState.restart`."""
         for name in _STATE:
             getattr(self, name)[rows] = 1 if name == "scale" else 0
 

@@ -1,4 +1,4 @@
-"""`AdamSearch` beside `torch.optim.Adam`, problem by problem."""
+"""`AdamState` beside `torch.optim.Adam`, problem by problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`LBFGSSearch` beside `torch.optim.LBFGS`, problem by problem."""
+"""`LBFGSState` beside `torch.optim.LBFGS`, problem by problem."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gleak.matching.optimizers.base import Search
+from gleak.matching.optimizers.base import OptimizerState
 from gleak.matching.optimizers.lbfgs import LBFGS
 
 UNKNOWNS = 130
@@ -57,7 +57,7 @@ def torch_path(value: Value, start: Tensor, history: int, steps: int) -> Tensor:
     return point.detach()
 
 
-def advance(search: Search, points: Tensor, scales: Tensor, steps: int) -> Tensor:
+def advance(search: OptimizerState, points: Tensor, scales: Tensor, steps: int) -> Tensor:
     for _ in range(steps):
         points = points.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(curved(scales)(points).sum(), points)
@@ -65,7 +65,7 @@ def advance(search: Search, points: Tensor, scales: Tensor, steps: int) -> Tenso
     return points.detach()
 
 
-def begin(points: Tensor, history: int) -> Search:
+def begin(points: Tensor, history: int) -> OptimizerState:
     return LBFGS(history=history, lr=LR).begin(points, 300)
 
 

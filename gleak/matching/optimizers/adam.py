@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
-from gleak.matching.optimizers.base import OptimizerSpec, Search
+from gleak.matching.optimizers.base import OptimizerSpec, OptimizerState
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -36,12 +36,12 @@ class Adam(OptimizerSpec):
             return self.lr * 0.1 ** sum(progress >= share / 8 for share in (3, 5, 7))
         return self.lr
 
-    def begin(self, points: Tensor, iterations: int) -> Search:
+    def begin(self, points: Tensor, iterations: int) -> OptimizerState:
         """Start with zero moments; see `OptimizerSpec.begin`."""
-        return AdamSearch(self, points, iterations)
+        return AdamState(self, points, iterations)
 
 
-class AdamSearch(Search):
+class AdamState(OptimizerState):
     """Moments of V problems; each counts its own steps, so a restarted one begins anew."""
 
     def __init__(self, spec: Adam, points: Tensor, iterations: int) -> None:
@@ -52,7 +52,7 @@ class AdamSearch(Search):
         self.square = points.new_zeros(points.shape)
 
     def step(self, points: Tensor, gradients: Tensor) -> Tensor:
-        """See `Search.step`; the schedule follows the whole run, restarts included."""
+        """See `OptimizerState.step`; the schedule follows the whole run, restarts included."""
         if self.spec.signed:
             gradients = gradients.sign()
         rate = self.spec.rate(self.done / self.iterations)
@@ -65,10 +65,10 @@ class AdamSearch(Search):
         return points - rate * mean / (deviation + EPSILON)
 
     def keep(self, rows: Tensor) -> None:
-        """See `Search.keep`."""
+        """See `OptimizerState.keep`."""
         self.steps, self.mean, self.square = self.steps[rows], self.mean[rows], self.square[rows]
 
     def restart(self, rows: Tensor) -> None:
-        """See `Search.restart`."""
+        """See `OptimizerState.restart`."""
         for state in (self.steps, self.mean, self.square):
             state[rows] = 0

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Search(ABC):
+class OptimizerState(ABC):
     """The state of one optimiser over V independent problems, advanced together.
 
     Every row is a problem of its own: no row ever sees another.
@@ -45,5 +45,5 @@ class OptimizerSpec(Spec):
         return 16
 
     @abstractmethod
-    def begin(self, points: Tensor, iterations: int) -> Search:
+    def begin(self, points: Tensor, iterations: int) -> OptimizerState:
         """Start on V problems at ``points``, Shape (V, P), with a budget of iterations."""

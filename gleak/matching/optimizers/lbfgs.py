@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gleak.matching.optimizers.base import OptimizerSpec, Search
+from gleak.matching.optimizers.base import OptimizerSpec, OptimizerState
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -34,8 +34,8 @@ class LBFGS(OptimizerSpec):
         """Two vectors for each pair kept."""
         return 8 * self.history + 32
 
-    def begin(self, points: Tensor, iterations: int) -> Search:
+    def begin(self, points: Tensor, iterations: int) -> OptimizerState:
         """Start with empty histories; see `OptimizerSpec.begin`."""
-        from gleak.matching.quasi_newton import LBFGSSearch
+        from gleak.matching.quasi_newton import LBFGSState
 
-        return LBFGSSearch(points, self.lr, min(self.history, iterations * self.inner))
+        return LBFGSState(points, self.lr, min(self.history, iterations * self.inner))

@@ -42,6 +42,7 @@ def observe(model: str, victims: int, shape: tuple[int, ...], classes: int = 10)
         input_shape=shape,
         classes=classes,
         batch_size=1,
+        mini_batch=1,
         local_steps=1,
         local_lr=1.0,
         loss="cross_entropy",

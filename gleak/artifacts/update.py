@@ -27,6 +27,7 @@ class Update(Artifact):
         update: for each parameter, its values as sent; decoded Shape (V, R, *shape).
         content: "gradient" (the mean loss's gradient) or "difference" (weights after minus before).
         batch_size: samples behind one round of one client.
+        mini_batch: samples of one local step.
         local_steps: optimisation steps behind one round.
         local_lr: learning rate of those steps.
         reduction: how the loss joins the samples of a batch.
@@ -37,6 +38,7 @@ class Update(Artifact):
 
     content: str = attribute("gradient")
     batch_size: int = attribute(1)
+    mini_batch: int = attribute(1)
     local_steps: int = attribute(1)
     local_lr: float = attribute(1.0)
     reduction: str = attribute("mean")

@@ -30,7 +30,7 @@ class Observation:
         input_shape: shape of one sample.
         classes: number of outputs.
         batch_size: samples behind one update.
-        local_steps, local_lr, loss, content: as in `gleak.artifacts.update.Update`.
+        mini_batch, local_steps, local_lr, loss, content: as in `gleak.artifacts.update.Update`.
         granted: by grant name, Shape (V, ...); only those the attack's spec asks for.
         victim_ids: Shape (V), each victim's number; with the seed it names its random stream.
         seed: of the attack's own randomness.
@@ -43,6 +43,7 @@ class Observation:
     input_shape: tuple[int, ...]
     classes: int
     batch_size: int
+    mini_batch: int
     local_steps: int
     local_lr: float
     loss: str

@@ -28,14 +28,13 @@ class MatchingAttack(AttackSpec):
         """The parts this attack is assembled from."""
 
     def check(self, dataset: DatasetSpec, client: ClientSpec) -> None:
-        """Refuse clients that send no gradient, and batches whose labels must repeat under `sign`.
+        """Refuse data the start cannot serve, and batches whose labels must repeat under `sign`.
 
         Raises:
             FitError: see `AttackSpec.check`.
         """
         super().check(dataset, client)
-        if client.content != "gradient":
-            raise FitError(f"attack {self} takes a gradient; client {client} sends weights")
+        self.parts().start.check(dataset)
         must_repeat = dataset.classes is not None and client.batch_size > dataset.classes
         if self.parts().labels == "sign" and must_repeat:
             raise FitError(
@@ -45,8 +44,9 @@ class MatchingAttack(AttackSpec):
 
     @property
     def grants(self) -> frozenset[str]:
-        """Labels, where the spec says that they are known."""
-        return frozenset({"labels"} if self.parts().labels == "known" else ())
+        """What the start begins with, and labels where the spec says that they are known."""
+        known = {"labels"} if self.parts().labels == "known" else set()
+        return self.parts().start.grants | known
 
     @property
     def evaluations(self) -> int:

@@ -96,6 +96,7 @@ def observe(
         input_shape=tuple(map(int, broadcast.input_shape)),
         classes=broadcast.classes,
         batch_size=update.batch_size,
+        mini_batch=update.mini_batch,
         local_steps=update.local_steps,
         local_lr=update.local_lr,
         loss=update.loss,

@@ -1,3 +1,4 @@
 """How clients train and what they send: one file each."""
 
+from gleak.clients import fedavg as fedavg
 from gleak.clients import fedsgd as fedsgd

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from gleak.errors import FitError
 from gleak.spec import Spec, knob
@@ -22,6 +24,9 @@ class ClientSpec(Spec):
     kind: ClassVar[str] = "client"
 
     victims: int = knob(8, "independent clients that are attacked, as one batch", ge=1)
+    repeats: int = knob(
+        1, "victims in a row that hold the same samples, each with random numbers of its own", ge=1
+    )
     batch_size: int = knob(1, "samples behind one round of one client", ge=1)
     labels: Literal["random", "unique"] = knob("random", "unique: no label twice in one batch")
     split: Literal["test", "train"] = knob("test", "where samples come from (train: for tuning)")
@@ -32,9 +37,31 @@ class ClientSpec(Spec):
         """What is sent: "gradient" or "difference" (weights after minus before)."""
         return "gradient"
 
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """What the server knows of local training: fields of `gleak.artifacts.update.Update`."""
+        return {"batch_size": self.batch_size, "mini_batch": self.batch_size, "loss": self.loss}
+
+    @property
+    def gradients_per_sample(self) -> float:
+        """Gradients computed for each sample of one round, for estimates of cost."""
+        return 1.0
+
+    @model_validator(mode="after")
+    def _check_repeats(self) -> Self:
+        if self.victims % self.repeats:
+            raise ValueError(
+                f"victims={self.victims} is no multiple of repeats={self.repeats}; every batch is "
+                "to stand among the victims equally often"
+            )
+        return self
+
     @abstractmethod
     def compute(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """One client's update before any defence.
+
+        Random numbers (dropout, the order of samples) are torch's own, set by the caller to the
+        victim's stream.
 
         Args:
             model: holds the broadcast parameters; left as it is.

@@ -12,7 +12,7 @@ def draw_batches(client: ClientSpec, labels: np.ndarray, seed: int) -> np.ndarra
     """Positions of every victim's samples in the split.
 
     A victim's batch does not depend on how many victims there are. As long as the split lasts no
-    sample is held by two victims.
+    sample is held by two victims, but for those that `ClientSpec.repeats` gives the same batch.
 
     Args:
         client: says how many and which (`ClientSpec.labels`).
@@ -23,7 +23,9 @@ def draw_batches(client: ClientSpec, labels: np.ndarray, seed: int) -> np.ndarra
         Shape (V, N).
     """
     draw = _unique_batch if client.labels == "unique" else _random_batch
-    return np.stack([draw(labels, client.batch_size, v, seed) for v in range(client.victims)])
+    different = range(client.victims // client.repeats)
+    batches = np.stack([draw(labels, client.batch_size, number, seed) for number in different])
+    return np.repeat(batches, client.repeats, axis=0)
 
 
 def _random_batch(labels: np.ndarray, size: int, victim: int, seed: int) -> np.ndarray:

@@ -17,14 +17,7 @@ class FedSGD(ClientSpec):
 
     def compute(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """See `ClientSpec.compute`."""
-        import torch
-        from torch.nn import functional
+        from gleak.clients.descent import gradients
 
-        from gleak.models.losses import sample_losses
-
-        parameters = dict(model.named_parameters())
-        logits = model(inputs)
-        targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
-        loss = sample_losses(self.loss, logits, targets).mean()
-        gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
-        return {name: value[None] for name, value in zip(parameters, gradients, strict=True)}
+        found = gradients(model, dict(model.named_parameters()), inputs, labels, self.loss)
+        return {name: value[None] for name, value in found.items()}

@@ -21,7 +21,7 @@ from gleak.defenses.base import DefenseSpec
 from gleak.models.broadcast import load_network
 from gleak.runtime.device import choose_device
 from gleak.runtime.progress import Progress
-from gleak.runtime.seeding import torch_stream
+from gleak.runtime.seeding import drawing_from, torch_stream
 
 MID_GREY = 0.5
 READ_AT_ONCE = 1024
@@ -81,12 +81,12 @@ def _send_all(
     sent: list[dict[str, Encoded]] = []
     with Progress(len(private.labels), "clients") as progress:
         for victim, (inputs, labels) in enumerate(zip(private.inputs, private.labels, strict=True)):
-            update = client.compute(
-                network, torch.from_numpy(inputs).to(place), torch.from_numpy(labels).to(place)
-            )
-            received = {name: value.detach().cpu() for name, value in update.items()}
-            noise = torch_stream(seed, "defense", victim)
-            sent.append(defense.protect(received, noise))
+            with drawing_from(torch_stream(seed, "client", victim)):
+                update = client.compute(
+                    network, torch.from_numpy(inputs).to(place), torch.from_numpy(labels).to(place)
+                )
+            computed = {name: value.detach().cpu() for name, value in update.items()}
+            sent.append(defense.protect(computed, torch_stream(seed, "defense", victim), {}))
             progress.advance()
     return {name: _joined([one[name] for one in sent]) for name in sent[0]}
 
@@ -98,13 +98,7 @@ def _joined(parts: list[Any]) -> Encoded:
 
 
 def _update(client: ClientSpec, sent: dict[str, Encoded], spec: str) -> Update:
-    return Update(
-        spec=spec,
-        content=client.content,
-        batch_size=client.batch_size,
-        loss=client.loss,
-        update=sent,
-    )
+    return Update(spec=spec, content=client.content, update=sent, **client.protocol)
 
 
 def _grants(dataset: Dataset, private: Private) -> list[Granted]:

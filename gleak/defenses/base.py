@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from gleak.artifacts.encodings import Encoded
 
+Memory = dict[str, "Tensor"]
+"""By parameter, what a client has not sent yet; Shape (*shape)."""
+
 
 class DefenseSpec(Spec):
     """What a client does to its update before sending it."""
@@ -19,12 +22,15 @@ class DefenseSpec(Spec):
     kind: ClassVar[str] = "defense"
 
     @abstractmethod
-    def protect(self, update: dict[str, Tensor], generator: Generator) -> dict[str, Encoded]:
+    def protect(
+        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+    ) -> dict[str, Encoded]:
         """One client's update as sent.
 
         Args:
             update: for each parameter, Shape (R, *shape).
-            generator: this victim's own random stream.
+            generator: this client's own random stream.
+            memory: what this client kept back in earlier rounds, changed in place; empty at first.
 
         Returns:
             The same parameters in the form they travel, victim axis of size 1 in front.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gleak.artifacts.encodings import Dense, Encoded
-from gleak.defenses.base import DefenseSpec
+from gleak.defenses.base import DefenseSpec, Memory
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -25,7 +25,9 @@ class Gaussian(DefenseSpec):
         1e-2, "standard deviation of the noise", unit="weight", source="CPL Table 8", ge=0
     )
 
-    def protect(self, update: dict[str, Tensor], generator: Generator) -> dict[str, Encoded]:
+    def protect(
+        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+    ) -> dict[str, Encoded]:
         """See `DefenseSpec.protect`."""
         return {
             name: Dense(

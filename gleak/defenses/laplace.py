@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from gleak.artifacts.encodings import Dense, Encoded
-from gleak.defenses.base import DefenseSpec
+from gleak.defenses.base import DefenseSpec, Memory
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -26,7 +26,9 @@ class Laplace(DefenseSpec):
         1e-2, "standard deviation of the noise", unit="weight", source="CPL Table 8", ge=0
     )
 
-    def protect(self, update: dict[str, Tensor], generator: Generator) -> dict[str, Encoded]:
+    def protect(
+        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+    ) -> dict[str, Encoded]:
         """See `DefenseSpec.protect`."""
         return {
             name: Dense((value + self._noise(value, generator)).numpy()[None])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from gleak.artifacts.encodings import Encoded, Sparse
-from gleak.defenses.base import DefenseSpec
+from gleak.defenses.base import DefenseSpec, Memory
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -26,7 +26,9 @@ class TopK(DefenseSpec):
     keep: float = knob(0.05, "share of values that is sent", source="ROG Figure 6", gt=0, le=1)
     scope: Literal["tensor", "global"] = knob("tensor", "what a value is compared with")
 
-    def protect(self, update: dict[str, Tensor], generator: Generator) -> dict[str, Encoded]:
+    def protect(
+        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+    ) -> dict[str, Encoded]:
         """See `DefenseSpec.protect`; at least one value is sent of what is compared."""
         flat = {name: value.flatten(1).numpy() for name, value in update.items()}
         chosen = self._per_tensor(flat) if self.scope == "tensor" else self._global(flat)

@@ -94,18 +94,21 @@ def _out_of_memory(error: BaseException) -> bool:
 def _match_chunk(problem: Problem, observation: Observation, some: slice) -> tuple[Ledger, Records]:
     ids = observation.victim_ids[some]
     records = Records((len(ids), *problem.shape), problem.parts.iterations)
-    search = Search(problem, _drawer(problem, observation.seed, ids), records)
+    search = Search(problem, _drawer(problem, observation, some), records)
     with Progress(problem.parts.iterations, f"matching {len(ids)} victims") as progress:
         return search.run(progress), records
 
 
-def _drawer(problem: Problem, seed: int, ids: np.ndarray) -> Draw:
+def _drawer(problem: Problem, observation: Observation, some: slice) -> Draw:
     """First points from each victim's own stream; DLG starts label logits at normal values."""
     device = next(iter(problem.observed.values())).device
+    ids, start = observation.victim_ids[some], problem.parts.start
+    granted = {name: observation.granted[name][some].cpu() for name in start.grants}
 
     def draw(row: int, attempt: int) -> Tensor:
-        stream = torch_stream(seed, "start", int(ids[row]), attempt)
-        values = problem.parts.start.draw(problem.shape, stream).flatten()
+        stream = torch_stream(observation.seed, "start", int(ids[row]), attempt)
+        known = {name: values[row] for name, values in granted.items()}
+        values = start.draw(problem.shape, stream, known).flatten()
         logits = torch.randn(problem.unknowns - problem.pixels, generator=stream)
         return torch.cat([values, logits]).to(device)
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 LabelRule = Literal["known", "joint", "sign", "argmin"]
 """Granted, optimised with the samples, or read off the classifier's gradient."""
 
+ClientModel = Literal["one_step", "unrolled"]
+"""How the attacker repeats the client's training: as one step, or as all of its local steps."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -23,6 +26,7 @@ class Parts:
         labels: how the labels are known (see `gleak.matching.labels`); "joint" optimises them.
         distance: between dummy and observed gradient.
         optimizer: how the dummy moves.
+        client_model: how an update of several local steps is matched.
         iterations: budget of one victim, restarts included.
         threshold: a victim whose relative distance falls to this has converged; None: the budget
             is spent in any case.
@@ -38,6 +42,7 @@ class Parts:
     distance: DistanceSpec
     optimizer: OptimizerSpec
     iterations: int
+    client_model: ClientModel = "one_step"
     threshold: float | None = None
     restarts: int = 0
     patience: int | None = None

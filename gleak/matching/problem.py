@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gleak.errors import FitError
-from gleak.matching.gradients import Gradients, choose_gradients
+from gleak.matching.gradients import Gradients
 from gleak.matching.labels import RULES, classifier_gradient
+from gleak.matching.unrolled import client_gradients
 
 if TYPE_CHECKING:
     from torch import nn
@@ -65,24 +65,14 @@ class Problem:
 
     @classmethod
     def of(cls, observation: Observation, parts: Parts) -> Self:
-        """The problem an observation poses to an attack of these parts.
-
-        Raises:
-            FitError: the client is not one the parts can simulate.
-        """
-        if observation.content != "gradient" or observation.local_steps != 1:
-            raise FitError(
-                "gradient matching simulates clients that send one gradient (fedsgd); these sent "
-                f"a {observation.content} after {observation.local_steps} local steps"
-            )
+        """The problem an observation poses to an attack of these parts."""
+        observed = mean_gradients(observation)
         return cls(
             parts=parts,
             model=observation.model,
-            gradients=choose_gradients(
-                observation.model, observation.loss, observation.input_shape
-            ),
-            observed={name: value[:, 0] for name, value in observation.update.items()},
-            targets=_fixed_targets(observation, parts),
+            gradients=client_gradients(observation, parts.client_model),
+            observed=observed,
+            targets=_fixed_targets(observation, observed, parts),
             shape=(observation.batch_size, *observation.input_shape),
             classes=observation.classes,
         )
@@ -163,13 +153,29 @@ def total_variation(inputs: Tensor) -> Tensor:
     return rows + inputs.diff(dim=-1).abs().flatten(1).mean(1)
 
 
-def _fixed_targets(observation: Observation, parts: Parts) -> Tensor | None:
+def mean_gradients(observation: Observation) -> dict[str, Tensor]:
+    """What was received as a gradient, the mean over the local steps (CPL Algorithm 1, lines 4-6).
+
+    A difference of weights is minus the learning rate times the sum of the steps' gradients.
+
+    Returns:
+        For each parameter, Shape (V, *shape), of the first round.
+    """
+    first = {name: value[:, 0] for name, value in observation.update.items()}
+    if observation.content == "gradient":
+        return first
+    scale = -1 / (observation.local_lr * observation.local_steps)
+    return {name: value * scale for name, value in first.items()}
+
+
+def _fixed_targets(
+    observation: Observation, observed: dict[str, Tensor], parts: Parts
+) -> Tensor | None:
     if parts.labels == "joint":
         return None
     if parts.labels == "known":
         labels = observation.granted["labels"].long()
     else:
-        update = {name: value[:, 0] for name, value in observation.update.items()}
-        scores = classifier_gradient(observation.model, update, observation.classes)
-        labels = RULES[parts.labels](scores, observation.batch_size)
+        scores = classifier_gradient(observation.model, observed, observation.classes)
+        labels = RULES[parts.labels](scores, observation.batch_size).sort(1).values
     return functional.one_hot(labels, observation.classes).float()

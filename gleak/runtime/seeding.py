@@ -6,6 +6,8 @@ among eight victims as among a hundred, and a new consumer of randomness disturb
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,16 @@ def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:
 
     state = _sequence(seed, purpose, indices).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0]))
+
+
+@contextmanager
+def drawing_from(stream: torch.Generator) -> Iterator[None]:
+    """Let torch's own random numbers, in the block, be those of a stream; restore them after."""
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(stream.initial_seed())
+        yield
 
 
 def _sequence(seed: int, purpose: str, indices: tuple[int, ...]) -> np.random.SeedSequence:

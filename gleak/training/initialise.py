@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import nn
 
-from gleak.runtime.seeding import torch_stream
+from gleak.runtime.seeding import drawing_from, torch_stream
 
 Init = Literal["default", "uniform"]
 
@@ -28,14 +27,13 @@ def initialise(network: nn.Module, init: Init, bound: float, seed: int) -> None:
         for parameter in network.parameters():
             nn.init.uniform_(parameter, -bound, bound, generator=stream)
     else:
-        _reset_layers(network, stream.initial_seed())
+        with drawing_from(stream):
+            _reset_layers(network)
     network.to(place)
 
 
-def _reset_layers(network: nn.Module, seed: int) -> None:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for layer in network.modules():
-            reset = getattr(layer, "reset_parameters", None)
-            if callable(reset):
-                reset()
+def _reset_layers(network: nn.Module) -> None:
+    for layer in network.modules():
+        reset = getattr(layer, "reset_parameters", None)
+        if callable(reset):
+            reset()

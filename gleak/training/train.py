@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import nn
 
 from gleak.artifacts.dataset import Dataset
@@ -13,7 +12,7 @@ from gleak.artifacts.model import Model
 from gleak.models.base import ModelSpec
 from gleak.models.broadcast import with_state
 from gleak.runtime.device import choose_device
-from gleak.runtime.seeding import torch_stream
+from gleak.runtime.seeding import drawing_from, torch_stream
 from gleak.training.base import TrainingSpec
 
 
@@ -56,6 +55,5 @@ def train_model(
 
 def _construct(model: ModelSpec, dataset: Dataset, seed: int) -> nn.Module:
     """The network; what a user's constructor draws comes from the run's own stream."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_stream(seed, "construction").initial_seed())
+    with drawing_from(torch_stream(seed, "construction")):
         return model.build(dataset.shape, dataset.classes)

@@ -33,14 +33,14 @@ def update(rounds: int = 2, scale: float = 1.0) -> dict[str, Tensor]:
 
 
 def received(spec: str, sent: dict[str, Tensor], seed: int = 0) -> dict[str, np.ndarray]:
-    protected = parse("defense", spec).protect(sent, stream(seed))
+    protected = parse("defense", spec).protect(sent, stream(seed), {})
     return {name: encoded.decode() for name, encoded in protected.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_parameters_rounds_and_shapes_are_kept(name: str, rounds: int) -> None:
-    protected = parse("defense", name).protect(update(rounds), stream())
+    protected = parse("defense", name).protect(update(rounds), stream(), {})
     assert list(protected) == list(SHAPES)
     for key, encoded in protected.items():
         check_encoded("update.h5", key, encoded)
@@ -57,7 +57,7 @@ def test_randomness_is_that_of_the_generator(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_clients_own_values_are_left_as_they_are(name: str) -> None:
     sent, before = update(), update()
-    parse("defense", name).protect(sent, stream())
+    parse("defense", name).protect(sent, stream(), {})
     assert all(torch.equal(sent[key], before[key]) for key in SHAPES)
 
 
@@ -117,12 +117,12 @@ def test_global_topk_compares_all_tensors(percent: int) -> None:
 
 
 def test_topk_keeps_the_exact_count_among_equal_values() -> None:
-    protected = parse("defense", "topk+keep=0.07").protect({"w": torch.ones(1, 100)}, stream())
+    protected = parse("defense", "topk+keep=0.07").protect({"w": torch.ones(1, 100)}, stream(), {})
     assert protected["w"].values.shape == (1, 1, 7)
 
 
 def test_topk_sends_at_least_one_value() -> None:
-    protected = parse("defense", "topk+keep=1e-6").protect(update(), stream())
+    protected = parse("defense", "topk+keep=1e-6").protect(update(), stream(), {})
     assert all(encoded.values.shape[2] == 1 for encoded in protected.values())
 
 
@@ -130,8 +130,8 @@ def test_victims_who_keep_different_tensors_are_joined() -> None:
     """Globally, a small tensor may send nothing at all."""
     small, large = {"a": torch.ones(1, 3)}, {"b": 9 * torch.ones(1, 4)}
     spec = parse("defense", "topk+keep=0.5+scope=global")
-    one = spec.protect({**small, **large}, stream())
-    two = spec.protect({"a": 20 * small["a"], **large}, stream())
+    one = spec.protect({**small, **large}, stream(), {})
+    two = spec.protect({"a": 20 * small["a"], **large}, stream(), {})
     joined = type(one["a"]).stack([one["a"], two["a"]])
     check_encoded("update.h5", "a", joined)
     assert np.array_equal(joined.decode()[:, 0], [[0, 0, 0], [20, 20, 20]])

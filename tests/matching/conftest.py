@@ -96,6 +96,7 @@ def make_observation() -> Callable[..., Observation]:
             "input_shape": shape,
             "classes": 4,
             "batch_size": samples,
+            "mini_batch": samples,
             "local_steps": 1,
             "local_lr": 1.0,
             "loss": "cross_entropy",

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from gleak.errors import FitError
 from gleak.matching.parts import Parts
 from gleak.matching.problem import Problem, total_variation
 
@@ -128,12 +127,3 @@ def test_victims_kept_pose_the_same_problem(
     some, every = problem.keep(rows).evaluate(points[rows]), problem.evaluate(points)
     torch.testing.assert_close(some.objective, every.objective[rows])
     torch.testing.assert_close(some.gradient, every.gradient[rows], rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("fields", [{"content": "difference"}, {"local_steps": 2}])
-def test_clients_that_send_no_single_gradient_are_refused(
-    fields: dict[str, Any], make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
-    observation, _, _ = make_observation(**fields)
-    with pytest.raises(FitError, match="gradient matching simulates clients that send one"):
-        Problem.of(observation, make_parts())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gleak.matching.starts.base import StartSpec
@@ -19,7 +20,9 @@ class Patterned(StartSpec):
 
     tiles: int = knob(2, "tiles along each side", source="CPL Table 4: 2 x 2 and 4 x 4", ge=1)
 
-    def draw(self, shape: tuple[int, ...], generator: Generator) -> Tensor:
+    def draw(
+        self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
+    ) -> Tensor:
         """See `StartSpec.draw`; a table's row repeats its first 1/tiles^2 columns."""
         import torch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gleak.matching.starts.base import StartSpec
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 class Uniform(StartSpec):
     """Every value uniform on [0, 1]."""
 
-    def draw(self, shape: tuple[int, ...], generator: Generator) -> Tensor:
+    def draw(
+        self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
+    ) -> Tensor:
         """See `StartSpec.draw`."""
         import torch
 

@@ -1,0 +1,79 @@
+"""Clients that train for several local steps and send the difference of the weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import model_validator
+
+from gleak.clients.base import ClientSpec
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@register("fedavg")
+class FedAvg(ClientSpec):
+    """Federated averaging: plain gradient descent over the client's samples (CPL section 2.1).
+
+    A step takes a mini-batch, and as many steps go once through all samples as there are
+    mini-batches; with a mini-batch of all samples every step sees the whole batch, which is CPL's
+    "gradient squeezing" (section 4.3).
+    """
+
+    source = "McMahan et al. 2017; CPL sections 2.1 and 4.3"
+
+    local_steps: int = knob(1, "steps before the update is sent", source="CPL Table 9", ge=1)
+    local_lr: float = knob(0.01, "learning rate of a step", source="ours; CPL names none", gt=0)
+    mini_batch: int | None = knob(None, "samples of a step; none: all", ge=1)
+    order: Literal["fixed", "shuffled"] = knob("fixed", "shuffled: anew for every pass")
+
+    @property
+    def content(self) -> str:
+        """See `ClientSpec.content`."""
+        return "difference"
+
+    @property
+    def samples_of_a_step(self) -> int:
+        """Size of a mini-batch."""
+        return self.mini_batch or self.batch_size
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """See `ClientSpec.protocol`."""
+        return {
+            "batch_size": self.batch_size,
+            "mini_batch": self.samples_of_a_step,
+            "local_steps": self.local_steps,
+            "local_lr": self.local_lr,
+            "loss": self.loss,
+        }
+
+    @property
+    def gradients_per_sample(self) -> float:
+        """See `ClientSpec.gradients_per_sample`."""
+        return self.local_steps * self.samples_of_a_step / self.batch_size
+
+    @model_validator(mode="after")
+    def _check_steps(self) -> Self:
+        taken = self.local_steps * self.samples_of_a_step
+        if self.batch_size % self.samples_of_a_step or taken % self.batch_size:
+            raise ValueError(
+                f"{self.local_steps} local steps of {self.samples_of_a_step} samples do not go "
+                f"through batch_size={self.batch_size} a whole number of times; choose local_steps "
+                "and mini_batch so that their product is a multiple of it"
+            )
+        return self
+
+    def compute(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """See `ClientSpec.compute`."""
+        from gleak.clients.descent import descend, mini_batches
+
+        batches = mini_batches(
+            len(inputs), self.samples_of_a_step, self.local_steps, self.order == "shuffled"
+        )
+        before = {name: value.detach().clone() for name, value in model.named_parameters()}
+        after = descend(model, inputs, labels, batches, self.local_lr, self.loss)
+        return {name: (after[name] - before[name])[None] for name in before}

@@ -37,6 +37,7 @@ def observe(model: str, victims: int, shape: tuple[int, ...], classes: int = 10)
     ]
     return Observation(
         update={name: torch.stack([update[name] for update in sent]) for name in sent[0]},
+        sent={},
         model=network.eval().requires_grad_(False),
         modality="image",
         input_shape=shape,

@@ -36,6 +36,10 @@ class Dense:
         """The values the server computes from what it received; Shape (V, R, *shape)."""
         return self.values
 
+    def sent(self) -> np.ndarray | None:
+        """Which of the values were sent, Shape (V, R, *shape); None: all."""
+        return None
+
 
 @dataclass(frozen=True)
 class Sparse:
@@ -78,6 +82,11 @@ class Sparse:
             flat, np.where(self.indices < 0, size, self.indices), self.values, axis=-1
         )
         return flat[..., :size].reshape(*self.indices.shape[:2], *self.shape)
+
+    def sent(self) -> np.ndarray | None:
+        """Which of the values were sent, Shape (V, R, *shape); the server knows as much."""
+        entries = Sparse(self.indices, np.ones(self.indices.shape, dtype=bool), self.shape)
+        return entries.decode()
 
 
 Encoded = Dense | Sparse

@@ -25,6 +25,7 @@ class Observation:
     Args:
         update: for each parameter, what the server computed from what was sent;
             Shape (V, R, *shape).
+        sent: for each parameter of which only some values were sent, which; Shape (V, R, *shape).
         model: the architecture with the broadcast parameters, on the device of the update.
         modality: "image" or "tabular".
         input_shape: shape of one sample.
@@ -38,6 +39,7 @@ class Observation:
     """
 
     update: dict[str, Tensor]
+    sent: dict[str, Tensor]
     model: nn.Module
     modality: str
     input_shape: tuple[int, ...]

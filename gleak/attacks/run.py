@@ -91,6 +91,7 @@ def observe(
     _check_origin(received, network, f"{update_path}", f"{parameters_path}")
     return Observation(
         update=received,
+        sent=_sent(update, place),
         model=network,
         modality=broadcast.modality,
         input_shape=tuple(map(int, broadcast.input_shape)),
@@ -109,6 +110,14 @@ def observe(
         seed=int(stream(seed, "attack").integers(LARGEST_SEED)),
         spec=update.spec,
     )
+
+
+def _sent(update: Update, place: torch.device) -> dict[str, Tensor]:
+    """Which values were sent, of the parameters that were not sent as a whole."""
+    masks = {name: encoded.sent() for name, encoded in update.update.items()}
+    return {
+        name: torch.from_numpy(mask).to(place) for name, mask in masks.items() if mask is not None
+    }
 
 
 def _check_origin(

@@ -16,6 +16,9 @@ LabelRule = Literal["known", "joint", "sign", "argmin"]
 ClientModel = Literal["one_step", "unrolled"]
 """How the attacker repeats the client's training: as one step, or as all of its local steps."""
 
+Compared = Literal["sent", "all"]
+"""Which values of the gradient are matched where a client sent only some of them."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -27,6 +30,8 @@ class Parts:
         distance: between dummy and observed gradient.
         optimizer: how the dummy moves.
         client_model: how an update of several local steps is matched.
+        compared: of an update in which only some values were sent, these alone, or all, those left
+            out counting as zeros.
         iterations: budget of one victim, restarts included.
         threshold: a victim whose relative distance falls to this has converged; None: the budget
             is spent in any case.
@@ -43,6 +48,7 @@ class Parts:
     optimizer: OptimizerSpec
     iterations: int
     client_model: ClientModel = "one_step"
+    compared: Compared = "sent"
     threshold: float | None = None
     restarts: int = 0
     patience: int | None = None

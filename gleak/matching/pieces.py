@@ -30,6 +30,10 @@ class FormedPiece:
     gradient: Tensor
     target: Tensor
 
+    def within(self, sent: Tensor) -> FormedPiece:
+        """See `Piece.within`."""
+        return FormedPiece(self.name, self.gradient * sent, self.target * sent)
+
     def squared_distance(self) -> Tensor:
         """Shape (V)."""
         return _sum_squares(self.gradient - self.target)
@@ -65,6 +69,10 @@ class OuterPiece:
     backs: Tensor
     inputs: Tensor
     target: Tensor
+
+    def within(self, sent: Tensor) -> FormedPiece:
+        """See `Piece.within`; here the gradient has to be formed."""
+        return FormedPiece(self.name, self.backs.mT @ self.inputs, self.target).within(sent)
 
     def squared_distance(self) -> Tensor:
         """Shape (V); exact near zero, where the expanded square would cancel."""

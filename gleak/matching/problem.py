@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gleak.attacks.base import Observation
+    from gleak.matching.distances.base import Piece
     from gleak.matching.parts import Parts
 
 IMAGES = 5
@@ -50,6 +51,7 @@ class Problem:
         model: with the broadcast parameters.
         gradients: how dummy gradients are computed.
         observed: for each parameter, Shape (V, *shape).
+        sent: for each parameter that is compared in part, where; Shape (V, *shape).
         targets: fixed one-hot labels, Shape (V, N, classes); None if optimised.
         shape: (N, *sample shape).
         classes: number of outputs.
@@ -59,6 +61,7 @@ class Problem:
     model: nn.Module
     gradients: Gradients
     observed: dict[str, Tensor]
+    sent: dict[str, Tensor]
     targets: Tensor | None
     shape: tuple[int, ...]
     classes: int
@@ -72,6 +75,7 @@ class Problem:
             model=observation.model,
             gradients=client_gradients(observation, parts.client_model),
             observed=observed,
+            sent=_compared(observation, parts),
             targets=_fixed_targets(observation, observed, parts),
             shape=(observation.batch_size, *observation.input_shape),
             classes=observation.classes,
@@ -99,6 +103,7 @@ class Problem:
             self.model,
             self.gradients,
             {name: value[rows] for name, value in self.observed.items()},
+            {name: value[rows] for name, value in self.sent.items()},
             None if self.targets is None else self.targets[rows],
             self.shape,
             self.classes,
@@ -118,7 +123,7 @@ class Problem:
         """Objective and gradient at V points; Shape (V, P)."""
         points = points.detach().requires_grad_()
         inputs, targets = self.inputs(points), self.soft_labels(points)
-        pieces = self.gradients(inputs, targets, self.observed)
+        pieces = self._pieces(inputs, targets)
         distance = self.parts.distance.measure(pieces)
         objective = distance
         if self.parts.total_variation and inputs.ndim == IMAGES:
@@ -128,6 +133,14 @@ class Problem:
         relative = objective / self.scale
         (gradient,) = torch.autograd.grad(relative.sum(), points)
         return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
+
+    def _pieces(self, inputs: Tensor, targets: Tensor) -> list[Piece]:
+        """Dummy and observed gradients, cut to what is compared."""
+        pieces = self.gradients(inputs, targets, self.observed)
+        return [
+            piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
+            for piece in pieces
+        ]
 
     def _label_term(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Squared distance of the probabilities to the labels (CPL Algorithm 1, line 12)."""
@@ -166,6 +179,12 @@ def mean_gradients(observation: Observation) -> dict[str, Tensor]:
         return first
     scale = -1 / (observation.local_lr * observation.local_steps)
     return {name: value * scale for name, value in first.items()}
+
+
+def _compared(observation: Observation, parts: Parts) -> dict[str, Tensor]:
+    if parts.compared == "all":
+        return {}
+    return {name: value[:, 0] for name, value in observation.sent.items()}
 
 
 def _fixed_targets(

@@ -33,6 +33,8 @@ def test_every_field_changes_the_parts(name: str) -> None:
         "alpha": "0.5",
         "lr": "0.75",
         "tv": "0.25",
+        "client_model": "unrolled",
+        "compared": "all",
     }
     standard = parse("attack", name).parts()
     for field in load("attack")[name].model_fields:

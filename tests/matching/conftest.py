@@ -90,6 +90,7 @@ def make_observation() -> Callable[..., Observation]:
         client = parse("client", "fedsgd")
         updates = [client.compute(network, *batch) for batch in zip(inputs, labels, strict=True)]
         standard = {
+            "sent": {},
             "update": {key: torch.stack([one[key] for one in updates]) for key in updates[0]},
             "model": network.requires_grad_(False),
             "modality": "image" if len(shape) == 3 else "tabular",

@@ -55,3 +55,19 @@ def test_the_distance_does_not_cancel_near_zero() -> None:
     found = OuterPiece("weight", backs, inputs, target).squared_distance()
     expected = (backs.double().mT @ inputs.double() - target.double()).square().sum()
     assert found.item() == pytest.approx(expected.item(), rel=0.2)
+
+
+def test_within_compares_the_chosen_entries_alone() -> None:
+    stream = torch.Generator().manual_seed(5)
+    backs, inputs = torch.rand(2, 3, 4, generator=stream), torch.rand(2, 3, 5, generator=stream)
+    target, sent = (
+        torch.rand(2, 4, 5, generator=stream),
+        torch.rand(2, 4, 5, generator=stream) < 0.5,
+    )
+    gradient = backs.mT @ inputs
+    for piece in (OuterPiece("w", backs, inputs, target), FormedPiece("w", gradient, target)):
+        chosen = piece.within(sent)
+        wanted = ((gradient - target).square() * sent).sum((1, 2))
+        torch.testing.assert_close(chosen.squared_distance(), wanted)
+        torch.testing.assert_close(chosen.inner(), (gradient * target * sent).sum((1, 2)))
+        torch.testing.assert_close(chosen.squared_norm(), (gradient * sent).square().sum((1, 2)))

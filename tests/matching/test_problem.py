@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -127,3 +128,20 @@ def test_victims_kept_pose_the_same_problem(
     some, every = problem.keep(rows).evaluate(points[rows]), problem.evaluate(points)
     torch.testing.assert_close(some.objective, every.objective[rows])
     torch.testing.assert_close(some.gradient, every.gradient[rows], rtol=1e-4, atol=1e-6)
+
+
+def test_only_what_was_sent_is_compared(
+    make_observation: MakeObservation, make_parts: MakeParts
+) -> None:
+    observation, inputs, _ = make_observation()
+    sent = {name: torch.rand(value.shape) < 0.7 for name, value in observation.update.items()}
+    update = {name: value * sent[name] for name, value in observation.update.items()}
+    partial = dataclasses.replace(observation, update=update, sent=sent)
+    truth = inputs.flatten(1)
+    distance = {
+        compared: Problem.of(partial, make_parts(labels="known", compared=compared))
+        .evaluate(truth)
+        .distance.max()
+        for compared in ("sent", "all")
+    }
+    assert distance["sent"] < 1e-10 < 1e-3 < distance["all"]

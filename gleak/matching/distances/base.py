@@ -19,6 +19,9 @@ class Piece(Protocol):
     def name(self) -> str:
         """Of the parameter."""
 
+    def within(self, sent: Tensor) -> Piece:
+        """The same gradients at these entries alone, zero elsewhere; Shape (V, *shape), a mask."""
+
     def squared_distance(self) -> Tensor:
         """Sum of squared differences; Shape (V)."""
 

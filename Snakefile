@@ -20,6 +20,7 @@ include: "rules/study.smk"
 
 localrules:
     all,
+    score_model,
     tabulate,
 
 

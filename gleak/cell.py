@@ -96,13 +96,16 @@ class Cell:
                 f"exceed {LONGEST_CELL}: leave defaults out or shorten values"
             )
         dataset, model = self.specs.get("dataset"), self.specs.get("model")
-        client, attack = self.specs.get("client"), self.specs.get("attack")
+        training, client = self.specs.get("training"), self.specs.get("client")
+        attack = self.specs.get("attack")
         if dataset and model:
             model.check(dataset.modality, dataset.shape)
+        if dataset and training:
+            training.check(dataset)
         if dataset and client:
             client.check(dataset)
         if attack:
-            attack.check(dataset, client)
+            attack.check(dataset, model, client)
 
     def components(self, *levels: str) -> list[Spec]:
         """The specs of these levels and those nested in them."""
@@ -116,12 +119,12 @@ class Paths:
     results: Path
 
     def folder(self, cell: Cell | Mapping[str, str]) -> Path:
-        """Folder of a cell, cut short or whole."""
+        """Folder of a cell, cut short or whole; an empty text is a level it does not have."""
         texts = cell.strings() if isinstance(cell, Cell) else cell
-        return self.results.joinpath("artifacts", *(texts[lv] for lv in LEVELS if lv in texts))
+        return self.results.joinpath("artifacts", *(texts[lv] for lv in LEVELS if texts.get(lv)))
 
     def scores(self, cell: Cell) -> Path:
-        """Scores of a whole cell."""
+        """Scores of a cell: of its attack, or of the model it ends with."""
         return self.folder(cell) / "scores.csv"
 
     def study(self, study: str, scale: str) -> Path:

@@ -8,7 +8,8 @@ An evaluation is a gradient of a function of a gradient. A gradient costs about 
 passes, and a gradient of any function at most about four times the function (Baur and Strassen
 1983), hence 12. On one core 8.4e9 multiply-adds per second then make one victim's evaluation on
 a LeNet with 32 x 32 colour images and 10 classes cost about 1 ms. Training takes epochs x
-samples x 3 forward passes, a client 3 for each of its samples. Every job takes 4 s to start. A
+samples x 3 forward passes, a client 3 for each gradient of a sample; an attack that repeats a
+client's local steps takes as many gradients in each evaluation. Every job takes 4 s to start. A
 GPU, stopping early and victims that share a batch make it less.
 
 On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
@@ -27,6 +28,7 @@ import numpy as np
 from tabulate import tabulate
 
 from gleak.cell import TRUTH, Cell, Paths
+from gleak.clients.grants import AUXILIARY
 from gleak.settings import Settings
 from gleak.study import Study
 
@@ -48,6 +50,7 @@ RULES = (
     "gather_shards",
     "score",
     "score_truth",
+    "score_model",
     "tabulate",
     "draw",
     "judge",
@@ -106,7 +109,7 @@ def show(plans: Mapping[str, Plan]) -> str:
     """A table with a column for each plan: cells, jobs of each rule, time and space."""
     rules = [rule for rule in RULES if any(count(plan, rule) for plan in plans.values())]
     rows = {
-        "cells": [str(count(plan, "score")) for plan in plans.values()],
+        "cells": [str(len(_cells(plan))) for plan in plans.values()],
         "done": [_describe_done(plan) for plan in plans.values()],
         **{f"jobs: {rule}": [str(count(plan, rule)) for plan in plans.values()] for rule in rules},
         "CPU-hours": [_round(hours(plan)) for plan in plans.values()],
@@ -143,8 +146,13 @@ def remaining(plan: Plan) -> Plan:
 
 
 def _describe_done(plan: Plan) -> str:
-    scores = frozenset(job for job in plan if job.rule == "score")
-    return f"{len(scores - remaining(scores))} of {len(scores)}"
+    cells = _cells(plan)
+    return f"{len(cells - remaining(cells))} of {len(cells)}"
+
+
+def _cells(plan: Plan) -> Plan:
+    """The last job of each cell."""
+    return frozenset(job for job in plan if job.rule in ("score", "score_model"))
 
 
 def _round(value: float) -> str:
@@ -167,9 +175,17 @@ def _grid_jobs(study: Study, name: str, settings: Settings) -> Iterator[Job]:
 
 
 def cell_jobs(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
-    """The jobs from the dataset to the scores of one whole cell."""
+    """The jobs from the dataset to the scores of one cell, an attack's or a model's."""
     yield _prepare(cell, paths)
     yield _train(cell, paths)
+    if "attack" in cell.specs:
+        yield from _leak(cell, paths, shards)
+    else:
+        yield Job("score_model", paths.scores(cell))
+
+
+def _leak(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
+    """What a cell does with its model."""
     if not cell.crafting.broadcasts_model:
         folder = paths.folder(cell.upto("crafting"))
         yield Job("craft_parameters", folder / "parameters.h5", bytes=_model_bytes(cell))
@@ -187,26 +203,29 @@ def _prepare(cell: Cell, paths: Paths) -> Job:
 
 
 def _train(cell: Cell, paths: Paths) -> Job:
-    passes = cell.training.epochs_of_data * _samples(cell, "train")
+    samples = _samples(cell, "train")
+    passes = cell.training.epochs_of_data(samples) * samples * GRADIENT_FACTOR
     output = paths.folder(cell.upto("training")) / "model.h5"
-    return Job("train_model", output, passes * GRADIENT_FACTOR * _forward(cell), _model_bytes(cell))
+    return Job("train_model", output, passes * _forward(cell), _model_bytes(cell))
 
 
 def _simulate(cell: Cell, paths: Paths) -> Job:
     client = cell.client
-    features = client.victims * (client.batch_size + 1) * prod(cell.dataset.shape)
+    samples = 2 * client.victims * client.batch_size + AUXILIARY + 1
+    gradients = client.victims * client.batch_size * client.gradients_per_sample
     return Job(
         "simulate_clients",
         paths.folder(cell.upto("defense")) / "update.h5",
-        client.victims * client.batch_size * GRADIENT_FACTOR * _forward(cell),
-        client.victims * _model_bytes(cell) + features * FLOAT_BYTES,
+        gradients * GRADIENT_FACTOR * _forward(cell),
+        client.victims * _model_bytes(cell) + samples * prod(cell.dataset.shape) * FLOAT_BYTES,
     )
 
 
 def _attack(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
     client, folder = cell.client, paths.folder(cell)
     samples = client.victims * client.batch_size
-    work = samples * cell.attack.evaluations * FACTOR * _forward(cell)
+    steps = client.gradients_per_sample if cell.attack.repeats_local_steps else 1
+    work = samples * steps * cell.attack.evaluations * FACTOR * _forward(cell)
     size = samples * prod(cell.dataset.shape) * FLOAT_BYTES
     if shards == 1:
         yield Job("attack", folder / "reconstruction.h5", work, size)

@@ -50,9 +50,17 @@ class Spec(BaseModel):
     kind: ClassVar[str]
     name: ClassVar[str]
     source: ClassVar[str] = ""
+    effort: ClassVar[frozenset[str]] = frozenset()
+    """Fields that say how much is spent or measured, not what: a paper's number is of the same
+    setting whatever they are."""
 
     def __str__(self) -> str:
         return format_spec(self)
+
+    def setting(self) -> Spec:
+        """This spec with the fields of `effort` at their defaults."""
+        defaults = {key: type(self).model_fields[key].default for key in self.effort}
+        return self.model_copy(update=defaults)
 
     def components(self) -> list[Spec]:
         """This spec and the specs nested in its fields: what a job built from it depends on."""

@@ -1,14 +1,19 @@
 """Scoring: where a reconstruction first meets the truth, after every attack is over."""
 
-from gleak import registry
+from gleak.metrics.base import metrics_of
 
-METRICS = [registry.parse("metric", name) for name in registry.load("metric")]
-SCORING = {
-    "metrics": json.dumps([metric.resolved() for metric in METRICS]),
-    "source": source_digest(
-        "gleak.metrics.score", *sorted({name for metric in METRICS for name in metric.modules})
-    ),
-}
+
+def scoring(stage, level):
+    """For `params`: the metrics of the cells that end with a level, and the code that measures."""
+    metrics = metrics_of(level)
+    modules = sorted({name for metric in metrics for name in metric.modules})
+    return {
+        "metrics": json.dumps([metric.resolved() for metric in metrics]),
+        "source": source_digest(stage, *modules),
+    }
+
+
+SCORING = scoring("gleak.metrics.score", "attack")
 
 
 rule score:
@@ -53,3 +58,23 @@ rule score_truth:
         grants="",
     script:
         "../workflow_scripts/score.py"
+
+
+rule score_model:
+    """Measure a trained model as it is: no attack, no truth."""
+    input:
+        model=f"{ARTIFACTS}/{MODEL}/model.h5",
+    output:
+        scores=f"{ARTIFACTS}/{MODEL}/scores.csv",
+    log:
+        f"{LOGS}/{MODEL}/score_model.log",
+    benchmark:
+        f"{BENCHMARKS}/{MODEL}/score_model.tsv"
+    threads: 1
+    resources:
+        mem_mb=2000,
+        runtime=10,
+    params:
+        **scoring("gleak.metrics.score_model", "training"),
+    script:
+        "../workflow_scripts/score_model.py"

@@ -110,7 +110,7 @@ def test_a_scale_overrides_what_it_names():
             "axis 'defense': .*unknown field 'sdt'; did you mean 'std'",
         ),
         ({"attack": []}, "axis 'attack': has no values"),
-        ({"client": None}, "axis 'client': has no values"),
+        ({"client": None, "quick": {"client": "fedsgd"}}, "axis 'client': has no values"),
         ({"attack": ["cpl", "truth"]}, "axis 'attack': 'truth' is a control"),
         ({"attack": ["cpl", "cpl+restarts=20"]}, "none/cpl is there 2 times"),
         ({"zip": [["dataset", "client"]]}, "zip: .*equal length: dataset has 2, client has 1"),
@@ -128,6 +128,76 @@ def test_faults_name_their_place(fields: dict[str, Any], fault: str):
     with pytest.raises(SpecError, match=fault) as raised:
         grid(**fields)
     assert str(raised.value).startswith("s.yaml: study 's', scale 'paper'")
+
+
+MODELS: dict[str, Any] = {
+    "dataset": ["mnist", "cifar10"],
+    "model": "lenet",
+    "training": ["central", "federated+defense=topk"],
+}
+
+
+def models(scale: Any = "paper", **fields: Any) -> Grid:
+    return expand("models", GridFile(**{**MODELS, **fields}), scale, "s.yaml: study 's'")
+
+
+def test_a_grid_of_models_ends_with_the_training():
+    found = models(labels={"test_accuracy": "accuracy", "federated": "FL"})
+    assert [str(cell) for cell in found.cells] == [
+        f"{dataset}/lenet/{training}"
+        for dataset in ("mnist", "cifar10")
+        for training in ("central", "federated+defense=topk")
+    ]
+    assert list(found.names.values) == ["dataset", "model", "training"]
+    assert found.truths == []
+    later = dict.fromkeys(["crafting", "client", "defense", "attack"], "")
+    assert found.scored == [{**cell.strings(), **later} for cell in found.cells]
+
+
+def test_a_grid_of_models_has_zips_exclusions_stand_ins_and_scales():
+    zipped = models(zip=[["dataset", "training"]])
+    assert [str(cell) for cell in zipped.cells] == [
+        "mnist/lenet/central",
+        "cifar10/lenet/federated+defense=topk",
+    ]
+    assert len(models(exclude=[{"dataset": "mnist", "training": "central"}]).cells) == 3
+    quick = {"training": "central+epochs=1", "stands_for": {"central+epochs=1": "central"}}
+    assert [str(cell) for cell in models("quick", quick=quick).cells] == [
+        "mnist/lenet/central+epochs=1",
+        "cifar10/lenet/central+epochs=1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"client": None}, "axis 'client' is left out before 'attack'"),
+        (dict.fromkeys(BASE), "the last axis is none; a grid ends with 'attack'"),
+        ({"attack": None}, "the last axis is 'defense'; a grid ends with 'attack', or"),
+        ({"training": None, "quick": {"client": "fedsgd"}}, "axis 'training' is left out before"),
+    ],
+)
+def test_axes_leave_no_gap_and_end_with_what_is_scored(fields: dict[str, Any], fault: str):
+    with pytest.raises(SpecError, match=f"^s.yaml: study 's': {fault}"):
+        grid(**fields)
+
+
+def test_an_axis_of_attacks_at_one_scale_makes_no_grid_of_models():
+    with pytest.raises(SpecError, match="the last axis is 'crafting'"):
+        models(quick={"crafting": "honest"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"zip": [["dataset", "attack"]]}, "zip: unknown level 'attack'; .*valid: dataset"),
+        ({"exclude": [{"attack": "cpl"}]}, "exclude .*: unknown level 'attack'"),
+        ({"stands_for": {"cpl": "dlg"}}, "stands_for: 'cpl' is on no axis"),
+    ],
+)
+def test_a_grid_of_models_has_no_later_levels(fields: dict[str, Any], fault: str):
+    with pytest.raises(SpecError, match=fault):
+        models(**fields)
 
 
 def test_specs_that_do_not_fit_name_their_place():

@@ -157,7 +157,18 @@ def test_training_costs_as_documented():
     forward = found.model.multiply_adds(found.dataset.shape, found.dataset.classes)
     work = 5 * found.dataset.sizes["train"] * 3 * forward
     assert only(plan(found), "train_model").work == work
+    rounds = cell(training="federated+clients=10+rounds=7+local_steps=3")
+    work = 7 * 3 * 32 * 3 * forward
+    assert only(plan(rounds), "train_model").work == pytest.approx(work)
     assert only(plan(cell()), "train_model").work == 0
+
+
+def test_a_model_is_scored_without_an_attack():
+    whole, trained = plan(cell()), plan(cell().upto("training"))
+    assert rules(trained) == {"prepare_dataset": 1, "train_model": 1, "score_model": 1}
+    assert only(trained, "score_model").output.parent == only(trained, "train_model").output.parent
+    assert len(whole & trained) == 2
+    assert "0 of 2" in show({"both": whole | trained})
 
 
 def test_sizes_on_disk():
@@ -165,9 +176,28 @@ def test_sizes_on_disk():
     parameters = cell().model.parameters((3, 32, 32), 10)
     assert only(found, "prepare_dataset").bytes == 2 * 640 * 3 * 32 * 32
     assert only(found, "train_model").bytes == 4 * parameters
-    assert only(found, "simulate_clients").bytes == 4 * (3 * parameters + (6 + 3) * 3 * 32 * 32)
+    assert only(found, "simulate_clients").bytes == 4 * (
+        3 * parameters + (2 * 6 + 65) * 3 * 32 * 32
+    )
     assert only(found, "attack").bytes == 4 * 6 * 3 * 32 * 32
     assert gigabytes(found) == pytest.approx(sum(job.bytes for job in found) / 1e9)
+
+
+def test_local_steps_cost_the_client_and_who_repeats_them():
+    one, five, unrolled = (
+        plan(cell(client=client, attack=attack))
+        for client, attack in (
+            ("fedavg+victims=3+batch_size=2", "cpl"),
+            ("fedavg+victims=3+batch_size=2+local_steps=5", "cpl"),
+            ("fedavg+victims=3+batch_size=2+local_steps=5", "cpl+client_model=unrolled"),
+        )
+    )
+    work = {
+        rule: [only(jobs, rule).work for jobs in (one, five, unrolled)]
+        for rule in ("simulate_clients", "attack")
+    }
+    assert work["simulate_clients"] == [work["simulate_clients"][0] * n for n in (1, 5, 5)]
+    assert work["attack"] == [work["attack"][0] * n for n in (1, 1, 5)]
 
 
 def test_what_only_files_tell_is_assumed():

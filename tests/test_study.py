@@ -30,7 +30,12 @@ CONTENT: dict[str, Any] = {
             "attack": ["cpl", "dlg"],
             "labels": {"mnist": "MNIST", "defense.std": "noise", "mse": "MSE", "cpl": "CPL"},
             "quick": {"dataset": "digits", "stands_for": {"digits": "mnist"}},
-        }
+        },
+        "models": {
+            "dataset": "digits",
+            "model": "lenet",
+            "training": ["federated", "federated+defense=gaussian"],
+        },
     },
     "figures": {
         "table": {
@@ -48,6 +53,13 @@ CONTENT: dict[str, Any] = {
             "where": {"dataset": "mnist", "attack": "cpl"},
         },
         "pictures": {"kind": "images", "grid": "attacks", "where": {"dataset": "mnist"}},
+        "accuracy": {
+            "kind": "table",
+            "grid": "models",
+            "rows": ["metric"],
+            "columns": ["training.defense"],
+            "metrics": ["test_accuracy"],
+        },
     },
     "expect": [
         {
@@ -58,6 +70,15 @@ CONTENT: dict[str, Any] = {
             "order": ["cpl", "dlg"],
             "claim": "CPL is faster",
             "source": "Table 2",
+        },
+        {
+            "id": "noise_costs",
+            "grid": "models",
+            "metric": "test_accuracy",
+            "along": "training",
+            "order": ["federated+defense=gaussian", "federated"],
+            "claim": "Noise costs accuracy",
+            "source": "Table 8",
         },
     ],
 }
@@ -86,7 +107,7 @@ def study(tmp_path: Path) -> Study:
 
 def test_a_study_is_read(study: Study):
     assert (study.name, study.title, study.paper) == ("mine", "Attacks", "Somebody 2020")
-    assert list(study.figures) == ["table", "line", "pictures"]
+    assert list(study.figures) == ["table", "line", "pictures", "accuracy"]
     assert len(study.grid("attacks", "quick").cells) == 6
     assert len(study.grid("attacks", "paper").cells) == 12
     assert study.grid("attacks", "quick").names.label("dataset", "digits") == "digits"
@@ -142,7 +163,7 @@ def test_asking_for_what_is_not_there(study: Study, ask: Any, fault: str):
         (changed("grids", "attacks", "controls", value=["blnd"]), "grid 'attacks': controls.0"),
         (
             changed("grids", "attacks", "labels", value={"mnits": "MNIST"}),
-            "grid 'attacks', labels: 'mnits' is no spec, metric or axis; did you mean 'mnist'",
+            "grid 'attacks', labels: 'mnits' is no spec, value, metric or axis; did you mean 'mni",
         ),
         (
             changed("figures", "table", "kind", value="tabel"),
@@ -179,8 +200,33 @@ def test_asking_for_what_is_not_there(study: Study, ask: Any, fault: str):
             changed("expect", 0, "oder", value=[]),
             "expect 'faster': .*unknown key 'oder'; did you mean 'order'",
         ),
+        (
+            changed("figures", "accuracy", "metrics", value=["ssim"]),
+            "figure 'accuracy', scale 'quick': metric 'ssim' is of cells that end with attack, and "
+            "those of the grid end with training; valid: test_accuracy",
+        ),
+        (
+            changed("figures", "table", "metrics", value=["mse", "test_accuracy"]),
+            "figure 'table', scale 'quick': metric 'test_accuracy' is of cells that end with "
+            "training, and those of the grid end with attack; .*valid: .*mse",
+        ),
+        (
+            changed("figures", "pictures", value={"kind": "images", "grid": "models"}),
+            "figure 'pictures', scale 'quick': metric 'mse' is of cells that end with attack",
+        ),
+        (
+            changed("figures", "accuracy", "columns", value=["attack"]),
+            "figure 'accuracy', scale 'quick': unknown axis 'attack'; .*valid: dataset",
+        ),
+        (changed("expect", 0, "metric", value="test_accuracy"), "expect 'faster': metric 'test_a"),
+        (changed("expect", 1, "metric", value="mse"), "expect 'noise_costs': metric 'mse' is of"),
+        (changed("expect", 1, "where", value={"attack": "cpl"}), "unknown level 'attack'"),
+        (
+            changed("grids", "models", "client", value="fedsgd"),
+            "grid 'models': axis 'crafting' is left out before 'client'",
+        ),
         (changed("expect", 0, "order", value=["cpl", "idlg"]), "no attack 'idlg' at any scale"),
-        (changed("expect", value=CONTENT["expect"] * 2), "expect: id faster is given twice"),
+        (changed("expect", value=CONTENT["expect"][:1] * 2), "expect: id faster is given twice"),
         ({"title": "t", "paper": "p"}, "key 'grids' is missing; key 'figures' is missing"),
     ],
 )

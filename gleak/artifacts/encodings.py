@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -13,8 +15,39 @@ from gleak.artifacts.store import create_group, load_array, member, store_array
 from gleak.errors import ArtifactError
 
 
+class Encoding(ABC):
+    """What every form has in common; each part that tells victims apart begins (V, R)."""
+
+    code: ClassVar[str]
+    schemas: ClassVar[dict[str, ArraySchema]]
+
+    @classmethod
+    @abstractmethod
+    def stack(cls, parts: Sequence[Self]) -> Self:
+        """Join updates along the victim axis."""
+
+    @abstractmethod
+    def decode(self) -> np.ndarray:
+        """The values the server computes from what it received; Shape (V, R, *shape)."""
+
+    def sent(self) -> np.ndarray | None:
+        """Which of the values were sent, Shape (V, R, *shape); None: no value was left out."""
+        return None
+
+    def fault(self) -> str | None:
+        """What is wrong with parts that each fit their schema, said after the parameter's key."""
+        return None
+
+    @property
+    def leading(self) -> tuple[int, int]:
+        """Number of victims and of rounds."""
+        first: np.ndarray = getattr(self, next(iter(self.schemas)))
+        victims, rounds, *_ = first.shape
+        return victims, rounds
+
+
 @dataclass(frozen=True)
-class Dense:
+class Dense(Encoding):
     """All values of a parameter.
 
     Args:
@@ -28,21 +61,17 @@ class Dense:
     values: np.ndarray
 
     @classmethod
-    def stack(cls, parts: list[Self]) -> Self:
-        """Join updates along the victim axis."""
+    def stack(cls, parts: Sequence[Self]) -> Self:
+        """See `Encoding.stack`."""
         return cls(np.concatenate([part.values for part in parts]))
 
     def decode(self) -> np.ndarray:
-        """The values the server computes from what it received; Shape (V, R, *shape)."""
+        """See `Encoding.decode`; the values as they are."""
         return self.values
-
-    def sent(self) -> np.ndarray | None:
-        """Which of the values were sent, Shape (V, R, *shape); None: all."""
-        return None
 
 
 @dataclass(frozen=True)
-class Sparse:
+class Sparse(Encoding):
     """The entries of a parameter that were sent; all others count as zero.
 
     Args:
@@ -62,7 +91,7 @@ class Sparse:
     shape: np.ndarray
 
     @classmethod
-    def stack(cls, parts: list[Self]) -> Self:
+    def stack(cls, parts: Sequence[Self]) -> Self:
         """Join updates along the victim axis, short rows filled up with unused slots."""
         width = max(part.indices.shape[-1] for part in parts)
 
@@ -75,7 +104,7 @@ class Sparse:
         return cls(indices, values, parts[0].shape)
 
     def decode(self) -> np.ndarray:
-        """The values the server computes from what it received; Shape (V, R, *shape)."""
+        """See `Encoding.decode`; zero where nothing was sent."""
         size = int(np.prod(self.shape))
         flat = np.zeros((*self.indices.shape[:2], size + 1), self.values.dtype)
         np.put_along_axis(
@@ -88,9 +117,55 @@ class Sparse:
         entries = Sparse(self.indices, np.ones(self.indices.shape, dtype=bool), self.shape)
         return entries.decode()
 
+    def fault(self) -> str | None:
+        """See `Encoding.fault`; positions outside the parameter."""
+        size = int(np.prod(self.shape))
+        if self.indices.size and not -1 <= self.indices.min() <= self.indices.max() < size:
+            return f"/indices point outside its {size} values"
+        return None
 
-Encoded = Dense | Sparse
-ENCODINGS: dict[str, type[Encoded]] = {cls.code: cls for cls in (Dense, Sparse)}
+
+@dataclass(frozen=True)
+class Factored(Encoding):
+    """A parameter as the product of two matrices.
+
+    Args:
+        left: Shape (V, R, m, k).
+        right: Shape (V, R, k, n).
+        shape: Shape (A), the shape of the parameter, whose m n values the product holds.
+    """
+
+    code: ClassVar[str] = "factored"
+    schemas: ClassVar[dict[str, ArraySchema]] = {
+        "left": ArraySchema(("victim", "round", "row", "rank"), "1", "float"),
+        "right": ArraySchema(("victim", "round", "rank", "column"), "weight", "float"),
+        "shape": ArraySchema(("axis",), "size", "int"),
+    }
+    left: np.ndarray
+    right: np.ndarray
+    shape: np.ndarray
+
+    @classmethod
+    def stack(cls, parts: Sequence[Self]) -> Self:
+        """See `Encoding.stack`; the parts are of one rank."""
+        left = np.concatenate([part.left for part in parts])
+        right = np.concatenate([part.right for part in parts])
+        return cls(left, right, parts[0].shape)
+
+    def decode(self) -> np.ndarray:
+        """See `Encoding.decode`; the product."""
+        return (self.left @ self.right).reshape(*self.leading, *self.shape)
+
+    def fault(self) -> str | None:
+        """See `Encoding.fault`; a shape that does not hold the product's values."""
+        rows, columns = self.left.shape[2], self.right.shape[3]
+        if int(np.prod(self.shape)) == rows * columns:
+            return None
+        return f"/shape {tuple(self.shape.tolist())} does not hold {rows} x {columns} values"
+
+
+Encoded = Dense | Sparse | Factored
+ENCODINGS: dict[str, type[Encoded]] = {cls.code: cls for cls in (Dense, Sparse, Factored)}
 
 
 def store_encoded(group: h5py.Group, name: str, encoded: Encoded) -> None:
@@ -132,7 +207,7 @@ def check_encoded(where: str, key: str, encoded: Encoded) -> None:
         encoded: the parameter as it was sent.
 
     Raises:
-        ArtifactError: wrong shapes, values that are not finite, positions outside the parameter.
+        ArtifactError: wrong shapes, values that are not finite, parts that do not fit together.
     """
     check(
         where,
@@ -141,7 +216,5 @@ def check_encoded(where: str, key: str, encoded: Encoded) -> None:
             for part, schema in encoded.schemas.items()
         },
     )
-    if isinstance(encoded, Sparse) and encoded.indices.size:
-        size = int(np.prod(encoded.shape))
-        if encoded.indices.min() < -1 or encoded.indices.max() >= size:
-            raise ArtifactError(f"{where}: {key}/indices point outside its {size} values")
+    if fault := encoded.fault():
+        raise ArtifactError(f"{where}: {key}{fault}")

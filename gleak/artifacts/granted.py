@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import h5py
 import numpy as np
 
 from gleak.artifacts.schema import array, attribute
 from gleak.artifacts.store import Artifact
 
-GRANTS = ("labels", "mean_input")
+GRANTS = ("labels", "mean_input", "class_sample", "auxiliary_inputs", "auxiliary_labels")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Granted(Artifact):
-    """One piece of granted knowledge per victim.
+    """One piece of granted knowledge, for each victim or the same for all.
+
+    What each grant is stands in `gleak.clients.grants`.
 
     Args:
-        grant: "labels", those of the victim's samples in ascending order, or "mean_input", the
-            mean training sample of the dataset, the same for all; of a dataset without a
-            training split it is that of the test split, the victims' own samples among them.
-        values: Shape (V, ...).
+        grant: one of `GRANTS`.
+        shared: the same for all victims, and stored once.
+        values: Shape (V, ...), of samples in [0, 1]; (1, ...) if shared.
     """
 
     format: ClassVar[str] = "gleak/granted"
 
     grant: str = attribute("")
+    shared: bool = attribute(False)
     values: np.ndarray = array("victim ...", "class index or intensity", "number")
+
+    @classmethod
+    def _load(cls, file: h5py.File, only: Collection[str] | None, victims: slice) -> dict[str, Any]:
+        """What is shared is loaded whole, whichever victims are asked for."""
+        return super()._load(file, only, slice(None) if file.attrs["shared"] else victims)

@@ -20,6 +20,8 @@ class Private(Artifact):
         labels: Shape (V, N), class indices.
         indices: Shape (V, N), positions in the split they were drawn from.
         modality: "image" or "tabular".
+        feature_groups: of a table, one group number per column, as in
+            `gleak.artifacts.dataset.Dataset`.
     """
 
     format: ClassVar[str] = "gleak/private"
@@ -28,3 +30,4 @@ class Private(Artifact):
     inputs: np.ndarray = array("victim sample feature...", "intensity in [0, 1]")
     labels: np.ndarray = array("victim sample", "class index", "int")
     indices: np.ndarray = array("victim sample", "position in the split", "int")
+    feature_groups: np.ndarray | None = array("feature", "group number", "int", optional=True)

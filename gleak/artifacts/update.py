@@ -48,7 +48,7 @@ class Update(Artifact):
     @property
     def victims(self) -> int:
         """Number of clients."""
-        return len(next(iter(self.update.values())).values)
+        return next(iter(self.update.values())).leading[0]
 
     def validate(self, where: str | None = None) -> None:
         """Check every parameter; all must hold the same victims and rounds."""
@@ -58,9 +58,9 @@ class Update(Artifact):
         for name, encoded in self.update.items():
             check_encoded(where, f"/update/{name}", encoded)
         first, *others = self.update
-        expected = self.update[first].values.shape[:2]
+        expected = self.update[first].leading
         for name in others:
-            if (found := self.update[name].values.shape[:2]) != expected:
+            if (found := self.update[name].leading) != expected:
                 raise ArtifactError(
                     f"{where}: /update/{name} holds (victim, round) = {found}, "
                     f"but /update/{first} holds {expected}"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class AttackSpec(Spec):
         """Names of the grants among its inputs; stated as a column of the scores."""
         return frozenset()
 
-    def check(self, dataset: DatasetSpec, client: ClientSpec) -> None:
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Refuse what the attack cannot serve, as far as is known before any work.
 
         Raises:
@@ -85,6 +86,11 @@ class AttackSpec(Spec):
     def evaluations(self) -> int:
         """Most gradient evaluations a victim can cost, for estimates."""
         return 0
+
+    @property
+    def repeats_local_steps(self) -> bool:
+        """Whether an evaluation goes through all local steps of the client, for estimates."""
+        return False
 
     @abstractmethod
     def reconstruct(self, observation: Observation) -> Reconstruction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, Observation
@@ -14,10 +14,13 @@ from gleak.spec import knob
 if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
 
 
 class MatchingAttack(AttackSpec):
     """An attack that is one assembly of `gleak.matching.parts.Parts`."""
+
+    effort: ClassVar[frozenset[str]] = frozenset({"iterations"})
 
     iterations: int = knob(
         300, "budget of one victim, restarts included", source="CPL section 4.1", ge=1
@@ -27,14 +30,17 @@ class MatchingAttack(AttackSpec):
     def parts(self) -> Parts:
         """The parts this attack is assembled from."""
 
-    def check(self, dataset: DatasetSpec, client: ClientSpec) -> None:
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Refuse data the start cannot serve, and batches whose labels must repeat under `sign`.
 
         Raises:
             FitError: see `AttackSpec.check`.
         """
-        super().check(dataset, client)
-        self.parts().start.check(dataset)
+        super().check(dataset, model, client)
+        try:
+            self.parts().start.check(dataset)
+        except FitError as error:
+            raise FitError(f"attack {self}: {error}") from None
         must_repeat = dataset.classes is not None and client.batch_size > dataset.classes
         if self.parts().labels == "sign" and must_repeat:
             raise FitError(
@@ -53,6 +59,11 @@ class MatchingAttack(AttackSpec):
         """See `AttackSpec.evaluations`."""
         return self.iterations * self.parts().optimizer.evaluations_per_iteration
 
+    @property
+    def repeats_local_steps(self) -> bool:
+        """See `AttackSpec.repeats_local_steps`."""
+        return self.parts().client_model == "unrolled"
+
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """See `AttackSpec.reconstruct`."""
         from gleak.matching.engine import match
@@ -67,6 +78,8 @@ class QuasiNewtonAttack(MatchingAttack):
     the truth, and the search begins afresh within the same budget. The papers stop there; with
     restarts=0 so do these attacks.
     """
+
+    effort: ClassVar[frozenset[str]] = frozenset({"iterations", "threshold"})
 
     threshold: float = knob(
         2e-8,

@@ -103,13 +103,19 @@ def observe(
         loss=update.loss,
         content=update.content,
         granted={
-            grant: torch.from_numpy(Granted.read(path, victims=victims).values).to(place)
+            grant: _seen(Granted.read(path, victims=victims), update.victims, place)
             for grant, path in granted_paths.items()
         },
         victim_ids=(victims.start or 0) + np.arange(update.victims),
         seed=int(stream(seed, "attack").integers(LARGEST_SEED)),
         spec=update.spec,
     )
+
+
+def _seen(granted: Granted, victims: int, place: torch.device) -> Tensor:
+    """Values for each victim; those that are shared are held once."""
+    values = torch.from_numpy(granted.values).to(place)
+    return values.expand(victims, *values.shape[1:]) if granted.shared else values
 
 
 def _sent(update: Update, place: torch.device) -> dict[str, Tensor]:

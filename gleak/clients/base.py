@@ -22,6 +22,7 @@ class ClientSpec(Spec):
     """How clients hold data and turn them into an update."""
 
     kind: ClassVar[str] = "client"
+    effort: ClassVar[frozenset[str]] = frozenset({"victims", "repeats"})
 
     victims: int = knob(8, "independent clients that are attacked, as one batch", ge=1)
     repeats: int = knob(

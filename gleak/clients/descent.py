@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,12 +45,22 @@ def gradients(
         labels: Shape (N).
         loss: see `gleak.models.losses`.
     """
-    with _drawing_masks(model):
-        logits = functional_call(model, parameters, (inputs,))
-    targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
-    mean = sample_losses(loss, logits, targets).mean()
-    found = torch.autograd.grad(mean, list(parameters.values()), materialize_grads=True)
-    return dict(zip(parameters, found, strict=True))
+    return _slopes(_mean_loss(model, parameters, inputs, labels, loss), parameters)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Where some steps of gradient descent have led.
+
+    Args:
+        parameters: after the last step.
+        mean_gradient: of the steps; exact, where the difference of parameters is rounded.
+        losses: mean loss over each mini-batch, before its step; Shape (T).
+    """
+
+    parameters: dict[str, Tensor]
+    mean_gradient: dict[str, Tensor]
+    losses: Tensor
 
 
 def descend(
@@ -59,24 +70,55 @@ def descend(
     batches: Sequence[Tensor],
     lr: float,
     loss: Loss,
-) -> dict[str, Tensor]:
-    """The parameters after one step for each of the mini-batches; the model is left as it is."""
+) -> Descent:
+    """One step for each of the mini-batches; the model's own parameters are left as they are.
+
+    A model in evaluation mode, as it is broadcast, draws the masks of dropout but normalises by
+    its running statistics. One in training mode normalises by the batch, and its running
+    statistics (its buffers) go along with the steps.
+    """
     parameters = {name: value.detach().clone() for name, value in model.named_parameters()}
+    sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    losses = []
     for batch in batches:
         attached = {name: value.requires_grad_() for name, value in parameters.items()}
-        steps = gradients(model, attached, inputs[batch], labels[batch], loss)
-        parameters = {name: attached[name].detach() - lr * steps[name] for name in attached}
-    return parameters
+        mean = _mean_loss(model, attached, inputs[batch], labels[batch], loss)
+        slopes = _slopes(mean, attached)
+        parameters = {name: attached[name].detach() - lr * slopes[name] for name in attached}
+        sums = {name: sums[name] + slopes[name] for name in sums}
+        losses.append(mean.detach())
+    mean_gradient = {name: value / len(batches) for name, value in sums.items()}
+    return Descent(parameters, mean_gradient, torch.stack(losses))
+
+
+def _mean_loss(
+    model: nn.Module,
+    parameters: dict[str, Tensor],
+    inputs: Tensor,
+    labels: Tensor,
+    loss: Loss,
+) -> Tensor:
+    with _drawing_masks(model):
+        logits = functional_call(model, parameters, (inputs,))
+    targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    return sample_losses(loss, logits, targets).mean()
+
+
+def _slopes(mean_loss: Tensor, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+    found = torch.autograd.grad(mean_loss, list(parameters.values()), materialize_grads=True)
+    return dict(zip(parameters, found, strict=True))
 
 
 @contextmanager
 def _drawing_masks(model: nn.Module) -> Iterator[None]:
-    """Dropout draws its masks, as in training; normalisation stays in evaluation mode."""
-    dropouts = [layer for layer in model.modules() if isinstance(layer, nn.Dropout)]
-    for layer in dropouts:
+    """Dropout draws its masks, as in training; other layers stay in the mode they are in."""
+    resting = [
+        layer for layer in model.modules() if isinstance(layer, nn.Dropout) and not layer.training
+    ]
+    for layer in resting:
         layer.train()
     try:
         yield
     finally:
-        for layer in dropouts:
+        for layer in resting:
             layer.eval()

@@ -1,4 +1,4 @@
-"""Clients that train for several local steps and send the difference of the weights."""
+"""Clients that train for several local steps before they send anything."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 class FedAvg(ClientSpec):
     """Federated averaging: plain gradient descent over the client's samples (CPL section 2.1).
 
+    What is sent is the mean gradient of the local steps or the difference of the weights, which
+    is the same but for rounding: minus the learning rate times the number of steps times as much.
+    With small learning rates that rounding is a defence of its own.
+
     A step takes a mini-batch, and as many steps go once through all samples as there are
     mini-batches; with a mini-batch of all samples every step sees the whole batch, which is CPL's
     "gradient squeezing" (section 4.3).
@@ -26,14 +30,17 @@ class FedAvg(ClientSpec):
     source = "McMahan et al. 2017; CPL sections 2.1 and 4.3"
 
     local_steps: int = knob(1, "steps before the update is sent", source="CPL Table 9", ge=1)
-    local_lr: float = knob(0.01, "learning rate of a step", source="ours; CPL names none", gt=0)
+    local_lr: float = knob(1e-4, "learning rate of a step", source="ours; CPL names none", gt=0)
     mini_batch: int | None = knob(None, "samples of a step; none: all", ge=1)
+    sends: Literal["gradient", "weights"] = knob(
+        "gradient", "weights: their difference", source="CPL Algorithm 1, lines 4-6"
+    )
     order: Literal["fixed", "shuffled"] = knob("fixed", "shuffled: anew for every pass")
 
     @property
     def content(self) -> str:
         """See `ClientSpec.content`."""
-        return "difference"
+        return "gradient" if self.sends == "gradient" else "difference"
 
     @property
     def samples_of_a_step(self) -> int:
@@ -74,6 +81,8 @@ class FedAvg(ClientSpec):
         batches = mini_batches(
             len(inputs), self.samples_of_a_step, self.local_steps, self.order == "shuffled"
         )
-        before = {name: value.detach().clone() for name, value in model.named_parameters()}
-        after = descend(model, inputs, labels, batches, self.local_lr, self.loss)
-        return {name: (after[name] - before[name])[None] for name in before}
+        found = descend(model, inputs, labels, batches, self.local_lr, self.loss)
+        if self.sends == "gradient":
+            return {name: value[None] for name, value in found.mean_gradient.items()}
+        before = dict(model.named_parameters())
+        return {name: (after - before[name])[None] for name, after in found.parameters.items()}

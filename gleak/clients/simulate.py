@@ -11,20 +11,17 @@ from torch import nn
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Encoded
-from gleak.artifacts.granted import Granted
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.clients.base import ClientSpec, check_batch
 from gleak.clients.batches import draw_batches
+from gleak.clients.grants import make_grants
 from gleak.defenses.base import DefenseSpec
 from gleak.models.broadcast import load_network
 from gleak.runtime.device import choose_device
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
-
-MID_GREY = 0.5
-READ_AT_ONCE = 1024
 
 
 def simulate_clients(
@@ -64,11 +61,12 @@ def simulate_clients(
         inputs=dataset.samples(client.split, indices),
         labels=labels[indices],
         indices=indices,
+        feature_groups=dataset.feature_groups,
     )
     network = load_network(Model.read(parameters_path), str(parameters_path))
     sent = _send_all(client, defense, network.to(choose_device(device)), private, seed)
     _update(client, sent, spec).write(folder / "update.h5")
-    for granted in _grants(dataset, private):
+    for granted in make_grants(dataset, private, client.split, seed):
         granted.write(folder / "granted" / f"{granted.grant}.h5")
     private.write(folder / "private.h5")
 
@@ -99,27 +97,3 @@ def _joined(parts: list[Any]) -> Encoded:
 
 def _update(client: ClientSpec, sent: dict[str, Encoded], spec: str) -> Update:
     return Update(spec=spec, content=client.content, update=sent, **client.protocol)
-
-
-def _grants(dataset: Dataset, private: Private) -> list[Granted]:
-    """Labels in ascending order, so that their order says nothing, and the mean sample."""
-    mean = _mean_input(dataset)
-    values = {
-        "labels": np.sort(private.labels, axis=1),
-        "mean_input": np.repeat(mean[None], len(private.labels), axis=0),
-    }
-    return [
-        Granted(spec=private.spec, grant=grant, values=value) for grant, value in values.items()
-    ]
-
-
-def _mean_input(dataset: Dataset) -> np.ndarray:
-    """The mean training sample, few held as floats at a time; mid-grey without training samples."""
-    count = len(dataset.train_labels)
-    if not count:
-        return np.full(dataset.shape, MID_GREY, dtype=np.float32)
-    total = np.zeros(dataset.shape)
-    for start in range(0, count, READ_AT_ONCE):
-        some = slice(start, start + READ_AT_ONCE)
-        total += dataset.samples("train", some).sum(0, dtype=np.float64)
-    return (total / count).astype(np.float32)

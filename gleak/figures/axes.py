@@ -39,6 +39,11 @@ def check_axis(axis: str, names: Names) -> None:
         )
 
 
+def field_values(level: str, value: str) -> set[str]:
+    """The texts that the fields of a level's value have on axes; the truth has none."""
+    return set() if value == TRUTH else {format_value(found) for _, found in parse(level, value)}
+
+
 def has_field(axis: str, value: str) -> bool:
     """Whether a level's value has the field of an axis; every value has itself and a name."""
     level, _, field = axis.partition(".")

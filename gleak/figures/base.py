@@ -13,15 +13,19 @@ from pydantic import Field
 from gleak.errors import SpecError
 from gleak.figures.axes import check_axis, level_of, place
 from gleak.figures.names import BLIND, TRUTH, Names
-from gleak.registry import parse
 from gleak.spec import Spec, knob
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Statistic = Literal["mean", "median", "min", "max", "var"]
-Over = Literal["all", "successful"]
+Statistic = Literal["mean", "median", "min", "max", "var", "std"]
+Over = Literal["all", "successful", "successful_else_all"]
 Row = Mapping[str, str]
+
+
+def as_list(value: object) -> object:
+    """A list of one where a study gives one thing in place of a list."""
+    return [value] if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
@@ -89,13 +93,13 @@ class FigureSpec(Spec):
 
         Args:
             names: of the grid.
-            rows: the specs of everything in the grid that has scores.
+            rows: the specs of everything in the grid that has scores, see `gleak.grid.Grid`.
 
         Raises:
             SpecError: unknown metric, axis or value, or cells that would share one place.
         """
         for metric in self.used_metrics:
-            parse("metric", metric)
+            names.check_metric(metric)
         for axis in self.used_axes:
             check_axis(axis, names)
         self._check_places(self.chosen(names, rows))
@@ -110,7 +114,7 @@ class FigureSpec(Spec):
         kept = [row for row in rows if all(row[level] == wanted[level] for level in wanted)]
         if "attack" in {*map(level_of, self.used_axes), *wanted}:
             return kept
-        return [row for row in kept if row["attack"] not in (BLIND, TRUTH)]
+        return without_controls(kept)
 
     def _check_places(self, rows: Sequence[Row]) -> None:
         if not rows:
@@ -127,3 +131,8 @@ class FigureSpec(Spec):
             f"several cells share a place: {', '.join(mixed) or 'a level'} varies and is no axis "
             f"of the figure ({', '.join(self.used_axes) or 'none'}); add it or fix it under where"
         )
+
+
+def without_controls(rows: Sequence[Row]) -> list[Row]:
+    """The rows of attacks alone, neither blind nor the truth."""
+    return [row for row in rows if row["attack"] not in (BLIND, TRUTH)]

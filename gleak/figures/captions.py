@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gleak.figures.base import FigureSpec, Row
 from gleak.figures.names import TRUTH
+from gleak.registry import parse
 
 if TYPE_CHECKING:
     from gleak.grid import Grid
@@ -21,11 +22,10 @@ def caption(figure: FigureSpec, grid: Grid) -> str:
 
 
 def _conditions(rows: Sequence[Row], grid: Grid) -> str:
-    cells = [cell for cell in grid.cells if cell.strings() in rows]
-    victims = sorted({cell.client.victims for cell in cells})
-    values = {
-        level: sorted({row[level] for row in rows if row[level] != TRUTH}) for level in rows[0]
-    }
+    cells = [row for row in rows if row["attack"] != TRUTH]
+    clients = {row["client"] for row in cells} - {""}
+    victims = sorted({parse("client", client).victims for client in clients})
+    values = {level: sorted({row[level] for row in cells}) for level in grid.names.values}
     stand_ins = [
         f"``{ours}`` stands in for ``{theirs}``"
         for level, pairs in grid.names.stands_for.items()
@@ -33,5 +33,6 @@ def _conditions(rows: Sequence[Row], grid: Grid) -> str:
         if ours in values[level]
     ]
     fixed = [f"{level} ``{found[0]}``" for level, found in values.items() if len(found) == 1]
-    size = f"Scale *{grid.scale}*: {len(cells)} cells of {' or '.join(map(str, victims))} victims"
+    of = f" of {' or '.join(map(str, victims))} victims" if victims else ""
+    size = f"Scale *{grid.scale}*: {len(cells)} cells{of}"
     return "; ".join([size, *stand_ins, *fixed]) + "."

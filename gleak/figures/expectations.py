@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from gleak.errors import SpecError
 from gleak.figures.base import Over, Statistic
 from gleak.figures.names import Names
-from gleak.registry import parse
 
 Verdict = Literal["holds", "fails", "no data"]
 
@@ -67,7 +66,8 @@ class Expectation(BaseModel):
         Raises:
             SpecError: unknown metric or level, or a value that the grid never has.
         """
-        parse("metric", self.metric)
+        for scale in names:
+            scale.check_metric(self.metric)
         along, order = self.compared
         for level, wanted in [*self.where.items(), *((along, value) for value in order)]:
             if all(scale.resolve(level, wanted) is None for scale in names):

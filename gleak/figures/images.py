@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from gleak.figures.base import FigureSpec, Material, Row
-from gleak.figures.names import BLIND, TRUTH, Names
+from pydantic import model_validator
+
+from gleak.figures.base import FigureSpec, Material, Row, without_controls
+from gleak.figures.names import Names
 from gleak.metrics.scores import LEVEL_COLUMNS
 from gleak.registry import register
 from gleak.spec import knob
@@ -15,16 +17,23 @@ from gleak.spec import knob
 
 @register("images")
 class Images(FigureSpec):
-    """One row per victim: the truth, the start, snapshots of the search, the result.
+    """The truth beside what was found, with the error below; victims not converged say so.
+
+    Layout ``search`` has one line per sample: the truth, the start, snapshots of the search, the
+    result. Layout ``results`` has one line per cell, the results of its first victims, below a
+    line of the truth that all cells share whose samples are the same.
 
     The truth of a batch is matched to the result by an optimal assignment, as in scoring.
     """
 
     needs: ClassVar[Literal["scores", "images"]] = "images"
 
+    layout: Literal["search", "results"] = knob("search", "the course of each search, or its end")
     victims: int = knob(4, "victims shown of each cell, the first ones", ge=1)
     samples: int = knob(1, "samples shown of each victim, the first ones", ge=1)
-    snapshots: int = knob(4, "snapshots between start and result, spread evenly", ge=0)
+    snapshots: int = knob(
+        4, "layout search: snapshots between start and result, spread evenly", ge=0
+    )
 
     @property
     def used_metrics(self) -> Sequence[str]:
@@ -36,10 +45,15 @@ class Images(FigureSpec):
         """Every cell has rows of its own."""
         return LEVEL_COLUMNS
 
+    @model_validator(mode="after")
+    def _check_layout(self) -> Self:
+        if self.layout == "results" and "snapshots" in self.model_fields_set:
+            raise ValueError("layout results shows no snapshots; leave them out")
+        return self
+
     def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
         """As in `FigureSpec.chosen`, without the controls: they have no search to show."""
-        chosen = super().chosen(names, rows)
-        return [row for row in chosen if row["attack"] not in (BLIND, TRUTH)]
+        return without_controls(super().chosen(names, rows))
 
     def draw(self, material: Material, stem: Path) -> None:
         """See `FigureSpec.draw`."""

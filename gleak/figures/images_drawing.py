@@ -2,190 +2,183 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gleak.artifacts.private import Private
-from gleak.artifacts.reconstruction import Reconstruction
-from gleak.errors import FitError
-from gleak.figures.base import Material, Shown
+from gleak.figures.base import Material, Row
 from gleak.figures.images import Images
 from gleak.figures.names import Names
 from gleak.figures.numbers import format_number
+from gleak.figures.strips import (
+    RESULT,
+    SNAPSHOT,
+    TRUTH,
+    Picture,
+    Strip,
+    read_strips,
+    tabulate_strips,
+)
 from gleak.figures.style import new_figure, save, save_numbers, theme
 from gleak.figures.summary import CELL
-from gleak.metrics.assignment import assign_samples
 
-TRUTH, START, SNAPSHOT, RESULT = "truth", "start", "snapshot", "result"
 SIDE = 0.85  # inches of an image
-GAP, TEXT = 0.1, 0.33  # inches between images, beside and below each other
-LEFT = 0.9  # inches for the labels of the rows
+GAP = 0.1  # inches between images
+ABOVE, BELOW = 0.15, 0.12  # inches of a line of text above and below an image
+LEFT = 0.9  # inches for the labels of the lines
 
 
 @dataclass(frozen=True)
-class Picture:
-    """One image and what is said about it.
+class Entry:
+    """An image and what stands above and below it.
 
     Args:
-        step: truth, start, snapshot or result.
-        iteration: when it was taken; None for the truth and for searches without a record.
-        pixels: Shape (C, H, W); None where there is none to show.
-        mse: to the truth; NaN without an image.
+        pixels: Shape (C, H, W); None leaves the place empty.
+        above, below: "" for nothing.
     """
 
-    step: str
-    iteration: int | None
     pixels: np.ndarray | None
-    mse: float
+    above: str = ""
+    below: str = ""
+
+
+EMPTY = Entry(None)
 
 
 @dataclass(frozen=True)
-class Strip:
-    """One row of the figure: the pictures of one sample of one victim."""
+class Line:
+    """Images beside each other, with a label at their left."""
 
-    shown: Shown
-    victim: int
-    sample: int
-    pictures: list[Picture]
+    label: str
+    entries: list[Entry]
+
+    @property
+    def above(self) -> float:
+        """Inches of the texts above."""
+        return ABOVE if any(entry.above for entry in self.entries) else 0.0
+
+    @property
+    def below(self) -> float:
+        """Inches of the texts below."""
+        return BELOW * max(len(entry.below.splitlines()) for entry in self.entries)
+
+    @property
+    def height(self) -> float:
+        """Inches of all of it, with the gap to the next line."""
+        return self.above + SIDE + self.below + GAP
 
 
 def draw_images(figure: Images, material: Material, stem: Path) -> None:
     """Write an image grid and the errors of the images in it."""
     strips = [strip for shown in material.shown for strip in read_strips(figure, shown)]
-    save_numbers(_table(strips), stem)
+    save_numbers(tabulate_strips(strips), stem)
+    lines = LAYOUTS[figure.layout](strips, material.names)
     with theme():
-        save(_draw(strips, material.names), stem)
+        save(_draw(lines), stem)
 
 
-def read_strips(figure: Images, shown: Shown) -> list[Strip]:
-    """The rows of one cell; its reconstructions are put in the order of the truth.
-
-    Raises:
-        FitError: the cell is not about images.
-    """
-    private = Private.read(shown.private, victims=slice(figure.victims))
-    found = Reconstruction.read(shown.reconstruction)
-    if private.modality != "image":
-        raise FitError(f"{shown.private}: holds {private.modality} data; no images to show")
-    order = assign_samples(private.inputs, found.inputs[: len(private.inputs)])
-    return [
-        Strip(shown, victim, sample, list(_pictures(figure, private, found, order, victim, sample)))
-        for victim in range(len(private.inputs))
-        for sample in range(min(figure.samples, private.inputs.shape[1]))
-    ]
-
-
-def _pictures(
-    figure: Images,
-    private: Private,
-    found: Reconstruction,
-    order: np.ndarray,
-    victim: int,
-    sample: int,
-) -> Iterator[Picture]:
-    truth, place = private.inputs[victim, sample], order[victim, sample]
-    yield _picture(TRUTH, None, truth, truth)
-    for number in _chosen_snapshots(figure.snapshots, found):
-        assert found.snapshots is not None and found.snapshot_iteration is not None
-        pixels = found.snapshots[victim, number, place] if victim < len(found.snapshots) else None
-        step = SNAPSHOT if number else START
-        yield _picture(step, int(found.snapshot_iteration[number]), pixels, truth)
-    iteration = None if found.iterations is None else int(found.iterations[victim])
-    yield _picture(RESULT, iteration, found.inputs[victim, place], truth)
-
-
-def _picture(
-    step: str, iteration: int | None, pixels: np.ndarray | None, truth: np.ndarray
-) -> Picture:
-    if pixels is None:
-        return Picture(step, iteration, None, math.nan)
-    error = pixels.astype(np.float64) - truth
-    return Picture(step, iteration, pixels, float((error**2).mean()))
-
-
-def _chosen_snapshots(count: int, found: Reconstruction) -> list[int]:
-    """The start, and as many others as are wanted and there, spread evenly."""
-    if found.snapshots is None or found.snapshot_iteration is None:
-        return []
-    last = len(found.snapshot_iteration) - 1
-    others = np.linspace(1, last, min(count, last)) if last else np.array([])
-    return [0, *(int(number) for number in others.round())]
-
-
-def _table(strips: list[Strip]) -> pd.DataFrame:
-    rows = [
-        {
-            **strip.shown.row,
-            "victim": strip.victim,
-            "sample": strip.sample,
-            "step": picture.step,
-            "iteration": picture.iteration,
-            "mse": picture.mse,
-        }
-        for strip in strips
-        for picture in strip.pictures
-    ]
-    columns = [*CELL, "victim", "sample", "step", "iteration", "mse"]
-    return pd.DataFrame(rows, columns=columns).astype({"iteration": "Int64"})
-
-
-def _draw(strips: list[Strip], names: Names) -> Figure:
+def lay_out_search(strips: list[Strip], names: Names) -> list[Line]:
+    """One line per strip; results stand below each other, whatever comes before them."""
     columns = max(len(strip.pictures) for strip in strips)
-    shape = (len(strips), columns)
-    cell = (SIDE + GAP, SIDE + TEXT)
-    canvas = new_figure(columns * cell[0] + LEFT, shape[0] * cell[1])
-    panels = canvas.subplots(*shape, squeeze=False)
-    canvas.subplots_adjust(
-        left=LEFT / (columns * cell[0] + LEFT),
-        right=1,
-        bottom=0,
-        top=1,
-        wspace=GAP / SIDE,
-        hspace=TEXT / SIDE,
-    )
-    varying = _varying(strips)
-    for axes in panels.flat:
-        axes.set_axis_off()
-    for line, strip in zip(panels, strips, strict=True):
-        _write(
-            line[0], -0.12, 0.5, _label(strip, names, varying), ha="right", va="center", size=7.5
+    varying = _varying([strip.shown.row for strip in strips])
+    lines = []
+    for strip in strips:
+        *before, result = [
+            Entry(picture.pixels, _above(picture), _below(strip, picture))
+            for picture in strip.pictures
+        ]
+        gap = [EMPTY] * (columns - len(strip.pictures))
+        sample = f", sample {strip.sample}" if strip.sample else ""
+        texts = [*_headings(strip.shown.row, names, varying), f"victim {strip.victim}{sample}"]
+        lines.append(Line("\n".join(texts), [*before, *gap, result]))
+    return lines
+
+
+def lay_out_results(strips: list[Strip], names: Names) -> list[Line]:
+    """A line of the truth, then the results of each cell that follows and has the same truth."""
+    cells = [list(run) for _, run in groupby(strips, key=lambda strip: strip.shown)]
+    groups = [list(run) for _, run in groupby(cells, key=_truth_of)]
+    varying = _varying([strip.shown.row for strip in strips])
+    return [line for group in groups for line in _group(group, names, varying)]
+
+
+def _group(cells: list[list[Strip]], names: Names, varying: list[str]) -> list[Line]:
+    """The lines of cells that share a truth; what they have in common stands beside it."""
+    rows = [cell[0].shown.row for cell in cells]
+    inside = _varying(rows)
+    common = _headings(rows[0], names, [level for level in varying if level not in inside])
+    truths = [Entry(strip.pictures[0].pixels) for strip in cells[0]]
+    results = [
+        Line(
+            "\n".join(_headings(row, names, inside)) or RESULT,
+            [Entry(s.pictures[-1].pixels, below=_below(s, s.pictures[-1])) for s in cell],
         )
-        *before, result = strip.pictures
-        for axes, picture in zip(line, before, strict=False):
-            _show(axes, picture)
-        _show(line[-1], result)
-    return canvas
+        for row, cell in zip(rows, cells, strict=True)
+    ]
+    return [Line("\n".join([*common, TRUTH]), truths), *results]
 
 
-def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
-    """Text beside an image, placed in shares of its sides."""
-    axes.text(x, y, text, transform=axes.transAxes, **style)
+def _truth_of(cell: list[Strip]) -> list[bytes]:
+    truths = [strip.pictures[0].pixels for strip in cell]
+    return [truth.tobytes() for truth in truths if truth is not None]
 
 
-def _varying(strips: list[Strip]) -> list[str]:
-    rows = [strip.shown.row for strip in strips]
+LAYOUTS: dict[str, Callable[[list[Strip], Names], list[Line]]] = {
+    "search": lay_out_search,
+    "results": lay_out_results,
+}
+
+
+def _varying(rows: Sequence[Row]) -> list[str]:
     return [level for level in CELL if len({row[level] for row in rows}) > 1]
 
 
-def _label(strip: Strip, names: Names, varying: list[str]) -> str:
-    lines = [names.heading(level, strip.shown.row[level]) for level in varying]
-    sample = f", sample {strip.sample}" if strip.sample else ""
-    return "\n".join([*lines, f"victim {strip.victim}{sample}"])
+def _headings(row: Row, names: Names, levels: list[str]) -> list[str]:
+    return [names.heading(level, row[level]) for level in levels]
 
 
-def _show(axes: Axes, picture: Picture) -> None:
-    """An image, enlarged without smoothing, its step above it and its error below."""
-    if picture.pixels is None:
+def _above(picture: Picture) -> str:
+    """``start``, ``iteration 20``, ``result (113)``: what it is and when it was taken."""
+    if picture.step == SNAPSHOT:
+        return f"iteration {picture.iteration}"
+    after = picture.step == RESULT and picture.iteration is not None
+    return f"{picture.step} ({picture.iteration})" if after else picture.step
+
+
+def _below(strip: Strip, picture: Picture) -> str:
+    if picture.step == TRUTH:
+        return ""
+    verdict = "" if strip.converged or picture.step != RESULT else "\nnot converged"
+    return f"MSE {format_number(picture.mse)}{verdict}"
+
+
+def _draw(lines: list[Line]) -> Figure:
+    width = LEFT + max(len(line.entries) for line in lines) * (SIDE + GAP)
+    height = sum(line.height for line in lines)
+    canvas, bottom = new_figure(width, height), height
+    for line in lines:
+        bottom -= line.height
+        for column, entry in enumerate(line.entries):
+            left, low = LEFT + column * (SIDE + GAP), bottom + GAP + line.below
+            axes = canvas.add_axes((left / width, low / height, SIDE / width, SIDE / height))
+            axes.set_axis_off()
+            _show(axes, entry)
+            if not column:
+                _write(axes, -0.12, 0.5, line.label, ha="right", va="center", size=7.5)
+    return canvas
+
+
+def _show(axes: Axes, entry: Entry) -> None:
+    """An image, enlarged without smoothing, and its texts."""
+    if entry.pixels is None:
         return
-    pixels = picture.pixels.transpose(1, 2, 0)
+    pixels = entry.pixels.transpose(1, 2, 0)
     grey = pixels.shape[2] == 1
     axes.imshow(
         pixels[..., 0] if grey else pixels,
@@ -194,15 +187,10 @@ def _show(axes: Axes, picture: Picture) -> None:
         vmax=1,
         interpolation="nearest",
     )
-    axes.set_title(_title(picture), fontsize=7, pad=2)
-    if picture.step != TRUTH:
-        error = f"MSE {format_number(picture.mse)}"
-        _write(axes, 0.5, -0.04, error, ha="center", va="top", size=6.5, color="0.3")
+    axes.set_title(entry.above, fontsize=7, pad=2)
+    _write(axes, 0.5, -0.04, entry.below, ha="center", va="top", size=6.5, color="0.3")
 
 
-def _title(picture: Picture) -> str:
-    """``start``, ``iteration 20``, ``result (113)``: what it is and when it was taken."""
-    if picture.step == SNAPSHOT:
-        return f"iteration {picture.iteration}"
-    after = picture.step == RESULT and picture.iteration is not None
-    return f"{picture.step} ({picture.iteration})" if after else picture.step
+def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
+    """Text beside an image, placed in shares of its sides."""
+    axes.text(x, y, text, transform=axes.transAxes, **style)

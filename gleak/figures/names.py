@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gleak.errors import SpecError, nearest
+from gleak.metrics.base import metrics_of
 from gleak.registry import find, parse
 from gleak.spec import Spec, format_value
 
@@ -22,6 +23,11 @@ def canonical(level: str, text: str) -> str:
     return text if (level, text) == ("attack", TRUTH) else str(parse(level, text))
 
 
+def setting(level: str, text: str) -> str:
+    """The canonical string of a spec without its effort, see `gleak.spec.Spec.effort`."""
+    return text if (level, text) == ("attack", TRUTH) else str(parse(level, text).setting())
+
+
 def bare(value: str) -> str:
     """The name of a spec string, without its fields."""
     return value.partition("+")[0]
@@ -31,12 +37,12 @@ def bare(value: str) -> str:
 class Names:
     """The values of each level of a grid and their other names.
 
-    A value may be written in three ways: as the spec it is, as the published one it stands in
-    for, or, if no other value of its level has that name, as a name without fields. So a study's
-    ``cpl`` means ``cpl+restarts=2`` at a scale that has only this one.
+    A value may be written in four ways: as the spec it is, as the published one it stands in
+    for, or, if no other value of its level would be meant as well, as a spec that differs in
+    effort alone (``cpl`` for ``cpl+iterations=100``) or as a name without fields.
 
     Args:
-        values: for each level its canonical specs, in the order of the study.
+        values: for each level of the grid its canonical specs, in the order of the study.
         stands_for: for each level, our value -> the published one it stands in for.
         labels: a value, name, metric or axis -> what figures print.
     """
@@ -44,6 +50,20 @@ class Names:
     values: Mapping[str, tuple[str, ...]]
     stands_for: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+
+    def check_metric(self, metric: str) -> None:
+        """Refuse a metric that the cells of the grid do not have.
+
+        Raises:
+            SpecError: no such metric, or one of cells that end with another level.
+        """
+        spec, last = parse("metric", metric), list(self.values)[-1]
+        if spec.level != last:
+            options = nearest(metric, map(str, metrics_of(last)))
+            raise SpecError(
+                f"metric {metric!r} is of cells that end with {spec.level}, and those of the grid "
+                f"end with {last}; {options}"
+            )
 
     def resolve(self, level: str, wanted: str) -> str | None:
         """The value of this level that is meant, None if there is none.
@@ -57,8 +77,10 @@ class Names:
         values, stand_ins = self.values[level], self.stands_for.get(level, {})
         meant = [value for value in values if value == spec]
         meant += [value for value in values if stand_ins.get(value) == spec]
+        same = [value for value in values if setting(level, value) == setting(level, spec)]
         alike = [value for value in values if bare(value) == wanted]
-        return next(iter([*meant, *(alike if len(alike) == 1 else [])]), None)
+        only = [found[0] for found in (same, alike) if len(found) == 1]
+        return next(iter([*meant, *only]), None)
 
     def select(self, where: Mapping[str, str]) -> dict[str, str]:
         """The values that are meant, level by level.
@@ -75,9 +97,17 @@ class Names:
 
     def published(self, level: str, value: str, known: Collection[str]) -> str | None:
         """Which of the published specs of this level a value is compared with, None if none is."""
+        if level not in self.values:
+            return None
         wanted = self.stands_for.get(level, {}).get(value, value)
         if wanted in known:
             return wanted
+        same = [other for other in known if setting(level, other) == setting(level, wanted)]
+        rivals = [
+            other for other in self.values[level] if setting(level, other) == setting(level, wanted)
+        ]
+        if len(same) == 1 and len(rivals) <= 1:
+            return same[0]
         ours = [other for other in self.values[level] if bare(other) == bare(value)]
         theirs = [other for other in known if bare(other) == bare(wanted)]
         return bare(wanted) if len(ours) == 1 and theirs == [bare(wanted)] else None

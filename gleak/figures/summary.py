@@ -45,11 +45,22 @@ def counted(scores: pd.DataFrame, metric: str, over: Over) -> pd.DataFrame:
     Args:
         scores: in the form of `gleak.metrics.scores`.
         metric: canonical spec.
-        over: all rows, or those of successful reconstructions alone.
+        over: all rows; those of successful reconstructions alone; or these, and where none of a
+            cell succeeded all of its rows, as the failed attacks left them when their budget was
+            spent (CPL, section 4.2, on Table 7).
+
+    Returns:
+        The rows, with the column ``failed``: they count because none of their cell succeeded.
     """
     rows = scores[(scores["metric"] == metric) & (scores["status"] != UNAVAILABLE)]
-    rows = rows[rows["value"].notna()]
-    return rows if over == "all" else rows[_is_successful(rows, scores)]
+    rows = rows[rows["value"].notna()].assign(failed=False)
+    if over == "all":
+        return rows
+    successful = _is_successful(rows, scores)
+    if over == "successful":
+        return rows[successful]
+    some = rows.assign(some=successful).groupby(CELL)["some"].transform("any")
+    return rows.assign(failed=~some)[successful | ~some]
 
 
 def _is_successful(rows: pd.DataFrame, scores: pd.DataFrame) -> np.ndarray:
@@ -74,18 +85,20 @@ def summarise(
     Args:
         scores: in the form of `gleak.metrics.scores`.
         metric: canonical spec.
-        statistic: of the counted rows; the variance is that of a sample (divided by n - 1).
+        statistic: of the counted rows; var and std are those of a sample (divided by n - 1).
         over: which rows count, see `counted`.
 
     Returns:
-        The levels and metric, statistic, over, ours (NaN where nothing counts), count (rows that
-        entered) and rows (all there are of the metric).
+        The levels and metric, statistic, over, failed (nothing succeeded, so ours is of the
+        failed ones), ours (NaN where nothing counts), count (rows that entered) and rows (all
+        there are of the metric).
     """
     cells = scores[CELL].drop_duplicates().set_index(CELL)
-    values = counted(scores, metric, over).groupby(CELL)["value"]
+    entering = counted(scores, metric, over).groupby(CELL)
     all_rows = scores[scores["metric"] == metric].groupby(CELL).size()
     table = cells.assign(metric=metric, statistic=statistic, over=over)
-    table["ours"] = values.agg(statistic).reindex(cells.index)
-    table["count"] = values.size().reindex(cells.index, fill_value=0)
+    table["failed"] = entering["failed"].any().reindex(cells.index, fill_value=False)
+    table["ours"] = entering["value"].agg(statistic).reindex(cells.index)
+    table["count"] = entering.size().reindex(cells.index, fill_value=0)
     table["rows"] = all_rows.reindex(cells.index, fill_value=0)
     return table.reset_index()

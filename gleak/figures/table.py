@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from gleak.figures.base import FigureSpec, Material, Over, Statistic
+from gleak.figures.base import FigureSpec, Material, Over, Statistic, as_list
 from gleak.registry import register
 from gleak.spec import knob
 
 METRIC = "metric"
+Statistics = Annotated[list[Statistic], BeforeValidator(as_list), Field(min_length=1)]
 
 
 @register("table")
@@ -24,8 +25,17 @@ class Table(FigureSpec):
     rows: list[str] = Field(description="axes told apart by rows, outermost first; or metric")
     columns: list[str] = Field(description="axes told apart by columns, outermost first; or metric")
     metrics: list[str] = Field(description="the metrics, in order", min_length=1)
-    statistics: dict[str, Statistic] = knob({}, "metric: statistic; the mean where none is given")
-    over: dict[str, Over] = knob({}, "metric: all (default) or only successful reconstructions")
+    statistics: dict[str, Statistics] = knob(
+        {}, "metric: statistic, or a list of them; the mean where none is given"
+    )
+    over: dict[str, Over] = knob(
+        {}, "metric: all (default), successful, or successful_else_all (all where none succeeded)"
+    )
+
+    @property
+    def entries(self) -> list[tuple[str, Statistic]]:
+        """Each metric and statistic that is shown: what stands along the axis metric."""
+        return [(m, stat) for m in self.metrics for stat in self.statistics.get(m, ["mean"])]
 
     @property
     def used_metrics(self) -> Sequence[str]:
@@ -44,9 +54,11 @@ class Table(FigureSpec):
             raise ValueError(f"an axis stands twice in rows {self.rows}, columns {self.columns}")
         if not self.rows or not self.columns:
             raise ValueError("a table needs at least one axis in rows and one in columns")
-        if METRIC not in places and len(self.metrics) > 1:
+        if len(set(self.entries)) < len(self.entries):
+            raise ValueError("a statistic of a metric is shown twice")
+        if METRIC not in places and len(self.entries) > 1:
             raise ValueError(
-                f"{len(self.metrics)} metrics are shown: put metric in rows or columns"
+                f"{len(self.entries)} numbers of a cell are shown: put metric in rows or columns"
             )
         unshown = sorted({*self.statistics, *self.over} - set(self.metrics))
         if unshown:

@@ -12,7 +12,7 @@ from gleak.artifacts.store import atomic
 from gleak.errors import SpecError
 from gleak.figures.axes import label_axis, label_place, level_of
 from gleak.figures.base import Material
-from gleak.figures.names import Names
+from gleak.figures.names import BLIND, TRUTH, Names
 from gleak.figures.numbers import DASH, format_number
 from gleak.figures.published import add_published
 from gleak.figures.style import save_numbers, suffixed
@@ -22,15 +22,16 @@ from gleak.figures.table_picture import draw_picture
 from gleak.registry import parse
 
 OURS, PAPER = "ours", "paper"
-MARK = "*"
-NUMBERS = ["metric", "statistic", "over", "ours", "published", "count", "rows", "stand_in"]
+MARK, FAILED = "*", "†"
+NUMBERS = ["metric", "statistic", "over", "failed", "ours", "published"]
+BOOKS = ["count", "rows", "stand_in"]
 
 
 def draw_table(figure: Table, material: Material, stem: Path) -> None:
     """Write a table in all its forms."""
     long = summarise_table(figure, material)
-    save_numbers(long[[*CELL, *NUMBERS]], stem)
-    cells, note = lay_out(figure, material.names, long), _note(figure)
+    save_numbers(long[[*CELL, *NUMBERS, *BOOKS]], stem)
+    cells, note = lay_out(figure, material.names, long), _note(long)
     texts = {".md": f"{_markdown(cells)}\n\n{note}\n", ".tex": _latex(cells, note)}
     for suffix, text in texts.items():
         with atomic(suffixed(stem, suffix)) as temporary:
@@ -46,10 +47,10 @@ def summarise_table(figure: Table, material: Material) -> pd.DataFrame:
         summarise(
             scores,
             str(parse("metric", metric)),
-            figure.statistics.get(metric, "mean"),
+            statistic,
             figure.over.get(metric, "all"),
         ).assign(shown=metric)
-        for metric in figure.metrics
+        for metric, statistic in figure.entries
     ]
     long = chosen.merge(pd.concat(summaries))
     axes = [*figure.rows, *figure.columns]
@@ -60,7 +61,7 @@ def summarise_table(figure: Table, material: Material) -> pd.DataFrame:
 def _ranks(axes: list[str], figure: Table, names: Names, row: Row) -> list[int]:
     """Where a row stands along each axis, in the order of the study."""
     return [
-        figure.metrics.index(row["shown"])
+        figure.entries.index((row["shown"], row["statistic"]))
         if axis == METRIC
         else names.values[level_of(axis)].index(row[level_of(axis)])
         for axis in axes
@@ -77,16 +78,17 @@ def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Index: the rows' labels; columns: the columns' labels and ours or paper, the latter left
-        out where the paper says nothing.
+        out where the paper says nothing. Controls without any value are left out, too.
     """
-    rows = records(long)
+    is_control = long["attack"].isin([BLIND, TRUTH])
+    rows = records(long[~is_control | long["ours"].notna()])
     across = sorted(rows, key=lambda row: _ranks(figure.columns, figure, names, row))
     texts: dict[tuple[str, ...], str] = {}
     for row in rows:
         key = (*_labels(figure.rows, names, row), *_labels(figure.columns, names, row))
         if (*key, OURS) in texts:
             raise SpecError(f"two cells are labelled {' / '.join(key)}: give them other labels")
-        texts[*key, OURS] = format_number(row["ours"])
+        texts[*key, OURS] = format_number(row["ours"]) + FAILED * row["failed"]
         texts[*key, PAPER] = format_number(row["published"])
     index = list(dict.fromkeys(_labels(figure.rows, names, row) for row in rows))
     heads = list(dict.fromkeys(_labels(figure.columns, names, row) for row in across))
@@ -109,16 +111,19 @@ def _labels(axes: list[str], names: Names, row: Row) -> tuple[str, ...]:
 
 
 def _metric(names: Names, row: Row) -> str:
-    mark = MARK if row["over"] == "successful" else ""
+    mark = "" if row["over"] == "all" else MARK
     statistic = "" if row["statistic"] == "mean" else f"{row['statistic']} "
     return f"{statistic}{names.metric(row['shown'])}{mark}"
 
 
-def _note(figure: Table) -> str:
-    marked = (
-        f"{MARK} over successful reconstructions. " if "successful" in figure.over.values() else ""
-    )
-    return f"{marked}{DASH} no value."
+def _note(long: pd.DataFrame) -> str:
+    """What the signs in a table mean."""
+    said = {
+        f"{MARK} over successful reconstructions": (long["over"] != "all").any(),
+        f"{FAILED} none succeeded: over the failed, at their last iteration": long["failed"].any(),
+        f"{DASH} no value": True,
+    }
+    return "".join(f"{sentence}. " for sentence, needed in said.items() if needed).strip()
 
 
 def _markdown(cells: pd.DataFrame) -> str:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from gleak.artifacts.store import atomic
 from gleak.figures.names import BLIND, TRUTH
 from gleak.figures.summary import CELL, summarise
-from gleak.metrics.scores import read_scores
+from gleak.metrics.scores import read_scores, save_scores
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +37,7 @@ def tabulate(scores: Sequence[Path], output: Path) -> pd.DataFrame:
     table = read_scores(scores).sort_values(ORDER, na_position="first", ignore_index=True)
     for warning in [*_no_better_than_blind(table), *_granted(table)]:
         logger.warning("the evaluation looks unsound: %s", warning)
-    with atomic(output) as temporary:
-        table.to_csv(temporary, index=False, float_format="%.9g", lineterminator="\n")
+    save_scores(table, output)
     return table
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, vmap
 
 from gleak.matching.convolution import weight_gradient
 from gleak.matching.distances.base import Piece
@@ -21,6 +21,7 @@ from gleak.matching.pieces import FormedPiece, OuterPiece
 from gleak.models.losses import sample_losses
 
 PROBED = 3
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 Gradients = Callable[[Tensor, Tensor, dict[str, Tensor]], list[Piece]]
 """From inputs (V, N, *shape), targets (V, N, classes) and the observed gradients to pieces."""
 
@@ -41,6 +42,11 @@ def _splits_by_victim(layer: nn.Module) -> bool:
     return type(layer) in LAYERS and not isinstance(getattr(layer, "padding", 0), str)
 
 
+def _mixes_samples(layer: nn.Module) -> bool:
+    """Whether an output depends on the other samples: batch norm by the batch's own statistics."""
+    return isinstance(layer, BATCH_NORMS) and (layer.training or layer.running_mean is None)
+
+
 def _trained_layers(model: nn.Module) -> dict[str, nn.Module]:
     return {
         name: layer
@@ -50,7 +56,12 @@ def _trained_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 class VmappedGradients:
-    """`torch.func.grad` of one client's mean loss, vectorised over victims."""
+    """Gradients of each victim's mean loss, the network's passes vectorised over victims.
+
+    Every victim has parameters of its own, so that the derivative is taken outside `vmap`. With
+    `vmap(grad(...))` inside, second derivatives through layer and instance norm would be wrong:
+    torch takes their statistics for constants there.
+    """
 
     def __init__(self, model: nn.Module, loss: str) -> None:
         self.parameters = {name: value.detach() for name, value in model.named_parameters()}
@@ -59,12 +70,35 @@ class VmappedGradients:
             logits = functional_call(model, parameters, (inputs,))
             return sample_losses(loss, logits, targets).mean()
 
-        self._gradients = vmap(grad(client_loss), in_dims=(None, 0, 0))
+        self._losses = vmap(client_loss)
 
     def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
         """One formed piece per parameter; see `Gradients`."""
-        gradients = self._gradients(self.parameters, inputs, targets)
+        gradients = self.gradients_at(self.broadcast(len(inputs)), inputs, targets)
         return [FormedPiece(name, gradients[name], observed[name]) for name in gradients]
+
+    def broadcast(self, victims: int) -> dict[str, Tensor]:
+        """The parameters that each victim begins with, not copied; Shape (V, *shape)."""
+        return {
+            name: value.expand(victims, *value.shape).requires_grad_()
+            for name, value in self.parameters.items()
+        }
+
+    def gradients_at(
+        self, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor
+    ) -> dict[str, Tensor]:
+        """Gradient of each victim at its own parameters, differentiable in all arguments.
+
+        Args:
+            parameters: Shape (V, *shape) each; they require a gradient.
+            inputs: Shape (V, N, *sample shape).
+            targets: Shape (V, N, classes).
+        """
+        total = self._losses(parameters, inputs, targets).sum()
+        found = torch.autograd.grad(
+            total, list(parameters.values()), create_graph=True, materialize_grads=True
+        )
+        return dict(zip(parameters, found, strict=True))
 
 
 class LayerwiseGradients:
@@ -81,9 +115,12 @@ class LayerwiseGradients:
     def serves(self, input_shape: tuple[int, ...]) -> bool:
         """Whether every trained layer is one of `LAYERS` and takes part once, samples in front.
 
-        Refused as well: parameters that layers share or that no layer owns.
+        Refused as well: parameters that layers share or that no layer owns, and batch norm that
+        does not go by running statistics.
         """
         if not all(map(_splits_by_victim, self.layers.values())):
+            return False
+        if any(map(_mixes_samples, self.model.modules())):
             return False
         owned = {f"{n}.{p}" for n, at in self.layers.items() for p, _ in at.named_parameters()}
         probe = next(self.model.parameters()).new_zeros(PROBED, *input_shape)
@@ -155,16 +192,39 @@ def _dense(
 def _convolution(
     name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
 ) -> Sequence[Piece]:
-    weight, bias = f"{name}.weight", f"{name}.bias"
+    weight = f"{name}.weight"
     gradient = weight_gradient(layer, taken, back, victims)
-    pieces = [FormedPiece(weight, gradient, observed[weight])]
-    if layer.bias is not None:
-        sums = back.sum((2, 3)).unflatten(0, (victims, -1)).sum(1)
-        pieces.append(FormedPiece(bias, sums, observed[bias]))
-    return pieces
+    bias = _channel_bias(name, layer, back, victims, observed)
+    return [FormedPiece(weight, gradient, observed[weight]), *bias]
+
+
+def _normalisation(
+    name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
+) -> Sequence[Piece]:
+    weight = f"{name}.weight"
+    mean, deviation = layer.running_mean, (layer.running_var + layer.eps).sqrt()
+    normalised = (taken - mean[:, None, None]) / deviation[:, None, None]
+    gradient = _channel_sums(back * normalised, victims)
+    bias = _channel_bias(name, layer, back, victims, observed)
+    return [FormedPiece(weight, gradient, observed[weight]), *bias]
+
+
+def _channel_bias(
+    name: str, layer: Any, back: Tensor, victims: int, observed: dict[str, Tensor]
+) -> Sequence[Piece]:
+    if layer.bias is None:
+        return []
+    bias = f"{name}.bias"
+    return [FormedPiece(bias, _channel_sums(back, victims), observed[bias])]
+
+
+def _channel_sums(values: Tensor, victims: int) -> Tensor:
+    """Sums over positions and a victim's samples; Shape (V * N, C, H, W) to (V, C)."""
+    return values.sum((2, 3)).unflatten(0, (victims, -1)).sum(1)
 
 
 LAYERS: dict[type[nn.Module], Callable[..., Sequence[Piece]]] = {
     nn.Linear: _dense,
     nn.Conv2d: _convolution,
+    nn.BatchNorm2d: _normalisation,
 }

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
-from torch.func import functional_call, grad, vmap
 
 from gleak.matching.distances.base import Piece
-from gleak.matching.gradients import Gradients, choose_gradients
+from gleak.matching.gradients import Gradients, VmappedGradients, choose_gradients
 from gleak.matching.pieces import FormedPiece
-from gleak.models.losses import sample_losses
 
 if TYPE_CHECKING:
     from gleak.attacks.base import Observation
@@ -36,34 +35,33 @@ class UnrolledGradients:
     """
 
     def __init__(self, observation: Observation) -> None:
-        model, loss = observation.model, observation.loss
         self.observation = observation
-        self.parameters = {name: value.detach() for name, value in model.named_parameters()}
-
-        def step_loss(parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-            logits = functional_call(model, parameters, (inputs,))
-            return sample_losses(loss, logits, targets).mean()
-
-        self._step = grad(step_loss)
-        self._train = vmap(self._mean_gradient, in_dims=(0, 0))
+        self._one_step = VmappedGradients(observation.model, observation.loss)
 
     def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
         """One formed piece per parameter; see `gleak.matching.gradients.Gradients`."""
-        mean = self._train(inputs, targets)
+        mean = self._mean_gradients(inputs, targets)
         return [FormedPiece(name, mean[name], observed[name]) for name in mean]
 
-    def _mean_gradient(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Of one client; inputs Shape (N, *sample shape)."""
+    def _mean_gradients(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """For each parameter, Shape (V, *shape).
+
+        The steps' gradients are added up: a difference of weights would be rounded to the weights'
+        precision, which at a small learning rate is coarse.
+        """
         rate, steps = self.observation.local_lr, self.observation.local_steps
-        size, parameters = self.observation.mini_batch, self.parameters
+        parameters = self._one_step.broadcast(len(inputs))
+        total = {name: torch.zeros_like(value) for name, value in parameters.items()}
         for step in range(steps):
-            first = step * size % len(inputs)
-            some = slice(first, first + size)
-            gradients = self._step(parameters, inputs[some], targets[some])
+            some = self._samples_of(step)
+            gradients = self._one_step.gradients_at(parameters, inputs[:, some], targets[:, some])
+            total = {name: value + gradients[name] for name, value in total.items()}
             parameters = {
                 name: value - rate * gradients[name] for name, value in parameters.items()
             }
-        return {
-            name: (value - parameters[name]) / (rate * steps)
-            for name, value in self.parameters.items()
-        }
+        return {name: value / steps for name, value in total.items()}
+
+    def _samples_of(self, step: int) -> slice:
+        size = self.observation.mini_batch
+        first = step * size % self.observation.batch_size
+        return slice(first, first + size)

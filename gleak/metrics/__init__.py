@@ -1,5 +1,6 @@
-"""Metrics: how much of the truth a reconstruction shows, and what it cost. One file each."""
+"""Metrics: how much of the truth an attack shows, its cost, a model's worth. One file each."""
 
+from gleak.metrics import categories as categories
 from gleak.metrics import evaluations as evaluations
 from gleak.metrics import iterations as iterations
 from gleak.metrics import lpips as lpips
@@ -12,3 +13,4 @@ from gleak.metrics import seconds as seconds
 from gleak.metrics import ssim as ssim
 from gleak.metrics import success_content as success_content
 from gleak.metrics import success_labels as success_labels
+from gleak.metrics import test_accuracy as test_accuracy

@@ -1,4 +1,4 @@
-"""What every metric spec provides, and what it compares."""
+"""What every metric spec provides, and what it measures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from gleak.errors import GleakError
+from gleak.registry import load, parse
 from gleak.spec import Spec
 
 if TYPE_CHECKING:
+    from gleak.artifacts.model import Model
     from gleak.artifacts.reconstruction import Reconstruction
 
 
@@ -31,6 +33,8 @@ class Comparison:
         modality: "image" or "tabular".
         reconstruction: the whole artifact, in its own order; None for the truth control.
         provenance: what ``provenance.json`` beside the reconstruction says (seconds, ...).
+        feature_groups: of a table, one group number per column (see
+            `gleak.artifacts.dataset.Dataset`).
     """
 
     truth: np.ndarray
@@ -40,6 +44,7 @@ class Comparison:
     modality: str
     reconstruction: Reconstruction | None
     provenance: dict[str, Any]
+    feature_groups: np.ndarray | None = None
 
     @property
     def victims(self) -> int:
@@ -54,17 +59,41 @@ class Comparison:
         return self.reconstruction.converged
 
 
-class MetricSpec(Spec):
-    """One number per sample, or per victim.
+Level = Literal["training", "attack"]
+
+
+class ScoreSpec(Spec):
+    """What stands in a table of scores; ``level`` is the last one of the cells that have it."""
+
+    kind: ClassVar[str] = "metric"
+    level: ClassVar[Level]
+    unit: ClassVar[str] = "1"
+    better: ClassVar[Literal["higher", "lower"]] = "lower"
+
+
+class ModelMetricSpec(ScoreSpec):
+    """One number per trained model."""
+
+    level: ClassVar[Level] = "training"
+
+    @abstractmethod
+    def measure(self, model: Model) -> float:
+        """The value.
+
+        Raises:
+            MetricUnavailable: it cannot be told of this model.
+        """
+
+
+class MetricSpec(ScoreSpec):
+    """One number per sample of a reconstruction, or per victim.
 
     ``unmatched`` is the value of a true sample that no reconstruction was left for.
     """
 
-    kind: ClassVar[str] = "metric"
+    level: ClassVar[Level] = "attack"
     modalities: ClassVar[frozenset[str]] = frozenset({"image", "tabular"})
     per: ClassVar[Literal["sample", "victim"]] = "sample"
-    unit: ClassVar[str] = "1"
-    better: ClassVar[Literal["higher", "lower"]] = "lower"
     unmatched: ClassVar[float] = float("nan")
 
     @abstractmethod
@@ -79,3 +108,9 @@ class MetricSpec(Spec):
         """Which true samples have a counterpart to be measured against; Shape (V, N)."""
         estimate = comparison.estimate
         return np.asarray(~np.isnan(estimate.reshape(*estimate.shape[:2], -1)).any(axis=-1))
+
+
+def metrics_of(level: str) -> list[Any]:
+    """Every registered metric of the cells that end with a level, with its defaults."""
+    metrics = [parse("metric", name) for name in load("metric")]
+    return [metric for metric in metrics if metric.level == level]

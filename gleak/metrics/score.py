@@ -12,10 +12,9 @@ import pandas as pd
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.artifacts.store import atomic
 from gleak.errors import ArtifactError
 from gleak.metrics.assignment import NONE_LEFT, assign_labels, assign_samples, gather
-from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable
+from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable, metrics_of
 from gleak.metrics.scores import (
     LEVEL_COLUMNS,
     NOT_CONVERGED,
@@ -24,8 +23,8 @@ from gleak.metrics.scores import (
     UNAVAILABLE,
     UNMATCHED,
     empty_scores,
+    save_scores,
 )
-from gleak.registry import load, parse
 from gleak.runtime import provenance
 
 logger = logging.getLogger(__name__)
@@ -48,8 +47,8 @@ def score(
         columns: the spec string of each level, and ``grants``, what the attack was granted.
         reconstruction: ``reconstruction.h5``, with its ``provenance.json`` beside it if there is
             one; None for the truth control, where the truth itself stands as the estimate.
-        metrics: what to measure; None for every registered metric with its defaults. Those that
-            do not apply to the modality are left out.
+        metrics: what to measure; None for every registered one of reconstructions, with its
+            defaults. Those that do not apply to the modality are left out.
 
     Returns:
         The table, in the form of `gleak.metrics.scores`; the file has nine digits of each value.
@@ -58,15 +57,14 @@ def score(
         ArtifactError: a file is not what it should be, or the two do not belong together.
     """
     comparison = compare(private, reconstruction)
-    chosen = metrics if metrics is not None else [parse("metric", name) for name in load("metric")]
+    chosen = metrics if metrics is not None else metrics_of("attack")
     applicable = [metric for metric in chosen if comparison.modality in metric.modalities]
     measured = pd.concat([empty_scores(), *(_measure(metric, comparison) for metric in applicable)])
     named = measured.assign(**{name: columns[name] for name in (*LEVEL_COLUMNS, "grants")})
     table = named.astype(TYPES).reset_index(drop=True)
     if reconstruction is not None:
         _warn_if_saturated(table, reconstruction)
-    with atomic(output) as temporary:
-        table.to_csv(temporary, index=False, float_format="%.9g", lineterminator="\n")
+    save_scores(table, output)
     return table
 
 
@@ -86,6 +84,7 @@ def compare(private: Path, reconstruction: Path | None) -> Comparison:
             modality=truth.modality,
             reconstruction=None,
             provenance={},
+            feature_groups=truth.feature_groups,
         )
     found = Reconstruction.read(reconstruction)
     _check_fit(private, truth, reconstruction, found)
@@ -98,6 +97,7 @@ def compare(private: Path, reconstruction: Path | None) -> Comparison:
         modality=truth.modality,
         reconstruction=found,
         provenance=_provenance(reconstruction.parent),
+        feature_groups=truth.feature_groups,
     )
 
 

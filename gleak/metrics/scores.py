@@ -1,8 +1,9 @@
-"""The table of scores: its columns, and reading it.
+"""The table of scores: its columns, reading and writing it.
 
 Long form: one row per victim, sample and metric; per victim and metric where the metric is one
-number for a whole batch, ``sample`` then being empty. Rows are never dropped: ``status`` says
-what became of them.
+number for a whole batch, ``sample`` then being empty. Of a trained model there is one row per
+metric; its victim is 0, and the levels after the training are empty. Rows are never dropped:
+``status`` says what became of them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gleak.artifacts.store import AGAIN
+from gleak.artifacts.store import AGAIN, atomic
 from gleak.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ def empty_scores() -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame({column: [] for column in COLUMNS}).astype(TYPES)
+
+
+def save_scores(table: pd.DataFrame, output: Path) -> None:
+    """Write a table, with nine digits of each value; equal tables give equal bytes."""
+    with atomic(output) as temporary:
+        table.to_csv(temporary, index=False, float_format="%.9g", lineterminator="\n")
 
 
 def read_scores(paths: Iterable[Path | str]) -> pd.DataFrame:

@@ -4,3 +4,4 @@ from gleak.models import custom as custom
 from gleak.models import fc2 as fc2
 from gleak.models import lenet as lenet
 from gleak.models import mlp as mlp
+from gleak.models import resnet20 as resnet20

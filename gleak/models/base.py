@@ -13,13 +13,19 @@ if TYPE_CHECKING:
     from torch import nn
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu"]
+FirstLayer = Literal["convolution", "dense", "unknown"]
 
 
 class ModelSpec(Spec):
-    """An architecture; its parameters come from a training spec."""
+    """An architecture; its parameters come from a training spec.
+
+    ``first_layer`` is the kind of layer that takes the samples as they are; "unknown" where only
+    the network itself tells.
+    """
 
     kind: ClassVar[str] = "model"
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image"})
+    first_layer: ClassVar[FirstLayer] = "convolution"
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

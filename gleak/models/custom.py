@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gleak.data.base import Modality
 from gleak.errors import FitError
-from gleak.models.base import ModelSpec
+from gleak.models.base import FirstLayer, ModelSpec
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -27,6 +27,7 @@ class Custom(ModelSpec):
     """
 
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image", "tabular"})
+    first_layer: ClassVar[FirstLayer] = "unknown"
 
     factory: str = knob(
         "my_models.build",

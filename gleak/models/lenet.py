@@ -22,13 +22,22 @@ SMALLEST = 4
 class LeNet(ModelSpec):
     """DLG's LeNet: three 5 x 5 convolutions of equal width, strides 2, 2 and 1, one dense layer.
 
-    Its resolution is that of the data: the field ``size`` of most datasets.
+    Its resolution is that of the data: the field ``size`` of most datasets. With dropout a client's
+    gradients depend on masks that attackers do not know; they match them with a network that drops
+    nothing, which keeps the search from converging (CPL section 3.2).
     """
 
     source = "Zhu et al., Deep Leakage from Gradients (2019); CPL section 4.1"
 
     activation: Activation = knob("sigmoid", "after each convolution", source="DLG")
     width: int = knob(12, "channels of each convolution", source="DLG", ge=1)
+    dropout: float = knob(
+        0.0,
+        "share of the dense layer's inputs a client drops; attackers drop none",
+        source="CPL section 3.2",
+        ge=0,
+        lt=1,
+    )
 
     def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
         """Refuse tables and images under 4 pixels; see `ModelSpec.check`."""
@@ -41,6 +50,7 @@ class LeNet(ModelSpec):
         from torch import nn
 
         from gleak.models.activations import activation
+        from gleak.models.dropout import dropout_layers
 
         layers: list[nn.Module] = []
         channels = shape[0]
@@ -49,7 +59,8 @@ class LeNet(ModelSpec):
             layers += [activation(self.activation)]
             channels = self.width
         features = self.width * math.prod(self._sides(shape)[-1])
-        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, classes))
+        dropped = dropout_layers(self.dropout)
+        return nn.Sequential(*layers, nn.Flatten(), *dropped, nn.Linear(features, classes))
 
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """See `ModelSpec.multiply_adds`."""

@@ -1,32 +1,48 @@
-"""Networks of two dense layers, which differ in width and activation alone."""
+"""Networks of two dense layers, which differ in width, activation and dropout alone."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from gleak.models.base import Activation, ModelSpec
+from gleak.models.base import Activation, FirstLayer, ModelSpec
+from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import nn
 
 
 class Perceptron(ModelSpec):
-    """Base of the dense networks: flatten, dense layer, activation, dense layer."""
+    """Base of the dense networks: flatten, dense layer, activation, dense layer.
+
+    With dropout a client's gradients depend on masks that attackers do not know; they match them
+    with a network that drops nothing, which keeps the search from converging (CPL section 3.2).
+    """
+
+    first_layer: ClassVar[FirstLayer] = "dense"
 
     hidden: int
     activation: Activation
+    dropout: float = knob(
+        0.0,
+        "share of the hidden values a client drops; attackers drop none",
+        source="CPL section 3.2",
+        ge=0,
+        lt=1,
+    )
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """See `ModelSpec.build`."""
         from torch import nn
 
         from gleak.models.activations import activation
+        from gleak.models.dropout import dropout_layers
 
         return nn.Sequential(
             nn.Flatten(),
             nn.Linear(math.prod(shape), self.hidden),
             activation(self.activation),
+            *dropout_layers(self.dropout),
             nn.Linear(self.hidden, classes),
         )
 

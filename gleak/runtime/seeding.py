@@ -38,10 +38,13 @@ def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:
 
 @contextmanager
 def drawing_from(stream: torch.Generator) -> Iterator[None]:
-    """Let torch's own random numbers, in the block, be those of a stream; restore them after."""
+    """Let torch's own random numbers, in the block, be a stream's from its beginning.
+
+    After the block they go on where they were before it, on every device.
+    """
     import torch
 
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
         torch.manual_seed(stream.initial_seed())
         yield
 

@@ -1,4 +1,5 @@
 """How a model comes by its parameters: one file each."""
 
 from gleak.training import central as central
+from gleak.training import federated as federated
 from gleak.training import untrained as untrained

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from gleak.spec import Spec
+from gleak.spec import Spec, knob
 
 if TYPE_CHECKING:
     from torch import nn
 
     from gleak.artifacts.dataset import Dataset
+    from gleak.data.base import DatasetSpec
 
 
 @dataclass
@@ -23,15 +24,51 @@ class History:
 
 
 class TrainingSpec(Spec):
-    """How a model comes by its parameters."""
+    """How a model comes by its parameters: the first ones, and what becomes of them."""
 
     kind: ClassVar[str] = "training"
 
-    @abstractmethod
-    def train(self, model: nn.Module, dataset: Dataset, seed: int) -> History:
-        """Set the parameters of ``model`` in place and report how it went."""
+    init: Literal["default", "uniform"] = knob(
+        "default", "uniform: on [-bound, bound]", source="DLG"
+    )
+    bound: float = knob(0.5, "of the uniform initialisation", source="DLG", gt=0)
 
-    @property
-    def epochs_of_data(self) -> float:
-        """Passes over the training split, for estimates of cost."""
+    def train(self, model: nn.Module, dataset: Dataset, seed: int) -> History:
+        """Set the parameters of ``model`` in place and report how it went.
+
+        Raises:
+            FitError: too few samples in the dataset's train split.
+        """
+        from gleak.training.initialise import initialise
+
+        self.check_samples(len(dataset.train_labels), dataset.spec)
+        initialise(model, self.init, self.bound, seed)
+        return self.fit(model, dataset, seed)
+
+    @abstractmethod
+    def fit(self, model: nn.Module, dataset: Dataset, seed: int) -> History:
+        """Go on from the first parameters, in place."""
+
+    def epochs_of_data(self, samples: int) -> float:
+        """Passes over a train split of so many samples, for estimates of cost."""
         return 0.0
+
+    def check(self, dataset: DatasetSpec) -> None:
+        """Refuse a dataset with too few samples, as far as is known before reading it.
+
+        Raises:
+            FitError: see `check_samples`.
+        """
+        if dataset.sizes is not None:
+            self.check_samples(dataset.sizes["train"], str(dataset))
+
+    def check_samples(self, samples: int, dataset: str) -> None:
+        """Refuse a train split that is too small; any will do where nothing is trained.
+
+        Args:
+            samples: in the split.
+            dataset: its spec, for the error.
+
+        Raises:
+            FitError: says which number is too small.
+        """

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gleak.artifacts.encodings import Dense, Sparse
+from gleak.artifacts.encodings import Dense, Factored, Sparse
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 
@@ -23,13 +23,18 @@ def private() -> Private:
 
 @pytest.fixture
 def update() -> Update:
-    """Three victims and two rounds; a convolution, its bias, and a sparse dense layer."""
+    """Three victims and two rounds; convolutions, a bias, a sparse dense layer."""
     random = np.random.default_rng(0)
     return Update(
         spec="digits/lenet",
         update={
             "features.0.weight": Dense(random.normal(size=(3, 2, 6, 3, 5, 5)).astype("f4")),
             "features.0.bias": Dense(random.normal(size=(3, 2, 6)).astype("f4")),
+            "features.1.weight": Factored(
+                left=random.normal(size=(3, 2, 8, 2)).astype("f4"),
+                right=random.normal(size=(3, 2, 2, 54)).astype("f4"),
+                shape=np.array([8, 6, 3, 3]),
+            ),
             "classifier.weight": Sparse(
                 indices=np.tile([0, 19, -1], (3, 2, 1)),
                 values=np.tile(np.array([1.5, -2, 0], "f4"), (3, 2, 1)),

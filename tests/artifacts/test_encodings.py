@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.artifacts.encodings import Dense, Sparse, check_encoded
+from gleak.artifacts.encodings import Dense, Factored, Sparse, check_encoded
 from gleak.errors import ArtifactError
 
 
@@ -43,6 +43,56 @@ def test_dense_stacks_along_victims() -> None:
     stacked = Dense.stack(parts)
     assert stacked.decode().shape == (3, 2, 3)
     np.testing.assert_array_equal(stacked.decode()[:, 0, 0], [0, 1, 2])
+
+
+def factored(victims: int, shape: tuple[int, ...], rank: int = 2, seed: int = 0) -> Factored:
+    random = np.random.default_rng(seed)
+    return Factored(
+        random.normal(size=(victims, 3, shape[0], rank)),
+        random.normal(size=(victims, 3, rank, int(np.prod(shape[1:])))),
+        np.array(shape),
+    )
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(4,), (4, 6), (4, 2, 3), (2, 3, 5, 1)])
+def test_factored_decodes_to_sums_of_outer_products(shape: tuple[int, ...], rank: int) -> None:
+    encoded = factored(2, shape, rank)
+    check_encoded("file.h5", "/update/w", encoded)
+    assert encoded.leading == (2, 3)
+    expected = np.zeros((2, 3, shape[0], int(np.prod(shape[1:]))))
+    for number in range(rank):
+        column, row = encoded.left[..., number], encoded.right[..., number, :]
+        expected += column[..., :, None] * row[..., None, :]
+    np.testing.assert_allclose(encoded.decode(), expected.reshape(2, 3, *shape), atol=1e-12)
+    assert encoded.sent() is None
+
+
+def test_factored_stacks_along_victims() -> None:
+    parts = [factored(victims, (4, 2, 3), seed=victims) for victims in (1, 2)]
+    stacked = Factored.stack(parts)
+    assert stacked.leading == (3, 3)
+    np.testing.assert_array_equal(
+        stacked.decode(), np.concatenate([part.decode() for part in parts])
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "shape", "fault"),
+    [
+        ((1, 1, 4, 2), (1, 1, 2, 6), (4, 5), r"/shape \(4, 5\) does not hold 4 x 6 values"),
+        ((1, 1, 4, 2), (1, 1, 2, 6), (4,), r"/shape \(4,\) does not hold 4 x 6 values"),
+        ((1, 1, 4, 2), (1, 1, 3, 6), (4, 6), "/right has 3 along 'rank'"),
+        ((1, 1, 4, 2), (2, 1, 2, 6), (4, 6), "/right has 2 along 'victim'"),
+        ((1, 1, 4), (1, 1, 2, 6), (4, 6), r"/left has shape \(1, 1, 4\), expected"),
+    ],
+)
+def test_factors_that_do_not_fit_are_refused(
+    left: tuple[int, ...], right: tuple[int, ...], shape: tuple[int, ...], fault: str
+) -> None:
+    encoded = Factored(np.zeros(left), np.zeros(right), np.array(shape))
+    with pytest.raises(ArtifactError, match=f"^file.h5: /update/w{fault}"):
+        check_encoded("file.h5", "/update/w", encoded)
 
 
 @pytest.mark.parametrize(

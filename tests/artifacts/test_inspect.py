@@ -52,6 +52,8 @@ def test_a_description_has_attributes_and_a_line_for_every_dataset(
     np.testing.assert_allclose([float(n) for n in weight.split()[-4:]], expected, rtol=1e-3)
     sparse = lines["/update/classifier.weight/indices"]
     assert "flat position" in sparse and "sparse" in sparse
+    right = lines["/update/features.1.weight/right"]
+    assert "victim 3 x round 2 x rank 2 x column 54" in right and "factored" in right
     assert lines["key"].index("unit") == weight.index(" weight ") + 1
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.encodings import Dense, Encoded, Sparse
+from gleak.artifacts.encodings import Dense, Encoded, Factored, Sparse
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
@@ -32,6 +32,7 @@ TYPES = {
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 NAMES = st.from_regex(r"[a-z]{1,3}[0-9]?(\.[a-z]{1,3})?", fullmatch=True)
 ATTRIBUTES = {
+    "bool": st.booleans(),
     "str": TEXT,
     "int": st.integers(-(2**62), 2**62),
     "int | None": st.none() | st.integers(-(2**62), 2**62),
@@ -94,13 +95,29 @@ def artifacts(draw: st.DrawFn, cls: type[Artifact]) -> Artifact:
 @st.composite
 def encodings(draw: st.DrawFn, leading: tuple[int, int]) -> Encoded:
     shape = tuple(draw(st.lists(st.integers(1, 4), max_size=4)))
-    if draw(st.booleans()):
+    kind = draw(st.sampled_from([Dense, Sparse, Factored]))
+    if kind is Dense:
         return Dense(draw(of_shape("float", (*leading, *shape))))
+    if kind is Factored:
+        return draw(factored(leading, (2, *shape)))
     slots = draw(st.integers(0, 5))
     positions = st.integers(-1, int(np.prod(shape)) - 1)
     return Sparse(
         indices=draw(npst.arrays(np.int64, (*leading, slots), elements=positions)),
         values=draw(of_shape("float", (*leading, slots))),
+        shape=np.array(shape, np.int64),
+    )
+
+
+@st.composite
+def factored(draw: st.DrawFn, leading: tuple[int, int], shape: tuple[int, ...]) -> Factored:
+    """Factors whose product is finite."""
+    rank, elements = draw(st.integers(0, 3)), st.floats(-9, 9, width=16)
+    dtypes = st.sampled_from(TYPES["float"])
+    left, right = (shape[0], rank), (rank, int(np.prod(shape[1:])))
+    return Factored(
+        left=draw(npst.arrays(draw(dtypes), (*leading, *left), elements=elements)),
+        right=draw(npst.arrays(draw(dtypes), (*leading, *right), elements=elements)),
         shape=np.array(shape, np.int64),
     )
 

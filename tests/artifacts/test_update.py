@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from gleak.artifacts.encodings import Dense
+from gleak.artifacts.encodings import Dense, Factored
 from gleak.artifacts.update import Update
 from gleak.errors import ArtifactError
 
@@ -37,14 +37,21 @@ def test_parameters_of_unequal_victims_are_refused(update: Update, tmp_path: Pat
     odd = replace(update, update={**update.update, "b": Dense(np.zeros((2, 2, 6)))})
     with pytest.raises(ArtifactError, match=r"file\.h5: /update/b holds .*\(2, 2\).*\(3, 2\)"):
         odd.write(tmp_path / "file.h5")
+    thin = Factored(np.zeros((3, 1, 2, 1)), np.zeros((3, 1, 1, 6)), np.array([2, 6]))
+    odd = replace(update, update={**update.update, "b": thin})
+    with pytest.raises(ArtifactError, match=r"file\.h5: /update/b holds .*\(3, 1\).*\(3, 2\)"):
+        odd.write(tmp_path / "file.h5")
     with pytest.raises(ArtifactError, match="/update holds no parameter"):
         replace(update, update={}).validate()
 
 
-@pytest.mark.parametrize("key", ["features.0.bias", "classifier.weight/values"])
+@pytest.mark.parametrize(
+    "key", ["features.0.bias", "classifier.weight/values", "features.1.weight/left"]
+)
 def test_values_must_be_finite(stored: Path, key: str) -> None:
     with h5py.File(stored, "r+") as file:
-        file["update"][key][0, 0, 0] = np.nan
+        dataset = file["update"][key]
+        dataset[(0,) * dataset.ndim] = np.nan
     with pytest.raises(ArtifactError, match=rf"update\.h5: /update/{key} holds 1 values"):
         Update.read(stored)
 

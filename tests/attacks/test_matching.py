@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from gleak.attacks.matching import MatchingAttack
+from gleak.data.digits import Digits
+from gleak.errors import FitError
 from gleak.registry import load, parse
 
+if TYPE_CHECKING:
+    from gleak.data.base import DatasetSpec
+
+OTHERS = (parse("model", "lenet"), parse("client", "fedsgd"))
 MATCHING = sorted(name for name, cls in load("attack").items() if issubclass(cls, MatchingAttack))
 
 
@@ -44,3 +52,38 @@ def test_every_field_changes_the_parts(name: str) -> None:
 def test_each_attack_finds_labels_in_its_own_way() -> None:
     rules = {name: parse("attack", name).parts().labels for name in ("dlg", "idlg", "cpl")}
     assert rules == {"dlg": "joint", "idlg": "sign", "cpl": "argmin"}
+
+
+class DigitsToTestWith(Digits):
+    """Digits of which none is for training."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"train": 0, "test": 1797}
+
+
+@pytest.mark.parametrize(
+    ("start", "dataset", "fault"),
+    [
+        ("red", parse("dataset", "digits"), "digits holds images of 1 channel"),
+        ("green", parse("dataset", "mnist"), "mnist holds images of 1 channel"),
+        ("blue", parse("dataset", "breast_cancer"), "breast_cancer holds a table"),
+        ("optimal", DigitsToTestWith(size=8), "digits+size=8 has no training samples"),
+    ],
+    ids=str,
+)
+def test_a_start_that_does_not_fit_is_named_with_its_attack(
+    start: str, dataset: DatasetSpec, fault: str
+) -> None:
+    attack = parse("attack", f"cpl+start={start}")
+    with pytest.raises(FitError) as caught:
+        attack.check(dataset, *OTHERS)
+    assert str(caught.value).startswith(f"attack cpl+start={start}: start {start} ")
+    assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize("start", sorted(load("start")))
+def test_every_start_serves_colour_images_with_training_samples(start: str) -> None:
+    attack = parse("attack", f"cpl+start={start}")
+    attack.check(parse("dataset", "photos"), *OTHERS)
+    assert attack.grants == ({"class_sample"} if start == "optimal" else set())

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gleak.artifacts.granted import Granted
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.gather import gather_shards, total_cost
-from gleak.attacks.run import attack, share
+from gleak.attacks.run import attack, observe, share
 from gleak.errors import ArtifactError
 from gleak.registry import parse
 from gleak.runtime.provenance import record
@@ -67,7 +68,7 @@ def test_equal_inputs_give_equal_bytes_without_any_secret(
     assert found.seed == 3
 
 
-@pytest.mark.parametrize("spec", ["cpl+iterations=1+labels=known", "blind"])
+@pytest.mark.parametrize("spec", ["cpl+iterations=1+labels=known", "blind", "melis"])
 @pytest.mark.parametrize("shards", [2, 3, VICTIMS])
 def test_shares_gathered_are_the_whole(
     folder: Path, tmp_path: Path, spec: str, shards: int
@@ -127,6 +128,18 @@ def test_an_update_without_a_parameter_is_named(folder: Path) -> None:
     replace(update, update=some).write(folder / "update.h5")
     with pytest.raises(ArtifactError, match=r"/update/0\.bias has shape None"):
         run(folder, folder / "reconstruction.h5")
+
+
+def test_what_all_victims_share_is_held_once(folder: Path) -> None:
+    granted = {name: folder / "granted" / f"{name}.h5" for name in ("mean_input", "class_sample")}
+    some = slice(1, 4)
+    files = (folder / "update.h5", folder / "model.h5", granted)
+    seen = observe(*files, victims=some, seed=3, device="cpu").granted
+    stored = {name: Granted.read(path).values for name, path in granted.items()}
+    assert seen["mean_input"].stride()[0] == 0
+    for victim in range(3):
+        assert np.array_equal(seen["mean_input"][victim], stored["mean_input"][0])
+    assert np.array_equal(seen["class_sample"], stored["class_sample"][some])
 
 
 def test_a_missing_grant_is_named(folder: Path) -> None:

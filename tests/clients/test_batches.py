@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gleak.clients.base import check_batch
 from gleak.clients.batches import draw_batches
-from gleak.errors import FitError
+from gleak.errors import FitError, SpecError
 from gleak.registry import parse
 from gleak.spec import Spec
 
@@ -50,6 +50,23 @@ def test_a_batch_never_holds_a_sample_twice(rule: str, victims: int, size: int, 
 def test_unique_labels_are_unique(victims: int, size: int, seed: int) -> None:
     labels = LABELS[draw_batches(client("unique", victims, size), LABELS, seed)]
     assert all(len(set(batch)) == size for batch in labels.tolist())
+
+
+@given(rules, st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), seeds)
+def test_victims_in_a_row_hold_the_same_samples(
+    rule: str, different: int, repeats: int, size: int, seed: int
+) -> None:
+    """And the batches are those that as many victims draw without repeats."""
+    once = client(rule, different, size)
+    often = parse("client", f"{client(rule, different * repeats, size)}+repeats={repeats}")
+    expected = [batch for batch in draw_batches(once, LABELS, seed) for _ in range(repeats)]
+    assert np.array_equal(draw_batches(often, LABELS, seed), np.stack(expected))
+
+
+@pytest.mark.parametrize(("victims", "repeats"), [(8, 3), (2, 4)])
+def test_every_batch_is_repeated_equally_often(victims: int, repeats: int) -> None:
+    with pytest.raises(SpecError, match=f"victims={victims} is no multiple of repeats={repeats}"):
+        parse("client", f"fedsgd+victims={victims}+repeats={repeats}")
 
 
 def test_other_seeds_draw_other_batches() -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.registry import load, parse
+from gleak.runtime.seeding import drawing_from, torch_stream
 
 NAMES = sorted(load("client"))
 GRADIENT = [name for name in NAMES if parse("client", name).content == "gradient"]
@@ -39,7 +40,7 @@ def plain_loss(loss: str, logits: Tensor, label: Tensor) -> Tensor:
 def test_sends_the_mean_of_the_samples_gradients(
     name: str, loss: str, network: nn.Module, batch: tuple[Tensor, Tensor]
 ) -> None:
-    update = parse("client", f"{name}+loss={loss}").compute(network, *batch)
+    update = parse("client", f"{name}+batch_size=3+loss={loss}").compute(network, *batch)
     for image, label in zip(*batch, strict=True):
         (plain_loss(loss, network(image[None]), label) / len(batch[0])).backward()
     for key, parameter in network.named_parameters():
@@ -59,6 +60,22 @@ def test_updates_have_the_models_shapes_and_leave_it_as_it_was(
         assert update[key].shape[1:] == parameter.shape
         assert parameter.grad is None
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("model", ["lenet", "mlp", "fc2"])
+def test_masks_of_dropout_follow_the_clients_stream(
+    name: str, model: str, batch: tuple[Tensor, Tensor]
+) -> None:
+    network = parse("model", f"{model}+dropout=0.5").build((3, 8, 8), 4).eval()
+    updates = []
+    for victim in (0, 0, 1):
+        with drawing_from(torch_stream(0, "client", victim)):
+            updates.append(parse("client", name).compute(network, *batch))
+    first, again, other = (torch.cat([v.flatten() for v in one.values()]) for one in updates)
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, other)
+    assert not any(layer.training for layer in network.modules())
 
 
 def test_a_parameter_that_takes_no_part_has_no_gradient() -> None:

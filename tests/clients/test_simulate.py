@@ -73,18 +73,29 @@ def test_a_victims_update_does_not_depend_on_the_others(source: Path, tmp_path: 
         assert np.array_equal(few[name].decode(), more[name].decode()[:2])
 
 
-def test_grants_say_no_more_than_they_should(
-    source: Path, tmp_path: Path, images: Dataset, monkeypatch: pytest.MonkeyPatch
+def test_repeated_victims_share_samples_but_no_random_numbers(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path, "fedsgd+victims=4+repeats=2", "gaussian")
+    private, update = Private.read(tmp_path / "private.h5"), Update.read(tmp_path / "update.h5")
+    first, again, other, _ = private.indices
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    noisy = update.update["0.weight"].decode()
+    assert 0.01 < (noisy[0] - noisy[1]).std() < 0.02  # of two draws with deviation 0.01
+
+
+def test_every_grant_is_written_under_its_name(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path)
+    files = sorted((tmp_path / "granted").iterdir())
+    assert [file.stem for file in files] == sorted(GRANTS)
+    assert all(Granted.read(file).grant == file.stem for file in files)
+
+
+def test_a_table_keeps_the_groups_of_its_columns(
+    simulate: Callable[..., Path], tmp_path: Path, table: Dataset
 ) -> None:
-    monkeypatch.setattr(module, "READ_AT_ONCE", 7)
-    run(source, tmp_path, "fedsgd+batch_size=4+victims=3")
-    private = Private.read(tmp_path / "private.h5")
-    labels = Granted.read(tmp_path / "granted" / "labels.h5").values
-    assert np.array_equal(labels, np.sort(private.labels, axis=1))
-    means = Granted.read(tmp_path / "granted" / "mean_input.h5").values
-    expected = (images.train_inputs / 255).mean(0)
-    assert means.shape == (3, *images.shape)
-    np.testing.assert_allclose(means, np.broadcast_to(expected, means.shape), rtol=1e-6)
+    run(simulate("tabular"), tmp_path)
+    groups = Private.read(tmp_path / "private.h5").feature_groups
+    assert np.array_equal(groups, table.feature_groups)
 
 
 def test_a_batch_larger_than_the_split_is_refused(source: Path, tmp_path: Path) -> None:

@@ -16,7 +16,32 @@ from gleak.registry import load, parse
 
 NAMES = sorted(load("defense"))
 NOISE = ["gaussian", "laplace"]
-UNCHANGED = ["none", "gaussian+std=0", "laplace+std=0", "topk+keep=1", "topk+keep=1+scope=global"]
+OTHERS = [
+    "low_rank+rank=1",
+    "low_rank+rank=2+basis=best",
+    "threshold+scope=tensor",
+    "topk+scope=global",
+]
+SPECS = [*NAMES, *OTHERS]
+DETERMINISTIC = [
+    "none",
+    "low_rank+rank=2+basis=best",
+    "threshold",
+    "threshold+scope=tensor",
+    "topk",
+    "topk+scope=global",
+]
+UNCHANGED = [
+    "none",
+    "gaussian+std=0",
+    "laplace+std=0",
+    "low_rank+rank=4",
+    "random_mask+keep=1",
+    "threshold+theta=0",
+    "threshold+theta=0+scope=tensor",
+    "topk+keep=1",
+    "topk+keep=1+scope=global",
+]
 SHAPES = {"0.weight": (3, 2, 5, 5), "0.bias": (3,), "1.weight": (4, 12), "1.bias": (4,)}
 
 
@@ -37,10 +62,10 @@ def received(spec: str, sent: dict[str, Tensor], seed: int = 0) -> dict[str, np.
     return {name: encoded.decode() for name, encoded in protected.items()}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("rounds", [1, 3])
-def test_parameters_rounds_and_shapes_are_kept(name: str, rounds: int) -> None:
-    protected = parse("defense", name).protect(update(rounds), stream(), {})
+def test_parameters_rounds_and_shapes_are_kept(spec: str, rounds: int) -> None:
+    protected = parse("defense", spec).protect(update(rounds), stream(), {})
     assert list(protected) == list(SHAPES)
     for key, encoded in protected.items():
         check_encoded("update.h5", key, encoded)
@@ -48,17 +73,40 @@ def test_parameters_rounds_and_shapes_are_kept(name: str, rounds: int) -> None:
         assert encoded.decode().dtype == np.float32
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_randomness_is_that_of_the_generator(name: str) -> None:
-    first, again = (received(name, update()) for _ in range(2))
+@pytest.mark.parametrize("spec", SPECS)
+def test_randomness_is_that_of_the_generator(spec: str) -> None:
+    first, again = (received(spec, update()) for _ in range(2))
     assert all(np.array_equal(first[key], again[key]) for key in SHAPES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_clients_own_values_are_left_as_they_are(name: str) -> None:
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_clients_own_values_are_left_as_they_are(spec: str) -> None:
     sent, before = update(), update()
-    parse("defense", name).protect(sent, stream(), {})
+    parse("defense", spec).protect(sent, stream(), {})
     assert all(torch.equal(sent[key], before[key]) for key in SHAPES)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_victims_are_joined_as_they_are_alone(spec: str) -> None:
+    parts = [parse("defense", spec).protect(update(), stream(seed), {}) for seed in range(3)]
+    for key in SHAPES:
+        joined = type(parts[0][key]).stack([part[key] for part in parts])
+        check_encoded("update.h5", key, joined)
+        assert joined.leading == (3, 2)
+        alone = np.concatenate([part[key].decode() for part in parts])
+        assert np.array_equal(joined.decode(), alone)
+
+
+@pytest.mark.parametrize("spec", DETERMINISTIC)
+def test_rounds_may_be_sent_one_at_a_time(spec: str) -> None:
+    """As federated training does, what a client kept back carried from round to round."""
+    defense, memory = parse("defense", spec), {}
+    together = defense.protect(update(3), stream(), {})
+    for number in range(3):
+        one = {key: value[number : number + 1] for key, value in update(3).items()}
+        alone = defense.protect(one, stream(), memory)
+        for key in SHAPES:
+            assert np.array_equal(alone[key].decode()[0, 0], together[key].decode()[0, number])
 
 
 @pytest.mark.parametrize("spec", UNCHANGED)

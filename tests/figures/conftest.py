@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from gleak.artifacts.private import Private
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.figures.base import Material, Shown
 from gleak.figures.names import Names
 from gleak.figures.published import REQUIRED
 from gleak.metrics.scores import COLUMNS, TYPES
@@ -74,3 +79,73 @@ def names() -> Names:
 @pytest.fixture
 def nothing_published() -> pd.DataFrame:
     return pd.DataFrame({column: [] for column in REQUIRED})
+
+
+@pytest.fixture
+def noise(scored: Callable[..., pd.DataFrame], names: Names) -> Material:
+    """Similarity and success under four defences, with the controls; two victims each."""
+    similarities = {
+        "none": [1.0, 0.8],
+        "gaussian+std=1e-4": [0.9, 0.7],
+        "gaussian": [0.1, 0.3],
+        "laplace+std=1e-4": [0.6, 0.6],
+    }
+    attacks = {"cpl+restarts=0": None, "blind": [0.2, 0.4], "truth": [1.0, 1.0]}
+    tables = [
+        scored(metric, values, defense=defense, attack=attack)
+        for defense, found in similarities.items()
+        for attack, fixed in attacks.items()
+        for metric, values in (
+            ("ssim", [[v] for v in fixed or found]),
+            ("success_content", [[float(v > 0.75)] for v in fixed or found]),
+        )
+    ]
+    published = pd.DataFrame(
+        {
+            "figure": "noise",
+            "defense": ["gaussian"],
+            "metric": "ssim",
+            "statistic": "mean",
+            "value": [0.019],
+            "note": "",
+        }
+    )
+    values = {**names.values, "dataset": ("digits",)}
+    return Material(pd.concat(tables), published, replace(names, values=values))
+
+
+@pytest.fixture
+def shown(tmp_path: Path, cell: Callable[..., dict[str, str]]) -> Callable[..., Shown]:
+    """A cell of 3 victims with 2 samples each, drawn from a seed.
+
+    Its result is the truth plus 0.1, its samples in the other order; 5 snapshots of 2 victims.
+    """
+
+    def make(
+        channels: int = 3,
+        snapshots: bool = True,
+        converged: Sequence[bool] = (True, True, True),
+        seed: int = 0,
+        **levels: str,
+    ) -> Shown:
+        row = cell(**levels)
+        folder = tmp_path.joinpath("cells", *row.values())
+        folder.mkdir(parents=True)
+        shape = (3, 2, channels, 8, 8)
+        truth = np.random.default_rng(seed).random(shape, dtype=np.float32) * 0.5
+        found = truth[:, ::-1] + np.float32(0.1)
+        books: dict[str, Any] = {}
+        if snapshots:
+            shares = np.linspace(0, 1, 5, dtype=np.float32).reshape(1, -1, 1, 1, 1, 1)
+            books["snapshots"] = found[:2, None] * shares
+            books["snapshot_iteration"] = np.array((0, 5, 10, 20, 40))
+            books["iterations"] = np.array([7, 8, 9])
+        labels = np.zeros(shape[:2], dtype=int)
+        Private(inputs=truth, labels=labels, indices=labels).write(folder / "private.h5")
+        reconstruction = Reconstruction(
+            inputs=found, labels=labels, converged=np.array(converged), **books
+        )
+        reconstruction.write(folder / "reconstruction.h5")
+        return Shown(row, folder / "reconstruction.h5", folder / "private.h5")
+
+    return make

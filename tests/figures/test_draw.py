@@ -13,7 +13,9 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.cell import Paths
 from gleak.errors import ArtifactError
 from gleak.figures.draw import draw
+from gleak.figures.judge import judge_study
 from gleak.figures.tabulate import tabulate
+from gleak.registry import load
 from gleak.study import Study, load_study
 
 CONTENT = {
@@ -29,7 +31,14 @@ CONTENT = {
             "defense": "none",
             "attack": ["cpl", "dlg"],
             "quick": {"dataset": "digits", "stands_for": {"digits": "mnist"}},
-        }
+        },
+        "models": {
+            "dataset": "mnist",
+            "model": "lenet",
+            "training": ["federated", "federated+defense=gaussian"],
+            "labels": {"training.defense": "noise", "test_accuracy": "accuracy"},
+            "quick": {"dataset": "digits", "stands_for": {"digits": "mnist"}},
+        },
     },
     "figures": {
         "speed": {
@@ -42,12 +51,36 @@ CONTENT = {
             "reproduces": "Table 2",
         },
         "errors": {"kind": "line", "grid": "attacks", "x": "attack", "y": "mse"},
+        "sides": {"kind": "bar", "grid": "attacks", "x": "attack", "y": "mse", "log": ["mse"]},
         "pictures": {"kind": "images", "grid": "attacks", "where": {"attack": "cpl"}},
+        "accuracy": {
+            "kind": "table",
+            "grid": "models",
+            "rows": ["metric", "training.defense"],
+            "columns": ["dataset"],
+            "metrics": ["test_accuracy"],
+        },
+        "costs": {"kind": "line", "grid": "models", "x": "training.defense", "y": "test_accuracy"},
+        "prices": {"kind": "bar", "grid": "models", "x": "training.defense", "y": "test_accuracy"},
     },
+    "expect": [
+        {
+            "id": "noise_costs",
+            "grid": "models",
+            "metric": "test_accuracy",
+            "along": "training",
+            "order": ["federated+defense=gaussian", "federated"],
+            "claim": "Noise costs accuracy",
+            "source": "Table 8",
+        }
+    ],
 }
-PUBLISHED = """figure,dataset,attack,metric,statistic,value,note
-speed,mnist,cpl,mse,mean,0.125,
-errors,mnist,cpl,mse,mean,0.875,
+OF_ATTACKS = [name for name, figure in CONTENT["figures"].items() if figure["grid"] == "attacks"]
+OF_MODELS = [name for name in CONTENT["figures"] if name not in OF_ATTACKS]
+PUBLISHED = """figure,dataset,training,attack,metric,statistic,value,note
+speed,mnist,,cpl,mse,mean,0.125,
+errors,mnist,,cpl,mse,mean,0.875,
+accuracy,mnist,federated+defense=gaussian,,test_accuracy,mean,0.875,
 """
 
 
@@ -91,7 +124,7 @@ def put_images(study: Study, paths: Paths) -> None:
     found.write(paths.folder(cell) / "reconstruction.h5")
 
 
-@pytest.mark.parametrize("figure", list(CONTENT["figures"]))
+@pytest.mark.parametrize("figure", OF_ATTACKS)
 def test_a_figure_is_written_with_its_numbers(
     study: Study, paths: Paths, scores: Path, published: Path, tmp_path: Path, figure: str
 ):
@@ -100,6 +133,10 @@ def test_a_figure_is_written_with_its_numbers(
     draw(study, figure, "quick", scores, published, paths, folder)
     wanted = {f"{figure}{suffix}" for suffix in study.figure(figure).suffixes}
     assert {path.name for path in folder.iterdir()} == wanted
+
+
+def test_every_kind_of_figure_is_drawn_here():
+    assert {figure["kind"] for figure in CONTENT["figures"].values()} == set(load("figure"))
 
 
 def test_each_figure_has_its_own_published_values(
@@ -111,6 +148,54 @@ def test_each_figure_has_its_own_published_values(
         assert table["published"].dropna().tolist() == [value]
     draw(study, "speed", "quick", scores, None, paths, tmp_path / "figures")
     assert pd.read_csv(tmp_path / "figures" / "speed.csv")["published"].isna().all()
+
+
+@pytest.fixture
+def accuracies(
+    study: Study, tmp_path: Path, scored: Callable[..., pd.DataFrame], write: Callable[..., Path]
+) -> Path:
+    """The table of the grid of models: 0.75 with noise, 0.5 without."""
+    files = [
+        write(f"{number}.csv", scored("test_accuracy", [0.5 + number / 4], **row))
+        for number, row in enumerate(study.grid("models", "quick").scored)
+    ]
+    tabulate(files, tmp_path / "models.csv")
+    return tmp_path / "models.csv"
+
+
+@pytest.mark.parametrize("figure", OF_MODELS)
+def test_a_figure_of_models_needs_no_attack(
+    study: Study, paths: Paths, accuracies: Path, published: Path, tmp_path: Path, figure: str
+):
+    folder = tmp_path / "figures"
+    draw(study, figure, "quick", accuracies, published, paths, folder)
+    wanted = {f"{figure}{suffix}" for suffix in study.figure(figure).suffixes}
+    assert {path.name for path in folder.iterdir()} == wanted
+    assert pd.read_csv(folder / f"{figure}.csv")["ours"].tolist() == [0.5, 0.75]
+
+
+def test_a_table_of_models_has_the_papers_values(
+    study: Study, paths: Paths, accuracies: Path, published: Path, tmp_path: Path
+):
+    draw(study, "accuracy", "quick", accuracies, published, paths, tmp_path)
+    lines = (tmp_path / "accuracy.md").read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:4]]
+    assert cells[0] == ["metric", "noise", "digits (for mnist), ours", "digits (for mnist), paper"]
+    assert cells[2:] == [
+        ["accuracy", "none", "0.5", "–"],
+        ["accuracy", "gaussian", "0.75", "0.875"],
+    ]
+
+
+def test_a_claim_about_models_is_judged(study: Study, accuracies: Path, tmp_path: Path):
+    table = judge_study(study, "quick", {"models": accuracies}, tmp_path)
+    assert table["verdict"].tolist() == ["fails"]
+
+
+def test_the_caption_of_models_states_what_there_is(study: Study):
+    text = study.caption("accuracy", "quick")
+    assert "Scale *quick*: 2 cells; ``digits`` stands in for ``mnist``; dataset" in text
+    assert text.endswith("model ``lenet``.")
 
 
 def test_the_caption_states_the_conditions(study: Study):

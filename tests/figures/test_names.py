@@ -61,6 +61,25 @@ def test_what_is_compared_with_the_paper(
     assert names.published(level, value, known) == compared
 
 
+MODELS = Names({"dataset": ("digits",), "model": ("lenet",), "training": ("central",)})
+
+
+def test_a_level_that_a_grid_does_not_have_is_compared_with_nothing():
+    assert MODELS.published("attack", "", []) is None
+    assert MODELS.published("attack", "", ["cpl"]) is None
+
+
+def test_metrics_are_of_attacks_or_of_models(names: Names):
+    names.check_metric("success_content+threshold=0.01")
+    MODELS.check_metric("test_accuracy")
+    with pytest.raises(SpecError, match=r"'ssim' is of .* end with attack.*: test_accuracy"):
+        MODELS.check_metric("ssim")
+    with pytest.raises(SpecError, match=r"'test_accuracy' is of .* end with attack; .*lpips, mse"):
+        names.check_metric("test_accuracy")
+    with pytest.raises(SpecError, match="unknown metric 'test_acuracy'; did you mean 'test_acc"):
+        MODELS.check_metric("test_acuracy")
+
+
 @pytest.mark.parametrize(
     ("level", "value", "heading"),
     [

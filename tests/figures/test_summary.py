@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gleak.figures.base import Over
 from gleak.figures.summary import SUCCESS, counted, summarise
 from gleak.registry import parse
 
@@ -25,6 +26,7 @@ def test_success_is_a_metric():
         ("min", min),
         ("max", max),
         ("var", statistics.variance),
+        ("std", statistics.stdev),
     ],
 )
 def test_statistics_equal_a_hand_computation(scored: Scored, statistic: str, by_hand: Callable):
@@ -79,3 +81,41 @@ def test_an_unmatched_sample_makes_its_batch_unsuccessful(scored: Scored):
     lost = scored(SUCCESS, [[np.nan]], "unmatched").assign(sample=1).astype({"sample": "Int64"})
     table = pd.concat([scored(SUCCESS, [[1.0]]), lost, scored("iterations", [40.0])])
     assert counted(table, "iterations", "successful").empty
+
+
+@pytest.fixture
+def half_failed(scored: Scored) -> pd.DataFrame:
+    """CPL recovers one of two images, DLG none."""
+    return pd.concat(
+        [
+            scored(SUCCESS, [[1.0], [0.0]]),
+            scored("mse", [[0.1], [0.5]]),
+            scored("iterations", [20.0, 300.0]),
+            scored(SUCCESS, [[0.0], [0.0]], attack="dlg"),
+            scored("mse", [[0.4], [0.6]], "not_converged", attack="dlg"),
+            scored("iterations", [300.0, 300.0], "not_converged", attack="dlg"),
+        ]
+    )
+
+
+@pytest.mark.parametrize(("metric", "cpl", "dlg"), [("mse", 0.1, 0.5), ("iterations", 20, 300)])
+def test_the_failed_count_where_none_succeeded(
+    half_failed: pd.DataFrame, metric: str, cpl: float, dlg: float
+):
+    found = summarise(half_failed, metric, over="successful_else_all").set_index("attack")
+    assert found["ours"].to_dict() == {"cpl": cpl, "dlg": dlg}
+    assert found["failed"].to_dict() == {"cpl": False, "dlg": True}
+    assert found["count"].to_dict() == {"cpl": 1, "dlg": 2}
+
+
+@pytest.mark.parametrize("over", ["all", "successful"])
+def test_nothing_else_counts_for_having_failed(half_failed: pd.DataFrame, over: Over):
+    found = summarise(half_failed, "mse", over=over)
+    assert found["failed"].tolist() == [False, False]
+
+
+def test_a_cell_without_values_has_not_failed(scored: Scored):
+    table = pd.concat([scored(SUCCESS, [[0.0]]), scored("ssim", [[np.nan]], "unavailable")])
+    row = summarise(table, "ssim", over="successful_else_all").iloc[0]
+    assert np.isnan(row["ours"])
+    assert not row["failed"]

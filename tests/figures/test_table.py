@@ -119,6 +119,49 @@ def test_statistics_are_chosen_by_metric(material: Material, tmp_path: Path):
     assert "max MSE" in (tmp_path / "t.md").read_text(encoding="utf-8")
 
 
+def test_a_metric_has_as_many_entries_as_statistics(material: Material, tmp_path: Path):
+    fields = {"rows": ["dataset", "attack"], "columns": ["metric"], "over": {}, "metrics": ["mse"]}
+    make(**fields, statistics={"mse": ["mean", "min", "max", "var"]}).draw(material, tmp_path / "t")
+    lines = (tmp_path / "t.md").read_text(encoding="utf-8").splitlines()
+    head, photos = ([cell.strip() for cell in lines[n].strip("|").split("|")] for n in (0, 2))
+    assert head[2:] == [
+        "MSE, ours",
+        "MSE, paper",
+        "min MSE, ours",
+        "max MSE, ours",
+        "var MSE, ours",
+    ]
+    assert photos[2:] == ["0.2502", "2.2e-4", "4.0e-4", "0.5", "0.1248"]
+
+
+def test_values_of_the_failed_are_marked(material: Material, tmp_path: Path):
+    make(over={"mse": "successful_else_all"}).draw(material, tmp_path / "t")
+    text = (tmp_path / "t.md").read_text(encoding="utf-8")
+    photos = next(line for line in text.splitlines() if "MSE*" in line)
+    assert [cell.strip() for cell in photos.strip("|").split("|")][2:] == [
+        "4.0e-4",
+        "2.2e-4",
+        "0.2†",
+    ]
+    assert "* over successful reconstructions. † none succeeded" in text
+    table = pd.read_csv(tmp_path / "t.csv").set_index(["dataset", "attack", "metric"]).sort_index()
+    assert table.loc[("photos", "blind", "mse"), "failed"]
+    assert table["failed"].sum() == 1
+
+
+def test_signs_are_explained_where_they_stand(material: Material, tmp_path: Path):
+    make(over={}).draw(material, tmp_path / "t")
+    text = (tmp_path / "t.md").read_text(encoding="utf-8")
+    assert "*" not in text and "†" not in text
+
+
+def test_controls_without_any_value_have_no_line(material: Material, tmp_path: Path):
+    fields = {"rows": ["attack"], "columns": ["dataset"], "metrics": ["mse"]}
+    make(**fields).draw(material, tmp_path / "t")
+    assert "blind" not in (tmp_path / "t.md").read_text(encoding="utf-8")
+    assert "blind" in (tmp_path / "t.csv").read_text()
+
+
 def test_two_values_of_one_label_are_refused(material: Material, names: Names, tmp_path: Path):
     same = Names(names.values, {}, {"photos": "images", "digits": "images"})
     with pytest.raises(SpecError, match="labelled images"):
@@ -134,6 +177,12 @@ def test_two_values_of_one_label_are_refused(material: Material, names: Names, t
         ({"over": {"ssim": "all"}}, r"\['ssim'\], which metrics does not"),
         ({"rwos": []}, "unknown field 'rwos'; did you mean 'rows'"),
         ({"statistics": {"mse": "mode"}}, "statistics"),
+        ({"statistics": {"mse": []}}, "statistics"),
+        ({"statistics": {"mse": ["min", "min"]}}, "shown twice"),
+        (
+            {"rows": ["dataset"], "metrics": ["mse"], "statistics": {"mse": ["min", "max"]}},
+            "2 numbers of a cell",
+        ),
     ],
 )
 def test_layouts_that_cannot_be_are_refused(fields: dict[str, Any], fault: str):

@@ -19,7 +19,10 @@ from gleak.matching.gradients import (
     VmappedGradients,
     choose_gradients,
 )
+from gleak.models.blocks import residual_layers
 from gleak.models.losses import sample_losses
+from gleak.models.residual import Convolution, basic_block
+from gleak.registry import parse
 
 SHAPE = (2, 7, 6)
 CLASSES = 5
@@ -53,6 +56,9 @@ def randomised(model: nn.Module) -> nn.Module:
     stream = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3, generator=stream)
+    for name, buffer in model.named_buffers():
+        if "running" in name:
+            nn.init.uniform_(buffer, 0.1, 2, generator=stream)
     return model.double().eval().requires_grad_(False)
 
 
@@ -225,6 +231,111 @@ def test_convolutions_of_other_kinds_are_vectorised(options: dict[str, object]) 
     model(torch.zeros(1, *SHAPE))
     gradients = choose_gradients(randomised(model), "cross_entropy", SHAPE)
     assert isinstance(gradients, VmappedGradients)
+    assert_matches(gradients, model, "cross_entropy", 2)
+
+
+def small_residual_network(norm: str, nonlinearity: str = "tanh") -> nn.Module:
+    """A block that keeps the shape and one that halves the image, so with a shortcut of its own."""
+    blocks = [basic_block(3, 3, 1), basic_block(3, 4, 2)]
+    return randomised(residual_layers(Convolution(2, 3), blocks, nonlinearity, norm, CLASSES))
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("norm", ["batch", "none"])
+def test_each_piece_of_a_residual_network_is_the_vectorised_one(norm: str, samples: int) -> None:
+    """Values, and slopes at the inputs along a random direction of each gradient."""
+    model = small_residual_network(norm)
+    assert LayerwiseGradients(model, "cross_entropy").serves(SHAPE)
+    (inputs, soft), observed = batch(samples), targets_of(model)
+    ways = (LayerwiseGradients, VmappedGradients)
+    pieces = [
+        {piece.name: piece for piece in way(model, "cross_entropy")(inputs, soft, observed)}
+        for way in ways
+    ]
+    assert pieces[0].keys() == pieces[1].keys() == observed.keys()
+    for name, direction in observed.items():
+        everywhere = torch.ones_like(direction)
+        found, expected = (by_name[name].within(everywhere).gradient for by_name in pieces)
+        torch.testing.assert_close(found, expected)
+        slope, true = (
+            torch.autograd.grad(
+                (value * direction).sum(), inputs, retain_graph=True, materialize_grads=True
+            )[0]
+            for value in (found, expected)
+        )
+        torch.testing.assert_close(slope, true)
+
+
+@pytest.mark.parametrize(
+    "fields", ["", "+norm=none", "+activation=tanh", "+downsampling=false", "+activation=sigmoid"]
+)
+def test_residual_networks_are_split_by_layers(fields: str) -> None:
+    model = randomised(parse("model", f"resnet20{fields}").build(SHAPE, CLASSES))
+    gradients = choose_gradients(model, "cross_entropy", SHAPE)
+    assert isinstance(gradients, LayerwiseGradients)
+    (inputs, soft), observed = batch(2), targets_of(model)
+    outcomes = []
+    for way in (gradients, VmappedGradients(model, "cross_entropy")):
+        distance = L2().measure(way(inputs, soft, observed))
+        outcomes.append((distance, *torch.autograd.grad(distance.sum(), (inputs, soft))))
+    for found, expected in zip(*outcomes, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def normalised(**options: object) -> nn.Module:
+    width = 3 * SHAPE[1] * SHAPE[2]
+    layers = [nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3, **options), nn.Tanh(), nn.Flatten()]
+    return randomised(nn.Sequential(*layers, nn.Linear(width, CLASSES)))
+
+
+@pytest.mark.parametrize("options", [{}, {"eps": 0.1}, {"bias": False}, {"affine": False}])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_batch_norm_by_running_statistics_is_split_by_victim(
+    loss: str, options: dict[str, object]
+) -> None:
+    model = normalised(**options)
+    gradients = choose_gradients(model, loss, SHAPE)
+    assert isinstance(gradients, LayerwiseGradients)
+    assert_matches(gradients, model, loss, 3)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_norm_by_the_batch_is_left_to_each_victim(affine: bool) -> None:
+    """Samples of all victims in one batch would be normalised together."""
+    model = normalised(affine=affine, track_running_stats=False)
+    gradients = choose_gradients(model, "cross_entropy", SHAPE)
+    assert isinstance(gradients, VmappedGradients)
+    assert_matches(gradients, model, "cross_entropy", 3)
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.InstanceNorm2d(3, affine=True), nn.LayerNorm(SHAPE[1:]), nn.GroupNorm(3, 3)]
+)
+def test_normalisation_within_a_sample_is_vectorised(norm: nn.Module) -> None:
+    """Its second derivatives count the statistics, which depend on the sample too."""
+    layers = [nn.Conv2d(2, 3, 3, padding=1), norm, nn.Tanh(), nn.Flatten()]
+    model = randomised(nn.Sequential(*layers, nn.Linear(3 * SHAPE[1] * SHAPE[2], CLASSES)))
+    gradients = choose_gradients(model, "cross_entropy", SHAPE)
+    assert isinstance(gradients, VmappedGradients)
+    assert_matches(gradients, model, "cross_entropy", 2)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_norm_in_training_mode_is_not_split(affine: bool) -> None:
+    model = normalised(affine=affine).train()
+    before = model[1].running_mean.clone()
+    assert not LayerwiseGradients(model, "cross_entropy").serves(SHAPE)
+    assert torch.equal(model[1].running_mean, before)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [1, 2])
+def test_convolutions_that_skip_positions_are_split(kernel: int, stride: int) -> None:
+    """With a stride over the kernel some inputs are seen by no output."""
+    options = {"kernel_size": kernel, "stride": stride, "bias": False}
+    model = network([{"kernel_size": 1}, options], 3, True)
+    gradients = choose_gradients(model, "cross_entropy", SHAPE)
+    assert isinstance(gradients, LayerwiseGradients)
     assert_matches(gradients, model, "cross_entropy", 2)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from gleak.matching.parts import Parts
-from gleak.matching.problem import Problem, total_variation
+from gleak.matching.problem import Problem, mean_gradients, total_variation
 
 MakeParts = Callable[..., Parts]
 MakeObservation = Callable[..., Any]
@@ -145,3 +146,38 @@ def test_only_what_was_sent_is_compared(
         for compared in ("sent", "all")
     }
     assert distance["sent"] < 1e-10 < 1e-3 < distance["all"]
+
+
+def test_a_gradient_is_taken_as_it_was_received(make_observation: MakeObservation) -> None:
+    """Its first round, if there are several; the learning rate is none of its concern."""
+    observation, _, _ = make_observation(local_lr=0.5)
+    rounds = {name: torch.cat([v, v + 1], 1) for name, v in observation.update.items()}
+    found = mean_gradients(dataclasses.replace(observation, update=rounds))
+    assert all(torch.equal(found[name], v[:, 0]) for name, v in observation.update.items())
+
+
+def test_a_difference_says_the_mean_gradient_of_the_steps(
+    make_observation: MakeObservation,
+) -> None:
+    """Each step's gradient is taken where the steps before have led."""
+    observation, inputs, labels = make_observation("mlp+hidden=5", victims=1, samples=4)
+    plain = deepcopy(observation.model).requires_grad_()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.5)
+    total = {name: torch.zeros_like(value) for name, value in plain.named_parameters()}
+    for batch in ([0, 1], [2, 3], [0, 1]):
+        optimizer.zero_grad()
+        functional.cross_entropy(plain(inputs[0, batch]), labels[0, batch]).backward()
+        for name, value in plain.named_parameters():
+            total[name] += value.grad
+        optimizer.step()
+    update = {
+        name: (plain.get_parameter(name).detach() - value)[None, None]
+        for name, value in observation.model.named_parameters()
+    }
+    found = mean_gradients(
+        dataclasses.replace(
+            observation, update=update, content="difference", local_lr=0.5, local_steps=3
+        )
+    )
+    for name, value in total.items():
+        torch.testing.assert_close(found[name][0], value / 3, rtol=1e-4, atol=1e-6)

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gleak.metrics.base import Comparison, MetricUnavailable
-from gleak.registry import load, parse
+from gleak.metrics.base import Comparison, MetricUnavailable, metrics_of
+from gleak.registry import load
 
 Make = Callable[..., Comparison]
-METRICS = {name: parse("metric", name) for name in load("metric")}
+METRICS = {metric.name: metric for metric in metrics_of("attack")}
 PER_SAMPLE = [name for name, metric in METRICS.items() if metric.per == "sample"]
 PER_VICTIM = [name for name, metric in METRICS.items() if metric.per == "victim"]
 OF_CONTENT = [name for name in PER_SAMPLE if name != "success_labels"]
@@ -22,16 +22,18 @@ pytestmark = pytest.mark.usefixtures("random_weights")
 
 
 @pytest.fixture
-def images() -> np.ndarray:
-    return np.random.default_rng(1).random((2, 3, 3, 16, 14), dtype=np.float32)
+def samples(name: str) -> np.ndarray:
+    """Two victims of three images each, or of three rows where a metric takes tables alone."""
+    shape = (3, 16, 14) if "image" in METRICS[name].modalities else (40,)
+    return np.random.default_rng(1).random((2, 3, *shape), dtype=np.float32)
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_values_have_the_declared_shape_and_are_finite(
-    name: str, make_comparison: Make, images: np.ndarray
+    name: str, make_comparison: Make, samples: np.ndarray
 ):
     metric = METRICS[name]
-    values = metric.measure(make_comparison(images, 1 - images))
+    values = metric.measure(make_comparison(samples, 1 - samples))
     assert values.shape == ((2, 3) if metric.per == "sample" else (2,))
     assert values.dtype == np.float64
     assert np.isfinite(values).all()
@@ -39,29 +41,30 @@ def test_values_have_the_declared_shape_and_are_finite(
 
 @pytest.mark.parametrize("name", PER_SAMPLE)
 def test_identical_samples_have_the_perfect_value(
-    name: str, make_comparison: Make, images: np.ndarray
+    name: str, make_comparison: Make, samples: np.ndarray
 ):
-    perfect = {"psnr": 100.0, "ssim": 1.0, "success_content": 1.0, "success_labels": 1.0}
-    values = METRICS[name].measure(make_comparison(images, images.copy()))
+    perfect = {name: 1.0 for name in ("categories", "ssim", "success_content", "success_labels")}
+    perfect["psnr"] = 100.0
+    values = METRICS[name].measure(make_comparison(samples, samples.copy()))
     np.testing.assert_allclose(values, perfect.get(name, 0.0), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", OF_CONTENT)
-def test_noise_makes_every_sample_worse(name: str, make_comparison: Make, images: np.ndarray):
-    noise = np.random.default_rng(2).normal(0, 0.2, images.shape).astype(np.float32)
-    estimate = np.clip(images + noise, 0, 1)
-    perfect = METRICS[name].measure(make_comparison(images, images))
-    noisy = METRICS[name].measure(make_comparison(images, estimate))
+def test_noise_makes_every_sample_worse(name: str, make_comparison: Make, samples: np.ndarray):
+    noise = np.random.default_rng(2).normal(0, 0.2, samples.shape).astype(np.float32)
+    estimate = np.clip(samples + noise, 0, 1)
+    perfect = METRICS[name].measure(make_comparison(samples, samples))
+    noisy = METRICS[name].measure(make_comparison(samples, estimate))
     worse = noisy < perfect if METRICS[name].better == "higher" else noisy > perfect
     assert worse.all()
 
 
 @pytest.mark.parametrize("name", OF_CONTENT)
 def test_a_missing_sample_is_not_matched_and_leaves_the_others_alone(
-    name: str, make_comparison: Make, images: np.ndarray
+    name: str, make_comparison: Make, samples: np.ndarray
 ):
-    estimate = images[:, :, ::-1].copy()
-    whole = make_comparison(images, estimate)
+    estimate = samples[:, :, ::-1].copy()
+    whole = make_comparison(samples, estimate)
     holed = replace(whole, estimate=estimate.copy())
     holed.estimate[1, 2] = np.nan
     matched = METRICS[name].matched(holed)
@@ -72,10 +75,15 @@ def test_a_missing_sample_is_not_matched_and_leaves_the_others_alone(
 
 
 @pytest.mark.parametrize("name", PER_VICTIM)
-def test_the_truth_control_has_no_cost(name: str, make_comparison: Make, images: np.ndarray):
-    control = replace(make_comparison(images, images), reconstruction=None, provenance={})
+def test_the_truth_control_has_no_cost(name: str, make_comparison: Make, samples: np.ndarray):
+    control = replace(make_comparison(samples, samples), reconstruction=None, provenance={})
     with pytest.raises(MetricUnavailable, match="truth control does not iterate"):
         METRICS[name].measure(control)
+
+
+def test_every_metric_is_of_reconstructions_or_of_models():
+    names = [metric.name for level in ("attack", "training") for metric in metrics_of(level)]
+    assert sorted(names) == sorted(load("metric"))
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -11,6 +11,7 @@ import pytest
 
 from gleak.artifacts.private import Private
 from gleak.errors import ArtifactError
+from gleak.metrics.base import metrics_of
 from gleak.metrics.mse import Mse
 from gleak.metrics.psnr import Psnr
 from gleak.metrics.score import score
@@ -74,7 +75,8 @@ def test_the_truth_control_is_perfect_and_has_no_cost(run):
 def test_there_is_one_row_per_victim_sample_and_metric(run, make_reconstruction, columns):
     table = run(make_reconstruction())
     assert tuple(table.columns) == COLUMNS
-    assert set(table["metric"]) == set(load("metric"))
+    of_images = {m.name for m in metrics_of("attack") if "image" in m.modalities}
+    assert set(table["metric"]) == of_images
     for metric, rows in table.groupby("metric"):
         samples = [0, 1, 2] if metric in SAMPLE_METRICS else [None]
         expected = [(victim, sample) for victim in (0, 1) for sample in samples]
@@ -100,8 +102,23 @@ def test_tables_skip_the_metrics_of_images(run, make_reconstruction):
     table = run(
         make_reconstruction(modality="tabular", inputs=inputs, labels=labels), private=private
     )
-    assert set(table["metric"]) == set(load("metric")) - {"psnr", "ssim", "lpips"}
+    of_tables = {m.name for m in metrics_of("attack") if "tabular" in m.modalities}
+    assert set(table["metric"]) == of_tables
+    assert not of_tables & {"psnr", "ssim", "lpips"}
+    assert statuses(table, "categories") == ["unavailable"] * 6
     assert values(table, "mse") == [0] * 6
+
+
+def test_categories_are_those_of_the_truths_groups(run, make_reconstruction):
+    inputs = np.eye(3)[[[0, 1, 2], [2, 0, 1]]]
+    labels, indices = np.array([[0, 1, 0], [1, 1, 0]]), np.zeros((2, 3), dtype=int)
+    groups = np.array([5, 5, 5])
+    private = Private(
+        modality="tabular", inputs=inputs, labels=labels, indices=indices, feature_groups=groups
+    )
+    found = make_reconstruction(modality="tabular", inputs=inputs * 0.5 + 0.2, labels=labels)
+    assert values(run(found, private=private), "categories") == [1] * 6
+    assert values(run(private=private), "categories") == [1] * 6
 
 
 def test_metrics_that_do_not_apply_leave_an_empty_table(run, make_reconstruction):

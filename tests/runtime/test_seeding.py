@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.runtime.seeding import stream, torch_stream
+from gleak.runtime.seeding import drawing_from, stream, torch_stream
 
 Draws = Callable[..., list[int]]
 SEEDS = st.integers(0, 2**32)
@@ -62,3 +62,31 @@ def test_torch_streams_live_on_the_cpu_and_leave_the_global_one_alone() -> None:
 
 def test_numpy_integers_name_the_same_streams() -> None:
     assert numpy_draws(3, "a", np.int64(2)) == numpy_draws(3, "a", 2)
+
+
+@given(seed=SEEDS)
+def test_torchs_own_numbers_are_those_of_the_stream_within_the_block(seed: int) -> None:
+    before = torch.get_rng_state()
+    with drawing_from(torch_stream(seed, "client", 0)):
+        drawn = torch.rand(4)
+    assert torch.equal(drawn, torch.rand(4, generator=torch_stream(seed, "client", 0)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_block_that_fails_gives_torchs_own_numbers_back_too() -> None:
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError, match="within"), drawing_from(torch_stream(0, "client", 0)):
+        torch.rand(4)
+        raise ValueError("within")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_blocks_within_blocks_do_not_disturb_each_other() -> None:
+    with drawing_from(torch_stream(0, "client", 0)):
+        first = torch.rand(2)
+        with drawing_from(torch_stream(0, "client", 1)):
+            torch.rand(5)
+        second = torch.rand(2)
+    alone = torch_stream(0, "client", 0)
+    assert torch.equal(first, torch.rand(2, generator=alone))
+    assert torch.equal(second, torch.rand(2, generator=alone))

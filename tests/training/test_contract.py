@@ -12,17 +12,20 @@ from torch import nn
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
-from gleak.errors import DataError
+from gleak.errors import FitError
 from gleak.models.broadcast import load_network
 from gleak.registry import load, parse
 from gleak.training import evaluate
 from gleak.training.train import train_model
 
 NAMES = sorted(load("training"))
+LITTLE = {"epochs": 2, "clients": 4, "rounds": 2, "local_steps": 2}
 
 
 def short(name: str) -> str:
-    return f"{name}+epochs=2" if "epochs" in load("training")[name].model_fields else name
+    """The spec with little to do."""
+    fields = [key for key in load("training")[name].model_fields if key in LITTLE]
+    return "+".join([name, *(f"{key}={LITTLE[key]}" for key in fields)])
 
 
 def trained(spec: str, dataset: Dataset, seed: int = 3) -> tuple[nn.Module, object]:
@@ -72,10 +75,32 @@ def test_central_training_learns(images: Dataset) -> None:
     assert history.test_accuracy[-1:] == evaluate.test_accuracy(network, images)
 
 
-def test_central_training_needs_samples(images: Dataset) -> None:
-    empty = replace(images, train_inputs=images.train_inputs[:0], train_labels=np.zeros(0, int))
-    with pytest.raises(DataError, match="no samples in its train split"):
-        trained("central", empty)
+@pytest.mark.parametrize(
+    ("spec", "samples", "fault"),
+    [
+        ("central", 0, "training central: tiny has no samples in its train split"),
+        ("federated", 0, r"clients=100 is more than the 0 samples in the train split of tiny"),
+        ("federated+clients=11", 10, r"clients=11 is more than the 10 samples"),
+    ],
+)
+def test_too_few_samples_are_refused_before_any_work(
+    images: Dataset, spec: str, samples: int, fault: str
+) -> None:
+    few = replace(
+        images,
+        train_inputs=images.train_inputs[:samples],
+        train_labels=images.train_labels[:samples],
+    )
+    with pytest.raises(FitError, match=fault):
+        trained(spec, few)
+
+
+def test_a_dataset_of_known_size_is_judged_before_it_is_read() -> None:
+    digits = parse("dataset", "digits")
+    parse("training", "federated+clients=1347").check(digits)
+    with pytest.raises(FitError, match="clients=1348 is more than the 1347 samples"):
+        parse("training", "federated+clients=1348").check(digits)
+    parse("training", "federated+clients=1348").check(parse("dataset", "folder"))
 
 
 def test_accuracy_counts_right_answers_in_batches(

@@ -11,16 +11,20 @@ if TYPE_CHECKING:
     from tests.workflow.conftest import Job, Project
 
 CPL, GI = "cpl+iterations=20", "invertgrad+iterations=5"
+FL = "federated+clients=10+rounds=3+defense=topk"
+OF_MODELS = {"train_model", "score_model"}
 DRAWN = {"draw errors", "draw budget", "draw pictures"}
-STUDY = {"tabulate", "judge", "all", *DRAWN}
+STUDY = {"tabulate attacks", "judge", "all", *DRAWN}
+MODELS = {"tabulate models", "judge", "all", "draw accuracy"}
+MODEL_SCORES = {f"score_model {FL}", "score_model untrained+init=uniform"}
 SCORES = {f"score {CPL}", f"score {GI}", "score blind"}
 
 
 def name(job: Job) -> str:
-    """The rule and the attack or figure it is for."""
+    """The rule and the attack, figure, grid or model it is for."""
     rule = job.rule.removesuffix("_table")
-    of = job.wildcards.get("attack") or job.wildcards.get("figure")
-    return f"{rule} {of}" if of else rule
+    kinds = ["attack", "figure", "grid", *(["training"] if rule in OF_MODELS else [])]
+    return " ".join([rule, *(job.wildcards[kind] for kind in kinds if kind in job.wildcards)])
 
 
 def after(project: Project, *files: str, added: str = "\nEDITED = True\n") -> set[str]:
@@ -40,6 +44,8 @@ def after(project: Project, *files: str, added: str = "\nEDITED = True\n") -> se
             {f"{rule} {attack}" for rule in ("attack", "score") for attack in (CPL, GI)} | STUDY,
         ),
         ("gleak/metrics/mse.py", {*SCORES, "score_truth", *STUDY}),
+        ("gleak/metrics/test_accuracy.py", {*MODEL_SCORES, *MODELS}),
+        ("gleak/training/rounds.py", {f"train_model {FL}", f"score_model {FL}", *MODELS}),
         ("gleak/figures/line_drawing.py", {"draw budget", "all"}),
         ("gleak/figures/judge.py", {"judge", "all"}),
     ],
@@ -71,5 +77,5 @@ def test_a_changed_default_reruns_the_cells_that_have_it(finished: Project) -> N
 
 def test_another_seed_runs_everything_again(finished: Project) -> None:
     again = {name(job) for job in finished.jobs(seed=1)}
-    assert again >= {"prepare_dataset", "train_model", "simulate_clients", "attack blind"}
-    assert again >= SCORES | STUDY
+    assert again >= {"prepare_dataset", f"train_model {FL}", "simulate_clients", "attack blind"}
+    assert again >= SCORES | STUDY | MODEL_SCORES | MODELS

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gleak.artifacts.model import Model
 from gleak.metrics.scores import UNAVAILABLE, read_scores
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ RANGES = {
     "success_labels": (0, 1),
 }
 BEST = {"mse": 0, "psnr": 100, "ssim": 1, "success_content": 1, "success_labels": 1}
-FIGURES = ["errors", "budget", "pictures"]
+FIGURES = ["errors", "budget", "pictures", "accuracy"]
 OF_THE_MACHINE = ["seconds", "peak_memory"]
 
 
@@ -82,6 +83,15 @@ def test_a_grid_holds_every_score_of_its_cells(finished: Project, scores: pd.Dat
     )
 
 
+def test_a_table_of_models_holds_their_accuracy(finished: Project) -> None:
+    table = pd.read_csv(finished.results / "studies/tiny/quick/accuracy.csv")
+    for training, ours in table[["training", "ours"]].to_numpy():
+        model = finished.results / "artifacts/digits/lenet" / training / "model.h5"
+        assert ours == pytest.approx(Model.read(model).test_accuracy[-1])
+        assert (model.parent / "scores.csv").exists()
+    assert len(table) == 2
+
+
 def test_the_claim_is_judged(finished: Project) -> None:
     verdicts = pd.read_csv(finished.results / "studies/tiny/quick/expectations.csv")
     assert verdicts["verdict"].tolist() == ["holds"]
@@ -103,7 +113,7 @@ def test_every_job_left_a_log_and_a_benchmark(finished: Project) -> None:
         for found in [(finished.results / kind).rglob(f"*{suffix}")]
     )
     assert logs == benchmarks
-    assert len(logs) == 15
+    assert len(logs) == 20
 
 
 def test_a_second_run_has_nothing_to_do(finished: Project) -> None:
@@ -153,11 +163,7 @@ def test_the_report_is_one_file_with_every_figure_and_caption(
     (results,) = re.findall(r"var results = (\{.*\});", text)
     shown = json.loads(results)
     folder = finished.results / "studies/tiny/quick"
-    figures = [
-        f"{name}{suffix}"
-        for name in ("errors", "budget", "pictures")
-        for suffix in (".svg", ".csv")
-    ]
+    figures = [f"{name}{suffix}" for name in FIGURES for suffix in (".svg", ".csv")]
     assert set(shown) == {str(folder / name) for name in [*figures, "expectations.csv"]}
     for path, entry in shown.items():
         content = base64.b64decode(entry["data_uri"].partition("base64,")[2])

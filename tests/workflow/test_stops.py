@@ -48,6 +48,11 @@ def test_a_bad_configuration_stops_with_one_line(
             f"artifacts/digits/{MODEL}/fedsgd+batch_size=11+labels=unique/none/update.h5",
             "11 samples with unique labels",
         ),
+        ("artifacts/digits/lenet/central+epochs=20/scores.csv", "write it as 'central'"),
+        (
+            "artifacts/digits/lenet/federated+clients=1348/scores.csv",
+            "clients=1348 is more than the 1347 samples",
+        ),
         ("studies/cpl/quick/grids/nothing.csv", "study 'cpl': unknown grid 'nothing'"),
     ],
 )

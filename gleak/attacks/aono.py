@@ -1,0 +1,68 @@
+"""The attack on the first layer of a perceptron."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import AttackSpec, Observation
+from gleak.errors import FitError
+from gleak.registry import register
+
+if TYPE_CHECKING:
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
+
+MID_GREY = 0.5
+
+
+@register("aono")
+class Aono(AttackSpec):
+    """Weight gradient over bias gradient of the first dense layer, labels by CPL's rule.
+
+    Exact for one sample; of a batch only mixtures come out, cut to [0, 1] (see
+    `gleak.attacks.first_layer.read_inputs`). CPL describes the attack in a sentence: it "only works
+    on the first layer of a multi-layer perceptron" and gives data "proportional to the private
+    training data". The factor is known here: it is the bias gradient. Of local training the mean
+    gradient is read, in which samples and steps mix: one sample is exact still, whatever the steps.
+    A value that was not sent counts as zero. Where the bias gradient is zero the sample is
+    mid-grey, and the victim has not converged.
+    """
+
+    source = "Aono et al. 2017, section 3; [2] in CPL section 4.2 and Figure 10"
+
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        """Refuse models that do not begin with a dense layer.
+
+        Raises:
+            FitError: see `AttackSpec.check`.
+        """
+        super().check(dataset, model, client)
+        if model.first_layer == "convolution":
+            raise FitError(
+                f"attack {self} reads samples off a first layer that is dense, and model {model} "
+                "begins with a convolution; use mlp or fc2"
+            )
+
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        """See `AttackSpec.reconstruct`.
+
+        Raises:
+            FitError: the network does not begin with a dense layer that has a bias.
+        """
+        from gleak.attacks.first_layer import dense_layer_of_samples, read_inputs
+        from gleak.matching.labels import classifier_gradient, infer_by_argmin
+        from gleak.matching.problem import mean_gradients
+
+        observed, samples = mean_gradients(observation), observation.batch_size
+        layer = dense_layer_of_samples(observation)
+        found = read_inputs(observed[f"{layer}.weight"], observed[f"{layer}.bias"], samples)
+        told = found.isfinite()
+        inputs = found.where(told, MID_GREY).clamp(0, 1).unflatten(2, observation.input_shape)
+        scores = classifier_gradient(observation.model, observed, observation.classes)
+        return Reconstruction(
+            inputs=inputs.float().cpu().numpy(),
+            labels=infer_by_argmin(scores, samples).cpu().numpy(),
+            converged=told.flatten(1).all(1).cpu().numpy(),
+        )

@@ -1,0 +1,68 @@
+"""A dense layer's inputs, read off the gradients of its weight and bias."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from gleak.errors import FitError
+from gleak.matching.gradients import LayerwiseGradients, TangledLayersError
+
+if TYPE_CHECKING:
+    from gleak.attacks.base import Observation
+
+
+def dense_layer_of_samples(observation: Observation) -> str:
+    """Name of the dense layer with a bias that takes the flattened samples as they are.
+
+    Raises:
+        FitError: the model has no such layer.
+    """
+    model = observation.model
+    steps = next(model.parameters()).new_ones(observation.input_shape).flatten().cumsum(0)
+    probe = (steps / len(steps)).reshape(1, *observation.input_shape)
+    try:
+        taken, _, _ = LayerwiseGradients(model, observation.loss).forward(probe)
+    except TangledLayersError:
+        taken = {}
+    for name, inputs in taken.items():
+        layer = model.get_submodule(name)
+        if isinstance(layer, nn.Linear) and layer.bias is not None and _same(inputs, probe):
+            return name
+    raise FitError(
+        "aono reads samples off a dense layer with a bias that takes them as they are, and this "
+        "model has none; use mlp or fc2"
+    )
+
+
+def _same(inputs: Tensor, probe: Tensor) -> bool:
+    return inputs.ndim == 2 and torch.equal(inputs, probe.flatten(1))
+
+
+def read_inputs(weight: Tensor, bias: Tensor, samples: int) -> Tensor:
+    """What each candidate for an input is; not finite where its bias gradient is zero.
+
+    Of N samples the bias gradient of neuron k is the sum over samples of d_ik, and its weight
+    gradient that of d_ik x_i: their ratio is a mean of the inputs x_i, with weights that may be
+    negative. For one sample it is the input itself at every neuron, so it is found by least
+    squares over all of them, W^T b / b^T b. For more, the neurons whose bias gradient is largest
+    in magnitude give one candidate each; a layer of fewer neurons gives its candidates again.
+
+    Args:
+        weight: W, the weight's gradient; Shape (V, neurons, F).
+        bias: b, that of the bias; Shape (V, neurons).
+        samples: N.
+
+    Returns:
+        Shape (V, N, F).
+    """
+    if samples == 1:
+        largest = bias.abs().amax(1, keepdim=True)
+        shares = bias / largest
+        estimate = (shares[:, None] @ weight)[:, 0] / shares.square().sum(1, keepdim=True)
+        return (estimate / largest)[:, None]
+    order = bias.abs().argsort(dim=1, descending=True, stable=True)
+    chosen = order[:, torch.arange(samples, device=order.device) % bias.shape[1]]
+    return weight.take_along_dim(chosen[..., None], 1) / bias.take_along_dim(chosen, 1)[..., None]

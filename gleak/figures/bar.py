@@ -1,0 +1,60 @@
+"""Bars: metrics of a few cells, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from gleak.figures.axes import has_field, label_place, level_of
+from gleak.figures.base import Material, Over, Row, as_list
+from gleak.figures.names import Names
+from gleak.figures.plot import Plot
+from gleak.registry import register
+from gleak.spec import knob
+
+
+@register("bar")
+class Bar(Plot):
+    """Means of up to three metrics as bars, with the paper's values and the controls.
+
+    One row of panels for each metric. Colours as in `gleak.figures.plot.Plot`; values of x stand
+    in the order of the study.
+    """
+
+    y: Annotated[list[str], BeforeValidator(as_list)] = Field(
+        description="metric, or a list of them, from top to bottom", min_length=1, max_length=3
+    )
+    log: list[str] = knob([], "metrics on a logarithmic scale")
+    over: dict[str, Over] = knob(
+        {}, "metric: all (default), successful, or successful_else_all (all where none succeeded)"
+    )
+
+    @property
+    def measured(self) -> Mapping[str, Over]:
+        """See `Plot.measured`."""
+        return {metric: self.over.get(metric, "all") for metric in self.y}
+
+    def along(self, names: Names, row: Row) -> float | str:
+        """See `Plot.along`; a spec that lacks the field of x is called by its own label."""
+        level = level_of(self.x)
+        if has_field(self.x, row[level]):
+            return label_place(self.x, names, row)
+        return names.heading(level, row[level])
+
+    @model_validator(mode="after")
+    def _check_metrics(self) -> Self:
+        if len(set(self.y)) < len(self.y):
+            raise ValueError(f"a metric stands twice in y {self.y}")
+        unshown = sorted({*self.log, *self.over} - set(self.y))
+        if unshown:
+            raise ValueError(f"log or over name {unshown}, which y does not")
+        return self
+
+    def draw(self, material: Material, stem: Path) -> None:
+        """See `FigureSpec.draw`."""
+        from gleak.figures.bar_drawing import draw_bar
+
+        draw_bar(self, material, stem)

@@ -1,0 +1,157 @@
+"""Drawing of bars."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from gleak.figures.axes import label_axis
+from gleak.figures.bar import Bar
+from gleak.figures.base import Material
+from gleak.figures.names import Names
+from gleak.figures.numbers import DASH
+from gleak.figures.panels import (
+    FAILED,
+    PAPER,
+    Colour,
+    add_legend,
+    draw_controls,
+    draw_plot,
+    hues,
+    label_metric,
+    new_panels,
+    references,
+    wrap,
+)
+from gleak.figures.points import categories
+from gleak.figures.style import NEUTRAL, PANEL
+from gleak.figures.summary import Row, records
+
+TOGETHER = 0.85  # share of a place on x that its bars take
+ALONE, BESIDE = 0.9, 0.6  # width of a bar in shares of its slot: alone, beside a marker
+SLOT, LETTER = 0.2, 0.062  # inches, at least, of a slot and of a letter below the ticks
+HEIGHT = 1.8  # inches of a panel where there are several, one below the other
+HATCH: dict[str, Any] = {"hatch": "/////", "edgecolor": "white", "linewidth": 0}
+MARKER: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "ls": "", "markersize": 4}
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Where bars stand: groups along x, colours side by side in each.
+
+    Args:
+        places: x -> the middle of its group.
+        colours: hue -> its colour, from left to right.
+        share: of a slot that its bar takes; the rest is the marker's, at its right.
+    """
+
+    places: dict[float | str, float]
+    colours: dict[str, Colour]
+    share: float
+
+    @property
+    def width(self) -> float:
+        """Of a bar."""
+        return self.share * TOGETHER / len(self.colours)
+
+    def bar(self, x: float | str, hue: str) -> float:
+        """The middle of a bar."""
+        return self._left(x, hue) + self.width / 2
+
+    def marker(self, x: float | str, hue: str) -> float:
+        """The middle of what a bar leaves of its slot."""
+        return self._left(x, hue) + self.width * (1 + 1 / self.share) / 2
+
+    def _left(self, x: float | str, hue: str) -> float:
+        number = list(self.colours).index(hue)
+        return self.places[x] + TOGETHER * (number / len(self.colours) - 1 / 2)
+
+
+def draw_bar(figure: Bar, material: Material, stem: Path) -> None:
+    """Write a bar figure and the numbers in it."""
+    draw_plot(figure, material, stem, _draw)
+
+
+def _draw(figure: Bar, names: Names, points: pd.DataFrame, controls: pd.DataFrame) -> Figure:
+    controls = controls[(controls["ours"] > 0) | ~controls["shown"].isin(figure.log)]
+    facets = list(dict.fromkeys(points["facet"]))
+    labels = categories(figure, names, points)
+    slots = _slots(list(labels), points)
+    ticks = wrap(labels.values())
+    size = (_width(slots, ticks), PANEL[1] if len(figure.y) == 1 else HEIGHT)
+    canvas, panels = new_panels(len(figure.y), len(facets), size, sharex=True, sharey="row")
+    for line, metric in zip(panels, figure.y, strict=True):
+        drawn = [table[table["shown"] == metric] for table in (points, controls)]
+        for axes, facet in zip(line, facets, strict=True):
+            _draw_panel(axes, slots, *(table[table["facet"] == facet] for table in drawn))
+            axes.set(xlabel=label_axis(figure.x, names), xlim=(-0.5, len(ticks) - 0.5))
+            axes.set_xticks(range(len(ticks)), ticks)
+        line[0].set_ylabel(label_metric(names, metric, figure.measured[metric]))
+        if metric in figure.log:
+            _make_logarithmic(line[0], pd.concat(drawn))
+    for axes, facet in zip(panels[0], facets, strict=True):
+        axes.set_title(facet)
+    for axes in panels.flat:
+        axes.label_outer()
+    add_legend(canvas, figure, names, _handles(points, slots), controls)
+    return canvas
+
+
+def _slots(places: list[float | str], points: pd.DataFrame) -> Slots:
+    share = BESIDE if points["published"].notna().any() else ALONE
+    return Slots({x: float(place) for place, x in enumerate(places)}, hues(points), share)
+
+
+def _width(slots: Slots, ticks: list[str]) -> float:
+    """Inches of a panel in which neither bars nor labels touch each other."""
+    longest = max(len(line) for tick in ticks for line in tick.splitlines())
+    group = max(SLOT * len(slots.colours) / TOGETHER, LETTER * longest)
+    return max(PANEL[0], group * len(ticks))
+
+
+def _draw_panel(axes: Axes, slots: Slots, points: pd.DataFrame, controls: pd.DataFrame) -> None:
+    draw_controls(axes, controls)
+    for row in records(points):
+        _draw_bar(axes, slots, row)
+
+
+def _draw_bar(axes: Axes, slots: Slots, row: Row) -> None:
+    """One bar with its interval, a dash where there is none, and the paper's value beside it."""
+    key, colour = (row["x"], row["hue"]), slots.colours[row["hue"]]
+    x = slots.bar(*key)
+    if math.isnan(row["ours"]):
+        look: dict[str, Any] = {"ha": "center", "weight": "bold", "color": colour}
+        axes.text(x, 0.01, DASH, transform=axes.get_xaxis_transform(), **look)
+    else:
+        look = HATCH if row["failed"] else {"linewidth": 0}
+        axes.bar(x, row["ours"], slots.width, color=colour, **look)
+        axes.vlines(x, row["low"], row["high"], color="0.2", lw=0.9)
+    axes.plot(slots.marker(*key), row["published"], color=colour, **MARKER)
+
+
+def _make_logarithmic(axes: Axes, drawn: pd.DataFrame) -> None:
+    """A logarithmic scale from the decade below everything drawn, so that no bar vanishes."""
+    values = drawn[["ours", "low", "published"]].to_numpy(dtype=float)
+    axes.set_yscale("log")
+    if (values > 0).any():
+        axes.set_ylim(bottom=10 ** math.floor(math.log10(values[values > 0].min() / 2)))
+
+
+def _handles(points: pd.DataFrame, slots: Slots) -> list[Artist]:
+    bars: list[Artist] = [
+        Patch(color=colour, label=hue) for hue, colour in slots.colours.items() if hue
+    ]
+    beside = {
+        "published": Line2D([], [], color=NEUTRAL, label=PAPER, **MARKER),
+        "failed": Patch(facecolor=NEUTRAL, label=FAILED, **HATCH),
+    }
+    return bars + references(points, beside)

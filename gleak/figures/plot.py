@@ -1,0 +1,51 @@
+"""What lines and bars have in common: means of metrics against an axis, by colour and panel."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from gleak.figures.base import FigureSpec, Over, Row, without_controls
+from gleak.figures.names import Names
+from gleak.spec import knob
+
+
+class Plot(FigureSpec):
+    """Base of the kinds that show the mean of metrics along an axis.
+
+    If hue is of the same level as x (``x: defense.std``, ``hue: defense.name``), a cell whose
+    spec lacks the field of x (``none``) stands with every colour.
+    """
+
+    x: str = Field(description="axis: a level, or a field of its specs such as defense.std")
+    hue: str | None = knob(None, "axis told apart by colour")
+    facets: str | None = knob(None, "axis told apart by panels, side by side")
+    error: Literal["ci", "sd"] = knob(
+        "ci", "95% bootstrapped confidence interval of the mean, or one standard deviation"
+    )
+
+    @property
+    @abstractmethod
+    def measured(self) -> Mapping[str, Over]:
+        """Each metric on y, and over which reconstructions its mean is taken."""
+
+    @abstractmethod
+    def along(self, names: Names, row: Row) -> float | str:
+        """Where a cell stands on x: a number, or what is printed at its place."""
+
+    @property
+    def used_metrics(self) -> Sequence[str]:
+        """Those on y."""
+        return list(self.measured)
+
+    @property
+    def used_axes(self) -> Sequence[str]:
+        """Those of x, colours and panels."""
+        return [axis for axis in (self.x, self.hue, self.facets) if axis is not None]
+
+    def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
+        """As in `FigureSpec.chosen`, without the controls: they are lines across the panels."""
+        return without_controls(super().chosen(names, rows))

@@ -1,0 +1,145 @@
+"""The numbers in line and bar figures: means, their bands, the paper's values, the controls."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from scipy.stats import bootstrap
+
+from gleak.figures.axes import has_field, label_place, level_of
+from gleak.figures.base import Material, Over
+from gleak.figures.names import BLIND, TRUTH, Names
+from gleak.figures.numbers import format_number
+from gleak.figures.plot import Plot
+from gleak.figures.published import add_published
+from gleak.figures.summary import CELL, VICTIM, Row, cells_of, counted, records, select, summarise
+from gleak.registry import parse
+
+RESAMPLES = 2000
+NUMBERS = ["metric", "statistic", "over", "failed", "x", "hue", "facet", "ours", "low", "high"]
+BOOKS = ["published", "count", "rows", "stand_in"]
+COLUMNS = [*CELL, *NUMBERS, *BOOKS]
+
+
+def summarise_points(figure: Plot, material: Material) -> pd.DataFrame:
+    """One row per point: its cell, place, mean, band and published value, in the study's order.
+
+    The column ``shown`` has its metric as the study writes it.
+    """
+    names, scores = material.names, material.scores
+    chosen = pd.DataFrame(figure.chosen(names, cells_of(scores)), columns=CELL)
+    summaries = [_summarise(figure, scores, *measured) for measured in figure.measured.items()]
+    compared = add_published(chosen.merge(pd.concat(summaries)), material.published, names)
+    placed = [point for row in records(compared) for point in _place(figure, names, row, compared)]
+    return pd.DataFrame(_sort(figure, names, placed))
+
+
+def summarise_controls(figure: Plot, material: Material) -> pd.DataFrame:
+    """The controls' means in each panel, over all cells there; columns as of the points."""
+    names = material.names
+    wanted = {k: v for k, v in names.select(figure.where).items() if k != "attack"}
+    scores = select(material.scores, wanted)
+    rows = [
+        {**row, "facet": facet, "shown": metric}
+        for metric in figure.measured
+        for row in records(summarise(scores, str(parse("metric", metric))))
+        if row["attack"] in (BLIND, TRUTH)
+        for facet in _panels_of_control(figure, names, row)
+    ]
+    table = pd.DataFrame(rows, columns=[*COLUMNS, "shown"])
+    sums = {"ours": "mean", "count": "sum", "rows": "sum"}
+    same = dict.fromkeys(["metric", "statistic", "over", "failed"], "first")
+    groups = table.groupby(["shown", "facet", "attack"], as_index=False, sort=False)
+    return groups.agg({**sums, **same}).reindex(columns=table.columns)
+
+
+def _summarise(figure: Plot, scores: pd.DataFrame, shown: str, over: Over) -> pd.DataFrame:
+    metric = str(parse("metric", shown))
+    summary = summarise(scores, metric, "mean", over).assign(shown=shown)
+    return summary.merge(_bands(figure, counted(scores, metric, over)), on=CELL, how="left")
+
+
+def _bands(figure: Plot, rows: pd.DataFrame) -> pd.DataFrame:
+    """Low and high of each cell: over victims, whose samples are not independent."""
+    victims = rows.groupby(VICTIM, as_index=False)["value"].mean()
+    band = interval if figure.error == "ci" else deviation
+    bands = [
+        {**dict(zip(CELL, cell, strict=True)), "low": low, "high": high}
+        for cell, values in victims.groupby(CELL)["value"]
+        for low, high in [band(values.to_numpy())]
+    ]
+    return pd.DataFrame(bands, columns=[*CELL, "low", "high"])
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """95% bootstrapped confidence interval of the mean (percentiles); none for one value."""
+    if len(values) < 2:
+        return math.nan, math.nan
+    found = bootstrap(
+        (values,), np.mean, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def deviation(values: np.ndarray) -> tuple[float, float]:
+    """One standard deviation of the sample to either side of the mean; none for one value."""
+    if len(values) < 2:
+        return math.nan, math.nan
+    return float(values.mean() - values.std(ddof=1)), float(values.mean() + values.std(ddof=1))
+
+
+def _place(figure: Plot, names: Names, row: Row, compared: pd.DataFrame) -> list[Row]:
+    """The point of a cell; for one that belongs to several colours, one in each of them."""
+    placed = {**row, "x": figure.along(names, row), "facet": _facet(figure, names, row)}
+    if figure.hue is None:
+        return [{**placed, "hue": ""}]
+    level, own = level_of(figure.hue), label_place(figure.hue, names, row)
+    if level != level_of(figure.x) or has_field(figure.x, row[level]):
+        return [{**placed, "hue": own}]
+    lines = [v for v in names.values[level] if v in set(compared[level]) and has_field(figure.x, v)]
+    labels = [label_place(figure.hue, names, {level: value}) for value in lines] or [own]
+    return [{**placed, "hue": label} for label in dict.fromkeys(labels)]
+
+
+def _facet(figure: Plot, names: Names, row: Row) -> str:
+    return "" if figure.facets is None else label_place(figure.facets, names, row)
+
+
+def _panels_of_control(figure: Plot, names: Names, row: Row) -> list[str]:
+    """The panels a control belongs to: its own, or every one where attacks are told apart."""
+    if figure.facets is None or level_of(figure.facets) != "attack":
+        return [_facet(figure, names, row)]
+    attacks = [value for value in names.values["attack"] if value not in (BLIND, TRUTH)]
+    return list(dict.fromkeys(_facet(figure, names, {"attack": value}) for value in attacks))
+
+
+def _sort(figure: Plot, names: Names, points: list[Row]) -> list[Row]:
+    """Metrics, panels and colours in the order of the study, points along x."""
+    metrics = list(figure.measured)
+    facets, hues = _rank(figure.facets, names), _rank(figure.hue, names)
+    values = names.values[level_of(figure.x)]
+
+    def key(row: Row) -> tuple[float, ...]:
+        x = row["x"]
+        along = values.index(row[level_of(figure.x)]) if isinstance(x, str) else x
+        return metrics.index(row["shown"]), facets[row["facet"]], hues[row["hue"]], along
+
+    return sorted(points, key=key)
+
+
+def _rank(axis: str | None, names: Names) -> dict[str, int]:
+    """Labels of an axis -> their place in the order of the study."""
+    if axis is None:
+        return {"": 0}
+    level = level_of(axis)
+    labels = [label_place(axis, names, {level: value}) for value in names.values[level]]
+    return {label: i for i, label in enumerate(dict.fromkeys(labels))}
+
+
+def categories(figure: Plot, names: Names, points: pd.DataFrame) -> dict[float | str, str]:
+    """What is printed for each x that is found, where not all are numbers; in the study's order."""
+    level, found = level_of(figure.x), set(points["x"])
+    order = dict.fromkeys(figure.along(names, {level: value}) for value in names.values[level])
+    return {x: x if isinstance(x, str) else format_number(x) for x in order if x in found}

@@ -1,0 +1,15 @@
+"""A start that is dark all over."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gleak.matching.starts.solid import SolidStart
+from gleak.registry import register
+
+
+@register("dark")
+class Dark(SolidStart):
+    """Every value 0, but for slight noise."""
+
+    colour: ClassVar[tuple[float, ...]] = (0.0,)

@@ -1,0 +1,15 @@
+"""A start that is light all over."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gleak.matching.starts.solid import SolidStart
+from gleak.registry import register
+
+
+@register("light")
+class Light(SolidStart):
+    """Every value 1, but for slight noise."""
+
+    colour: ClassVar[tuple[float, ...]] = (1.0,)

@@ -1,0 +1,15 @@
+"""A start that is red all over."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gleak.matching.starts.solid import SolidStart
+from gleak.registry import register
+
+
+@register("red")
+class Red(SolidStart):
+    """The first of three channels 1, the others 0, but for slight noise."""
+
+    colour: ClassVar[tuple[float, ...]] = (1.0, 0.0, 0.0)

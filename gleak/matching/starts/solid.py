@@ -1,0 +1,42 @@
+"""Base of the starts that are one colour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from gleak.errors import FitError
+from gleak.matching.starts.noisy import NoisyStart
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gleak.data.base import DatasetSpec
+
+
+class SolidStart(NoisyStart):
+    """One colour over the whole image.
+
+    CPL starts at the colour itself; see `NoisyStart` for why these lie slightly beside it.
+    """
+
+    source: ClassVar[str] = "CPL section 3.1 and Table 4"
+    colour: ClassVar[tuple[float, ...]]
+    """One value for each channel, or a single one for all channels or columns."""
+
+    def check(self, dataset: DatasetSpec) -> None:
+        """Refuse samples without the colour's channels; see `StartSpec.check`."""
+        channels = dataset.shape[0] if dataset.modality == "image" else None
+        if len(self.colour) not in (1, channels):
+            found = "a table" if channels is None else f"images of {channels} channel(s)"
+            raise FitError(
+                f"start {self} needs images of {len(self.colour)} channels, and {dataset} holds "
+                f"{found}; use start=dark, light or patterned, or a dataset of colour images"
+            )
+
+    def undisturbed(self, shape: tuple[int, ...], granted: Mapping[str, Tensor]) -> Tensor:
+        """See `NoisyStart.undisturbed`."""
+        import torch
+
+        sides = len(shape) - 2
+        return torch.tensor(self.colour).reshape(-1, *[1] * sides)

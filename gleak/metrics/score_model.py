@@ -1,0 +1,48 @@
+"""Scoring of trained models: no reconstruction, no truth."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gleak.artifacts.model import Model
+from gleak.metrics.base import MetricUnavailable, ModelMetricSpec, metrics_of
+from gleak.metrics.scores import COLUMNS, LEVEL_COLUMNS, OK, TYPES, UNAVAILABLE, save_scores
+
+logger = logging.getLogger(__name__)
+
+
+def score_model(model: Path, output: Path, levels: Mapping[str, str]) -> pd.DataFrame:
+    """Measure a trained model and write the table of scores.
+
+    Args:
+        model: ``model.h5``.
+        output: the table to write, ``scores.csv``; equal inputs give equal bytes.
+        levels: the spec string of each level up to the training.
+
+    Returns:
+        The table, in the form of `gleak.metrics.scores`: one row per metric, of victim 0, later
+        levels and grants empty.
+
+    Raises:
+        ArtifactError: the file is not what it should be.
+    """
+    trained = Model.read(model)
+    fixed = {**dict.fromkeys(LEVEL_COLUMNS, ""), **levels, "victim": 0, "grants": ""}
+    rows = [{**fixed, **_measure(metric, trained)} for metric in metrics_of("training")]
+    table = pd.DataFrame(rows, columns=COLUMNS).astype(TYPES)
+    save_scores(table, output)
+    return table
+
+
+def _measure(metric: ModelMetricSpec, model: Model) -> dict[str, object]:
+    """What is particular to a row."""
+    try:
+        return {"metric": str(metric), "value": metric.measure(model), "status": OK}
+    except MetricUnavailable as reason:
+        logger.warning("metric %s is unavailable: %s", metric, reason)
+        return {"metric": str(metric), "value": np.nan, "status": UNAVAILABLE}

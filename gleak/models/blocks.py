@@ -1,0 +1,70 @@
+"""The layers of residual networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from gleak.models.activations import activation
+
+if TYPE_CHECKING:
+    from gleak.models.residual import Block, Convolution, Norm
+
+
+class Residual(nn.Module):
+    """The sum of what a body and a shortcut make of the same inputs.
+
+    No layer overwrites the outputs of another, so that gradients can be split layer by layer (see
+    `gleak.matching.gradients`).
+    """
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.body, self.shortcut = body, shortcut
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Shape (N, C, H, W) to that of the body's outputs."""
+        outputs: Tensor = self.body(inputs) + self.shortcut(inputs)
+        return outputs
+
+
+def residual_layers(
+    stem: Convolution, blocks: Sequence[Block], nonlinearity: str, norm: Norm, classes: int
+) -> nn.Sequential:
+    """Stem, blocks, global average pooling and a dense layer, activated after stem and sums.
+
+    Args:
+        stem: the first convolution.
+        blocks: in their order, one at least.
+        nonlinearity: name of the activation.
+        norm: "batch" after each convolution; "none": convolutions have biases instead.
+        classes: number of outputs.
+    """
+    layers: list[nn.Module] = [*_convolution(stem, norm), activation(nonlinearity)]
+    for block in blocks:
+        layers += [_residual(block, nonlinearity, norm), activation(nonlinearity)]
+    pooled = [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*layers, *pooled, nn.Linear(blocks[-1].body[-1].outputs, classes))
+
+
+def _residual(block: Block, nonlinearity: str, norm: Norm) -> Residual:
+    first, *others = block.body
+    body = _convolution(first, norm)
+    for convolution in others:
+        body += [activation(nonlinearity), *_convolution(convolution, norm)]
+    shortcut = [] if block.shortcut is None else _convolution(block.shortcut, norm)
+    return Residual(nn.Sequential(*body), nn.Sequential(*shortcut))
+
+
+def _convolution(convolution: Convolution, norm: Norm) -> list[nn.Module]:
+    layer = nn.Conv2d(
+        convolution.inputs,
+        convolution.outputs,
+        convolution.kernel,
+        convolution.stride,
+        padding=convolution.kernel // 2,
+        bias=norm == "none",
+    )
+    return [layer, nn.BatchNorm2d(convolution.outputs)] if norm == "batch" else [layer]

@@ -1,0 +1,118 @@
+"""Residual networks, which differ in their blocks alone (He et al. 2016).
+
+What stands here describes the layers without building them, for estimates; the layers themselves
+are made by `gleak.models.blocks`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from gleak.models.base import Activation, ModelSpec
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Norm = Literal["batch", "none"]
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A square convolution of odd size, padded so that only its stride shrinks the image."""
+
+    inputs: int
+    outputs: int
+    kernel: int = 3
+    stride: int = 1
+
+    @property
+    def weights(self) -> int:
+        """Values of its weight."""
+        return self.kernel**2 * self.inputs * self.outputs
+
+    def sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """Height and width of its outputs."""
+        return tuple(math.ceil(side / self.stride) for side in sides)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Convolutions beside a shortcut; the two are added up (He et al., equations 1 and 2)."""
+
+    body: tuple[Convolution, ...]
+
+    @property
+    def shortcut(self) -> Convolution | None:
+        """The 1 x 1 convolution where the body changes the shape; None: inputs as they are."""
+        inputs, outputs = self.body[0].inputs, self.body[-1].outputs
+        stride = math.prod(convolution.stride for convolution in self.body)
+        if inputs == outputs and stride == 1:
+            return None
+        return Convolution(inputs, outputs, kernel=1, stride=stride)
+
+
+def basic_block(inputs: int, outputs: int, stride: int) -> Block:
+    """Two 3 x 3 convolutions, the first with the stride."""
+    return Block((Convolution(inputs, outputs, stride=stride), Convolution(outputs, outputs)))
+
+
+class ResidualNetwork(ModelSpec):
+    """Base of the residual networks: a convolution, blocks, global average, dense layer."""
+
+    activation: Activation
+    norm: Norm
+
+    @abstractmethod
+    def stem(self, channels: int) -> Convolution:
+        """The first convolution, on images of so many channels."""
+
+    @abstractmethod
+    def blocks(self) -> list[Block]:
+        """All blocks, in their order."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """See `ModelSpec.build`."""
+        from gleak.models.blocks import residual_layers
+
+        return residual_layers(
+            self.stem(shape[0]), self.blocks(), self.activation, self.norm, classes
+        )
+
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        """See `ModelSpec.multiply_adds`; normalisation is not counted."""
+        convolutions = sum(
+            convolution.weights * math.prod(sides)
+            for convolution, sides in self._convolutions(shape)
+        )
+        return convolutions + self._features * classes
+
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        """See `ModelSpec.parameters`; a convolution has biases or is followed by a batch norm."""
+        per_output = 2 if self.norm == "batch" else 1
+        convolutions = sum(
+            convolution.weights + per_output * convolution.outputs
+            for convolution, _ in self._convolutions(shape)
+        )
+        return convolutions + (self._features + 1) * classes
+
+    @property
+    def _features(self) -> int:
+        return self.blocks()[-1].body[-1].outputs
+
+    def _convolutions(
+        self, shape: tuple[int, ...]
+    ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
+        """Every convolution, with height and width of its outputs."""
+        stem = self.stem(shape[0])
+        sides = stem.sides(shape[1:])
+        yield stem, sides
+        for block in self.blocks():
+            if block.shortcut is not None:
+                yield block.shortcut, block.shortcut.sides(sides)
+            for convolution in block.body:
+                sides = convolution.sides(sides)
+                yield convolution, sides

@@ -1,0 +1,56 @@
+"""The residual network for small images."""
+
+from __future__ import annotations
+
+from gleak.data.base import Modality
+from gleak.errors import FitError
+from gleak.models.base import Activation
+from gleak.models.residual import Block, Convolution, Norm, ResidualNetwork, basic_block
+from gleak.registry import register
+from gleak.spec import knob
+
+STAGES = (16, 32, 64)
+BLOCKS_OF_A_STAGE = 3
+SMALLEST = 8
+
+
+@register("resnet20")
+class ResNet20(ResidualNetwork):
+    """CIFAR ResNet of 20 layers: three stages of three blocks, 16, 32 and 64 channels.
+
+    Batch norm is in evaluation mode when clients compute gradients: the running statistics are
+    broadcast with the parameters. Shortcuts are 1 x 1 convolutions where the shape changes (He et
+    al., option B). AGIC's ResNet20-4 has width=4; downsampling=false is DLG's change, which keeps
+    all positions in all stages, at 16 times the cost in the last.
+    """
+
+    source = "He et al. 2016, section 4.2; AGIC"
+
+    activation: Activation = knob("relu", "after each convolution and sum", source="He et al.")
+    norm: Norm = knob("batch", "none: convolutions have biases instead", source="He et al.")
+    width: int = knob(1, "multiplies all channels", source="He et al.; 4 in AGIC", ge=1)
+    downsampling: bool = knob(
+        True, "stride 2 at the second and third stage; false: 1", source="He et al.; false in DLG"
+    )
+
+    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
+        """Refuse tables and images under 8 pixels; see `ModelSpec.check`."""
+        super().check(modality, shape)
+        if min(shape[1:]) < SMALLEST:
+            raise FitError(f"model {self} needs images of {SMALLEST} pixels or more, not {shape}")
+
+    def stem(self, channels: int) -> Convolution:
+        """See `ResidualNetwork.stem`."""
+        return Convolution(channels, self.width * STAGES[0])
+
+    def blocks(self) -> list[Block]:
+        """See `ResidualNetwork.blocks`."""
+        blocks: list[Block] = []
+        before = self.width * STAGES[0]
+        for number, channels in enumerate(STAGES):
+            after = self.width * channels
+            stride = 2 if self.downsampling and number else 1
+            blocks += [basic_block(before, after, stride)]
+            blocks += [basic_block(after, after, 1)] * (BLOCKS_OF_A_STAGE - 1)
+            before = after
+        return blocks

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from gleak.attacks.first_layer import dense_layer_of_samples, read_inputs
+from gleak.errors import FitError
+
+SHAPE = (2, 3, 4)
+FEATURES = 24
+
+
+def gradients(backs: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Of a dense layer's weight and bias, from the gradients at its outputs; (V, N, ...)."""
+    return backs.mT @ inputs, backs.sum(1)
+
+
+def randoms(seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
+    stream = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=stream, dtype=torch.double) for shape in shapes]
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 5), st.integers(0, 99))
+def test_the_input_of_one_sample_is_exact(
+    victims: int, neurons: int, features: int, seed: int
+) -> None:
+    backs, inputs = randoms(seed, (victims, 1, neurons), (victims, 1, features))
+    torch.testing.assert_close(read_inputs(*gradients(backs, inputs), 1), inputs)
+
+
+def test_of_one_sample_the_estimate_is_that_of_least_squares() -> None:
+    weight, bias = randoms(0, (3, 6, 5), (3, 6))
+    expected = torch.linalg.lstsq(bias[..., None], weight).solution
+    torch.testing.assert_close(read_inputs(weight, bias, 1), expected)
+
+
+@given(st.integers(2, 5), st.integers(1, 8), st.integers(0, 99))
+def test_candidates_of_a_batch_are_mixtures_with_weights_that_sum_to_one(
+    samples: int, neurons: int, seed: int
+) -> None:
+    backs, inputs = randoms(seed, (2, samples, neurons), (2, samples, 9))
+    ones = torch.cat([inputs, torch.ones_like(inputs[..., :1])], 2)
+    found = read_inputs(*gradients(backs, ones), samples)
+    assert found.shape == (2, samples, 10)
+    torch.testing.assert_close(found[..., -1], torch.ones_like(found[..., -1]))
+    mixing = torch.linalg.lstsq(inputs.mT, found[..., :-1].mT)
+    torch.testing.assert_close(inputs.mT @ mixing.solution, found[..., :-1].mT)
+
+
+def test_candidates_come_from_the_neurons_with_the_largest_bias_gradients() -> None:
+    weight, bias = torch.tensor([[[2.0], [9.0], [-8.0]]]), torch.tensor([[1.0, 3.0, -4.0]])
+    assert read_inputs(weight, bias, 2).flatten().tolist() == [2.0, 3.0]
+    assert read_inputs(weight, bias, 5).flatten().tolist() == [2.0, 3.0, 2.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_the_size_of_the_gradient_does_not_matter(scale: float) -> None:
+    backs, inputs = (value.float() for value in randoms(1, (1, 1, 4), (1, 1, 3)))
+    torch.testing.assert_close(read_inputs(*gradients(backs * scale, inputs), 1), inputs)
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_what_a_gradient_of_zero_does_not_tell_is_not_finite(samples: int) -> None:
+    weight, bias = torch.zeros(2, 3, 4), torch.zeros(2, 3)
+    bias[0], weight[0] = 1.0, 0.5
+    found = read_inputs(weight, bias, samples)
+    assert torch.equal(found[0], torch.full((samples, 4), 0.5))
+    assert not found[1].isfinite().any()
+
+
+class Backwards(nn.Module):
+    """Its dense layer of samples is the second it names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.first = nn.Linear(5, 3), nn.Linear(FEATURES, 5)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(self.first(inputs.flatten(1)).relu())
+
+
+class Twice(Backwards):
+    """A network that uses a layer twice."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(self.first(inputs.flatten(1)) + self.first(inputs.flatten(1)))
+
+
+class Scaled(Backwards):
+    """A network that changes its samples first."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(2 * inputs - 1)
+
+
+def seen(model: nn.Module) -> SimpleNamespace:
+    return SimpleNamespace(model=model, input_shape=SHAPE, loss="cross_entropy")
+
+
+def test_the_layer_is_found_by_what_it_takes() -> None:
+    assert dense_layer_of_samples(seen(Backwards())) == "first"
+    perceptron = nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, 2))
+    assert dense_layer_of_samples(seen(perceptron)) == "1"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Twice(),
+        Scaled(),
+        nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 3, bias=False)),
+        nn.Sequential(nn.Conv2d(2, 2, 1), nn.Flatten(), nn.Linear(FEATURES, 3)),
+        nn.Sequential(nn.Linear(4, 4), nn.Flatten(), nn.Linear(FEATURES, 3)),
+    ],
+    ids=["used twice", "scaled first", "no bias", "convolution", "along the width alone"],
+)
+def test_a_model_without_such_a_layer_is_refused(model: nn.Module) -> None:
+    with pytest.raises(FitError, match="use mlp or fc2"):
+        dense_layer_of_samples(seen(model))

@@ -1,0 +1,81 @@
+"""Local steps, beside torch's own optimiser."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gleak.clients.descent import descend, mini_batches
+
+BATCHES = [torch.tensor([0, 1, 2]), torch.tensor([3, 4, 5]), torch.tensor([0, 2, 4])]
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3))
+
+
+@pytest.fixture
+def samples() -> tuple[Tensor, Tensor]:
+    numbers = torch.Generator().manual_seed(1)
+    return torch.randn(6, 5, generator=numbers), torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_steps_are_those_of_torch_in_either_mode(
+    network: nn.Module, samples: tuple[Tensor, Tensor], training: bool
+) -> None:
+    """In training mode running statistics go along, in evaluation mode they stay."""
+    inputs, labels = samples
+    network.train(training)
+    before, plain = deepcopy(network), deepcopy(network)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    losses = []
+    for batch in BATCHES:
+        optimizer.zero_grad()
+        losses.append(functional.cross_entropy(plain(inputs[batch]), labels[batch]))
+        losses[-1].backward()
+        optimizer.step()
+    found = descend(network, inputs, labels, BATCHES, 0.1, "cross_entropy")
+    torch.testing.assert_close(found.losses, torch.stack(losses).detach())
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(found.parameters[name], parameter.detach())
+    for name, buffer in plain.named_buffers():
+        torch.testing.assert_close(network.get_buffer(name), buffer)
+    for ours, theirs in zip(network.parameters(), before.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert all(layer.training == training for layer in network.modules())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_draws_masks_and_keeps_its_mode(training: bool) -> None:
+    network = nn.Sequential(nn.Dropout(0.5), nn.Linear(50, 2)).train(training)
+    inputs, labels = torch.ones(1, 50), torch.tensor([0])
+    moved = descend(network, inputs, labels, [torch.tensor([0])], 1.0, "cross_entropy").parameters
+    columns = (moved["1.weight"] != network[1].weight).any(0)
+    assert 5 < columns.sum() < 45
+    assert network[0].training == training
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_every_pass_takes_every_sample_once(shuffled: bool) -> None:
+    with torch.random.fork_rng(devices=[]):
+        batches = mini_batches(6, 4, 5, shuffled)
+    assert [len(batch) for batch in batches] == [4] * 5
+    for taken in torch.cat(batches)[:18].split(6):
+        assert sorted(taken.tolist()) == list(range(6))
+
+
+def test_samples_go_in_their_order_unless_every_pass_is_shuffled() -> None:
+    ordered = torch.cat(mini_batches(6, 2, 6, shuffled=False))
+    assert ordered.tolist() == [*range(6), *range(6)]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        first, second = torch.cat(mini_batches(6, 2, 6, shuffled=True)).split(6)
+    assert first.tolist() != second.tolist()

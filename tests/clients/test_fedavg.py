@@ -1,0 +1,125 @@
+"""What several local steps lead to, beside `torch.optim.SGD` step by step."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gleak.errors import SpecError
+from gleak.registry import parse
+from gleak.runtime.seeding import drawing_from, torch_stream
+
+SAMPLES = 6
+BATCH = f"fedavg+batch_size={SAMPLES}"
+SCHEDULES = [(1, 6), (3, 6), (2, 3), (9, 2)]
+"""Local steps and mini-batch: one pass and several, of one step and several."""
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return parse("model", "lenet+width=3").build((2, 8, 8), 4).eval()
+
+
+@pytest.fixture
+def batch() -> tuple[Tensor, Tensor]:
+    numbers = torch.Generator().manual_seed(1)
+    return torch.rand(SAMPLES, 2, 8, 8, generator=numbers), torch.tensor([0, 1, 2, 3, 3, 1])
+
+
+def trained(network: nn.Module, batch: tuple[Tensor, Tensor], steps: int, size: int) -> nn.Module:
+    """After steps over the samples in their order, from the first again after the last.
+
+    Its parameters have kept the sum of the steps' gradients.
+    """
+    inputs, labels = batch
+    plain = deepcopy(network)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.5)
+    sums = [torch.zeros_like(value) for value in plain.parameters()]
+    for step in range(steps):
+        some = [(step * size + place) % SAMPLES for place in range(size)]
+        optimizer.zero_grad()
+        functional.cross_entropy(plain(inputs[some]), labels[some]).backward()
+        for total, parameter in zip(sums, plain.parameters(), strict=True):
+            total += parameter.grad
+        optimizer.step()
+    for total, parameter in zip(sums, plain.parameters(), strict=True):
+        parameter.grad = total
+    return plain
+
+
+@pytest.mark.parametrize(("steps", "size"), SCHEDULES)
+def test_what_is_sent_is_that_of_torchs_descent(
+    steps: int, size: int, network: nn.Module, batch: tuple[Tensor, Tensor]
+) -> None:
+    text = f"{BATCH}+local_steps={steps}+local_lr=0.5+mini_batch={size}"
+    weights = parse("client", f"{text}+sends=weights").compute(network, *batch)
+    gradient = parse("client", text).compute(network, *batch)
+    after = trained(network, batch, steps, size)
+    for name, value in network.named_parameters():
+        moved = after.get_parameter(name)
+        torch.testing.assert_close(weights[name], (moved - value)[None], atol=1e-6, rtol=1e-4)
+        mean = moved.grad[None] / steps
+        torch.testing.assert_close(gradient[name], mean, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
+def test_one_step_says_what_the_gradient_says(
+    loss: str, network: nn.Module, batch: tuple[Tensor, Tensor]
+) -> None:
+    """The only step is minus the learning rate times the gradient that fedsgd sends."""
+    text = f"{BATCH}+local_lr=0.25+loss={loss}"
+    difference = parse("client", f"{text}+sends=weights").compute(network, *batch)
+    mean = parse("client", text).compute(network, *batch)
+    for name, value in parse("client", f"fedsgd+loss={loss}").compute(network, *batch).items():
+        assert torch.equal(mean[name], value)
+        torch.testing.assert_close(difference[name] / -0.25, value, atol=1e-6, rtol=1e-4)
+
+
+def test_shuffled_mini_batches_follow_the_clients_stream(
+    network: nn.Module, batch: tuple[Tensor, Tensor]
+) -> None:
+    client = parse("client", f"{BATCH}+local_steps=3+local_lr=0.5+mini_batch=2+order=shuffled")
+    updates = []
+    for victim in (0, 0, 1):
+        with drawing_from(torch_stream(0, "client", victim)):
+            updates.append(client.compute(network, *batch))
+    for first, again, other in zip(*(update.values() for update in updates), strict=True):
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "mini_batch=4",  # does not divide the batch
+        "local_steps=2+mini_batch=2",  # two of three mini-batches
+        "local_steps=4+mini_batch=2",  # and one more than three
+        "local_steps=1+mini_batch=3",
+        "mini_batch=12",  # more than there are
+    ],
+)
+def test_steps_that_do_not_go_through_the_batch_are_refused(fields: str) -> None:
+    with pytest.raises(SpecError, match=r"batch_size=6 a whole number of times; choose local_st"):
+        parse("client", f"{BATCH}+{fields}")
+
+
+@pytest.mark.parametrize(("steps", "size"), SCHEDULES)
+def test_the_server_knows_the_schedule(steps: int, size: int) -> None:
+    fields = "" if size == SAMPLES else f"+mini_batch={size}"
+    client = parse("client", f"{BATCH}+local_steps={steps}+local_lr=0.5{fields}")
+    assert client.content == "gradient"
+    assert client.model_copy(update={"sends": "weights"}).content == "difference"
+    assert client.gradients_per_sample == steps * size / SAMPLES
+    assert client.protocol == {
+        "batch_size": SAMPLES,
+        "mini_batch": size,
+        "local_steps": steps,
+        "local_lr": 0.5,
+        "loss": "cross_entropy",
+    }

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from torch import Tensor
+
+from gleak.artifacts.encodings import Encoded
+from gleak.errors import SpecError
+from gleak.registry import parse
+
+SHAPES = {"weight": (4, 5), "bias": (3,), "scale": ()}
+SCOPES = st.sampled_from(["tensor", "global"])
+PERCENT = st.integers(0, 99)
+
+
+@st.composite
+def updates(draw: st.DrawFn) -> dict[str, Tensor]:
+    """Whole numbers, whose sums are exact, so that many are of equal magnitude."""
+    rounds = draw(st.integers(1, 4))
+    return {
+        name: torch.from_numpy(
+            draw(npst.arrays(np.float32, (rounds, *shape), elements=st.integers(-9, 9)))
+        )
+        for name, shape in SHAPES.items()
+    }
+
+
+def protect(
+    percent: int, scope: str, update: dict[str, Tensor], memory: dict[str, Tensor]
+) -> dict[str, Encoded]:
+    spec = parse("defense", f"threshold+theta={percent / 100}+scope={scope}")
+    return spec.protect(update, torch.Generator(), memory)
+
+
+@given(PERCENT, SCOPES, st.lists(updates(), min_size=1, max_size=3))
+def test_nothing_is_lost(percent: int, scope: str, calls: list[dict[str, Tensor]]) -> None:
+    memory: dict[str, Tensor] = {}
+    sent = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+    for update in calls:
+        for name, encoded in protect(percent, scope, update, memory).items():
+            sent[name] += encoded.decode()[0].sum(0)
+    for name, total in sent.items():
+        assert memory[name].shape == total.shape
+        owed = sum(update[name].numpy().sum(0) for update in calls)
+        np.testing.assert_array_equal(total + memory[name].numpy(), owed)
+
+
+@given(PERCENT, SCOPES, updates())
+def test_a_first_round_is_that_of_topk(percent: int, scope: str, update: dict[str, Tensor]) -> None:
+    first = {name: value[:1] for name, value in update.items()}
+    spec = parse("defense", f"topk+keep={(100 - percent) / 100}+scope={scope}")
+    expected = spec.protect(first, torch.Generator(), {})
+    for name, encoded in protect(percent, scope, first, {}).items():
+        np.testing.assert_array_equal(encoded.indices, expected[name].indices)
+        np.testing.assert_array_equal(encoded.values, expected[name].values)
+
+
+@given(SCOPES, updates())
+def test_who_discards_nothing_keeps_nothing_back(scope: str, update: dict[str, Tensor]) -> None:
+    memory: dict[str, Tensor] = {}
+    protect(0, scope, update, memory)
+    assert all(not value.any() for value in memory.values())
+
+
+@given(PERCENT, updates())
+def test_what_is_sent_is_at_least_as_large_as_what_is_kept(
+    percent: int, update: dict[str, Tensor]
+) -> None:
+    memory: dict[str, Tensor] = {}
+    for name, encoded in protect(percent, "tensor", update, memory).items():
+        assert np.abs(encoded.values[0, -1]).min() >= memory[name].abs().max().item()
+        assert encoded.indices.shape[-1] == -(-(100 - percent) * memory[name].numel() // 100)
+
+
+def test_small_values_are_sent_once_they_have_grown() -> None:
+    """2 of 3 values wait; the slow one comes through when its sum has overtaken the others'."""
+    update = {"w": torch.tensor([[5.0, 3.0, 2.0]]).repeat(3, 1)}
+    memory: dict[str, Tensor] = {}
+    sent = protect(67, "tensor", update, memory)["w"].decode()[0]
+    np.testing.assert_array_equal(sent, [[5, 0, 0], [0, 6, 0], [10, 0, 0]])
+    np.testing.assert_array_equal(memory["w"], [0, 3, 6])
+
+
+def test_memories_of_two_clients_are_apart() -> None:
+    update, one, other = {"w": torch.tensor([[4.0, 1.0]])}, {}, {}
+    protect(50, "tensor", update, one)
+    for _ in range(3):
+        protect(50, "tensor", update, other)
+    assert (one["w"].tolist(), other["w"].tolist()) == ([0, 1], [0, 3])
+
+
+@pytest.mark.parametrize("theta", [-0.1, 1, 1.5])
+def test_a_share_outside_its_range_is_refused(theta: float) -> None:
+    with pytest.raises(SpecError, match=r"defense 'threshold': field 'theta' = .*(less|greater)"):
+        parse("defense", f"threshold+theta={theta}")

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from gleak.errors import SpecError
+from gleak.figures.bar_drawing import Slots
+from gleak.figures.base import Material
+from gleak.registry import find
+from gleak.spec import build_spec
+
+BOTH = ["ssim", "success_content"]
+
+
+def make(**fields: Any) -> Any:
+    base = {"grid": "noise", "x": "defense.std", "y": "ssim", "hue": "defense.name"}
+    return build_spec(find("figure", "bar"), {**base, **fields})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"y": BOTH, "over": {"ssim": "successful_else_all"}},
+        {"y": BOTH, "over": {"ssim": "successful"}, "log": ["ssim"]},
+        {"x": "defense", "hue": None},
+        {"x": "attack", "hue": "defense", "facets": "dataset", "error": "sd"},
+    ],
+)
+def test_figures_are_written_the_same_each_time(
+    noise: Material, tmp_path: Path, fields: dict[str, Any]
+):
+    figure = make(**fields)
+    for name in ("first", "second"):
+        figure.draw(noise, tmp_path / name)
+    for suffix in figure.suffixes:
+        first, second = (tmp_path / f"{name}{suffix}" for name in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes()
+    with Image.open(tmp_path / "first.png") as picture:
+        assert picture.width > 400
+
+
+def test_metrics_stand_below_each_other(noise: Material, tmp_path: Path):
+    heights = []
+    for y in ("ssim", BOTH):
+        make(y=y).draw(noise, tmp_path / "figure")
+        with Image.open(tmp_path / "figure.png") as picture:
+            heights.append(picture.height)
+    assert heights[1] > 1.4 * heights[0]
+
+
+def test_the_table_beside_the_figure_has_every_metric(noise: Material, tmp_path: Path):
+    make(y=BOTH, over={"ssim": "successful"}).draw(noise, tmp_path / "noise")
+    table = pd.read_csv(tmp_path / "noise.csv").set_index(["metric", "attack", "x", "hue"])
+    assert table.loc[("ssim", "cpl+restarts=0", "1.0e-4", "Gaussian"), "ours"].item() == 0.9
+    assert table.loc[("success_content", "cpl+restarts=0", "0.01", "Gaussian"), "ours"].item() == 0
+    assert pd.isna(table.loc[("ssim", "cpl+restarts=0", "0.01", "Gaussian"), "ours"].item())
+    assert table["published"].notna().sum() == 1
+
+
+def test_zeros_have_no_place_on_a_logarithmic_scale_and_stop_nothing(
+    noise: Material, tmp_path: Path
+):
+    scores = noise.scores.assign(value=0.0)
+    make(log=["ssim"]).draw(replace(noise, scores=scores), tmp_path / "zeros")
+    assert (pd.read_csv(tmp_path / "zeros.csv")["ours"] == 0).all()
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.sampled_from([0.6, 0.9]))
+def test_bars_and_their_markers_do_not_touch_the_next(groups: int, hues: int, share: float):
+    places = {str(x): float(x) for x in range(groups)}
+    slots = Slots(places, {str(hue): (0.0, 0.0, 0.0) for hue in range(hues)}, share)
+    keys = [(x, str(hue)) for x in places for hue in range(hues)]
+    spans = [(slots.bar(*key) - slots.width / 2, slots.bar(*key) + slots.width / 2) for key in keys]
+    edges = [
+        edge
+        for (low, high), key in zip(spans, keys, strict=True)
+        for edge in (low, high, slots.marker(*key))
+    ]
+    assert all(left < right for left, right in pairwise(edges))
+    assert edges[0] > -0.5 and edges[-1] < groups - 0.5
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"y": []}, "at least 1"),
+        ({"y": ["mse", "ssim", "psnr", "iterations"]}, "at most 3"),
+        ({"y": ["mse", "mse"]}, "stands twice"),
+        ({"log": ["mse"]}, r"\['mse'\], which y does not"),
+        ({"over": {"mse": "successful"}}, r"\['mse'\], which y does not"),
+        ({"over": {"ssim": "some"}}, "over"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(fields: dict[str, Any], fault: str):
+    with pytest.raises(SpecError, match=fault):
+        make(**fields)

@@ -1,0 +1,146 @@
+"""All local steps of a client, beside a loop of `torch.autograd` over victims and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from gleak.attacks.base import Observation
+from gleak.clients.fedavg import FedAvg
+from gleak.matching.gradients import LayerwiseGradients
+from gleak.matching.parts import Parts
+from gleak.matching.problem import Problem
+from gleak.matching.unrolled import UnrolledGradients, client_gradients
+from gleak.models.losses import sample_losses
+
+MakeParts = Callable[..., Parts]
+Observe = Callable[..., tuple[Observation, Tensor, Tensor]]
+SAMPLES = 4
+SCHEDULES = [(2, 4), (3, 4), (4, 1), (6, 2)]
+"""Local steps and mini-batch: one pass and several."""
+
+
+@pytest.fixture
+def observe(make_observation: Observe) -> Observe:
+    """What three clients of federated averaging send, and the samples behind it."""
+
+    def make(model: str, client: FedAvg) -> tuple[Observation, Tensor, Tensor]:
+        observation, inputs, labels = make_observation(
+            model, samples=SAMPLES, content=client.content, **client.protocol
+        )
+        batches = zip(inputs, labels, strict=True)
+        updates = [client.compute(observation.model, *batch) for batch in batches]
+        update = {key: torch.stack([one[key].detach() for one in updates]) for key in updates[0]}
+        return replace(observation, update=update), inputs, labels
+
+    return make
+
+
+def averaging(steps: int, size: int, **fields: object) -> FedAvg:
+    return FedAvg(
+        batch_size=SAMPLES, local_steps=steps, mini_batch=size, **{"local_lr": 0.5, **fields}
+    )
+
+
+def mean_gradient(observation: Observation, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """Of one client, as the difference of the weights says it."""
+    before = {
+        name: value.detach().to(inputs).requires_grad_()
+        for name, value in observation.model.named_parameters()
+    }
+    after = before
+    for step in range(observation.local_steps):
+        size = observation.mini_batch
+        some = [(step * size + place) % len(inputs) for place in range(size)]
+        logits = functional_call(observation.model, after, (inputs[some],))
+        loss = sample_losses(observation.loss, logits, targets[some]).mean()
+        slopes = torch.autograd.grad(loss, list(after.values()), create_graph=True)
+        after = {
+            name: value - observation.local_lr * slope
+            for (name, value), slope in zip(after.items(), slopes, strict=True)
+        }
+    walked = observation.local_lr * observation.local_steps
+    return {name: (before[name] - after[name]) / walked for name in before}
+
+
+def dummies(inputs: Tensor, dtype: torch.dtype = torch.double) -> tuple[Tensor, Tensor]:
+    """Samples and soft labels of all victims, both to be differentiated."""
+    stream = torch.Generator().manual_seed(2)
+    logits = torch.randn(*inputs.shape[:2], 4, generator=stream)
+    return inputs.to(dtype).requires_grad_(), logits.to(dtype).softmax(2).requires_grad_()
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
+@pytest.mark.parametrize("model", ["lenet+width=2", "mlp+hidden=5"])
+@pytest.mark.parametrize(("steps", "size"), SCHEDULES)
+def test_gradients_and_their_slopes_are_those_of_a_plain_loop(
+    steps: int, size: int, model: str, loss: str, observe: Observe
+) -> None:
+    observation, inputs, _ = observe(model, averaging(steps, size, loss=loss))
+    observation.model.double()
+    samples, soft = dummies(inputs)
+    observed = {name: value[:, 0].double() for name, value in observation.update.items()}
+    pieces = UnrolledGradients(observation)(samples, soft, observed)
+    rows = [mean_gradient(observation, *one) for one in zip(samples, soft, strict=True)]
+    assert [piece.name for piece in pieces] == list(rows[0])
+    found, expected = torch.zeros(3), torch.zeros(3)
+    for piece in pieces:
+        formed = torch.stack([row[piece.name] for row in rows])
+        torch.testing.assert_close(piece.gradient, formed)
+        assert piece.target is observed[piece.name]
+        found = found + piece.squared_distance()
+        expected = expected + (formed - piece.target).flatten(1).square().sum(1)
+    slopes = torch.autograd.grad(found.sum(), (samples, soft))
+    truth = torch.autograd.grad(expected.sum(), (samples, soft), materialize_grads=True)
+    for slope, true in zip(slopes, truth, strict=True):
+        torch.testing.assert_close(slope, true)
+
+
+@pytest.mark.parametrize("sends", ["gradient", "weights"])
+@pytest.mark.parametrize(("steps", "size"), SCHEDULES)
+def test_the_truth_has_distance_zero_where_all_steps_are_repeated(
+    steps: int, size: int, sends: str, observe: Observe, make_parts: MakeParts
+) -> None:
+    """One step in place of several does not lead to the same weights."""
+    observation, inputs, _ = observe("lenet+width=3", averaging(steps, size, sends=sends))
+    distance = {
+        client_model: Problem.of(observation, make_parts(client_model=client_model))
+        .evaluate(inputs.flatten(1))
+        .distance
+        for client_model in ("one_step", "unrolled")
+    }
+    assert (distance["unrolled"] < 1e-9).all()
+    assert (distance["one_step"] > 1e-4).all()
+
+
+def test_precision_does_not_depend_on_the_learning_rate(observe: Observe) -> None:
+    """Differences of weights of size 0.5 would be known to 1e-7 alone, here a tenth percent."""
+    observation, inputs, _ = observe("mlp+hidden=5", averaging(2, 4, local_lr=1e-4))
+    samples, soft = dummies(inputs, torch.float)
+    pieces = UnrolledGradients(observation)(samples, soft, observation.update)
+    observation.model.double()
+    rows = [mean_gradient(observation, *one) for one in zip(*dummies(inputs), strict=True)]
+    for piece in pieces:
+        formed = torch.stack([row[piece.name] for row in rows]).float()
+        torch.testing.assert_close(piece.gradient, formed, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("client_model", "steps", "kind"),
+    [
+        ("one_step", 1, LayerwiseGradients),
+        ("one_step", 3, LayerwiseGradients),
+        ("unrolled", 1, LayerwiseGradients),
+        ("unrolled", 3, UnrolledGradients),
+    ],
+)
+def test_steps_are_unrolled_where_there_are_several(
+    client_model: str, steps: int, kind: type, observe: Observe
+) -> None:
+    observation, _, _ = observe("mlp+hidden=5", averaging(steps, SAMPLES))
+    assert isinstance(client_gradients(observation, client_model), kind)

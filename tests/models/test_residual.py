@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from gleak.models.blocks import Residual, residual_layers
+from gleak.models.residual import Block, Convolution, basic_block
+
+BOTTLENECK = Block((Convolution(4, 2, 1), Convolution(2, 2, 3, 2), Convolution(2, 4, 1)))
+
+
+@given(st.sampled_from([1, 3, 5, 7]), st.integers(1, 3), st.integers(1, 9), st.integers(1, 9))
+def test_a_described_convolution_is_the_built_one(
+    kernel: int, stride: int, height: int, width: int
+) -> None:
+    described = Convolution(2, 3, kernel, stride)
+    built = residual_layers(described, [basic_block(3, 3, 1)], "relu", "none", 2)[0]
+    assert built.weight.numel() == described.weights
+    outputs = built(torch.zeros(1, 2, height, width))
+    assert outputs.shape == (1, 3, *described.sides((height, width)))
+
+
+@pytest.mark.parametrize(
+    ("block", "shortcut"),
+    [
+        (basic_block(4, 4, 1), None),
+        (basic_block(4, 8, 1), Convolution(4, 8, 1, 1)),
+        (basic_block(4, 4, 2), Convolution(4, 4, 1, 2)),
+        (basic_block(4, 8, 2), Convolution(4, 8, 1, 2)),
+        (BOTTLENECK, Convolution(4, 4, 1, 2)),
+    ],
+)
+def test_shortcuts_are_convolutions_where_the_shape_changes(
+    block: Block, shortcut: Convolution | None
+) -> None:
+    assert block.shortcut == shortcut
+
+
+@pytest.mark.parametrize("norm", ["batch", "none"])
+def test_a_block_adds_the_inputs_to_what_its_body_makes_of_them(norm: str) -> None:
+    layers = residual_layers(Convolution(2, 3), [basic_block(3, 3, 1)], "relu", norm, 2)
+    block = next(layer for layer in layers.eval() if isinstance(layer, Residual))
+    inputs = torch.rand(2, 3, 5, 5)
+    assert torch.equal(block(inputs), block.body(inputs) + inputs)
+    convolutions = [layer for layer in block.body if isinstance(layer, nn.Conv2d)]
+    assert len(convolutions) == 2
+    norms = [layer for layer in block.body if isinstance(layer, nn.BatchNorm2d)]
+    assert len(norms) == (2 if norm == "batch" else 0)
+    assert all((layer.bias is None) == (norm == "batch") for layer in convolutions)

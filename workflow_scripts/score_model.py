@@ -1,0 +1,19 @@
+"""Runs `gleak.metrics.score_model.score_model` for one job."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.metrics.score_model import score_model
+from gleak.runtime.logs import log_to
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+with log_to(snakemake.log[0]):
+    score_model(
+        Path(snakemake.input.model),
+        Path(snakemake.output.scores),
+        dict(snakemake.wildcards.items()),
+    )

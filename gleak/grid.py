@@ -290,7 +290,7 @@ def check_labels(file: GridFile, names: Sequence[Names]) -> None:
     known = {*map(bare, values), *values, *inside, *load("metric"), *LEVELS}
     for text in file.labels:
         is_axis = any(_is_axis(text, scale) for scale in names)
-        if not (is_axis or _forms(text) or bare(text) in known):
+        if not (is_axis or _forms(text) or {text, bare(text)} & known):
             raise SpecError(f"{text!r} is no spec, value, metric or axis; {nearest(text, known)}")
 
 

@@ -121,7 +121,7 @@ class Federation:
         gradient = {name: value.cpu()[None] for name, value in mean.items()}
         random = torch_stream(self.seed, "local defense", number, client.number)
         sent = self.training.defense.protect(gradient, random, client.memory)
-        return {name: torch.from_numpy(value.decode()[0, 0]) for name, value in sent.items()}
+        return {name: torch.from_numpy(value.decode()[0])[0] for name, value in sent.items()}
 
     @torch.no_grad()
     def _step(self, reports: Sequence[Report], weights: np.ndarray) -> None:

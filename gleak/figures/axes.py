@@ -87,6 +87,13 @@ def label_place(axis: str, names: Names, row: Mapping[str, str]) -> str:
     return names.labels.get(found, found) if isinstance(found, str) else format_number(found)
 
 
+def label_alone(axis: str, names: Names, row: Mapping[str, str]) -> str:
+    """As `label_place`, for where the axis is not named beside it: ``batch size 4``."""
+    shown = label_place(axis, names, row)
+    is_number = axis != level_of(axis) and not isinstance(place(axis, row[level_of(axis)]), str)
+    return f"{label_axis(axis, names)} {shown}" if is_number else shown
+
+
 def label_axis(axis: str, names: Names) -> str:
     """What figures print for an axis itself: its label, or the field's name."""
     return names.labels.get(axis, axis.rpartition(".")[2].replace("_", " "))

@@ -115,11 +115,13 @@ class Names:
     def label(self, level: str, value: str) -> str:
         """What figures print for a value; where others share its name, with what tells them apart.
 
-        A label for the name alone serves all values of that name.
+        A label for the name alone serves all values of that name, one for a spec with fields all
+        that differ from it in effort.
         """
         alike = [other for other in self.values[level] if bare(other) == bare(value)]
-        if value in self.labels and (value != bare(value) or len(alike) < 2):
-            return self.labels[value]
+        for wanted in (value, setting(level, value)):
+            if wanted in self.labels and (wanted != bare(value) or len(alike) < 2):
+                return self.labels[wanted]
         shown = self.labels.get(bare(value), bare(value))
         fields = _differing(level, value, alike) if value in alike and len(alike) > 1 else {}
         return f"{shown} ({', '.join(f'{k}={v}' for k, v in fields.items())})" if fields else shown
@@ -140,13 +142,15 @@ class Names:
 
 
 def _differing(level: str, value: str, alike: Sequence[str]) -> dict[str, str]:
-    """The fields in which specs of one name differ, as one of them has them."""
-    fields = [_fields(parse(level, other)) for other in alike]
-    return {
-        key: text
-        for key, text in _fields(parse(level, value)).items()
-        if len({other[key] for other in fields}) > 1
-    }
+    """The fields in which specs of one name differ, as one of them has them.
+
+    Those of effort only where specs differ in nothing else.
+    """
+    specs = [parse(level, other) for other in alike]
+    fields = [_fields(spec) for spec in specs]
+    differing = [key for key in fields[0] if len({other[key] for other in fields}) > 1]
+    kept = [key for key in differing if key not in specs[0].effort] or differing
+    return {key: _fields(parse(level, value))[key] for key in kept}
 
 
 def _fields(spec: Spec) -> dict[str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import bootstrap
 
-from gleak.figures.axes import has_field, label_place, level_of
+from gleak.figures.axes import has_field, label_alone, label_place, level_of
 from gleak.figures.base import Material, Over
 from gleak.figures.names import BLIND, TRUTH, Names
 from gleak.figures.numbers import format_number
@@ -104,7 +104,7 @@ def _place(figure: Plot, names: Names, row: Row, compared: pd.DataFrame) -> list
 
 
 def _facet(figure: Plot, names: Names, row: Row) -> str:
-    return "" if figure.facets is None else label_place(figure.facets, names, row)
+    return "" if figure.facets is None else label_alone(figure.facets, names, row)
 
 
 def _panels_of_control(figure: Plot, names: Names, row: Row) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from pandas.io.formats.style import Styler
 
 from gleak.artifacts.store import atomic
 from gleak.errors import SpecError
-from gleak.figures.axes import label_axis, label_place, level_of
+from gleak.figures.axes import label_alone, label_axis, label_place, level_of
 from gleak.figures.base import Material
 from gleak.figures.names import BLIND, TRUTH, Names
 from gleak.figures.numbers import DASH, format_number
@@ -85,13 +86,13 @@ def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
     across = sorted(rows, key=lambda row: _ranks(figure.columns, figure, names, row))
     texts: dict[tuple[str, ...], str] = {}
     for row in rows:
-        key = (*_labels(figure.rows, names, row), *_labels(figure.columns, names, row))
+        key = (*_labels(figure.rows, names, row), *_labels(figure.columns, names, row, label_alone))
         if (*key, OURS) in texts:
             raise SpecError(f"two cells are labelled {' / '.join(key)}: give them other labels")
         texts[*key, OURS] = format_number(row["ours"]) + FAILED * row["failed"]
         texts[*key, PAPER] = format_number(row["published"])
     index = list(dict.fromkeys(_labels(figure.rows, names, row) for row in rows))
-    heads = list(dict.fromkeys(_labels(figure.columns, names, row) for row in across))
+    heads = list(dict.fromkeys(_labels(figure.columns, names, row, label_alone) for row in across))
     columns = [(*head, source) for head in heads for source in (OURS, PAPER)]
     cells = pd.DataFrame(
         [[texts.get((*line, *column), DASH) for column in columns] for line in index],
@@ -106,8 +107,12 @@ def _says_something(cells: pd.DataFrame, column: int) -> bool:
     return bool((cells.iloc[:, column] != DASH).any())
 
 
-def _labels(axes: list[str], names: Names, row: Row) -> tuple[str, ...]:
-    return tuple(_metric(names, row) if a == METRIC else label_place(a, names, row) for a in axes)
+def _labels(
+    axes: list[str], names: Names, row: Row, label: Callable[..., str] = label_place
+) -> tuple[str, ...]:
+    return tuple(
+        _metric(names, row) if axis == METRIC else label(axis, names, row) for axis in axes
+    )
 
 
 def _metric(names: Names, row: Row) -> str:

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from gleak.errors import SpecError
-from gleak.figures.axes import check_axis, has_field, label_axis, label_place, place
+from gleak.figures.axes import (
+    check_axis,
+    field_values,
+    has_field,
+    label_alone,
+    label_axis,
+    label_place,
+    place,
+)
 from gleak.figures.names import Names
 
 
@@ -51,3 +59,17 @@ def test_labels_of_places(names: Names):
     assert label_place("defense.name", names, row) == "Gaussian"
     assert label_place("defense.std", names, row) == "0.01"
     assert label_axis("defense.std", names) == "std"
+
+
+def test_a_number_that_stands_alone_is_named(names: Names):
+    row = {"defense": "gaussian", "dataset": "photos"}
+    assert label_alone("defense.std", names, row) == "std 0.01"
+    assert label_alone("defense.name", names, row) == "Gaussian"
+    assert label_alone("dataset", names, row) == "photos (for CIFAR-10)"
+
+
+def test_field_values_are_written_as_on_axes():
+    assert {"patterned+tiles=4", "argmin", "300"} <= field_values(
+        "attack", "cpl+start=patterned~tiles=4"
+    )
+    assert field_values("attack", "truth") == set()

@@ -4,7 +4,7 @@ import pytest
 
 from gleak import cell
 from gleak.errors import SpecError
-from gleak.figures.names import TRUTH, Names, canonical
+from gleak.figures.names import TRUTH, Names, canonical, setting
 
 
 def test_the_truth_is_called_as_in_a_cell():
@@ -111,3 +111,40 @@ def test_a_label_of_a_whole_spec_wins_over_that_of_its_name():
 )
 def test_metrics_are_printed_with_their_unit(names: Names, metric: str, printed: str):
     assert names.metric(metric) == printed
+
+
+def test_a_setting_is_a_spec_without_its_effort():
+    assert setting("attack", "cpl+iterations=5+threshold=1e-9+start=normal") == "cpl+start=normal"
+    assert setting("client", "fedsgd+victims=9+repeats=3+batch_size=2") == "fedsgd+batch_size=2"
+    assert setting("attack", "truth") == "truth"
+
+
+EFFORTS = Names(
+    {
+        "attack": ("cpl+iterations=5", "cpl+iterations=5+start=normal"),
+        "client": ("fedsgd+victims=2", "fedsgd+victims=4+batch_size=2"),
+        "defense": ("gaussian", "gaussian+std=1e-3"),
+    },
+    labels={"cpl+start=normal": "random"},
+)
+
+
+def test_effort_makes_no_other_setting():
+    assert EFFORTS.resolve("attack", "cpl") == "cpl+iterations=5"
+    assert EFFORTS.resolve("client", "fedsgd+batch_size=2") == "fedsgd+victims=4+batch_size=2"
+    assert EFFORTS.resolve("attack", "cpl+start=dark") is None
+    assert EFFORTS.published("attack", "cpl+iterations=5", ["cpl", "cpl+start=dark"]) == "cpl"
+    assert EFFORTS.published("attack", "cpl+iterations=5", ["cpl+start=dark"]) is None
+
+
+def test_effort_is_not_compared_where_it_is_what_varies():
+    several = Names({"attack": ("cpl+iterations=5", "cpl+iterations=50")})
+    assert several.resolve("attack", "cpl") is None
+    assert several.published("attack", "cpl+iterations=5", ["cpl"]) is None
+    assert several.label("attack", "cpl+iterations=5") == "cpl (iterations=5)"
+
+
+def test_labels_leave_effort_out():
+    assert EFFORTS.label("attack", "cpl+iterations=5") == "cpl (start=patterned)"
+    assert EFFORTS.label("attack", "cpl+iterations=5+start=normal") == "random"
+    assert EFFORTS.label("client", "fedsgd+victims=2") == "fedsgd (batch_size=1)"

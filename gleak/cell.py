@@ -99,7 +99,7 @@ class Cell:
         training, client = self.specs.get("training"), self.specs.get("client")
         attack = self.specs.get("attack")
         if dataset and model:
-            model.check(dataset.modality, dataset.shape)
+            _check_samples(model, dataset)
         if dataset and training:
             training.check(dataset)
         if dataset and client:
@@ -110,6 +110,14 @@ class Cell:
     def components(self, *levels: str) -> list[Spec]:
         """The specs of these levels and those nested in them."""
         return [part for level in levels for part in self.specs[level].components()]
+
+
+def _check_samples(model: Any, dataset: Any) -> None:
+    """A model is told modality and shape alone; its refusal names the dataset too."""
+    try:
+        model.check(dataset.modality, dataset.shape)
+    except FitError as error:
+        raise FitError(f"dataset {dataset}: {error}; choose another dataset or model") from None
 
 
 @dataclass(frozen=True)

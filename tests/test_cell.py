@@ -63,7 +63,11 @@ def test_a_level_that_is_not_there_is_an_attribute_error() -> None:
         ({"model": None}, SpecError, "level 'model' is left out before 'attack'"),
         ({"model": "lenet+width=0"}, SpecError, "'width'"),
         ({"training": "federated+clients=1348"}, FitError, "more than the 1347 samples"),
-        ({"dataset": "breast_cancer"}, FitError, "model lenet.* takes image data, not tabular"),
+        (
+            {"dataset": "breast_cancer"},
+            FitError,
+            "dataset breast_cancer: model lenet.* takes image data, not tabular data; choose",
+        ),
         ({"attack": "aono"}, FitError, "aono .* model lenet.* begins with a convolution"),
         ({"client": "fedsgd+batch_size=451"}, FitError, "more than the 450 samples"),
         ({"client": "fedsgd+batch_size=11+labels=unique"}, FitError, "digits has 10"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gleak.errors import GleakError, SpecError
+from gleak.errors import FitError, GleakError, SpecError
 from gleak.figures.published import read_published
 from gleak.grid import SCALES
 from gleak.study import Study, load_study
@@ -235,6 +235,57 @@ def test_faults_name_file_study_and_place(tmp_path: Path, content: Any, fault: s
     with pytest.raises(SpecError, match=fault) as raised:
         load_study(path)
     assert str(raised.value).startswith(f"{path}: study 'mine'")
+
+
+@pytest.mark.parametrize(
+    ("level", "spec", "fault"),
+    [
+        ("defense", "topk+keep=1.5", "defense 'topk': field 'keep' = '1.5': .*less than or equal"),
+        ("defense", "random_mask+keep=0", "'random_mask': field 'keep' = '0': .*greater than 0"),
+        ("defense", "threshold+theta=1", "'threshold': field 'theta' = '1': .*less than 1"),
+        ("defense", "low_rank+rank=0", "'low_rank': field 'rank' = '0': .*greater than or equal"),
+        (
+            "client",
+            "fedavg+batch_size=4+local_steps=4+mini_batch=3",
+            "4 local steps of 3 samples .* batch_size=4 .*; choose a mini_batch that divides it",
+        ),
+        ("training", "federated+defense=topk~keep=2", "defense 'topk': field 'keep' = '2'"),
+    ],
+)
+def test_values_out_of_range_name_the_axis(tmp_path: Path, level: str, spec: str, fault: str):
+    path = write(tmp_path, changed("grids", "attacks", level, value=spec))
+    place = f"mine.yaml: study 'mine', grid 'attacks', scale 'quick', axis '{level}': .*"
+    with pytest.raises(SpecError, match=place + fault):
+        load_study(path)
+
+
+@pytest.mark.parametrize(
+    ("level", "spec", "fault"),
+    [
+        ("attack", "cpl+start=red", "start red needs images of 3 channels, and digits holds .*; u"),
+        ("attack", "aono", "aono .* dense, and model lenet begins with a convolution; use mlp"),
+        ("client", "fedsgd+batch_size=999", "batch_size=999 is more than the 450 samples"),
+        ("training", "federated+clients=9999", "clients=9999 is more than the 1347 samples"),
+    ],
+)
+def test_specs_that_do_not_fit_name_both(tmp_path: Path, level: str, spec: str, fault: str):
+    path = write(tmp_path, changed("grids", "attacks", level, value=spec))
+    with pytest.raises(FitError, match=f"study 'mine', grid 'attacks', scale 'quick': .*{fault}"):
+        load_study(path)
+
+
+def test_tables_are_refused_where_images_are_wanted(tmp_path: Path):
+    path = write(tmp_path, changed("grids", "attacks", "quick", value={"dataset": "adult"}))
+    fault = "scale 'quick': dataset adult: model lenet takes image data, not tabular data; choose"
+    with pytest.raises(FitError, match=f"study 'mine', grid 'attacks', {fault}"):
+        load_study(path)
+    table = {**CONTENT["grids"]["attacks"], "dataset": "adult", "model": "mlp"}
+    del table["quick"], table["labels"]
+    content = {**CONTENT, "grids": {"attacks": table}, "expect": []}
+    content["figures"] = {"pictures": {"kind": "images", "grid": "attacks"}}
+    fault = "scale 'quick': dataset 'adult' holds tabular data, which have no images"
+    with pytest.raises(SpecError, match=f"study 'mine', figure 'pictures', {fault}"):
+        load_study(write(tmp_path, content))
 
 
 @pytest.mark.parametrize(

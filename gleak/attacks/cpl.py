@@ -9,7 +9,7 @@ from gleak.matching.distances.base import DistanceSpec
 from gleak.matching.distances.l2 import L2
 from gleak.matching.optimizers.base import OptimizerSpec
 from gleak.matching.optimizers.lbfgs import LBFGS
-from gleak.matching.parts import ClientModel, Compared, LabelRule, Parts
+from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.patterned import Patterned
 from gleak.registry import nested, register
@@ -39,20 +39,13 @@ class CPL(QuasiNewtonAttack):
         ge=0,
     )
 
-    compared: Compared = knob("sent", "values matched where a client sent only some", source="ours")
-    client_model: ClientModel = knob(
-        "one_step", "how local steps are repeated", source="CPL Algorithm 1; unrolled: InvertGrad"
-    )
-
     def parts(self) -> Parts:
         """See `MatchingAttack.parts`."""
         return Parts(
             start=self.start,
             labels=self.labels,
-            client_model=self.client_model,
-            compared=self.compared,
             distance=self.distance,
             optimizer=self.optimizer,
             label_term=self.alpha,
-            **self.budget(),
+            **self.common(),
         )

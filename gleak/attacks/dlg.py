@@ -28,5 +28,5 @@ class DLG(QuasiNewtonAttack):
     def parts(self) -> Parts:
         """See `MatchingAttack.parts`."""
         return Parts(
-            start=self.start, labels="joint", distance=L2(), optimizer=LBFGS(), **self.budget()
+            start=self.start, labels="joint", distance=L2(), optimizer=LBFGS(), **self.common()
         )

@@ -31,5 +31,5 @@ class IDLG(QuasiNewtonAttack):
     def parts(self) -> Parts:
         """See `MatchingAttack.parts`."""
         return Parts(
-            start=self.start, labels="sign", distance=L2(), optimizer=LBFGS(), **self.budget()
+            start=self.start, labels="sign", distance=L2(), optimizer=LBFGS(), **self.common()
         )

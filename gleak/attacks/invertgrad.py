@@ -7,7 +7,7 @@ from typing import Annotated
 from gleak.attacks.matching import MatchingAttack
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.optimizers.adam import Adam
-from gleak.matching.parts import ClientModel, Compared, LabelRule, Parts
+from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.normal import Normal
 from gleak.registry import nested, register
@@ -35,22 +35,15 @@ class InvertGrad(MatchingAttack):
         None, "cosine distance that ends the search early", source="ours, to count iterations", gt=0
     )
 
-    compared: Compared = knob("sent", "values matched where a client sent only some", source="ours")
-    client_model: ClientModel = knob(
-        "one_step", "how local steps are repeated", source="CPL Algorithm 1; unrolled: InvertGrad"
-    )
-
     def parts(self) -> Parts:
         """See `MatchingAttack.parts`."""
         return Parts(
             start=self.start,
             labels=self.labels,
-            client_model=self.client_model,
-            compared=self.compared,
             distance=Cosine(),
             optimizer=Adam(lr=self.lr, signed=True, schedule="steps"),
-            iterations=self.iterations,
             threshold=self.threshold,
             total_variation=self.tv,
             box=True,
+            **self.common(),
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.errors import FitError
-from gleak.matching.parts import Parts
+from gleak.matching.parts import ClientModel, Compared, Parts
 from gleak.spec import knob
 
 if TYPE_CHECKING:
@@ -26,9 +26,18 @@ class MatchingAttack(AttackSpec):
         300, "budget of one victim, restarts included", source="CPL section 4.1", ge=1
     )
 
+    compared: Compared = knob("sent", "values matched where a client sent only some", source="ours")
+    client_model: ClientModel = knob(
+        "one_step", "how local steps are repeated", source="CPL Algorithm 1; unrolled: InvertGrad"
+    )
+
     @abstractmethod
     def parts(self) -> Parts:
         """The parts this attack is assembled from."""
+
+    def common(self) -> dict[str, Any]:
+        """The parts that every such attack takes from its fields as they are."""
+        return {name: getattr(self, name) for name in MatchingAttack.model_fields}
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Refuse data the start cannot serve, and batches whose labels must repeat under `sign`.
@@ -90,7 +99,6 @@ class QuasiNewtonAttack(MatchingAttack):
     restarts: int = knob(20, "fresh starts after divergence or a stall", source="ours", ge=0)
     patience: int = knob(200, "evaluations without gain that count as a stall", source="ours", ge=1)
 
-    def budget(self) -> dict[str, Any]:
-        """The parts that say when to stop and when to begin afresh."""
-        names = ("iterations", "threshold", "restarts", "patience")
-        return {name: getattr(self, name) for name in names}
+    def common(self) -> dict[str, Any]:
+        """Also those that say when to stop and when to begin afresh."""
+        return {name: getattr(self, name) for name in QuasiNewtonAttack.model_fields}

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 def mini_batches(samples: int, size: int, steps: int, shuffled: bool) -> list[Tensor]:
     """Positions of the samples of each step, pass after pass; random numbers are torch's own.
 
+    Args:
+        samples: how many there are.
+        size: of a mini-batch; where it does not divide them one may reach into the next pass.
+        steps: how many mini-batches.
+        shuffled: draw an order for every pass, not the samples' own.
+
     Returns:
         One for each step, Shape (size).
     """
@@ -76,6 +82,14 @@ def descend(
     A model in evaluation mode, as it is broadcast, draws the masks of dropout but normalises by
     its running statistics. One in training mode normalises by the batch, and its running
     statistics (its buffers) go along with the steps.
+
+    Args:
+        model: holds the parameters before the first step.
+        inputs: Shape (N, *shape).
+        labels: Shape (N).
+        batches: positions of each step's samples, one step at least; see `mini_batches`.
+        lr: learning rate.
+        loss: see `gleak.models.losses`.
     """
     parameters = {name: value.detach().clone() for name, value in model.named_parameters()}
     sums = {name: torch.zeros_like(value) for name, value in parameters.items()}

@@ -69,8 +69,8 @@ class FedAvg(ClientSpec):
         if self.batch_size % self.samples_of_a_step or taken % self.batch_size:
             raise ValueError(
                 f"{self.local_steps} local steps of {self.samples_of_a_step} samples do not go "
-                f"through batch_size={self.batch_size} a whole number of times; choose local_steps "
-                "and mini_batch so that their product is a multiple of it"
+                f"through batch_size={self.batch_size} a whole number of times; choose a "
+                "mini_batch that divides it, and local_steps a multiple of how many it makes"
             )
         return self
 

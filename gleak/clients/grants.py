@@ -26,8 +26,8 @@ def make_grants(dataset: Dataset, private: Private, split: str, seed: int) -> li
       Shape (1, *shape).
     - ``class_sample``: for each label in ``labels`` a training sample of that class, drawn by the
       victim; Shape (V, N, *shape), or (V, 0, *shape) where some class has none to grant.
-    - ``auxiliary_inputs``, ``auxiliary_labels``: `AUXILIARY` training samples, as many of each
-      class as of any other; Shape (1, M, *shape) and (1, M), where M is less if there are fewer.
+    - ``auxiliary_inputs``, ``auxiliary_labels``: `AUXILIARY` training samples, the
+      classes taking turns; Shape (1, M, *shape) and (1, M), where M is less if there are fewer.
 
     Samples that a victim holds are never granted; they only take part in the mean.
 

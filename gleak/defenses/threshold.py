@@ -20,9 +20,9 @@ class Threshold(DefenseSpec):
     """The values whose magnitude lies above a quantile are sent, the others accumulated.
 
     What a client did not send it adds to its next update before it chooses, so that nothing is
-    lost, only delayed. In a first round this is `topk` with a share of 1 - theta. Of Deep Gradient
-    Compression it is the part that CPL describes; momentum correction, clipping and warm-up, which
-    speed up the training, are left out.
+    lost, only delayed. In a first round this is `topk` with a share of 1 - theta and the same
+    scope. Of Deep Gradient Compression it is the part that CPL describes; momentum correction,
+    clipping and warm-up, which speed up the training, are left out.
     """
 
     source = "Lin et al. 2018; CPL section 3.2"

@@ -8,10 +8,11 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
+from gleak.errors import SpecError
 from gleak.figures.base import FigureSpec, Material, Row, without_controls
 from gleak.figures.names import Names
 from gleak.metrics.scores import LEVEL_COLUMNS
-from gleak.registry import register
+from gleak.registry import parse, register
 from gleak.spec import knob
 
 
@@ -50,6 +51,16 @@ class Images(FigureSpec):
         if self.layout == "results" and "snapshots" in self.model_fields_set:
             raise ValueError("layout results shows no snapshots; leave them out")
         return self
+
+    def check(self, names: Names, rows: Sequence[Row]) -> None:
+        """Refuse data that are no images too; see `FigureSpec.check`."""
+        super().check(names, rows)
+        for dataset in {row["dataset"]: None for row in self.chosen(names, rows)}:
+            if (modality := parse("dataset", dataset).modality) != "image":
+                raise SpecError(
+                    f"dataset {dataset!r} holds {modality} data, which have no images to show; "
+                    "choose one of images under where, or another kind of figure"
+                )
 
     def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
         """As in `FigureSpec.chosen`, without the controls: they have no search to show."""

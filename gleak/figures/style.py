@@ -16,7 +16,6 @@ from gleak.artifacts.store import atomic
 if TYPE_CHECKING:
     import pandas as pd
 
-TEXT_WIDTH = 6.9  # inches: two columns of a paper
 PANEL = (3.0, 2.3)  # inches
 DOTS_PER_INCH = 200
 PALETTE = "colorblind"

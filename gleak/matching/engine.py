@@ -19,6 +19,7 @@ from gleak.errors import GleakError
 from gleak.matching.problem import Problem
 from gleak.matching.records import SHOWN_VICTIMS, Records
 from gleak.matching.search import Draw, Ledger, Search
+from gleak.matching.unrolled import repeated_steps
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
 
@@ -41,7 +42,7 @@ def match(observation: Observation, parts: Parts) -> Reconstruction:
         GleakError: not even one victim fits into memory.
     """
     problem = Problem.of(observation, parts)
-    at_once = victims_in_memory(problem)
+    at_once = victims_in_memory(problem, repeated_steps(observation, parts.client_model))
     outcomes = in_chunks(
         observation.victims,
         at_once,
@@ -50,11 +51,14 @@ def match(observation: Observation, parts: Parts) -> Reconstruction:
     return _reconstruction(problem, outcomes)
 
 
-def victims_in_memory(problem: Problem) -> int:
-    """How many victims to advance at once: the optimiser's state decides, then the gradients."""
+def victims_in_memory(problem: Problem, steps: int) -> int:
+    """How many victims to advance at once: the optimiser's state decides, then the gradients.
+
+    Each of the client's steps that an evaluation repeats keeps its own parameters and activations.
+    """
     parameters = sum(value[0].numel() for value in problem.observed.values())
-    state = problem.parts.optimizer.bytes_per_unknown() + ACTIVATION_BYTES
-    needed = 16 * parameters + problem.unknowns * state
+    state = problem.parts.optimizer.bytes_per_unknown() + ACTIVATION_BYTES * steps
+    needed = 16 * parameters * steps + problem.unknowns * state
     device = next(iter(problem.observed.values())).device
     budget = GPU_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else CPU_BYTES
     return max(1, int(budget // needed))

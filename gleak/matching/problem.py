@@ -169,7 +169,8 @@ def total_variation(inputs: Tensor) -> Tensor:
 def mean_gradients(observation: Observation) -> dict[str, Tensor]:
     """What was received as a gradient, the mean over the local steps (CPL Algorithm 1, lines 4-6).
 
-    A difference of weights is minus the learning rate times the sum of the steps' gradients.
+    A difference of weights is minus the learning rate times the sum of the steps' gradients; the
+    paper's line 6 divides by the learning rate alone, and leaves out the sign.
 
     Returns:
         For each parameter, Shape (V, *shape), of the first round.

@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
 def client_gradients(observation: Observation, client_model: ClientModel) -> Gradients:
     """The fastest way to the gradients that the attacker's model of the client gives."""
-    if client_model == "unrolled" and observation.local_steps > 1:
+    if repeated_steps(observation, client_model) > 1:
         return UnrolledGradients(observation)
     return choose_gradients(observation.model, observation.loss, observation.input_shape)
+
+
+def repeated_steps(observation: Observation, client_model: ClientModel) -> int:
+    """How many of the client's steps one evaluation goes through."""
+    return observation.local_steps if client_model == "unrolled" else 1
 
 
 class UnrolledGradients:

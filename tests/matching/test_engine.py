@@ -62,16 +62,17 @@ def test_other_errors_are_passed_on() -> None:
     assert memory.tried == [4]
 
 
-def test_fewer_victims_fit_where_histories_are_long(
+def test_fewer_victims_fit_where_histories_are_long_or_steps_are_many(
     make_observation: MakeObservation, make_parts: MakeParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     observation, _, _ = make_observation()
 
-    def fitting(history: int) -> int:
+    def fitting(history: int, steps: int = 1) -> int:
         parts = make_parts(optimizer=LBFGS(history=history))
-        return victims_in_memory(Problem.of(observation, parts))
+        return victims_in_memory(Problem.of(observation, parts), steps)
 
     assert fitting(1) > fitting(100) > 1
+    assert fitting(1) > fitting(1, steps=10) > 1
     monkeypatch.setattr(engine, "CPU_BYTES", 1)
     assert fitting(1) == 1
 
@@ -82,7 +83,7 @@ def test_chunks_give_what_all_victims_give_together(
     observation, _, _ = make_observation(victims=6)
     parts = make_parts(iterations=5)
     whole = match(observation, parts)
-    monkeypatch.setattr(engine, "victims_in_memory", lambda problem: 2)
+    monkeypatch.setattr(engine, "victims_in_memory", lambda problem, steps: 2)
     chunks = match(observation, parts)
     assert chunks.snapshots.shape[0] == whole.snapshots.shape[0] == SHOWN_VICTIMS
     for name in ("inputs", "objective", "trace_objective", "snapshots"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -118,7 +119,8 @@ def _panels_of_control(figure: Plot, names: Names, row: Row) -> list[str]:
 def _sort(figure: Plot, names: Names, points: list[Row]) -> list[Row]:
     """Metrics, panels and colours in the order of the study, points along x."""
     metrics = list(figure.measured)
-    facets, hues = _rank(figure.facets, names), _rank(figure.hue, names)
+    facets = _rank(figure.facets, names, label_alone)
+    hues = _rank(figure.hue, names, label_place)
     values = names.values[level_of(figure.x)]
 
     def key(row: Row) -> tuple[float, ...]:
@@ -129,12 +131,12 @@ def _sort(figure: Plot, names: Names, points: list[Row]) -> list[Row]:
     return sorted(points, key=key)
 
 
-def _rank(axis: str | None, names: Names) -> dict[str, int]:
+def _rank(axis: str | None, names: Names, label: Callable[..., str]) -> dict[str, int]:
     """Labels of an axis -> their place in the order of the study."""
     if axis is None:
         return {"": 0}
     level = level_of(axis)
-    labels = [label_place(axis, names, {level: value}) for value in names.values[level]]
+    labels = [label(axis, names, {level: value}) for value in names.values[level]]
     return {label: i for i, label in enumerate(dict.fromkeys(labels))}
 
 

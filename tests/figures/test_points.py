@@ -109,3 +109,10 @@ def test_the_interval_is_that_of_the_mean():
 def test_bands_of_one_value_and_of_equal_values(band: Callable):
     assert np.isnan(band(np.array([1.0]))).all()
     assert band(np.array([2.0, 2.0, 2.0])) == (2.0, 2.0)
+
+
+def test_panels_of_numbers_are_named_and_in_order(noise: Material):
+    points = summarise_points(make(x="defense.name", hue=None, facets="defense.std"), noise)
+    panels = points["facet"].drop_duplicates().tolist()
+    assert set(panels) == {"std 0", "std 1.0e-4", "std 0.01"}
+    assert panels[0] == "std 0"

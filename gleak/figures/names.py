@@ -127,10 +127,14 @@ class Names:
         return f"{shown} ({', '.join(f'{k}={v}' for k, v in fields.items())})" if fields else shown
 
     def heading(self, level: str, value: str) -> str:
-        """The label, with what the value stands in for: ``photos (for CIFAR-10)``."""
-        published = self.stands_for.get(level, {}).get(value)
+        """The label, with what the value stands in for: ``photos (for CIFAR-10)``.
+
+        What stands for a published value of the same name is called by its label alone.
+        """
+        published = self.stands_for.get(level, {}).get(value, value)
         label = self.label(level, value)
-        return label if published is None else f"{label} (for {self.label(level, published)})"
+        same = bare(published) == bare(value)
+        return label if same else f"{label} (for {self.label(level, published)})"
 
     def metric(self, metric: str) -> str:
         """What figures print for a metric, with its unit."""

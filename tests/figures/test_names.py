@@ -148,3 +148,9 @@ def test_labels_leave_effort_out():
     assert EFFORTS.label("attack", "cpl+iterations=5") == "cpl (start=patterned)"
     assert EFFORTS.label("attack", "cpl+iterations=5+start=normal") == "random"
     assert EFFORTS.label("client", "fedsgd+victims=2") == "fedsgd (batch_size=1)"
+
+
+def test_a_stand_in_of_the_same_name_is_not_announced():
+    values = ("fedavg+local_steps=4+local_lr=0.001", "fedavg")
+    names = Names({"client": values}, {"client": {values[0]: "fedavg+local_steps=4"}})
+    assert "for" not in names.heading("client", values[0])

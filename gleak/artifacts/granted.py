@@ -12,7 +12,14 @@ import numpy as np
 from gleak.artifacts.schema import array, attribute
 from gleak.artifacts.store import Artifact
 
-GRANTS = ("labels", "mean_input", "class_sample", "auxiliary_inputs", "auxiliary_labels")
+GRANTS = (
+    "labels",
+    "embeddings",
+    "mean_input",
+    "class_sample",
+    "auxiliary_inputs",
+    "auxiliary_labels",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +31,14 @@ class Granted(Artifact):
     Args:
         grant: one of `GRANTS`.
         shared: the same for all victims, and stored once.
-        values: Shape (V, ...), of samples in [0, 1]; (1, ...) if shared.
+        values: Shape (V, ...), of samples in [0, 1] or of activations; (1, ...) if shared.
     """
 
     format: ClassVar[str] = "gleak/granted"
 
     grant: str = attribute("")
     shared: bool = attribute(False)
-    values: np.ndarray = array("victim ...", "class index or intensity", "number")
+    values: np.ndarray = array("victim ...", "class index, intensity or activation", "number")
 
     @classmethod
     def _load(cls, file: h5py.File, only: Collection[str] | None, victims: slice) -> dict[str, Any]:

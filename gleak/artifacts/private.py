@@ -22,6 +22,8 @@ class Private(Artifact):
         modality: "image" or "tabular".
         feature_groups: of a table, one group number per column, as in
             `gleak.artifacts.dataset.Dataset`.
+        embeddings: Shape (V, N, E), what the broadcast model's first dense layer is given of each
+            sample; left out where that is the sample itself, or there is no such layer.
     """
 
     format: ClassVar[str] = "gleak/private"
@@ -31,3 +33,4 @@ class Private(Artifact):
     labels: np.ndarray = array("victim sample", "class index", "int")
     indices: np.ndarray = array("victim sample", "position in the split", "int")
     feature_groups: np.ndarray | None = array("feature", "group number", "int", optional=True)
+    embeddings: np.ndarray | None = array("victim sample embedding", "activation", optional=True)

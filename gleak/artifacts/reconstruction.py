@@ -29,6 +29,9 @@ class Reconstruction(Artifact):
         trace_objective: Shape (V, K); after a victim stopped, its last value.
         snapshot_iteration: Shape (S).
         snapshots: Shape (W, S, N, ...), the first W victims at those iterations, start first.
+        mirrored: Shape of ``inputs``, the samples under the other sign, where an attack finds each
+            only up to its sign and chose one; for metrics that let an oracle choose.
+        embeddings: Shape (V, M, E), what it found of the inputs of the first dense layer.
     """
 
     format: ClassVar[str] = "gleak/reconstruction"
@@ -47,3 +50,7 @@ class Reconstruction(Artifact):
     snapshots: np.ndarray | None = array(
         "shown_victim snapshot sample feature...", "intensity in [0, 1]", optional=True
     )
+    mirrored: np.ndarray | None = array(
+        "victim sample feature...", "intensity in [0, 1]", optional=True
+    )
+    embeddings: np.ndarray | None = array("victim source embedding", "activation", optional=True)

@@ -24,8 +24,8 @@ class Observation:
     """Everything the attacker has: the server's view of V victims and what the setting grants.
 
     Args:
-        update: for each parameter, what the server computed from what was sent;
-            Shape (V, R, *shape).
+        update: for each parameter that the attack reads, what the server computed from what was
+            sent; Shape (V, R, *shape).
         sent: for each parameter of which only some values were sent, which; Shape (V, R, *shape).
         model: the architecture with the broadcast parameters, on the device of the update.
         modality: "image" or "tabular".
@@ -81,6 +81,14 @@ class AttackSpec(Spec):
         """
         if dataset.modality not in self.modalities:
             raise FitError(f"attack {self} does not take {dataset.modality} data ({dataset})")
+
+    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+        """Names of the parameters whose updates it reads; None for all.
+
+        Raises:
+            FitError: the model has no layer that the attack could read.
+        """
+        return None
 
     @property
     def evaluations(self) -> int:

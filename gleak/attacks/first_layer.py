@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gleak.errors import FitError
-from gleak.matching.gradients import LayerwiseGradients, TangledLayersError
+from gleak.models.embedding import first_dense_entry, takes_samples
 
 if TYPE_CHECKING:
     from gleak.attacks.base import Observation
@@ -20,25 +20,20 @@ def dense_layer_of_samples(observation: Observation) -> str:
     Raises:
         FitError: the model has no such layer.
     """
-    model = observation.model
-    steps = next(model.parameters()).new_ones(observation.input_shape).flatten().cumsum(0)
-    probe = (steps / len(steps)).reshape(1, *observation.input_shape)
-    try:
-        taken, _, _ = LayerwiseGradients(model, observation.loss).forward(probe)
-    except TangledLayersError:
-        taken = {}
-    for name, inputs in taken.items():
-        layer = model.get_submodule(name)
-        if isinstance(layer, nn.Linear) and layer.bias is not None and _same(inputs, probe):
-            return name
-    raise FitError(
-        "aono reads samples off a dense layer with a bias that takes them as they are, and this "
-        "model has none; use mlp or fc2"
-    )
+    probe = _graded(observation)
+    entry = first_dense_entry(observation.model, probe)
+    if entry is None or not takes_samples(entry, probe):
+        raise FitError(
+            "aono reads samples off a dense layer with a bias that takes them as they are, and "
+            "this model has none; use mlp or fc2"
+        )
+    return entry.layer
 
 
-def _same(inputs: Tensor, probe: Tensor) -> bool:
-    return inputs.ndim == 2 and torch.equal(inputs, probe.flatten(1))
+def _graded(observation: Observation) -> Tensor:
+    """A sample no two values of which are equal."""
+    steps = next(observation.model.parameters()).new_ones(observation.input_shape)
+    return (steps.flatten().cumsum(0) / steps.numel()).reshape(1, *observation.input_shape)
 
 
 def read_inputs(weight: Tensor, bias: Tensor, samples: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from gleak.runtime.device import choose_device
 from gleak.runtime.seeding import stream
 
 ALL = slice(None)
+Reads = Callable[[nn.Module, tuple[int, ...]], frozenset[str] | None]
+"""From a network and the shape of a sample to what is read; see `AttackSpec.reads`."""
 LARGEST_SEED = 2**31
 
 
@@ -52,7 +54,13 @@ def attack(
         device: "auto", "cpu" or "cuda".
     """
     observation = observe(
-        update_path, parameters_path, granted_paths, victims=victims, seed=seed, device=device
+        update_path,
+        parameters_path,
+        granted_paths,
+        reads=spec.reads,
+        victims=victims,
+        seed=seed,
+        device=device,
     )
     result = replace(
         spec.reconstruct(observation),
@@ -63,16 +71,23 @@ def attack(
     result.write(output)
 
 
+def everything(network: nn.Module, input_shape: tuple[int, ...]) -> None:
+    """All parameters are read."""
+
+
 def observe(
     update_path: Path,
     parameters_path: Path,
     granted_paths: Mapping[str, Path],
     *,
+    reads: Reads = everything,
     victims: slice = ALL,
     seed: int,
     device: str = "auto",
 ) -> Observation:
     """Everything an attacker has, read from the files it is given; arguments as in `attack`.
+
+    ``reads`` tells which parameters' updates are loaded.
 
     The attacker's seed is derived from the run's: with the run's own it could draw again what a
     client drew, the noise of a defence for one.
@@ -80,21 +95,23 @@ def observe(
     Raises:
         ArtifactError: a bad file, or an update that is not one of these parameters.
     """
-    update = Update.read(update_path, victims=victims)
     broadcast = Model.read(parameters_path)
     place = choose_device(device)
     network = load_network(broadcast, str(parameters_path)).to(place).requires_grad_(False)
+    input_shape = tuple(map(int, broadcast.input_shape))
+    only = reads(network, input_shape)
+    update = Update.read(update_path, only=only, victims=victims)
     received = {
         name: torch.from_numpy(encoded.decode()).to(place)
         for name, encoded in update.update.items()
     }
-    _check_origin(received, network, f"{update_path}", f"{parameters_path}")
+    _check_origin(received, network, only, f"{update_path}", f"{parameters_path}")
     return Observation(
         update=received,
         sent=_sent(update, place),
         model=network,
         modality=broadcast.modality,
-        input_shape=tuple(map(int, broadcast.input_shape)),
+        input_shape=input_shape,
         classes=broadcast.classes,
         batch_size=update.batch_size,
         mini_batch=update.mini_batch,
@@ -127,10 +144,18 @@ def _sent(update: Update, place: torch.device) -> dict[str, Tensor]:
 
 
 def _check_origin(
-    received: Mapping[str, Tensor], network: nn.Module, where: str, origin: str
+    received: Mapping[str, Tensor],
+    network: nn.Module,
+    only: frozenset[str] | None,
+    where: str,
+    origin: str,
 ) -> None:
-    """An update holds values for every parameter of its model, and for no other."""
-    expected = {name: tuple(value.shape) for name, value in network.named_parameters()}
+    """An update holds values for every parameter of its model that is read, and for no other."""
+    expected = {
+        name: tuple(value.shape)
+        for name, value in network.named_parameters()
+        if only is None or name in only
+    }
     found = {name: tuple(value.shape[2:]) for name, value in received.items()}
     for name in expected | found:
         if found.get(name) != expected.get(name):

@@ -22,6 +22,9 @@ def make_grants(dataset: Dataset, private: Private, split: str, seed: int) -> li
 
     - ``labels``: the victim's, in ascending order, so that the order says nothing;
       Shape (V, N).
+    - ``embeddings``: what the broadcast model's first dense layer is given of each of the victim's
+      samples, by ascending length, so that the order says nothing more; Shape (V, N, E), or
+      (V, N, 0) where that is the sample itself or there is no such layer.
     - ``mean_input``: mean of all training samples; mid-grey where there are none;
       Shape (1, *shape).
     - ``class_sample``: for each label in ``labels`` a training sample of that class, drawn by the
@@ -42,6 +45,7 @@ def make_grants(dataset: Dataset, private: Private, split: str, seed: int) -> li
     auxiliary = _draw_auxiliary(dataset.train_labels, free, seed)
     for_each = {
         "labels": np.sort(private.labels, axis=1),
+        "embeddings": _by_length(private),
         "class_sample": dataset.samples("train", alike),
     }
     for_all = {
@@ -53,6 +57,14 @@ def make_grants(dataset: Dataset, private: Private, split: str, seed: int) -> li
         *(_granted(private, grant, values) for grant, values in for_each.items()),
         *(_granted(private, grant, values[None], shared=True) for grant, values in for_all.items()),
     ]
+
+
+def _by_length(private: Private) -> np.ndarray:
+    """Each victim's embeddings, the shortest first."""
+    if private.embeddings is None:
+        return np.empty((*private.labels.shape, 0), dtype=np.float32)
+    order = np.linalg.norm(private.embeddings, axis=2).argsort(axis=1)
+    return np.take_along_axis(private.embeddings, order[..., None], axis=1)
 
 
 def _granted(private: Private, grant: str, values: np.ndarray, shared: bool = False) -> Granted:

@@ -19,6 +19,7 @@ from gleak.clients.batches import draw_batches
 from gleak.clients.grants import make_grants
 from gleak.defenses.base import DefenseSpec
 from gleak.models.broadcast import load_network
+from gleak.models.embedding import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
@@ -54,17 +55,20 @@ def simulate_clients(
     labels = dataset.labels(client.split)
     check_batch(client, len(labels), len(np.unique(labels)), dataset.spec)
     indices = draw_batches(client, labels, seed)
+    network = load_network(Model.read(parameters_path), str(parameters_path))
+    network = network.to(choose_device(device))
+    inputs = dataset.samples(client.split, indices)
     private = Private(
         spec=spec,
         seed=seed,
         modality=dataset.modality,
-        inputs=dataset.samples(client.split, indices),
+        inputs=inputs,
         labels=labels[indices],
         indices=indices,
         feature_groups=dataset.feature_groups,
+        embeddings=true_embeddings(network, inputs),
     )
-    network = load_network(Model.read(parameters_path), str(parameters_path))
-    sent = _send_all(client, defense, network.to(choose_device(device)), private, seed)
+    sent = _send_all(client, defense, network, private, seed)
     _update(client, sent, spec).write(folder / "update.h5")
     for granted in make_grants(dataset, private, client.split, seed):
         granted.write(folder / "granted" / f"{granted.grant}.h5")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -35,6 +36,8 @@ class Comparison:
         provenance: what ``provenance.json`` beside the reconstruction says (seconds, ...).
         feature_groups: of a table, one group number per column (see
             `gleak.artifacts.dataset.Dataset`).
+        embeddings: the true ones, as in `gleak.artifacts.private.Private`.
+        levels: the spec string of each level of the cell.
     """
 
     truth: np.ndarray
@@ -45,6 +48,8 @@ class Comparison:
     reconstruction: Reconstruction | None
     provenance: dict[str, Any]
     feature_groups: np.ndarray | None = None
+    embeddings: np.ndarray | None = None
+    levels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def victims(self) -> int:
@@ -95,6 +100,10 @@ class MetricSpec(ScoreSpec):
     modalities: ClassVar[frozenset[str]] = frozenset({"image", "tabular"})
     per: ClassVar[Literal["sample", "victim"]] = "sample"
     unmatched: ClassVar[float] = float("nan")
+
+    def applies(self, comparison: Comparison) -> bool:
+        """Whether the metric says something of this cell; it is left out of its scores if not."""
+        return comparison.modality in self.modalities
 
     @abstractmethod
     def measure(self, comparison: Comparison) -> np.ndarray:

@@ -48,7 +48,7 @@ def score(
         reconstruction: ``reconstruction.h5``, with its ``provenance.json`` beside it if there is
             one; None for the truth control, where the truth itself stands as the estimate.
         metrics: what to measure; None for every registered one of reconstructions, with its
-            defaults. Those that do not apply to the modality are left out.
+            defaults. Those that do not apply are left out.
 
     Returns:
         The table, in the form of `gleak.metrics.scores`; the file has nine digits of each value.
@@ -56,9 +56,9 @@ def score(
     Raises:
         ArtifactError: a file is not what it should be, or the two do not belong together.
     """
-    comparison = compare(private, reconstruction)
+    comparison = compare(private, reconstruction, columns)
     chosen = metrics if metrics is not None else metrics_of("attack")
-    applicable = [metric for metric in chosen if comparison.modality in metric.modalities]
+    applicable = [metric for metric in chosen if metric.applies(comparison)]
     measured = pd.concat([empty_scores(), *(_measure(metric, comparison) for metric in applicable)])
     named = measured.assign(**{name: columns[name] for name in (*LEVEL_COLUMNS, "grants")})
     table = named.astype(TYPES).reset_index(drop=True)
@@ -68,8 +68,15 @@ def score(
     return table
 
 
-def compare(private: Path, reconstruction: Path | None) -> Comparison:
+def compare(
+    private: Path, reconstruction: Path | None, levels: Mapping[str, str] | None = None
+) -> Comparison:
     """Read the truth and a reconstruction, and match their samples and their labels.
+
+    Args:
+        private: the truth.
+        reconstruction: None for the truth control.
+        levels: the spec string of each level, for metrics that ask for it.
 
     Raises:
         ArtifactError: they differ in victims, modality or the shape of a sample.
@@ -85,6 +92,8 @@ def compare(private: Path, reconstruction: Path | None) -> Comparison:
             reconstruction=None,
             provenance={},
             feature_groups=truth.feature_groups,
+            embeddings=truth.embeddings,
+            levels=levels or {},
         )
     found = Reconstruction.read(reconstruction)
     _check_fit(private, truth, reconstruction, found)
@@ -98,6 +107,8 @@ def compare(private: Path, reconstruction: Path | None) -> Comparison:
         reconstruction=found,
         provenance=_provenance(reconstruction.parent),
         feature_groups=truth.feature_groups,
+        embeddings=truth.embeddings,
+        levels=levels or {},
     )
 
 

@@ -61,7 +61,7 @@ def test_every_grant_is_made_and_what_all_share_is_stored_once(images: Dataset) 
         assert len(grant.values) == (1 if grant.shared else 2)
         if grant.values.dtype.kind == "f":
             assert grant.values.dtype == np.float32
-            assert 0 <= grant.values.min() <= grant.values.max() <= 1
+            assert ((grant.values >= 0) & (grant.values <= 1)).all()
 
 
 def test_labels_are_in_ascending_order(images: Dataset) -> None:

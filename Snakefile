@@ -16,16 +16,25 @@ include: "rules/simulate.smk"
 include: "rules/attack.smk"
 include: "rules/score.smk"
 include: "rules/study.smk"
+include: "rules/search.smk"
 
 
 localrules:
     all,
     score_model,
+    searches,
     tabulate,
 
 
+# Unpacked, because Snakemake loses the first file of an iterator.
 rule all:
     """Every figure and table of the configured studies at the configured scale."""
     default_target: True
     input:
-        every_figure(),
+        *every_figure(),
+
+
+rule searches:
+    """What every search of the configured studies chooses; `gleak adopt` then has it used."""
+    input:
+        *every_search(),

@@ -1,5 +1,7 @@
 """The command ``gleak``: what there is, what a file holds, whether a study is sound, what it costs.
 
+One command writes into a study's folder: ``adopt``, which takes over what searches chose.
+
 No command imports torch. What a command needs is imported when it runs, so that each starts as
 fast as it can.
 """
@@ -12,8 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from gleak import __version__
 from gleak.errors import GleakError, SpecError, nearest
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CONFIG = Path("config.yaml")
 STUDIES = Path("studies")
+OUTCOMES = "results/studies/*/*/searches/*/chosen.yaml"
 Command = Callable[[Namespace], int]
 
 
@@ -70,6 +71,10 @@ def build_parser() -> ArgumentParser:
     command.add_argument("--output", type=Path, metavar="PNG", help="where; ./<stem>-<N>.png")
     command = add("validate", run_validate, "check study files at every scale; runs nothing")
     command.add_argument("studies", nargs="*", metavar="STUDY", help="files; all of studies/")
+    command = add("adopt", run_adopt, "let studies use what their searches chose")
+    command.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help=f"{OUTCOMES} of snakemake searches"
+    )
     command = add("plan", run_plan, "jobs, CPU-hours and gigabytes of studies; runs nothing")
     command.add_argument("studies", nargs="*", metavar="STUDY", help="those of the configuration")
     command.add_argument("--scale", metavar="SCALE", help="quick, small or paper")
@@ -117,7 +122,9 @@ def run_validate(chosen: Namespace) -> int:
     faults = 0
     for file in files:
         try:
-            print(f"{file}: ok\n{describe_study(load_study(file))}\n")
+            study = load_study(file)
+            study.check_choices()
+            print(f"{file}: ok\n{describe_study(study)}\n")
         except GleakError as error:
             _complain(error)
             faults += 1
@@ -125,19 +132,33 @@ def run_validate(chosen: Namespace) -> int:
 
 
 def describe_study(study: Study) -> str:
-    """The cells of every grid at every scale, and the figures."""
+    """The cells of every grid at every scale, the figures, and what searches chose."""
     from gleak.catalog import align
 
     cells = [
         {"grid": name, **{f"{scale} cells": str(len(grid.cells)) for scale, grid in grids.items()}}
         for name, grids in study.grids.items()
     ]
-    return f"{align(cells)}\nfigures: {', '.join(study.figures) or 'none'}"
+    lines = [align(cells), f"figures: {', '.join(study.figures) or 'none'}"]
+    for name, scales in study.searches.items():
+        chosen = [scale for scale, search in scales.items() if search.chosen]
+        lines.append(f"search {name}: chosen at {', '.join(chosen) or 'no scale'}")
+    return "\n".join(lines)
+
+
+def run_adopt(chosen: Namespace) -> int:
+    """``gleak adopt FILE ...``."""
+    from gleak.adopt import adopt
+
+    for outcome in adopt(chosen.files, STUDIES):
+        place = f"{outcome.study} ({outcome.scale}), search {outcome.search}"
+        print(f"{place}: {outcome.summary}")
+    return 0
 
 
 def run_plan(chosen: Namespace) -> int:
     """``gleak plan [STUDY ...] [--scale SCALE] [--config FILE]``."""
-    from gleak.plan import ROUGH, TOGETHER, plan_study, show
+    from gleak.plan import ROUGH, TOGETHER, describe_searches, plan_study, show
     from gleak.study import load_study
 
     given = {"scale": chosen.scale, "studies": chosen.studies}
@@ -148,6 +169,8 @@ def run_plan(chosen: Namespace) -> int:
         plans = plan_study(study, settings)
         totals[study.name] = plans[TOGETHER]
         print(f"{study.name} ({settings.scale}): {study.title}\n{show(plans)}\n")
+        if searches := describe_searches(study, settings):
+            print(f"{searches}\n")
     if len(totals) > 1:
         together = frozenset().union(*totals.values())
         print(f"all studies ({settings.scale})\n{show({**totals, TOGETHER: together})}\n")
@@ -162,18 +185,13 @@ def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
         SpecError: no such file, not a mapping, or a key or value that is not valid.
     """
     from gleak.settings import Settings
+    from gleak.written import load_mapping
 
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
+    if not path.is_file():
         raise SpecError(
-            f"{path}: cannot be read ({error.strerror}); go to where the Snakefile is, or give "
-            "--config FILE"
-        ) from None
-    except yaml.YAMLError as error:
-        raise SpecError(f"{path}: not YAML: {error}") from None
-    if not isinstance(content, dict):
-        raise SpecError(f"{path}: a configuration holds a mapping: studies, scale, ...")
+            f"{path}: no such file; go to where the Snakefile is, or give --config FILE"
+        )
+    content = load_mapping(path, "configuration", "studies, scale, ...")
     return Settings.read({**content, **changes})
 
 

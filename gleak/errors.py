@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -32,3 +33,12 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     close = get_close_matches(name, options, n=1, cutoff=0.5)
     guess = f"did you mean {close[0]!r}? " if close else ""
     return f"{guess}valid: {', '.join(options) or 'none'}"
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Put a place before the errors about specs that are raised in the block."""
+    try:
+        yield
+    except (SpecError, FitError) as error:
+        raise type(error)(f"{place}: {error}") from None

@@ -4,30 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Annotated, Literal, get_args
+from types import MappingProxyType
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
 
 from gleak.cell import LEVELS, TRUTH, Cell
-from gleak.errors import FitError, SpecError, nearest
+from gleak.errors import SpecError, at, nearest
 from gleak.figures.axes import check_axis, field_values
 from gleak.figures.names import BLIND, Names, bare, canonical
 from gleak.registry import load
+from gleak.searches.declaration import Search
+from gleak.searches.reference import Reference
 from gleak.settings import Scale
+from gleak.written import at_scale
 
-SCALES: tuple[Scale, ...] = get_args(Scale)
-BASE: Scale = "paper"
+NO_SEARCHES: Mapping[str, Search] = MappingProxyType({})
 ENDS = ("attack", "training")
 
 
 def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
+    return [value] if isinstance(value, (str, Mapping)) else value
+
+
+def _sort_of(value: object) -> str:
+    return "search" if isinstance(value, (Mapping, Reference)) else "spec"
 
 
 Values = Annotated[list[str], BeforeValidator(_as_list)]
+Attack = Annotated[
+    Annotated[str, Tag("spec")] | Annotated[Reference, Tag("search")], Discriminator(_sort_of)
+]
+Attacks = Annotated[list[Attack], BeforeValidator(_as_list)]
 
 
 class Axes(BaseModel):
@@ -35,7 +45,9 @@ class Axes(BaseModel):
 
     Args:
         dataset, model, training, crafting, client, defense, attack: a spec string or a list. A
-            grid without those after training is one of models, which are scored as they are.
+            grid without those after training is one of models, which are scored as they are. On
+            the axis of attacks ``{search: NAME}``, with fields that are changed after it, is what
+            a search of the study chose at the scale.
         zip: groups of levels whose lists advance together.
         exclude: cells that have all of these specs are left out.
         stands_for: spec of an axis -> the published one it stands in for.
@@ -49,7 +61,7 @@ class Axes(BaseModel):
     crafting: Values | None = None
     client: Values | None = None
     defense: Values | None = None
-    attack: Values | None = None
+    attack: Attacks | None = None
     zip: list[list[str]] | None = None
     exclude: list[dict[str, str]] | None = None
     stands_for: dict[str, str] | None = None
@@ -77,13 +89,7 @@ class GridFile(Axes):
 
     def at(self, scale: Scale) -> Axes:
         """The axes at a scale."""
-        changes = None if scale == BASE else getattr(self, scale)
-        both = [
-            part.model_dump(include=set(Axes.model_fields), exclude_none=True)
-            for part in (self, changes)
-            if part is not None
-        ]
-        return Axes(**{key: value for part in both for key, value in part.items()})
+        return at_scale(self, Axes, scale)
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,7 @@ class Grid:
             short after the training.
         truths: the cells, cut short after the defence, in which the truth itself is scored.
         names: values of each level and what they are called.
+        searches: names of those that some of its attacks come from.
     """
 
     name: str
@@ -104,6 +111,7 @@ class Grid:
     cells: list[Cell]
     truths: list[Cell]
     names: Names
+    searches: frozenset[str] = frozenset()
 
     @property
     def scored(self) -> list[dict[str, str]]:
@@ -116,7 +124,13 @@ class Grid:
         return [{level: row.get(level, "") for level in LEVELS} for row in rows]
 
 
-def expand(name: str, file: GridFile, scale: Scale, where: str) -> Grid:
+def expand(
+    name: str,
+    file: GridFile,
+    scale: Scale,
+    where: str,
+    searches: Mapping[str, Search] = NO_SEARCHES,
+) -> Grid:
     """The cells of a grid at a scale.
 
     Args:
@@ -124,6 +138,7 @@ def expand(name: str, file: GridFile, scale: Scale, where: str) -> Grid:
         file: the grid as written.
         scale: one of `SCALES`.
         where: file, study and grid, put before an error.
+        searches: of the study, at the scale.
 
     Raises:
         SpecError: axes that leave a level out or end where nothing is scored, an axis without
@@ -135,28 +150,38 @@ def expand(name: str, file: GridFile, scale: Scale, where: str) -> Grid:
         _check_levels(file.levels)
     where = f"{where}, scale {scale!r}"
     written = file.at(scale)
-    axes = {level: _axis(level, getattr(written, level), where) for level in file.levels}
-    rows = _combine(axes, written.zip or [], where)
-    rows = _leave_out(rows, written.exclude or [], where)
+    with at(f"{where}, axis 'attack'"):
+        attacks, tuned = _attacks(written.attack or [], searches)
+    found = written.model_copy(update={"attack": attacks})
+    axes = {level: _axis(level, getattr(found, level), where) for level in file.levels}
+    rows = _combine(axes, written.zip or [], tuned, where)
+    rows = _leave_out(rows, written.exclude or [], tuned, where)
     controls = file.controls if "attack" in axes else []
     blind = [{**row, "attack": BLIND} for row in rows if BLIND in controls]
     cells = [Cell.parse(row, where=where) for row in _unique([*rows, *blind])]
     truths = list(dict.fromkeys(cell.upto("defense") for cell in cells if TRUTH in controls))
     if controls:
-        axes["attack"] = list(dict.fromkeys([*axes["attack"], *controls]))
-    values = {level: tuple(texts) for level, texts in axes.items()}
+        axes["attack"] += controls
+    values = {level: tuple(dict.fromkeys(texts)) for level, texts in axes.items()}
+    names = Names(values, {}, _labels(file.labels), {"attack": tuned})
     with at(f"{where}, stands_for"):
-        stands_for = _stand_ins(written.stands_for or {}, values)
-    return Grid(name, scale, cells, truths, Names(values, stands_for, _labels(file.labels)))
+        names = replace(names, stands_for=_stand_ins(written.stands_for or {}, names))
+    return Grid(name, scale, cells, truths, names, _searches(written))
 
 
-@contextmanager
-def at(place: str) -> Iterator[None]:
-    """Put a place before the errors raised in the block."""
-    try:
-        yield
-    except (SpecError, FitError) as error:
-        raise type(error)(f"{place}: {error}") from None
+def _attacks(
+    items: Sequence[str | Reference], searches: Mapping[str, Search]
+) -> tuple[list[str], dict[str, str]]:
+    """The specs on an axis of attacks, and for those that searches chose what these began with."""
+    pairs = [item.specs(searches) if isinstance(item, Reference) else item for item in items]
+    texts = [pair if isinstance(pair, str) else pair[1] for pair in pairs]
+    return texts, {pair[1]: pair[0] for pair in pairs if not isinstance(pair, str)}
+
+
+def _searches(written: Axes) -> frozenset[str]:
+    """Names of the searches that the axis of attacks refers to."""
+    items = written.attack or []
+    return frozenset(item.search for item in items if isinstance(item, Reference))
 
 
 def _check_levels(given: Sequence[str]) -> None:
@@ -181,9 +206,15 @@ def _axis(level: str, texts: Sequence[str] | None, where: str) -> list[str]:
 
 
 def _combine(
-    axes: Mapping[str, list[str]], zipped: Sequence[Sequence[str]], where: str
+    axes: Mapping[str, list[str]],
+    zipped: Sequence[Sequence[str]],
+    tuned: Collection[str],
+    where: str,
 ) -> list[dict[str, str]]:
-    """Every combination of axes; the levels of a group advance together."""
+    """Every combination of axes; the levels of a group advance together.
+
+    A search may choose what stands on the axis already; that is one cell.
+    """
     with at(f"{where}, zip"):
         _check_zip(axes, zipped)
     together = {level: tuple(group) for group in zipped for level in group}
@@ -192,10 +223,11 @@ def _combine(
     order = [level for group in groups for level in group]
     found = [dict(zip(order, sum(point, ()), strict=True)) for point in product(*points)]
     rows = [{level: row[level] for level in axes} for row in found]
-    cell, times = Counter("/".join(row.values()) for row in rows).most_common(1)[0]
-    if times > 1:
-        raise SpecError(f"{where}: the cell {cell} is there {times} times")
-    return rows
+    written = ("/".join(row.values()) for row in rows if row.get("attack") not in tuned)
+    for cell, times in Counter(written).most_common(1):
+        if times > 1:
+            raise SpecError(f"{where}: the cell {cell} is there {times} times")
+    return _unique(rows)
 
 
 def _check_zip(axes: Mapping[str, list[str]], zipped: Sequence[Sequence[str]]) -> None:
@@ -211,9 +243,12 @@ def _check_zip(axes: Mapping[str, list[str]], zipped: Sequence[Sequence[str]]) -
 
 
 def _leave_out(
-    rows: Sequence[dict[str, str]], excluded: Sequence[Mapping[str, str]], where: str
+    rows: Sequence[dict[str, str]],
+    excluded: Sequence[Mapping[str, str]],
+    tuned: Mapping[str, str],
+    where: str,
 ) -> list[dict[str, str]]:
-    """The rows that no exclusion matches.
+    """The rows that no exclusion matches; an attack is matched by what its search began with too.
 
     Raises:
         SpecError: an exclusion that matches nothing, which is mostly a slip; or nothing is left.
@@ -222,12 +257,18 @@ def _leave_out(
     for texts in excluded:
         with at(f"{where}, exclude {dict(texts)}"):
             wanted = {_level(lv, rows[0]): canonical(lv, text) for lv, text in texts.items()}
-            if not any(wanted.items() <= row.items() for row in rows):
+            if not any(_matches(row, wanted, tuned) for row in rows):
                 raise SpecError("matches no cell; correct it, or override it at this scale")
-        kept = [row for row in kept if not wanted.items() <= row.items()]
+        kept = [row for row in kept if not _matches(row, wanted, tuned)]
     if not kept:
         raise SpecError(f"{where}, exclude: no cell is left")
     return kept
+
+
+def _matches(row: Mapping[str, str], wanted: Mapping[str, str], tuned: Mapping[str, str]) -> bool:
+    attack = row.get("attack", "")
+    began = {**row, "attack": tuned.get(attack, attack)}
+    return all(spec in (row[level], began[level]) for level, spec in wanted.items())
 
 
 def _level(level: str, known: Collection[str]) -> str:
@@ -240,22 +281,30 @@ def _unique(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     return [dict(row) for row in dict.fromkeys(tuple(row.items()) for row in rows)]
 
 
-def _stand_ins(
-    written: Mapping[str, str], values: Mapping[str, Sequence[str]]
-) -> dict[str, dict[str, str]]:
+def _stand_ins(written: Mapping[str, str], names: Names) -> dict[str, dict[str, str]]:
     """For each level, our canonical value -> the published one."""
     found: dict[str, dict[str, str]] = {}
     for text, published in written.items():
-        level = next((level for level in values if _spec_of(level, text) in values[level]), None)
-        if level is None:
-            options = nearest(text, {value for axis in values.values() for value in axis})
+        place = next(_places(text, names), None)
+        if place is None:
+            options = nearest(text, {value for axis in names.values.values() for value in axis})
             raise SpecError(f"{text!r} is on no axis; {options}")
-        found.setdefault(level, {})[canonical(level, text)] = canonical(level, published)
+        level, value = place
+        found.setdefault(level, {})[value] = canonical(level, published)
     for level, pairs in found.items():
         published, times = Counter(pairs.values()).most_common(1)[0]
         if times > 1:
             raise SpecError(f"{times} {level} values stand for {published!r}; only one can")
     return found
+
+
+def _places(text: str, names: Names) -> Iterator[tuple[str, str]]:
+    """Levels and values of a grid that a text is the spec of."""
+    for level, axis in names.values.items():
+        spec = _spec_of(level, text)
+        yield from (
+            (level, value) for value in axis if spec in (value, names.before_search(level, value))
+        )
 
 
 def _spec_of(level: str, text: str) -> str | None:

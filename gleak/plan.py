@@ -29,6 +29,7 @@ from tabulate import tabulate
 
 from gleak.cell import TRUTH, Cell, Paths
 from gleak.clients.grants import AUXILIARY
+from gleak.searches.declaration import Search
 from gleak.settings import Settings
 from gleak.study import Study
 
@@ -103,6 +104,34 @@ def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
     plans = {name: frozenset(_grid_jobs(study, name, settings)) for name in study.grids}
     judge = {Job("judge", folder / "expectations.csv")} if study.expectations else set()
     return {**plans, TOGETHER: frozenset(judge).union(*plans.values())}
+
+
+def describe_searches(study: Study, settings: Settings) -> str:
+    """What ``snakemake searches`` costs besides, each trial as the attack it begins with.
+
+    Empty for a study without searches.
+
+    Raises:
+        SpecError: no such scale.
+    """
+    if not study.searches:
+        return ""
+    found = [study.search(name, settings.scale) for name in study.searches]
+    folder = Paths(settings.results_dir).study(study.name, settings.scale)
+    plan = frozenset(job for search in found for job in _search_jobs(search, folder, settings))
+    trials = sum(search.trials for search in found)
+    what = f"{len(found)} search{'es' if len(found) > 1 else ''} of {trials} trials"
+    return f"snakemake searches: {what} in all, {_round(hours(plan))} CPU-hours"
+
+
+def _search_jobs(search: Search, folder: Path, settings: Settings) -> Iterator[Job]:
+    """The jobs from the dataset to what one search chose."""
+    cell, paths = search.cell, Paths(settings.results_dir)
+    yield _prepare(cell, paths)
+    yield _train(cell, paths)
+    yield from _send(cell, paths)
+    work = search.trials * _attack_work(cell)
+    yield Job("search", folder / "searches" / search.name / "chosen.yaml", work)
 
 
 def show(plans: Mapping[str, Plan]) -> str:
@@ -186,12 +215,17 @@ def cell_jobs(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
 
 def _leak(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
     """What a cell does with its model."""
+    yield from _send(cell, paths)
+    yield from _attack(cell, paths, shards)
+    yield Job("score", paths.scores(cell))
+
+
+def _send(cell: Cell, paths: Paths) -> Iterator[Job]:
+    """What happens before an attack: the server broadcasts and the clients send."""
     if not cell.crafting.broadcasts_model:
         folder = paths.folder(cell.upto("crafting"))
         yield Job("craft_parameters", folder / "parameters.h5", bytes=_model_bytes(cell))
     yield _simulate(cell, paths)
-    yield from _attack(cell, paths, shards)
-    yield Job("score", paths.scores(cell))
 
 
 def _prepare(cell: Cell, paths: Paths) -> Job:
@@ -223,10 +257,8 @@ def _simulate(cell: Cell, paths: Paths) -> Job:
 
 def _attack(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
     client, folder = cell.client, paths.folder(cell)
-    samples = client.victims * client.batch_size
-    steps = client.gradients_per_sample if cell.attack.repeats_local_steps else 1
-    work = samples * steps * cell.attack.evaluations * FACTOR * _forward(cell)
-    size = samples * prod(cell.dataset.shape) * FLOAT_BYTES
+    work = _attack_work(cell)
+    size = client.victims * client.batch_size * prod(cell.dataset.shape) * FLOAT_BYTES
     if shards == 1:
         yield Job("attack", folder / "reconstruction.h5", work, size)
         return
@@ -235,6 +267,14 @@ def _attack(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
         output = folder / "shards" / f"{shard}-of-{number}" / "reconstruction.h5"
         yield Job("attack_shard", output, work / number, size // number)
     yield Job("gather_shards", folder / "reconstruction.h5", bytes=size)
+
+
+def _attack_work(cell: Cell) -> float:
+    """Multiply-adds of the whole budget of every victim."""
+    client = cell.client
+    steps = client.gradients_per_sample if cell.attack.repeats_local_steps else 1
+    evaluations: float = client.victims * client.batch_size * steps * cell.attack.evaluations
+    return evaluations * FACTOR * _forward(cell)
 
 
 def _samples(cell: Cell, split: str) -> int:

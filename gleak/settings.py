@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gleak.errors import SpecError, nearest
 
 Scale = Literal["quick", "small", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
 
 
 class Settings(BaseModel):

@@ -10,6 +10,7 @@ graph, so their modules never import torch at the top.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
@@ -111,6 +112,11 @@ def format_spec(spec: Spec, separator: str = "+") -> str:
     return separator.join(parts)
 
 
+def field_text(spec: Spec, key: str) -> str:
+    """What a spec's string says of a field, its default included."""
+    return _format_field(getattr(spec, key), "+", key)
+
+
 def _format_field(value: Any, separator: str, key: str) -> str:
     if not isinstance(value, Spec):
         return _checked(format_value(value), key)
@@ -159,6 +165,15 @@ def build_spec(cls: type[Spec], fields: dict[str, Any]) -> Spec:
     except ValidationError as error:
         faults = "; ".join(_describe_fault(cls, fault) for fault in error.errors())
         raise SpecError(f"{cls.kind} {cls.name!r}: {faults}") from None
+
+
+def changed(spec: Spec, fields: Mapping[str, Any]) -> Any:
+    """A spec with other values in some of its fields.
+
+    Raises:
+        SpecError: see `build_spec`.
+    """
+    return build_spec(type(spec), {**dict(spec), **fields})
 
 
 def _literal_value(field: FieldInfo | None, value: Any) -> Any:

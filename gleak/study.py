@@ -5,26 +5,27 @@ Importing this builds the workflow's graph, so nothing heavy is imported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from gleak.cell import Cell
-from gleak.errors import SpecError, nearest
+from gleak.errors import SpecError, at, nearest
 from gleak.figures.captions import caption
 from gleak.figures.expectations import Expectation, sort_of
-from gleak.grid import SCALES, Grid, GridFile, at, check_labels, expand
+from gleak.grid import Grid, GridFile, check_labels, expand
 from gleak.registry import find
+from gleak.searches.chosen import Adopted, chosen_file, read_choices
+from gleak.searches.declaration import Search, SearchFile, read_search
+from gleak.settings import SCALES
 from gleak.spec import build_spec
+from gleak.written import load_mapping, read_model
 
 if TYPE_CHECKING:
     from gleak.figures.base import FigureSpec
-
-M = TypeVar("M", bound=BaseModel)
 
 
 class StudyFile(BaseModel):
@@ -36,6 +37,7 @@ class StudyFile(BaseModel):
         grids: name -> axes, see `gleak.grid.GridFile`.
         figures: name -> kind and the fields of that kind, see ``gleak list figure``.
         expect: relations the paper claims, see `gleak.figures.expectations`.
+        searches: name -> a cell, ranges, trials and metric, see `gleak.searches.declaration`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,6 +47,7 @@ class StudyFile(BaseModel):
     grids: dict[str, dict[str, Any]]
     figures: dict[str, dict[str, Any]]
     expect: list[dict[str, Any]] = []
+    searches: dict[str, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Study:
         grids: name -> scale -> grid.
         figures: name -> spec.
         expectations: in the order written.
+        searches: name -> scale -> search.
     """
 
     name: str
@@ -65,15 +69,42 @@ class Study:
     grids: Mapping[str, Mapping[str, Grid]]
     figures: Mapping[str, FigureSpec]
     expectations: list[Expectation]
+    searches: Mapping[str, Mapping[str, Search]]
 
     def grid(self, name: str, scale: str) -> Grid:
         """The cells of a grid at a scale.
 
         Raises:
-            SpecError: no such grid or scale.
+            SpecError: no such grid or scale, or an attack comes from a search that has changed
+                since its choice was adopted.
         """
         with at(f"study {self.name!r}"):
-            return _known("scale", scale, _known("grid", name, self.grids))
+            grid: Grid = _known("scale", scale, _known("grid", name, self.grids))
+        with at(f"study {self.name!r}, grid {name!r}, scale {scale!r}"):
+            for search in sorted(grid.searches):
+                self.search(search, scale).check_choice()
+        return grid
+
+    def search(self, name: str, scale: str) -> Search:
+        """A search at a scale.
+
+        Raises:
+            SpecError: no such search or scale.
+        """
+        with at(f"study {self.name!r}"):
+            search: Search = _known("scale", scale, _known("search", name, self.searches))
+        return search
+
+    def check_choices(self) -> None:
+        """Refuse choices of searches that have changed since they were adopted.
+
+        Raises:
+            SpecError: names the first, at its scale.
+        """
+        for scales in self.searches.values():
+            for scale, search in scales.items():
+                with at(f"study {self.name!r}, scale {scale!r}"):
+                    search.check_choice()
 
     def figure(self, name: str) -> FigureSpec:
         """A figure's spec.
@@ -102,6 +133,9 @@ class Study:
 def load_study(path: Path | str) -> Study:
     """Read a study file and check all of it, at every scale.
 
+    Attacks that searches chose are taken from ``chosen/`` beside it; where nothing was, or the
+    search has changed since, what the search begins with stands for them.
+
     Raises:
         SpecError: what cannot be used as written: names the file, study, grid, scale and axis, and
             the nearest valid name.
@@ -109,8 +143,12 @@ def load_study(path: Path | str) -> Study:
     """
     path = Path(path)
     where = f"{path}: study {path.stem!r}"
-    file = _read(StudyFile, _load_yaml(path), where)
-    grids = {name: _grids(name, written, where) for name, written in file.grids.items()}
+    file = read_model(StudyFile, _load_file(path), where)
+    adopted = _read_adopted(chosen_file(path), file.searches)
+    searches = {
+        name: _searches(name, written, adopted, where) for name, written in file.searches.items()
+    }
+    grids = {name: _grids(name, written, searches, where) for name, written in file.grids.items()}
     study = Study(
         name=path.stem,
         title=file.title,
@@ -124,52 +162,64 @@ def load_study(path: Path | str) -> Study:
             _expectation(written, grids, f"{where}, expect {written.get('id', place)!r}")
             for place, written in enumerate(file.expect, start=1)
         ],
+        searches=searches,
     )
     _check_ids(study, where)
     return study
 
 
-def _load_yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+def _load_file(path: Path) -> dict[str, Any]:
+    if not path.exists():
         hint = nearest(path.stem, {file.stem for file in path.parent.glob("*.yaml")})
-        raise SpecError(f"{path}: no study file; {hint}") from None
-    except OSError as error:
-        raise SpecError(f"{path}: no study file can be read there ({error.strerror})") from None
-    except yaml.YAMLError as error:
-        raise SpecError(f"{path}: not YAML: {error}") from None
-    if not isinstance(content, dict):
-        raise SpecError(f"{path}: a study file holds a mapping: title, paper, grids, figures")
-    return content
+        raise SpecError(f"{path}: no study file; {hint}")
+    return load_mapping(path, "study file", "title, paper, grids, figures")
 
 
-def _read(cls: type[M], written: Mapping[str, Any], where: str) -> M:
-    """Build a model, all of its faults in one error."""
-    try:
-        return cls.model_validate(written)
-    except ValidationError as error:
-        faults = "; ".join(_describe(cls, fault) for fault in error.errors())
-        raise SpecError(f"{where}: {faults}") from None
+def _searches(
+    name: str, written: Mapping[str, Any], adopted: Adopted, where: str
+) -> dict[str, Search]:
+    """A search at every scale."""
+    place = f"{where}, search {name!r}"
+    file = read_model(SearchFile, written, place)
+    found: dict[str, Search] = {}
+    for scale in SCALES:
+        with at(f"{place}, scale {scale!r}"):
+            search = read_search(name, file.at(scale))
+            entry = adopted.get(scale, {}).get(name)
+            found[scale] = search if entry is None else search.adopting(entry)
+    return found
 
 
-def _describe(cls: type[BaseModel], fault: Any) -> str:
-    key = ".".join(map(str, fault["loc"]))
-    if fault["type"] == "extra_forbidden":
-        return f"unknown key {key!r}; {nearest(key, cls.model_fields)}"
-    if fault["type"] == "missing":
-        return f"key {key!r} is missing"
-    return f"{key} = {fault['input']!r}: {fault['msg']}"
+def _read_adopted(path: Path, searches: Collection[str]) -> Adopted:
+    """What the study's searches chose, by scale."""
+    adopted = read_choices(path)
+    for name in (name for entries in adopted.values() for name in entries):
+        if name not in searches:
+            raise SpecError(
+                f"{path}: the study has no search {name!r}; take it out, {nearest(name, searches)}"
+            )
+    return adopted
 
 
-def _grids(name: str, written: dict[str, Any], where: str) -> dict[str, Grid]:
+def _grids(
+    name: str,
+    written: dict[str, Any],
+    searches: Mapping[str, Mapping[str, Search]],
+    where: str,
+) -> dict[str, Grid]:
     """A grid at every scale."""
     place = f"{where}, grid {name!r}"
-    file = _read(GridFile, written, place)
-    grids: dict[str, Grid] = {scale: expand(name, file, scale, place) for scale in SCALES}
+    file = read_model(GridFile, written, place)
+    grids: dict[str, Grid] = {
+        scale: expand(name, file, scale, place, _at(scale, searches)) for scale in SCALES
+    }
     with at(f"{place}, labels"):
         check_labels(file, [grid.names for grid in grids.values()])
     return grids
+
+
+def _at(scale: str, searches: Mapping[str, Mapping[str, Search]]) -> dict[str, Search]:
+    return {name: found[scale] for name, found in searches.items()}
 
 
 def _figure(
@@ -191,7 +241,7 @@ def _expectation(
     written: Mapping[str, Any], grids: Mapping[str, Mapping[str, Grid]], where: str
 ) -> Expectation:
     with at(where):
-        expectation = _read(sort_of(written), written, "expectation")
+        expectation = read_model(sort_of(written), written, "expectation")
         scales = _known("grid", expectation.grid, grids)
         expectation.check([grid.names for grid in scales.values()])
     return expectation

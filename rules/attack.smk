@@ -5,8 +5,13 @@ SHARD = f"{ATTACKED}/shards/{{shard}}-of-{{shards}}"
 
 def granted(wildcards):
     """The grants an attack's spec asks for, and no others."""
-    folder = PATHS.folder(cell(wildcards).upto("defense"))
-    return [f"{folder}/granted/{grant}.h5" for grant in sorted(cell(wildcards).attack.grants)]
+    return grants_of(cell(wildcards))
+
+
+def grants_of(levels):
+    """The files of the grants that a cell's attack asks for."""
+    folder = PATHS.folder(levels.upto("defense"))
+    return [f"{folder}/granted/{grant}.h5" for grant in sorted(levels.attack.grants)]
 
 
 def shards_of(wildcards):

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from gleak.cell import TRUTH, Cell, Paths
 from gleak.errors import GleakError
-from gleak.grid import SCALES
 from gleak.runtime.digest import source_digest
-from gleak.settings import Settings
+from gleak.settings import SCALES, Settings
 from gleak.study import load_study
 
 
@@ -47,6 +46,7 @@ wildcard_constraints:
     defense="[^/]+",
     attack=f"(?!{TRUTH}/)[^/]+",
     study="[^/]+",
+    search="[^/]+",
     scale="|".join(SCALES),
 
 
@@ -74,7 +74,11 @@ def source(stage, *levels):
 
 def parameters(wildcards):
     """The file with the parameters that are broadcast."""
-    levels = cell(wildcards)
+    return broadcast(cell(wildcards))
+
+
+def broadcast(levels):
+    """The file with the parameters that are broadcast to a cell's clients."""
     if levels.crafting.broadcasts_model:
         return f"{PATHS.folder(levels.upto('training'))}/model.h5"
     return f"{PATHS.folder(levels.upto('crafting'))}/parameters.h5"

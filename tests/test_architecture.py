@@ -15,7 +15,7 @@ from gleak.registry import PACKAGES, load
 ROOT = Path(__file__).parents[1]
 LAYERS = (
     ("__version__", "errors"),
-    ("spec", "settings"),
+    ("spec", "settings", "written"),
     ("registry",),
     ("artifacts", "runtime"),
     ("data",),
@@ -24,16 +24,20 @@ LAYERS = (
     ("clients",),
     ("training",),
     ("matching",),
+    ("unmixing",),
     ("attacks",),
     ("metrics",),
     ("figures",),
     ("cell",),
+    ("searches",),
     ("grid",),
     ("study",),
-    ("plan", "catalog"),
+    ("plan", "catalog", "adopt"),
     ("cli",),
 )
-HEAVY = "torch torchvision torchmetrics lpips pandas matplotlib seaborn sklearn skimage scipy"
+HEAVY = (
+    "torch torchvision torchmetrics lpips pandas matplotlib seaborn sklearn skimage scipy optuna"
+)
 HEAVIEST_IMPORTS = tuple(HEAVY.split())
 LONGEST_MODULE = 400
 LONGEST_FUNCTION = 60

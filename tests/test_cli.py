@@ -12,7 +12,8 @@ from PIL import Image
 from gleak import __version__
 from gleak.artifacts.private import Private
 from gleak.cli import main
-from gleak.grid import SCALES
+from gleak.searches.chosen import Outcome
+from gleak.settings import SCALES
 from gleak.study import load_study
 
 REPOSITORY = Path(__file__).parents[1]
@@ -60,7 +61,9 @@ def fails(capsys: Capture, *words: str) -> str:
 def test_without_a_command_help_is_printed(capsys: Capture):
     assert main([]) == 0
     printed = capsys.readouterr().out
-    assert all(name in printed for name in ("list", "describe", "inspect", "validate", "plan"))
+    assert all(
+        name in printed for name in ("list", "describe", "inspect", "validate", "adopt", "plan")
+    )
 
 
 def test_version(capsys: Capture):
@@ -96,6 +99,8 @@ def test_describe(capsys: Capture):
         (("plan", "cppl"), "unknown study 'cppl' in studies/; did you mean 'cpl'"),
         (("plan", "--scale", "papr"), "scale = 'papr'"),
         (("plan", "--config", "nothing.yaml"), "--config FILE"),
+        (("adopt", "nothing.yaml"), "nothing.yaml: no chosen.yaml of a search can be read there"),
+        (("adopt", "config.yaml"), "config.yaml: "),
     ],
 )
 def test_faults_are_one_line(folder: Path, capsys: Capture, words: tuple[str, ...], fault: str):
@@ -156,6 +161,62 @@ def test_validate_without_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "no studies/*.yaml here" in fails(capsys, "validate")
 
 
+@pytest.fixture
+def tuned(folder: Path) -> Path:
+    """Beside the repository's study one with a search, and what came of it at the quick scale."""
+    source = REPOSITORY / "tests" / "workflow" / "studies" / "tuned.yaml"
+    Path("studies/tuned.yaml").write_bytes(source.read_bytes())
+    search = load_study("studies/tuned.yaml").search("label", "quick")
+    outcome = Outcome(
+        study="tuned",
+        scale="quick",
+        search="label",
+        chosen="cpl+iterations=2+alpha=0.25",
+        value=0.5,
+        base_value=0.75,
+        metric="mse",
+        trials=4,
+        levels=search.cell.strings(),
+        fingerprint=search.fingerprint,
+    )
+    outcome.write(Path("results/chosen.yaml"))
+    return Path("results/chosen.yaml")
+
+
+def test_adopt_says_what_was_chosen_and_validate_that_it_is(tuned: Path, capsys: Capture):
+    assert main(["validate", "tuned"]) == 0
+    assert "\nsearch label: chosen at no scale\n" in capsys.readouterr().out
+    assert main(["adopt", str(tuned)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("tuned (quick), search label: cpl+iterations=2+alpha=0.25 has mse")
+    assert main(["validate", "tuned"]) == 0
+    assert "\nsearch label: chosen at quick\n" in capsys.readouterr().out
+
+
+def test_validate_refuses_the_choice_of_another_search(tuned: Path, capsys: Capture):
+    assert main(["adopt", str(tuned)]) == 0
+    capsys.readouterr()
+    path = Path("studies/tuned.yaml")
+    path.write_text(path.read_text().replace("trials: 4", "trials: 5"))
+    fault = "search 'label' has changed since its choice was adopted"
+    assert fault in fails(capsys, "validate", "tuned")
+    assert fault in fails(capsys, "plan", "tuned")
+    assert "has changed since; run it again" in fails(capsys, "adopt", str(tuned))
+
+
+def test_adopt_wants_files():
+    with pytest.raises(SystemExit) as stopped:
+        main(["adopt"])
+    assert stopped.value.code == 2
+
+
+def test_plan_tells_of_searches(tuned: Path, capsys: Capture):
+    assert main(["plan", "tuned", "cpl"]) == 0
+    printed = capsys.readouterr().out
+    (line,) = [line for line in printed.splitlines() if line.startswith("snakemake searches: ")]
+    assert "1 search of 4 trials" in line
+
+
 def test_plan_takes_the_studies_and_the_scale_of_the_configuration(folder: Path, capsys: Capture):
     assert main(["plan"]) == 0
     configured = capsys.readouterr().out
@@ -177,9 +238,11 @@ def test_plan_counts_what_studies_share_once(folder: Path, capsys: Capture):
     assert rows["jobs: judge"] == ["1", "1", "2"]
 
 
-@pytest.mark.parametrize("command", ["list", "describe cpl", "validate", "plan", "inspect FILE"])
-def test_commands_import_nothing_heavy(folder: Path, private: Path, command: str):
-    words = command.replace("FILE", str(private)).split()
+@pytest.mark.parametrize(
+    "command", ["list", "describe cpl", "validate", "plan", "inspect FILE", "adopt OUTCOME"]
+)
+def test_commands_import_nothing_heavy(tuned: Path, private: Path, command: str):
+    words = command.replace("FILE", str(private)).replace("OUTCOME", str(tuned)).split()
     code = (
         "import sys; from gleak.cli import main; code = main(sys.argv[1:]);"
         f"print(*sorted(set({HEAVY}) & set(sys.modules)), file=sys.stderr); sys.exit(code)"

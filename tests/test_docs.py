@@ -32,11 +32,15 @@ def test_each_class_of_the_guide_registers_and_describes_itself(block: str) -> N
     assert name in done.stdout
 
 
-def test_the_study_of_the_guide_is_valid(tmp_path: Path) -> None:
-    (block,) = blocks(GUIDE, "yaml")
-    study = tmp_path / "sizes.yaml"
-    study.write_text(yaml.safe_dump({"title": "t", "paper": "p", **yaml.safe_load(block)}))
-    assert len(load_study(study).grid("sizes", "quick").cells) == 3 * 3
+def test_the_studies_of_the_guide_are_valid(tmp_path: Path) -> None:
+    cells = {}
+    for block in blocks(GUIDE, "yaml"):
+        path = tmp_path / "guide.yaml"
+        written = {"title": "t", "paper": "p", "figures": {}, **yaml.safe_load(block)}
+        path.write_text(yaml.safe_dump(written))
+        study = load_study(path)
+        cells |= {name: len(study.grid(name, "quick").cells) for name in study.grids}
+    assert cells == {"sizes": 3 * 3, "priors": 3}
 
 
 @pytest.mark.parametrize("path", re.findall(r"results/artifacts/([^\s`]+)", README))

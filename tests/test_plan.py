@@ -25,6 +25,7 @@ from gleak.plan import (
     Plan,
     cell_jobs,
     count,
+    describe_searches,
     gigabytes,
     hours,
     plan_study,
@@ -234,6 +235,21 @@ def test_what_is_there_is_done(tmp_path: Path):
     assert found - remaining(found) == finished
     assert hours(remaining(found)) == pytest.approx(hours(found) - hours(finished))
     assert f"3 of {len(grid.cells)}" in show({"attacks": found})
+
+
+def test_a_search_costs_its_trials_and_what_comes_before(tmp_path: Path):
+    path = REPOSITORY / "tests" / "workflow" / "studies" / "tuned.yaml"
+    study, config = load_study(path), settings(tmp_path, studies=["tuned"])
+    found = study.search("label", "quick")
+    jobs = plan(found.cell)
+    before = [job for job in jobs if job.rule not in ("attack", "score")]
+    seconds = sum(job.seconds for job in before) + START_SECONDS
+    seconds += found.trials * (only(jobs, "attack").seconds - START_SECONDS)
+    line = describe_searches(study, config)
+    assert "1 search of 4 trials in all" in line
+    assert float(line.split()[-2]) == pytest.approx(seconds / 3600, rel=0.05)
+    assert describe_searches(load_study(REPOSITORY / "studies" / "cpl.yaml"), config) == ""
+    assert "search" not in rules(plan_study(study, config)[TOGETHER])
 
 
 def test_a_table_has_a_column_for_each_plan():

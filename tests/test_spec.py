@@ -13,6 +13,8 @@ from gleak.spec import (
     Spec,
     allowed_values,
     build_spec,
+    changed,
+    field_text,
     format_spec,
     format_value,
     knob,
@@ -166,3 +168,22 @@ def test_specs_are_values() -> None:
     assert {Outer(), Outer(rate=0.1)} == {Outer()}
     with pytest.raises(ValueError, match="frozen"):
         Outer().rate = 0.2
+
+
+def test_a_field_is_written_as_in_the_whole_spec() -> None:
+    spec = Outer(rate=1.0, steps=None, start=Middle(inner=Inner()))
+    for part in str(spec).split("+")[1:]:
+        key, _, text = part.partition("=")
+        assert field_text(spec, key) == text
+    assert field_text(spec, "signed") == "false"
+
+
+def test_a_changed_spec_differs_in_these_fields_alone() -> None:
+    spec = Outer(rate=0.5, start=Inner(tiles=3))
+    other = changed(spec, {"width": "8", "steps": "none"})
+    assert (other.width, other.steps) == (8, None)
+    assert changed(other, {"width": 4, "steps": 300}) == spec
+    with pytest.raises(SpecError, match="unknown field 'rat'; did you mean 'rate'"):
+        changed(spec, {"rat": 0.5})
+    with pytest.raises(SpecError, match="'outer': field 'rate' = 2"):
+        changed(spec, {"rate": 2})

@@ -2,8 +2,15 @@
 
 from gleak.attacks import aono as aono
 from gleak.attacks import blind as blind
+from gleak.attacks import cpa as cpa
+from gleak.attacks import cpa_edges as cpa_edges
+from gleak.attacks import cpa_fi as cpa_fi
+from gleak.attacks import cpa_fi_gm as cpa_fi_gm
 from gleak.attacks import cpl as cpl
 from gleak.attacks import dlg as dlg
+from gleak.attacks import fi as fi
+from gleak.attacks import gm as gm
 from gleak.attacks import idlg as idlg
 from gleak.attacks import invertgrad as invertgrad
 from gleak.attacks import melis as melis
+from gleak.attacks import spear as spear

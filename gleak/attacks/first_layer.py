@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gleak.errors import FitError
-from gleak.models.embedding import first_dense_entry, takes_samples
+from gleak.models.embedding import first_dense_layer
 
 if TYPE_CHECKING:
     from gleak.attacks.base import Observation
@@ -20,20 +20,13 @@ def dense_layer_of_samples(observation: Observation) -> str:
     Raises:
         FitError: the model has no such layer.
     """
-    probe = _graded(observation)
-    entry = first_dense_entry(observation.model, probe)
-    if entry is None or not takes_samples(entry, probe):
+    layer = first_dense_layer(observation.model, observation.input_shape)
+    if layer is None or not layer.takes_samples:
         raise FitError(
-            "aono reads samples off a dense layer with a bias that takes them as they are, and "
-            "this model has none; use mlp or fc2"
+            f"{observation.spec}: the attack reads samples off a dense layer with a bias that "
+            "takes them as they are, and this model has none; use mlp or fc2"
         )
-    return entry.layer
-
-
-def _graded(observation: Observation) -> Tensor:
-    """A sample no two values of which are equal."""
-    steps = next(observation.model.parameters()).new_ones(observation.input_shape)
-    return (steps.flatten().cumsum(0) / steps.numel()).reshape(1, *observation.input_shape)
+    return layer.name
 
 
 def read_inputs(weight: Tensor, bias: Tensor, samples: int) -> Tensor:

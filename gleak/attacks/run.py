@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.model import Model
+from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.errors import ArtifactError
@@ -62,13 +63,23 @@ def attack(
         seed=seed,
         device=device,
     )
-    result = replace(
+    reconstruct(spec, observation, seed).write(output)
+
+
+def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Reconstruction:
+    """What an attack makes of an observation, with what every reconstruction says of itself.
+
+    Args:
+        spec: the attack.
+        observation: all it is given.
+        seed: of the run.
+    """
+    return replace(
         spec.reconstruct(observation),
         spec=f"{observation.spec}/{spec}",
         seed=seed,
         modality=observation.modality,
     )
-    result.write(output)
 
 
 def everything(network: nn.Module, input_shape: tuple[int, ...]) -> None:

@@ -1,6 +1,7 @@
 """Figures: what a study draws from its scores. One file each."""
 
 from gleak.figures import bar as bar
+from gleak.figures import distribution as distribution
 from gleak.figures import images as images
 from gleak.figures import line as line
 from gleak.figures import table as table

@@ -87,6 +87,12 @@ def label_place(axis: str, names: Names, row: Mapping[str, str]) -> str:
     return names.labels.get(found, found) if isinstance(found, str) else format_number(found)
 
 
+def label_category(axis: str, names: Names, row: Mapping[str, str]) -> str:
+    """As `label_place`, for an axis of categories: a spec without its field has its own label."""
+    level = level_of(axis)
+    return label_place(axis if has_field(axis, row[level]) else level, names, row)
+
+
 def label_alone(axis: str, names: Names, row: Mapping[str, str]) -> str:
     """As `label_place`, for where the axis is not named beside it: ``batch size 4``."""
     shown = label_place(axis, names, row)

@@ -8,16 +8,16 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from gleak.figures.axes import has_field, label_place, level_of
+from gleak.figures.axes import label_category
 from gleak.figures.base import Material, Over, Row, as_list
 from gleak.figures.names import Names
-from gleak.figures.plot import Plot
+from gleak.figures.plot import MeanPlot
 from gleak.registry import register
 from gleak.spec import knob
 
 
 @register("bar")
-class Bar(Plot):
+class Bar(MeanPlot):
     """Means of up to three metrics as bars, with the paper's values and the controls.
 
     One row of panels for each metric. Colours as in `gleak.figures.plot.Plot`; values of x stand
@@ -39,10 +39,7 @@ class Bar(Plot):
 
     def along(self, names: Names, row: Row) -> float | str:
         """See `Plot.along`; a spec that lacks the field of x is called by its own label."""
-        level = level_of(self.x)
-        if has_field(self.x, row[level]):
-            return label_place(self.x, names, row)
-        return names.heading(level, row[level])
+        return label_category(self.x, names, row)
 
     @model_validator(mode="after")
     def _check_metrics(self) -> Self:

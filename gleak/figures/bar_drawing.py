@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,62 +17,28 @@ from gleak.figures.axes import label_axis
 from gleak.figures.bar import Bar
 from gleak.figures.base import Material
 from gleak.figures.names import Names
-from gleak.figures.numbers import DASH
 from gleak.figures.panels import (
     FAILED,
     PAPER,
-    Colour,
     add_legend,
     draw_controls,
     draw_plot,
     hues,
     label_metric,
+    mark_missing,
     new_panels,
     references,
     wrap,
 )
 from gleak.figures.points import categories
+from gleak.figures.slots import Slots
 from gleak.figures.style import NEUTRAL, PANEL
 from gleak.figures.summary import Row, records
 
-TOGETHER = 0.85  # share of a place on x that its bars take
 ALONE, BESIDE = 0.9, 0.6  # width of a bar in shares of its slot: alone, beside a marker
-SLOT, LETTER = 0.2, 0.062  # inches, at least, of a slot and of a letter below the ticks
 HEIGHT = 1.8  # inches of a panel where there are several, one below the other
 HATCH: dict[str, Any] = {"hatch": "/////", "edgecolor": "white", "linewidth": 0}
 MARKER: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "ls": "", "markersize": 4}
-
-
-@dataclass(frozen=True)
-class Slots:
-    """Where bars stand: groups along x, colours side by side in each.
-
-    Args:
-        places: x -> the middle of its group.
-        colours: hue -> its colour, from left to right.
-        share: of a slot that its bar takes; the rest is the marker's, at its right.
-    """
-
-    places: dict[float | str, float]
-    colours: dict[str, Colour]
-    share: float
-
-    @property
-    def width(self) -> float:
-        """Of a bar."""
-        return self.share * TOGETHER / len(self.colours)
-
-    def bar(self, x: float | str, hue: str) -> float:
-        """The middle of a bar."""
-        return self._left(x, hue) + self.width / 2
-
-    def marker(self, x: float | str, hue: str) -> float:
-        """The middle of what a bar leaves of its slot."""
-        return self._left(x, hue) + self.width * (1 + 1 / self.share) / 2
-
-    def _left(self, x: float | str, hue: str) -> float:
-        number = list(self.colours).index(hue)
-        return self.places[x] + TOGETHER * (number / len(self.colours) - 1 / 2)
 
 
 def draw_bar(figure: Bar, material: Material, stem: Path) -> None:
@@ -85,9 +50,10 @@ def _draw(figure: Bar, names: Names, points: pd.DataFrame, controls: pd.DataFram
     controls = controls[(controls["ours"] > 0) | ~controls["shown"].isin(figure.log)]
     facets = list(dict.fromkeys(points["facet"]))
     labels = categories(figure, names, points)
-    slots = _slots(list(labels), points)
+    share = BESIDE if points["published"].notna().any() else ALONE
+    slots = Slots({x: float(i) for i, x in enumerate(labels)}, hues(points), share)
     ticks = wrap(labels.values())
-    size = (_width(slots, ticks), PANEL[1] if len(figure.y) == 1 else HEIGHT)
+    size = (slots.inches(ticks), PANEL[1] if len(figure.y) == 1 else HEIGHT)
     canvas, panels = new_panels(len(figure.y), len(facets), size, sharex=True, sharey="row")
     for line, metric in zip(panels, figure.y, strict=True):
         drawn = [table[table["shown"] == metric] for table in (points, controls)]
@@ -106,18 +72,6 @@ def _draw(figure: Bar, names: Names, points: pd.DataFrame, controls: pd.DataFram
     return canvas
 
 
-def _slots(places: list[float | str], points: pd.DataFrame) -> Slots:
-    share = BESIDE if points["published"].notna().any() else ALONE
-    return Slots({x: float(place) for place, x in enumerate(places)}, hues(points), share)
-
-
-def _width(slots: Slots, ticks: list[str]) -> float:
-    """Inches of a panel in which neither bars nor labels touch each other."""
-    longest = max(len(line) for tick in ticks for line in tick.splitlines())
-    group = max(SLOT * len(slots.colours) / TOGETHER, LETTER * longest)
-    return max(PANEL[0], group * len(ticks))
-
-
 def _draw_panel(axes: Axes, slots: Slots, points: pd.DataFrame, controls: pd.DataFrame) -> None:
     draw_controls(axes, controls)
     for row in records(points):
@@ -129,8 +83,7 @@ def _draw_bar(axes: Axes, slots: Slots, row: Row) -> None:
     key, colour = (row["x"], row["hue"]), slots.colours[row["hue"]]
     x = slots.bar(*key)
     if math.isnan(row["ours"]):
-        look: dict[str, Any] = {"ha": "center", "weight": "bold", "color": colour}
-        axes.text(x, 0.01, DASH, transform=axes.get_xaxis_transform(), **look)
+        mark_missing(axes, x, colour)
     else:
         look = HATCH if row["failed"] else {"linewidth": 0}
         axes.bar(x, row["ours"], slots.width, color=colour, **look)

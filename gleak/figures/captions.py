@@ -32,7 +32,13 @@ def _conditions(rows: Sequence[Row], grid: Grid) -> str:
         for ours, theirs in pairs.items()
         if ours in values[level]
     ]
+    tuned = [
+        f"``{ours}`` is ``{base}`` as a search chose it"
+        for level, pairs in grid.names.tuned_from.items()
+        for ours, base in pairs.items()
+        if ours in values.get(level, []) and ours != base
+    ]
     fixed = [f"{level} ``{found[0]}``" for level, found in values.items() if len(found) == 1]
     of = f" of {' or '.join(map(str, victims))} victims" if victims else ""
     size = f"Scale *{grid.scale}*: {len(cells)} cells{of}"
-    return "; ".join([size, *stand_ins, *fixed]) + "."
+    return "; ".join([size, *stand_ins, *tuned, *fixed]) + "."

@@ -11,13 +11,13 @@ from pydantic import Field
 from gleak.figures.axes import label_place, level_of, place
 from gleak.figures.base import Material, Over, Row
 from gleak.figures.names import Names
-from gleak.figures.plot import Plot
+from gleak.figures.plot import MeanPlot
 from gleak.registry import register
 from gleak.spec import knob
 
 
 @register("line")
-class Line(Plot):
+class Line(MeanPlot):
     """Mean of a metric along an axis, with a band, the paper's values and the controls.
 
     Colours as in `gleak.figures.plot.Plot`: a cell without the field of x is the start of every

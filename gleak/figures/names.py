@@ -37,19 +37,26 @@ def bare(value: str) -> str:
 class Names:
     """The values of each level of a grid and their other names.
 
-    A value may be written in four ways: as the spec it is, as the published one it stands in
-    for, or, if no other value of its level would be meant as well, as a spec that differs in
-    effort alone (``cpl`` for ``cpl+iterations=100``) or as a name without fields.
+    A value may be written in five ways: as the spec it is, as the published one it stands in
+    for, as the one that the search began with that chose it, or, if no other value of its level
+    would be meant as well, as a spec that differs in effort alone (``cpl`` for
+    ``cpl+iterations=100``) or as a name without fields.
 
     Args:
         values: for each level of the grid its canonical specs, in the order of the study.
         stands_for: for each level, our value -> the published one it stands in for.
         labels: a value, name, metric or axis -> what figures print.
+        tuned_from: for each level, a value that a search chose -> what the search began with.
     """
 
     values: Mapping[str, tuple[str, ...]]
     stands_for: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    tuned_from: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def before_search(self, level: str, value: str) -> str:
+        """What the search began with that chose a value; the value itself if none did."""
+        return self.tuned_from.get(level, {}).get(value, value)
 
     def check_metric(self, metric: str) -> None:
         """Refuse a metric that the cells of the grid do not have.
@@ -77,7 +84,9 @@ class Names:
         values, stand_ins = self.values[level], self.stands_for.get(level, {})
         meant = [value for value in values if value == spec]
         meant += [value for value in values if stand_ins.get(value) == spec]
-        same = [value for value in values if setting(level, value) == setting(level, spec)]
+        began = {value: self.before_search(level, value) for value in values}
+        meant += [value for value in values if began[value] == spec]
+        same = [value for value in values if setting(level, began[value]) == setting(level, spec)]
         alike = [value for value in values if bare(value) == wanted]
         only = [found[0] for found in (same, alike) if len(found) == 1]
         return next(iter([*meant, *only]), None)
@@ -99,13 +108,12 @@ class Names:
         """Which of the published specs of this level a value is compared with, None if none is."""
         if level not in self.values:
             return None
-        wanted = self.stands_for.get(level, {}).get(value, value)
+        began = [self.before_search(level, other) for other in self.values[level]]
+        wanted = self.stands_for.get(level, {}).get(value, self.before_search(level, value))
         if wanted in known:
             return wanted
         same = [other for other in known if setting(level, other) == setting(level, wanted)]
-        rivals = [
-            other for other in self.values[level] if setting(level, other) == setting(level, wanted)
-        ]
+        rivals = [other for other in began if setting(level, other) == setting(level, wanted)]
         if len(same) == 1 and len(rivals) <= 1:
             return same[0]
         ours = [other for other in self.values[level] if bare(other) == bare(value)]
@@ -116,15 +124,23 @@ class Names:
         """What figures print for a value; where others share its name, with what tells them apart.
 
         A label for the name alone serves all values of that name, one for a spec with fields all
-        that differ from it in effort.
+        that differ from it in effort. What a search chose is called as what it began with.
         """
-        alike = [other for other in self.values[level] if bare(other) == bare(value)]
+        value = self._called(level, value)
+        called = [self._called(level, other) for other in self.values[level]]
+        alike = [other for other in called if bare(other) == bare(value)]
         for wanted in (value, setting(level, value)):
             if wanted in self.labels and (wanted != bare(value) or len(alike) < 2):
                 return self.labels[wanted]
         shown = self.labels.get(bare(value), bare(value))
         fields = _differing(level, value, alike) if value in alike and len(alike) > 1 else {}
         return f"{shown} ({', '.join(f'{k}={v}' for k, v in fields.items())})" if fields else shown
+
+    def _called(self, level: str, value: str) -> str:
+        """What the search began with that chose a value, if no other value would be called so."""
+        began = [self.before_search(level, other) for other in self.values[level]]
+        wanted = self.before_search(level, value)
+        return wanted if began.count(wanted) == 1 else value
 
     def heading(self, level: str, value: str) -> str:
         """The label, with what the value stands in for: ``photos (for CIFAR-10)``.

@@ -1,4 +1,4 @@
-"""The panels of line and bar figures: their grid, the controls in them, the legend beside."""
+"""The panels of plots: their grid, the controls in them, the legend beside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from matplotlib.lines import Line2D
 from gleak.figures.axes import label_axis
 from gleak.figures.base import Material, Over
 from gleak.figures.names import BLIND, TRUTH, Names
-from gleak.figures.plot import Plot
+from gleak.figures.numbers import DASH
+from gleak.figures.plot import MeanPlot, Plot
 from gleak.figures.points import COLUMNS, summarise_controls, summarise_points
 from gleak.figures.style import NEUTRAL, colours, new_figure, save, save_numbers, theme
 from gleak.figures.summary import records
@@ -32,7 +33,7 @@ Colour = tuple[float, float, float]
 Draw = Callable[[Any, Names, pd.DataFrame, pd.DataFrame], Figure]
 
 
-def draw_plot(figure: Plot, material: Material, stem: Path, draw: Draw) -> None:
+def draw_plot(figure: MeanPlot, material: Material, stem: Path, draw: Draw) -> None:
     """Write a figure and the numbers in it.
 
     Args:
@@ -64,6 +65,12 @@ def draw_controls(axes: Axes, controls: pd.DataFrame) -> None:
     """Lines across a panel."""
     for row in records(controls):
         axes.axhline(row["ours"], color=NEUTRAL, lw=1, ls=CONTROLS[row["attack"]], zorder=1)
+
+
+def mark_missing(axes: Axes, x: float, colour: Colour) -> None:
+    """A dash at the foot of a panel, where there is no value."""
+    look: dict[str, Any] = {"ha": "center", "weight": "bold", "color": colour}
+    axes.text(x, 0.01, DASH, transform=axes.get_xaxis_transform(), **look)
 
 
 def label_metric(names: Names, metric: str, over: Over) -> str:

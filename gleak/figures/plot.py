@@ -1,4 +1,4 @@
-"""What lines and bars have in common: means of metrics against an axis, by colour and panel."""
+"""What plots have in common: metrics against an axis, by colour and panel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gleak.spec import knob
 
 
 class Plot(FigureSpec):
-    """Base of the kinds that show the mean of metrics along an axis.
+    """Base of the kinds that show metrics along an axis.
 
     If hue is of the same level as x (``x: defense.std``, ``hue: defense.name``), a cell whose
     spec lacks the field of x (``none``) stands with every colour.
@@ -23,14 +23,11 @@ class Plot(FigureSpec):
     x: str = Field(description="axis: a level, or a field of its specs such as defense.std")
     hue: str | None = knob(None, "axis told apart by colour")
     facets: str | None = knob(None, "axis told apart by panels, side by side")
-    error: Literal["ci", "sd"] = knob(
-        "ci", "95% bootstrapped confidence interval of the mean, or one standard deviation"
-    )
 
     @property
     @abstractmethod
     def measured(self) -> Mapping[str, Over]:
-        """Each metric on y, and over which reconstructions its mean is taken."""
+        """Each metric on y, and over which reconstructions it is taken."""
 
     @abstractmethod
     def along(self, names: Names, row: Row) -> float | str:
@@ -49,3 +46,11 @@ class Plot(FigureSpec):
     def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
         """As in `FigureSpec.chosen`, without the controls: they are lines across the panels."""
         return without_controls(super().chosen(names, rows))
+
+
+class MeanPlot(Plot):
+    """Base of the kinds that show means, with their band."""
+
+    error: Literal["ci", "sd"] = knob(
+        "ci", "95% bootstrapped confidence interval of the mean, or one standard deviation"
+    )

@@ -1,4 +1,4 @@
-"""The numbers in line and bar figures: means, their bands, the paper's values, the controls."""
+"""The numbers in plots of means: the means, their bands, the paper's values, the controls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gleak.figures.axes import has_field, label_alone, label_place, level_of
 from gleak.figures.base import Material, Over
 from gleak.figures.names import BLIND, TRUTH, Names
 from gleak.figures.numbers import format_number
-from gleak.figures.plot import Plot
+from gleak.figures.plot import MeanPlot, Plot
 from gleak.figures.published import add_published
 from gleak.figures.summary import CELL, VICTIM, Row, cells_of, counted, records, select, summarise
 from gleak.registry import parse
@@ -24,7 +24,7 @@ BOOKS = ["published", "count", "rows", "stand_in"]
 COLUMNS = [*CELL, *NUMBERS, *BOOKS]
 
 
-def summarise_points(figure: Plot, material: Material) -> pd.DataFrame:
+def summarise_points(figure: MeanPlot, material: Material) -> pd.DataFrame:
     """One row per point: its cell, place, mean, band and published value, in the study's order.
 
     The column ``shown`` has its metric as the study writes it.
@@ -33,7 +33,18 @@ def summarise_points(figure: Plot, material: Material) -> pd.DataFrame:
     chosen = pd.DataFrame(figure.chosen(names, cells_of(scores)), columns=CELL)
     summaries = [_summarise(figure, scores, *measured) for measured in figure.measured.items()]
     compared = add_published(chosen.merge(pd.concat(summaries)), material.published, names)
-    placed = [point for row in records(compared) for point in _place(figure, names, row, compared)]
+    return place_rows(figure, names, compared)
+
+
+def place_rows(figure: Plot, names: Names, table: pd.DataFrame) -> pd.DataFrame:
+    """Add to the rows of cells their x, hue and facet, and put them in the study's order.
+
+    Args:
+        figure: says where they stand.
+        names: of the grid.
+        table: the levels of each cell, and ``shown``, its metric as the study writes it.
+    """
+    placed = [point for row in records(table) for point in _place(figure, names, row, table)]
     return pd.DataFrame(_sort(figure, names, placed))
 
 
@@ -56,13 +67,13 @@ def summarise_controls(figure: Plot, material: Material) -> pd.DataFrame:
     return groups.agg({**sums, **same}).reindex(columns=table.columns)
 
 
-def _summarise(figure: Plot, scores: pd.DataFrame, shown: str, over: Over) -> pd.DataFrame:
+def _summarise(figure: MeanPlot, scores: pd.DataFrame, shown: str, over: Over) -> pd.DataFrame:
     metric = str(parse("metric", shown))
     summary = summarise(scores, metric, "mean", over).assign(shown=shown)
     return summary.merge(_bands(figure, counted(scores, metric, over)), on=CELL, how="left")
 
 
-def _bands(figure: Plot, rows: pd.DataFrame) -> pd.DataFrame:
+def _bands(figure: MeanPlot, rows: pd.DataFrame) -> pd.DataFrame:
     """Low and high of each cell: over victims, whose samples are not independent."""
     victims = rows.groupby(VICTIM, as_index=False)["value"].mean()
     band = interval if figure.error == "ci" else deviation

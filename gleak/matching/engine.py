@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.errors import GleakError
+from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.problem import Problem
 from gleak.matching.records import SHOWN_VICTIMS, Records
 from gleak.matching.search import Draw, Ledger, Search
@@ -41,12 +42,25 @@ def match(observation: Observation, parts: Parts) -> Reconstruction:
         FitError: the client or model is not one these parts can serve.
         GleakError: not even one victim fits into memory.
     """
-    problem = Problem.of(observation, parts)
-    at_once = victims_in_memory(problem, repeated_steps(observation, parts.client_model))
+    problem = GradientMatching.of(observation, parts)
+    return solve(problem, observation, repeated_steps(observation, parts.client_model))
+
+
+def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconstruction:
+    """Search the samples of every victim that a problem asks for.
+
+    Args:
+        problem: posed by the observation.
+        observation: of the same victims; gives their random streams and what the start begins with.
+        steps: of the client, that an evaluation repeats.
+
+    Raises:
+        GleakError: not even one victim fits into memory.
+    """
     outcomes = in_chunks(
         observation.victims,
-        at_once,
-        lambda some: _match_chunk(problem.keep(some), observation, some),
+        victims_in_memory(problem, steps),
+        lambda some: _solve_chunk(problem.keep(some), observation, some),
     )
     return _reconstruction(problem, outcomes)
 
@@ -95,7 +109,7 @@ def _out_of_memory(error: BaseException) -> bool:
     return known or "can't allocate memory" in str(error)
 
 
-def _match_chunk(problem: Problem, observation: Observation, some: slice) -> tuple[Ledger, Records]:
+def _solve_chunk(problem: Problem, observation: Observation, some: slice) -> tuple[Ledger, Records]:
     ids = observation.victim_ids[some]
     records = Records((len(ids), *problem.shape), problem.parts.iterations)
     search = Search(problem, _drawer(problem, observation, some), records)

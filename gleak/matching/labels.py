@@ -10,6 +10,25 @@ from torch import Tensor, nn
 from gleak.errors import FitError
 
 
+def classifier_parameter(model: nn.Module, classes: int) -> str:
+    """Name of the parameter that labels are read off: the classifier's bias, or else its weight.
+
+    Raises:
+        FitError: the model has no dense layer with one output per class.
+    """
+    heads = {
+        name: layer
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and layer.out_features == classes
+    }
+    if not heads:
+        raise FitError(
+            f"labels cannot be inferred: no dense layer with {classes} outputs; use labels=known"
+        )
+    name, layer = heads.popitem()
+    return f"{name}.weight" if layer.bias is None else f"{name}.bias"
+
+
 def classifier_gradient(model: nn.Module, update: dict[str, Tensor], classes: int) -> Tensor:
     """One number per class from the classifier: its bias gradient, or the row sums of its weight's.
 
@@ -23,17 +42,8 @@ def classifier_gradient(model: nn.Module, update: dict[str, Tensor], classes: in
     Raises:
         FitError: the model has no dense layer with one output per class.
     """
-    heads = [
-        name
-        for name, layer in model.named_modules()
-        if isinstance(layer, nn.Linear) and layer.out_features == classes
-    ]
-    if not heads:
-        raise FitError(
-            f"labels cannot be inferred: no dense layer with {classes} outputs; use labels=known"
-        )
-    bias = update.get(f"{heads[-1]}.bias")
-    return bias if bias is not None else update[f"{heads[-1]}.weight"].sum(-1)
+    name = classifier_parameter(model, classes)
+    return update[name].sum(-1) if name.endswith(".weight") else update[name]
 
 
 def infer_by_sign(scores: Tensor, samples: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The parts one gradient-matching attack is assembled from."""
+"""The parts that an attack by search is assembled from."""
 
 from __future__ import annotations
 
@@ -20,38 +20,47 @@ Compared = Literal["sent", "all"]
 """Which values of the gradient are matched where a client sent only some of them."""
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What an attack names; `gleak.matching.engine.match` does the rest.
+@dataclass(frozen=True, kw_only=True)
+class SearchParts:
+    """How a search goes, whatever it minimises.
 
     Args:
         start: the first dummy input.
-        labels: how the labels are known (see `gleak.matching.labels`); "joint" optimises them.
-        distance: between dummy and observed gradient.
         optimizer: how the dummy moves.
-        client_model: how an update of several local steps is matched.
-        compared: of an update in which only some values were sent, these alone, or all, those left
-            out counting as zeros.
         iterations: budget of one victim, restarts included.
         threshold: a victim whose relative distance falls to this has converged; None: the budget
             is spent in any case.
         restarts: how often a diverged or stalled search may begin afresh.
         patience: evaluations without a better distance after which a search has stalled.
         total_variation: weight of the image's mean absolute differences (InvertGrad); of images.
-        label_term: weight of the output's squared distance to the label (CPL, line 12: alpha).
         box: keep every value in [0, 1] after each step.
     """
 
     start: StartSpec
-    labels: LabelRule
-    distance: DistanceSpec
     optimizer: OptimizerSpec
     iterations: int
-    client_model: ClientModel = "one_step"
-    compared: Compared = "sent"
     threshold: float | None = None
     restarts: int = 0
     patience: int | None = None
     total_variation: float = 0.0
-    label_term: float = 0.0
     box: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts(SearchParts):
+    """What an attack that matches gradients names; `gleak.matching.engine.match` does the rest.
+
+    Args:
+        labels: how the labels are known (see `gleak.matching.labels`); "joint" optimises them.
+        distance: between dummy and observed gradient.
+        client_model: how an update of several local steps is matched.
+        compared: of an update in which only some values were sent, these alone, or all, those left
+            out counting as zeros.
+        label_term: weight of the output's squared distance to the label (CPL, line 12: alpha).
+    """
+
+    labels: LabelRule
+    distance: DistanceSpec
+    client_model: ClientModel = "one_step"
+    compared: Compared = "sent"
+    label_term: float = 0.0

@@ -1,37 +1,28 @@
-"""The objective of gradient matching for V victims, as a function of flat unknowns."""
+"""What a search minimises for V victims, as a function of flat unknowns."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-import torch
 from torch import Tensor
-from torch.nn import functional
-
-from gleak.matching.gradients import Gradients
-from gleak.matching.labels import RULES, classifier_gradient
-from gleak.matching.unrolled import client_gradients
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.attacks.base import Observation
-    from gleak.matching.distances.base import Piece
-    from gleak.matching.parts import Parts
+    from gleak.matching.parts import SearchParts
 
 IMAGES = 5
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Objective, gradient distance and descent information at V points.
+    """Objective, distance and descent information at V points.
 
     Args:
         objective: Shape (V), distance and priors, relative to the distance's scale.
-        distance: Shape (V), between dummy and observed gradient alone, relative likewise.
+        distance: Shape (V), of what is matched alone, relative likewise.
         gradient: Shape (V, P), of the objective.
     """
 
@@ -39,52 +30,35 @@ class Evaluation:
     distance: Tensor
     gradient: Tensor
 
+    def plus(self, other: Evaluation, weight: float) -> Evaluation:
+        """Of this objective and ``weight`` times another at the same points."""
+        return Evaluation(
+            self.objective + weight * other.objective,
+            self.distance + weight * other.distance,
+            self.gradient + weight * other.gradient,
+        )
+
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(ABC):
     """What is matched, and how points of the search become samples and labels.
 
-    Unknowns of a victim: its N samples, flat, and with labels=joint also N x classes logits.
+    Unknowns of a victim: its N samples, flat, and where labels are optimised also N x classes
+    logits.
 
     Args:
-        parts: of the attack.
-        model: with the broadcast parameters.
-        gradients: how dummy gradients are computed.
-        observed: for each parameter, Shape (V, *shape).
-        sent: for each parameter that is compared in part, where; Shape (V, *shape).
+        parts: of the attack, as far as the search goes by them.
+        observed: what is matched, by name; Shape (V, ...) each.
         targets: fixed one-hot labels, Shape (V, N, classes); None if optimised.
         shape: (N, *sample shape).
         classes: number of outputs.
     """
 
-    parts: Parts
-    model: nn.Module
-    gradients: Gradients
+    parts: SearchParts
     observed: dict[str, Tensor]
-    sent: dict[str, Tensor]
     targets: Tensor | None
     shape: tuple[int, ...]
     classes: int
-
-    @classmethod
-    def of(cls, observation: Observation, parts: Parts) -> Self:
-        """The problem an observation poses to an attack of these parts."""
-        observed = mean_gradients(observation)
-        return cls(
-            parts=parts,
-            model=observation.model,
-            gradients=client_gradients(observation, parts.client_model),
-            observed=observed,
-            sent=_compared(observation, parts),
-            targets=_fixed_targets(observation, observed, parts),
-            shape=(observation.batch_size, *observation.input_shape),
-            classes=observation.classes,
-        )
-
-    @cached_property
-    def scale(self) -> Tensor:
-        """What distances are relative to; Shape (V)."""
-        return self.parts.distance.scale(list(self.observed.values()))
 
     @property
     def pixels(self) -> int:
@@ -96,17 +70,12 @@ class Problem:
         """Length of a point."""
         return self.pixels + (self.shape[0] * self.classes if self.targets is None else 0)
 
-    def keep(self, rows: Tensor | slice) -> Problem:
+    def keep(self, rows: Tensor | slice) -> Self:
         """The problem of these victims alone."""
-        return Problem(
-            self.parts,
-            self.model,
-            self.gradients,
-            {name: value[rows] for name, value in self.observed.items()},
-            {name: value[rows] for name, value in self.sent.items()},
-            None if self.targets is None else self.targets[rows],
-            self.shape,
-            self.classes,
+        return replace(
+            self,
+            observed={name: value[rows] for name, value in self.observed.items()},
+            targets=None if self.targets is None else self.targets[rows],
         )
 
     def inputs(self, points: Tensor) -> Tensor:
@@ -119,38 +88,9 @@ class Problem:
             return self.targets
         return points[:, self.pixels :].unflatten(1, (self.shape[0], -1)).softmax(2)
 
+    @abstractmethod
     def evaluate(self, points: Tensor) -> Evaluation:
         """Objective and gradient at V points; Shape (V, P)."""
-        points = points.detach().requires_grad_()
-        inputs, targets = self.inputs(points), self.soft_labels(points)
-        pieces = self._pieces(inputs, targets)
-        distance = self.parts.distance.measure(pieces)
-        objective = distance
-        if self.parts.total_variation and inputs.ndim == IMAGES:
-            objective = objective + self.parts.total_variation * total_variation(inputs)
-        if self.parts.label_term:
-            objective = objective + self.parts.label_term * self._label_term(inputs, targets)
-        relative = objective / self.scale
-        (gradient,) = torch.autograd.grad(relative.sum(), points)
-        return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
-
-    def _pieces(self, inputs: Tensor, targets: Tensor) -> list[Piece]:
-        """Dummy and observed gradients, cut to what is compared."""
-        pieces = self.gradients(inputs, targets, self.observed)
-        return [
-            piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
-            for piece in pieces
-        ]
-
-    def _label_term(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Squared distance of the probabilities to the labels (CPL Algorithm 1, line 12)."""
-        probabilities = self.model(inputs.flatten(0, 1)).softmax(1)
-        return (
-            (probabilities - targets.flatten(0, 1))
-            .square()
-            .unflatten(0, targets.shape[:2])
-            .sum((1, 2))
-        )
 
 
 def total_variation(inputs: Tensor) -> Tensor:
@@ -180,22 +120,3 @@ def mean_gradients(observation: Observation) -> dict[str, Tensor]:
         return first
     scale = -1 / (observation.local_lr * observation.local_steps)
     return {name: value * scale for name, value in first.items()}
-
-
-def _compared(observation: Observation, parts: Parts) -> dict[str, Tensor]:
-    if parts.compared == "all":
-        return {}
-    return {name: value[:, 0] for name, value in observation.sent.items()}
-
-
-def _fixed_targets(
-    observation: Observation, observed: dict[str, Tensor], parts: Parts
-) -> Tensor | None:
-    if parts.labels == "joint":
-        return None
-    if parts.labels == "known":
-        labels = observation.granted["labels"].long()
-    else:
-        scores = classifier_gradient(observation.model, observed, observation.classes)
-        labels = RULES[parts.labels](scores, observation.batch_size).sort(1).values
-    return functional.one_hot(labels, observation.classes).float()

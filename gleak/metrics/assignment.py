@@ -27,7 +27,27 @@ def assign_samples(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
         Shape (V, N), positions among the M; -1 for none.
     """
     pairs = zip(truth, estimate, strict=True)
-    return np.stack([_assign(_squared_errors(true, found)) for true, found in pairs])
+    return np.stack([assign(_squared_errors(true, found)) for true, found in pairs])
+
+
+def assign_up_to_sign(truth: np.ndarray, estimate: np.ndarray, mirrored: np.ndarray) -> np.ndarray:
+    """As `assign_samples`, a sample paired under whichever of its signs has the smaller error.
+
+    Args:
+        truth: Shape (V, N, *shape).
+        estimate: Shape (V, M, *shape).
+        mirrored: Shape (V, M, *shape), the same samples under the other sign.
+
+    Returns:
+        Shape (V, N), positions among the M; -1 for none.
+    """
+    triples = zip(truth, estimate, mirrored, strict=True)
+    return np.stack(
+        [
+            assign(np.minimum(_squared_errors(true, found), _squared_errors(true, other)))
+            for true, found, other in triples
+        ]
+    )
 
 
 def assign_labels(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
@@ -41,7 +61,22 @@ def assign_labels(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
         Shape (V, N), positions among the M; -1 for none.
     """
     pairs = zip(truth, estimate, strict=True)
-    return np.stack([_assign(true[:, None] != found[None, :]) for true, found in pairs])
+    return np.stack([assign(true[:, None] != found[None, :]) for true, found in pairs])
+
+
+def assign(costs: np.ndarray) -> np.ndarray:
+    """Assign the samples of one victim.
+
+    Args:
+        costs: Shape (N, M), of each pair.
+
+    Returns:
+        Shape (N), positions among the M; -1 for none.
+    """
+    rows, columns = linear_sum_assignment(costs)
+    order = np.full(len(costs), NONE_LEFT)
+    order[rows] = columns
+    return order
 
 
 def gather(values: np.ndarray, order: np.ndarray, missing: float) -> np.ndarray:
@@ -61,10 +96,3 @@ def _squared_errors(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
     features = math.prod(truth.shape[1:])
     flat = (samples.reshape(len(samples), features) for samples in (truth, estimate))
     return np.asarray(cdist(*flat, metric="sqeuclidean"))
-
-
-def _assign(costs: np.ndarray) -> np.ndarray:
-    rows, columns = linear_sum_assignment(costs)
-    order = np.full(len(costs), NONE_LEFT)
-    order[rows] = columns
-    return order

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 from gleak.registry import register
+from gleak.runtime.checkpoints import checkpoint_path, fetch_command
 from gleak.runtime.torchvision_ops import ensure_operators
 
 if TYPE_CHECKING:
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from gleak.metrics.base import Comparison
 
 WEIGHTS = "squeezenet1_1-b8a52dc0.pth"
-FETCH = (
-    'python -c "from torch.hub import load_state_dict_from_url as fetch; '
-    f"fetch('https://download.pytorch.org/models/{WEIGHTS}', check_hash=True)\""
-)
+FETCH = fetch_command(WEIGHTS)
 SMALLEST_SIDE = 64
 
 
@@ -61,9 +58,7 @@ def find_weights() -> Path:
     Raises:
         MetricUnavailable: not there; the message holds the command that fetches them.
     """
-    cache_home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    home = Path(os.environ.get("TORCH_HOME", f"{cache_home}/torch")).expanduser()
-    path = home / "hub" / "checkpoints" / WEIGHTS
+    path = checkpoint_path(WEIGHTS)
     if not path.is_file():
         raise MetricUnavailable(f"{path} is missing; fetch it with: {FETCH}")
     return path

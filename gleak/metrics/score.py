@@ -83,32 +83,48 @@ def compare(
     """
     truth = Private.read(private)
     if reconstruction is None:
-        return Comparison(
-            truth=truth.inputs,
-            estimate=truth.inputs,
-            truth_labels=truth.labels,
-            estimate_labels=truth.labels,
-            modality=truth.modality,
-            reconstruction=None,
-            provenance={},
-            feature_groups=truth.feature_groups,
-            embeddings=truth.embeddings,
-            levels=levels or {},
-        )
+        return match_to_truth(truth, None, levels=levels)
     found = Reconstruction.read(reconstruction)
     _check_fit(private, truth, reconstruction, found)
-    label_order = assign_labels(truth.labels, found.labels)
+    return match_to_truth(truth, found, _provenance(reconstruction.parent), levels)
+
+
+def match_to_truth(
+    truth: Private,
+    found: Reconstruction | None,
+    provenance: Mapping[str, Any] | None = None,
+    levels: Mapping[str, str] | None = None,
+) -> Comparison:
+    """Match the samples and the labels of a reconstruction to the truth.
+
+    Args:
+        truth: of V victims.
+        found: what an attack made of their updates; None for the truth control.
+        provenance: what is known of its making, for metrics of cost.
+        levels: the spec string of each level, for metrics that ask for it.
+    """
+    estimate, labels = _assigned(truth, found) if found else (truth.inputs, truth.labels)
     return Comparison(
         truth=truth.inputs,
-        estimate=gather(found.inputs, assign_samples(truth.inputs, found.inputs), np.nan),
+        estimate=estimate,
         truth_labels=truth.labels,
-        estimate_labels=gather(found.labels, label_order, NONE_LEFT),
+        estimate_labels=labels,
         modality=truth.modality,
         reconstruction=found,
-        provenance=_provenance(reconstruction.parent),
+        provenance=dict(provenance or {}),
         feature_groups=truth.feature_groups,
         embeddings=truth.embeddings,
         levels=levels or {},
+    )
+
+
+def _assigned(truth: Private, found: Reconstruction) -> tuple[np.ndarray, np.ndarray]:
+    """Samples and labels in the order of the true ones."""
+    order = assign_samples(truth.inputs, found.inputs)
+    label_order = assign_labels(truth.labels, found.labels)
+    return (
+        gather(found.inputs, order, np.nan),
+        gather(found.labels, label_order, NONE_LEFT),
     )
 
 
@@ -133,11 +149,26 @@ def _provenance(folder: Path) -> dict[str, Any]:
     return provenance.load(folder) if (folder / provenance.FILE).is_file() else {}
 
 
+def measure(metric: MetricSpec, comparison: Comparison) -> np.ndarray:
+    """The values of one metric, with the metric's own for samples nothing was left for.
+
+    Returns:
+        Shape (V, N) if per sample, (V) if per victim.
+
+    Raises:
+        MetricUnavailable: it cannot be computed here.
+    """
+    values = metric.measure(comparison)
+    if metric.per == "victim":
+        return values
+    return np.where(metric.matched(comparison), values, metric.unmatched)
+
+
 def _measure(metric: MetricSpec, comparison: Comparison) -> pd.DataFrame:
     """The rows of one metric: victim, sample, metric, value and status."""
     shape = comparison.truth_labels.shape if metric.per == "sample" else (comparison.victims,)
     try:
-        values = metric.measure(comparison)
+        values = measure(metric, comparison)
         status = _status(metric, comparison, shape)
     except MetricUnavailable as reason:
         level = logging.WARNING if metric.per == "sample" else logging.INFO
@@ -149,7 +180,7 @@ def _measure(metric: MetricSpec, comparison: Comparison) -> pd.DataFrame:
             "victim": victim,
             "sample": pd.array(sample[0] if sample else [pd.NA] * len(victim), dtype="Int64"),
             "metric": str(metric),
-            "value": np.where(status == UNMATCHED, metric.unmatched, values).ravel(),
+            "value": values.ravel(),
             "status": status.ravel(),
         }
     )

@@ -20,12 +20,14 @@ class ModelSpec(Spec):
     """An architecture; its parameters come from a training spec.
 
     ``first_layer`` is the kind of layer that takes the samples as they are; "unknown" where only
-    the network itself tells.
+    the network itself tells. ``smallest_side`` is the shortest height or width of an image that
+    leaves every layer something.
     """
 
     kind: ClassVar[str] = "model"
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image"})
     first_layer: ClassVar[FirstLayer] = "convolution"
+    smallest_side: ClassVar[int] = 1
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -39,6 +41,10 @@ class ModelSpec(Spec):
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         """Number of values that are trained, for estimates of size."""
 
+    def first_dense_neurons(self, classes: int | None) -> int | None:
+        """Neurons of the first dense layer: the classifier, if not said otherwise; None: unknown."""
+        return classes
+
     def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
         """Refuse samples the architecture cannot take.
 
@@ -48,3 +54,7 @@ class ModelSpec(Spec):
         if modality not in self.modalities:
             wanted = " or ".join(sorted(self.modalities))
             raise FitError(f"model {self} takes {wanted} data, not {modality} data")
+        if modality == "image" and min(shape[1:]) < self.smallest_side:
+            raise FitError(
+                f"model {self} needs images of {self.smallest_side} pixels or more, not {shape}"
+            )

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from gleak.models.activations import activation
 
 if TYPE_CHECKING:
-    from gleak.models.residual import Block, Convolution, Norm
+    from gleak.models.convolution import Convolution
+    from gleak.models.residual import Block, Norm
 
 
 class Residual(nn.Module):
@@ -59,12 +60,5 @@ def _residual(block: Block, nonlinearity: str, norm: Norm) -> Residual:
 
 
 def _convolution(convolution: Convolution, norm: Norm) -> list[nn.Module]:
-    layer = nn.Conv2d(
-        convolution.inputs,
-        convolution.outputs,
-        convolution.kernel,
-        convolution.stride,
-        padding=convolution.kernel // 2,
-        bias=norm == "none",
-    )
+    layer = convolution.layer(bias=norm == "none")
     return [layer, nn.BatchNorm2d(convolution.outputs)] if norm == "batch" else [layer]

@@ -57,6 +57,9 @@ class Custom(ModelSpec):
         network: nn.Module = factory(shape, classes)
         return network
 
+    def first_dense_neurons(self, classes: int | None) -> None:
+        """Unknown before the network is built."""
+
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """An assumption, as nothing is known of the network before it is built."""
         return ASSUMED_MULTIPLY_ADDS

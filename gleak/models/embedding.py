@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from gleak.models.passes import passes
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,63 @@ def first_dense_entry(network: nn.Module, inputs: Tensor) -> Entry | None:
     return passed[0] if once and passed[0].embeddings.ndim == 2 else None
 
 
+class _ReachedLayer(Exception):  # noqa: N818
+    """Ends a pass through a network where its embeddings are known."""
+
+    def __init__(self, embeddings: Tensor) -> None:
+        super().__init__()
+        self.embeddings = embeddings
+
+
+def features_before(network: nn.Module, layer: str) -> Callable[[Tensor], Tensor]:
+    """The part of a network before one of its layers; what comes behind is not run.
+
+    Args:
+        network: left as it is.
+        layer: the name of a layer that it passes.
+
+    Returns:
+        From samples, Shape (N, *shape), to what the layer is given of them, differentiable.
+    """
+
+    def stop(_: nn.Module, given: tuple[Any, ...]) -> None:
+        raise _ReachedLayer(given[0])
+
+    def features(inputs: Tensor) -> Tensor:
+        hook = network.get_submodule(layer).register_forward_pre_hook(stop)
+        try:
+            network(inputs)
+        except _ReachedLayer as reached:
+            return reached.embeddings
+        finally:
+            hook.remove()
+        raise ValueError(f"the network does not pass layer {layer!r}")
+
+    return features
+
+
+@dataclass(frozen=True)
+class DenseLayer:
+    """Which layer of a network is the first dense one.
+
+    Args:
+        name: in the network.
+        takes_samples: whether it is given the flattened samples as they are.
+    """
+
+    name: str
+    takes_samples: bool
+
+
+def first_dense_layer(network: nn.Module, shape: tuple[int, ...]) -> DenseLayer | None:
+    """The dense layer with a bias that samples of a shape reach first; see `first_dense_entry`."""
+    some = next(network.parameters())
+    graded = torch.linspace(0, 1, math.prod(shape)).to(some).reshape(1, *shape)
+    with torch.no_grad():
+        entry = first_dense_entry(network, graded)
+    return None if entry is None else DenseLayer(entry.layer, takes_samples(entry, graded))
+
+
 def takes_samples(entry: Entry, inputs: Tensor) -> bool:
     """Whether the layer is given the flattened samples as they are."""
     return torch.equal(entry.embeddings, inputs.flatten(1))
@@ -67,10 +129,12 @@ def true_embeddings(network: nn.Module, inputs: np.ndarray) -> np.ndarray | None
         is none.
     """
     place = next(network.parameters()).device
-    found = []
+    found: list[np.ndarray] = []
     for samples in torch.from_numpy(inputs):
-        entry = first_dense_entry(network, samples.to(place))
-        if entry is None or takes_samples(entry, samples.to(place)):
-            return None
-        found.append(entry.embeddings.cpu().numpy())
-    return np.stack(found)
+        for some in passes(len(samples), samples.shape[1:]):
+            part = samples[some].to(place)
+            entry = first_dense_entry(network, part)
+            if entry is None or takes_samples(entry, part):
+                return None
+            found.append(entry.embeddings.cpu().numpy())
+    return np.concatenate(found).reshape(*inputs.shape[:2], -1)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from gleak.data.base import Modality
-from gleak.errors import FitError
 from gleak.models.base import Activation, ModelSpec
 from gleak.registry import register
 from gleak.spec import knob
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 STRIDES = (2, 2, 1)
-SMALLEST = 4
 
 
 @register("lenet")
@@ -28,6 +25,7 @@ class LeNet(ModelSpec):
     """
 
     source = "Zhu et al., Deep Leakage from Gradients (2019); CPL section 4.1"
+    smallest_side: ClassVar[int] = 4
 
     activation: Activation = knob("sigmoid", "after each convolution", source="DLG")
     width: int = knob(12, "channels of each convolution", source="DLG", ge=1)
@@ -38,12 +36,6 @@ class LeNet(ModelSpec):
         ge=0,
         lt=1,
     )
-
-    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Refuse tables and images under 4 pixels; see `ModelSpec.check`."""
-        super().check(modality, shape)
-        if min(shape[1:]) < SMALLEST:
-            raise FitError(f"model {self} needs images of {SMALLEST} pixels or more, not {shape}")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """See `ModelSpec.build`."""

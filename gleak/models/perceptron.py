@@ -46,6 +46,10 @@ class Perceptron(ModelSpec):
             nn.Linear(self.hidden, classes),
         )
 
+    def first_dense_neurons(self, classes: int | None) -> int | None:
+        """See `ModelSpec.first_dense_neurons`."""
+        return self.hidden
+
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """See `ModelSpec.multiply_adds`."""
         return self.hidden * (math.prod(shape) + classes)

@@ -13,30 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from gleak.models.base import Activation, ModelSpec
+from gleak.models.convolution import Convolution
 
 if TYPE_CHECKING:
     from torch import nn
 
 Norm = Literal["batch", "none"]
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """A square convolution of odd size, padded so that only its stride shrinks the image."""
-
-    inputs: int
-    outputs: int
-    kernel: int = 3
-    stride: int = 1
-
-    @property
-    def weights(self) -> int:
-        """Values of its weight."""
-        return self.kernel**2 * self.inputs * self.outputs
-
-    def sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """Height and width of its outputs."""
-        return tuple(math.ceil(side / self.stride) for side in sides)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from gleak.data.base import Modality
-from gleak.errors import FitError
+from typing import ClassVar
+
 from gleak.models.base import Activation
-from gleak.models.residual import Block, Convolution, Norm, ResidualNetwork, basic_block
+from gleak.models.convolution import Convolution
+from gleak.models.residual import Block, Norm, ResidualNetwork, basic_block
 from gleak.registry import register
 from gleak.spec import knob
 
 STAGES = (16, 32, 64)
 BLOCKS_OF_A_STAGE = 3
-SMALLEST = 8
 
 
 @register("resnet20")
@@ -25,6 +25,7 @@ class ResNet20(ResidualNetwork):
     """
 
     source = "He et al. 2016, section 4.2; AGIC"
+    smallest_side: ClassVar[int] = 8
 
     activation: Activation = knob("relu", "after each convolution and sum", source="He et al.")
     norm: Norm = knob("batch", "none: convolutions have biases instead", source="He et al.")
@@ -32,12 +33,6 @@ class ResNet20(ResidualNetwork):
     downsampling: bool = knob(
         True, "stride 2 at the second and third stage; false: 1", source="He et al.; false in DLG"
     )
-
-    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Refuse tables and images under 8 pixels; see `ModelSpec.check`."""
-        super().check(modality, shape)
-        if min(shape[1:]) < SMALLEST:
-            raise FitError(f"model {self} needs images of {SMALLEST} pixels or more, not {shape}")
 
     def stem(self, channels: int) -> Convolution:
         """See `ResidualNetwork.stem`."""

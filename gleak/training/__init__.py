@@ -2,4 +2,5 @@
 
 from gleak.training import central as central
 from gleak.training import federated as federated
+from gleak.training import pretrained as pretrained
 from gleak.training import untrained as untrained

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from gleak.models.passes import passes
+
 if TYPE_CHECKING:
     from gleak.artifacts.dataset import Dataset
-
-BATCH = 512
 
 
 @torch.no_grad()
@@ -23,8 +23,7 @@ def test_accuracy(network: nn.Module, dataset: Dataset) -> list[float]:
     was_training = network.training
     network.eval()
     correct = 0
-    for start in range(0, len(labels), BATCH):
-        some = slice(start, start + BATCH)
+    for some in passes(len(labels), dataset.shape):
         inputs = torch.from_numpy(dataset.samples("test", some)).to(device)
         correct += int((network(inputs).argmax(1).cpu() == labels[some]).sum())
     network.train(was_training)

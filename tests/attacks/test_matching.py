@@ -41,6 +41,7 @@ def test_every_field_changes_the_parts(name: str) -> None:
         "alpha": "0.5",
         "lr": "0.75",
         "tv": "0.25",
+        "box": "false",
         "client_model": "unrolled",
         "compared": "all",
     }

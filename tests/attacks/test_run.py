@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
+from gleak.attacks.base import Observation
 from gleak.attacks.gather import gather_shards, total_cost
-from gleak.attacks.run import attack, observe, share
+from gleak.attacks.run import Reads, attack, observe, share
 from gleak.errors import ArtifactError
 from gleak.registry import parse
 from gleak.runtime.provenance import record
@@ -140,6 +142,64 @@ def test_what_all_victims_share_is_held_once(folder: Path) -> None:
     for victim in range(3):
         assert np.array_equal(seen["mean_input"][victim], stored["mean_input"][0])
     assert np.array_equal(seen["class_sample"], stored["class_sample"][some])
+
+
+READ = "7.bias"
+
+
+def watch(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, reads: Reads
+) -> tuple[Observation, set[str]]:
+    """What is observed, and the datasets of the update whose values were loaded for it."""
+    loaded: set[str] = set()
+    original = h5py.Dataset.__getitem__
+
+    def listening(dataset: h5py.Dataset, part: object) -> np.ndarray:
+        if Path(dataset.file.filename).name == "update.h5":
+            loaded.add(dataset.name.removeprefix("/update/").partition("/")[0])
+        return original(dataset, part)
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", listening)
+    files = (folder / "update.h5", folder / "model.h5", {})
+    return observe(*files, reads=reads, seed=3, device="cpu"), loaded
+
+
+@pytest.mark.parametrize("only", [{READ}, {"0.weight", "7.weight"}, None])
+def test_only_what_an_attack_reads_is_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, only: set[str] | None
+) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def reads(network: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+        asked.append(input_shape)
+        assert READ in dict(network.named_parameters())
+        return None if only is None else frozenset(only)
+
+    seen, loaded = watch(folder, monkeypatch, reads)
+    names = set(dict(seen.model.named_parameters()))
+    assert loaded == set(seen.update) == set(seen.sent) == (only or names)
+    assert asked == [(3, 8, 8)]
+    whole = Update.read(folder / "update.h5").update
+    for name, value in seen.update.items():
+        assert np.array_equal(value.numpy(), whole[name].decode())
+    assert seen.victims == VICTIMS
+
+
+def test_what_is_not_read_may_be_damaged(folder: Path) -> None:
+    """Nobody looks there; what is read is checked as always."""
+    with h5py.File(folder / "update.h5", "r+") as file:
+        file["update/0.weight/values"][0] = np.nan
+    files = (folder / "update.h5", folder / "model.h5", {})
+    seen = observe(*files, reads=lambda *_: frozenset({READ}), seed=3, device="cpu")
+    assert set(seen.update) == {READ}
+    with pytest.raises(ArtifactError, match=r"/update/0\.weight"):
+        observe(*files, seed=3, device="cpu")
+
+
+def test_a_parameter_that_no_update_holds_is_named(folder: Path) -> None:
+    files = (folder / "update.h5", folder / "model.h5", {})
+    with pytest.raises(ArtifactError, match=r"/update has no '7\.biass'; did you mean '7\.bias'"):
+        observe(*files, reads=lambda *_: frozenset({"7.biass"}), seed=3, device="cpu")
 
 
 def test_a_missing_grant_is_named(folder: Path) -> None:

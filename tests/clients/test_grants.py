@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -67,6 +69,18 @@ def test_every_grant_is_made_and_what_all_share_is_stored_once(images: Dataset) 
 def test_labels_are_in_ascending_order(images: Dataset) -> None:
     found = granted(images, "test", [[3, 1, 2], [5, 4, 0]])["labels"]
     assert found.tolist() == [[1, 2, 3], [0, 0, 1]]
+
+
+def test_embeddings_come_shortest_first(images: Dataset) -> None:
+    embeddings = np.array([[[3, 4], [0, 1], [-2, 0]], [[0, 0], [1, 1], [-9, 0]]], np.float32)
+    private = replace(private_of(images, "test", [[0, 1, 2], [3, 4, 5]]), embeddings=embeddings)
+    made = {grant.grant: grant.values for grant in make_grants(images, private, "test", 1)}
+    expected = [[[0, 1], [-2, 0], [3, 4]], [[0, 0], [1, 1], [-9, 0]]]
+    assert made["embeddings"].tolist() == expected
+
+
+def test_without_embeddings_none_are_granted(images: Dataset) -> None:
+    assert granted(images, "test", [[0, 1], [2, 3]])["embeddings"].shape == (2, 2, 0)
 
 
 def test_the_mean_is_that_of_all_training_samples(

@@ -65,6 +65,38 @@ def test_the_update_is_that_of_the_private_samples(
             assert np.array_equal(update.update[name].decode()[victim], value.numpy())
 
 
+def test_the_embeddings_are_those_of_the_broadcast_model(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path)
+    private = Private.read(tmp_path / "private.h5")
+    network = load_network(Model.read(source / "model.h5"), "model.h5")
+    assert isinstance(network, torch.nn.Sequential)
+    features = network[:-1](torch.from_numpy(private.inputs).flatten(0, 1)).detach().numpy()
+    assert private.embeddings is not None
+    assert private.embeddings.shape == (3, 2, features.shape[1])
+    np.testing.assert_allclose(private.embeddings.reshape(features.shape), features, rtol=1e-5)
+
+
+def test_embeddings_are_granted_by_length(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path, "fedsgd+batch_size=4+victims=3")
+    truth = Private.read(tmp_path / "private.h5").embeddings
+    granted = Granted.read(tmp_path / "granted" / "embeddings.h5").values
+    assert truth is not None
+    for own, given in zip(truth, granted, strict=True):
+        lengths = np.linalg.norm(given, axis=1)
+        assert (np.diff(lengths) >= 0).all()
+        assert sorted(map(bytes, own)) == sorted(map(bytes, given))
+    assert not np.array_equal(truth, granted)
+
+
+def test_a_model_that_takes_samples_as_they_are_has_no_embeddings(
+    simulate: Callable[..., Path], tmp_path: Path
+) -> None:
+    run(simulate("tabular"), tmp_path)
+    assert Private.read(tmp_path / "private.h5").embeddings is None
+    granted = Granted.read(tmp_path / "granted" / "embeddings.h5")
+    assert granted.values.shape == (3, 2, 0)
+
+
 def test_a_victims_update_does_not_depend_on_the_others(source: Path, tmp_path: Path) -> None:
     run(source, tmp_path / "few", "fedsgd+victims=2", "gaussian")
     run(source, tmp_path / "more", "fedsgd+victims=5", "gaussian")

@@ -17,6 +17,7 @@ from gleak.registry import load, parse
 NAMES = sorted(load("defense"))
 NOISE = ["gaussian", "laplace"]
 OTHERS = [
+    "dp+scaling=clip",
     "low_rank+rank=1",
     "low_rank+rank=2+basis=best",
     "threshold+scope=tensor",
@@ -25,6 +26,8 @@ OTHERS = [
 SPECS = [*NAMES, *OTHERS]
 DETERMINISTIC = [
     "none",
+    "dp+sigma=0",
+    "dp+sigma=0+scaling=clip",
     "low_rank+rank=2+basis=best",
     "threshold",
     "threshold+scope=tensor",
@@ -33,6 +36,7 @@ DETERMINISTIC = [
 ]
 UNCHANGED = [
     "none",
+    "dp+sigma=0+norm=100+scaling=clip",
     "gaussian+std=0",
     "laplace+std=0",
     "low_rank+rank=4",

@@ -1,18 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from gleak.errors import SpecError
-from gleak.figures.bar_drawing import Slots
 from gleak.figures.base import Material
 from gleak.registry import find
 from gleak.spec import build_spec
@@ -71,21 +67,6 @@ def test_zeros_have_no_place_on_a_logarithmic_scale_and_stop_nothing(
     scores = noise.scores.assign(value=0.0)
     make(log=["ssim"]).draw(replace(noise, scores=scores), tmp_path / "zeros")
     assert (pd.read_csv(tmp_path / "zeros.csv")["ours"] == 0).all()
-
-
-@given(st.integers(1, 5), st.integers(1, 6), st.sampled_from([0.6, 0.9]))
-def test_bars_and_their_markers_do_not_touch_the_next(groups: int, hues: int, share: float):
-    places = {str(x): float(x) for x in range(groups)}
-    slots = Slots(places, {str(hue): (0.0, 0.0, 0.0) for hue in range(hues)}, share)
-    keys = [(x, str(hue)) for x in places for hue in range(hues)]
-    spans = [(slots.bar(*key) - slots.width / 2, slots.bar(*key) + slots.width / 2) for key in keys]
-    edges = [
-        edge
-        for (low, high), key in zip(spans, keys, strict=True)
-        for edge in (low, high, slots.marker(*key))
-    ]
-    assert all(left < right for left, right in pairwise(edges))
-    assert edges[0] > -0.5 and edges[-1] < groups - 0.5
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.cell import Paths
 from gleak.errors import ArtifactError
+from gleak.figures.captions import caption
 from gleak.figures.draw import draw
 from gleak.figures.judge import judge_study
 from gleak.figures.tabulate import tabulate
@@ -52,6 +54,7 @@ CONTENT = {
         },
         "errors": {"kind": "line", "grid": "attacks", "x": "attack", "y": "mse"},
         "sides": {"kind": "bar", "grid": "attacks", "x": "attack", "y": "mse", "log": ["mse"]},
+        "spread": {"kind": "distribution", "grid": "attacks", "x": "attack", "y": "mse"},
         "pictures": {"kind": "images", "grid": "attacks", "where": {"attack": "cpl"}},
         "accuracy": {
             "kind": "table",
@@ -62,6 +65,12 @@ CONTENT = {
         },
         "costs": {"kind": "line", "grid": "models", "x": "training.defense", "y": "test_accuracy"},
         "prices": {"kind": "bar", "grid": "models", "x": "training.defense", "y": "test_accuracy"},
+        "ranges": {
+            "kind": "distribution",
+            "grid": "models",
+            "x": "training.defense",
+            "y": "test_accuracy",
+        },
     },
     "expect": [
         {
@@ -171,7 +180,8 @@ def test_a_figure_of_models_needs_no_attack(
     draw(study, figure, "quick", accuracies, published, paths, folder)
     wanted = {f"{figure}{suffix}" for suffix in study.figure(figure).suffixes}
     assert {path.name for path in folder.iterdir()} == wanted
-    assert pd.read_csv(folder / f"{figure}.csv")["ours"].tolist() == [0.5, 0.75]
+    numbers = "mean" if study.figure(figure).name == "distribution" else "ours"
+    assert pd.read_csv(folder / f"{figure}.csv")[numbers].tolist() == [0.5, 0.75]
 
 
 def test_a_table_of_models_has_the_papers_values(
@@ -196,6 +206,15 @@ def test_the_caption_of_models_states_what_there_is(study: Study):
     text = study.caption("accuracy", "quick")
     assert "Scale *quick*: 2 cells; ``digits`` stands in for ``mnist``; dataset" in text
     assert text.endswith("model ``lenet``.")
+
+
+def test_the_caption_says_what_a_search_chose(study: Study):
+    grid = study.grid("attacks", "quick")
+    attack = grid.names.values["attack"][0]
+    tuned = replace(grid.names, tuned_from={"attack": {attack: f"{attack}+tuned"}})
+    text = caption(study.figures["speed"], replace(grid, names=tuned))
+    assert f"``{attack}`` is ``{attack}+tuned`` as a search chose it" in text
+    assert "as a search chose it" not in study.caption("speed", "quick")
 
 
 def test_the_caption_states_the_conditions(study: Study):

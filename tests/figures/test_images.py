@@ -88,6 +88,20 @@ def test_every_result_stands_below_its_own_truth(shown: Callable[..., Shown], na
         assert (above.below, below.below) == ("", "MSE 0.01")
 
 
+def test_a_few_samples_of_a_batch_stand_above_what_each_attack_found(
+    shown: Callable[..., Shown], names: Names
+):
+    cells = [shown(attack=attack, snapshots=False) for attack in ("cpl", "dlg", "invertgrad")]
+    figure = make(layout="results", victims=1, samples=1)
+    strips = [strip for cell in cells for strip in read_strips(figure, cell)]
+    lines = lay_out_results(strips, names)
+    assert [line.label for line in lines] == ["truth", "CPL", "dlg", "invertgrad"]
+    assert [[entry.below for entry in line.entries] for line in lines] == [
+        [""],
+        *[["MSE 0.01"]] * 3,
+    ]
+
+
 def test_cells_of_other_samples_have_truths_of_their_own(shown: Callable[..., Shown], names: Names):
     cells = [shown(seed=seed, attack=attack) for seed, attack in enumerate(("cpl", "dlg"))]
     labels = [line.label for line in results(names, *cells)]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gleak import cell
@@ -74,7 +76,7 @@ def test_metrics_are_of_attacks_or_of_models(names: Names):
     MODELS.check_metric("test_accuracy")
     with pytest.raises(SpecError, match=r"'ssim' is of .* end with attack.*: test_accuracy"):
         MODELS.check_metric("ssim")
-    with pytest.raises(SpecError, match=r"'test_accuracy' is of .* end with attack; .*lpips, mse"):
+    with pytest.raises(SpecError, match=r"'test_accuracy' is of .* end with attack; .*lpips.* mse"):
         names.check_metric("test_accuracy")
     with pytest.raises(SpecError, match="unknown metric 'test_acuracy'; did you mean 'test_acc"):
         MODELS.check_metric("test_acuracy")
@@ -154,3 +156,36 @@ def test_a_stand_in_of_the_same_name_is_not_announced():
     values = ("fedavg+local_steps=4+local_lr=0.001", "fedavg")
     names = Names({"client": values}, {"client": {values[0]: "fedavg+local_steps=4"}})
     assert "for" not in names.heading("client", values[0])
+
+
+TUNED = Names(
+    {"attack": ("cpl+iterations=5+alpha=3", "cpl+iterations=5", "dlg")},
+    labels={"cpl+alpha=0.5": "tuned"},
+    tuned_from={"attack": {"cpl+iterations=5+alpha=3": "cpl+iterations=5+alpha=0.5"}},
+)
+
+
+def test_what_a_search_chose_is_meant_by_what_it_began_with():
+    chosen, plain, _ = TUNED.values["attack"]
+    for wanted in (chosen, "cpl+iterations=5+alpha=0.5", "cpl+alpha=0.5"):
+        assert TUNED.resolve("attack", wanted) == chosen
+    assert TUNED.resolve("attack", "cpl") == plain
+    assert TUNED.published("attack", chosen, ["cpl", "cpl+alpha=0.5"]) == "cpl+alpha=0.5"
+    assert TUNED.published("attack", plain, ["cpl", "cpl+alpha=0.5"]) == "cpl"
+
+
+def test_what_a_search_chose_is_called_as_what_it_began_with():
+    chosen, plain, _ = TUNED.values["attack"]
+    assert TUNED.heading("attack", chosen) == "tuned"
+    assert TUNED.label("attack", plain) == "cpl (alpha=0)"
+    bare = replace(TUNED, labels={})
+    assert bare.label("attack", chosen) == "cpl (alpha=0.5)"
+
+
+def test_what_a_search_chose_is_told_from_what_it_began_with():
+    both = Names({"attack": ("cpl", "cpl+alpha=3")}, tuned_from={"attack": {"cpl+alpha=3": "cpl"}})
+    assert both.resolve("attack", "cpl") == "cpl"
+    assert [both.label("attack", value) for value in both.values["attack"]] == [
+        "cpl (alpha=0)",
+        "cpl (alpha=3)",
+    ]

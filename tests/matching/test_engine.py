@@ -10,9 +10,9 @@ import torch
 from gleak.errors import GleakError
 from gleak.matching import engine
 from gleak.matching.engine import in_chunks, match, victims_in_memory
+from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.optimizers.lbfgs import LBFGS
 from gleak.matching.parts import Parts
-from gleak.matching.problem import Problem
 from gleak.matching.records import SHOWN_VICTIMS
 
 MakeParts = Callable[..., Parts]
@@ -69,7 +69,7 @@ def test_fewer_victims_fit_where_histories_are_long_or_steps_are_many(
 
     def fitting(history: int, steps: int = 1) -> int:
         parts = make_parts(optimizer=LBFGS(history=history))
-        return victims_in_memory(Problem.of(observation, parts), steps)
+        return victims_in_memory(GradientMatching.of(observation, parts), steps)
 
     assert fitting(1) > fitting(100) > 1
     assert fitting(1) > fitting(1, steps=10) > 1

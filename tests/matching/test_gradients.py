@@ -20,8 +20,9 @@ from gleak.matching.gradients import (
     choose_gradients,
 )
 from gleak.models.blocks import residual_layers
+from gleak.models.convolution import Convolution
 from gleak.models.losses import sample_losses
-from gleak.models.residual import Convolution, basic_block
+from gleak.models.residual import basic_block
 from gleak.registry import parse
 
 SHAPE = (2, 7, 6)

@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from gleak.matching.parts import Parts
-from gleak.matching.problem import Problem, mean_gradients, total_variation
+from gleak.matching.problem import mean_gradients, total_variation
 
-MakeParts = Callable[..., Parts]
 MakeObservation = Callable[..., Any]
 
 
@@ -40,112 +38,6 @@ def test_total_variation_is_the_mean_step_between_neighbours(
         ]
         expected = sum(down) / len(down) + sum(across) / len(across)
         assert found.item() == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("model", ["lenet+width=3", "mlp+hidden=5"])
-def test_the_truth_has_distance_zero(
-    model: str, make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
-    observation, inputs, _ = make_observation(model)
-    problem = Problem.of(observation, make_parts())
-    truth = problem.evaluate(inputs.flatten(1))
-    elsewhere = problem.evaluate(1 - inputs.flatten(1))
-    assert (truth.distance < 1e-10).all()
-    assert (truth.gradient.norm(dim=1) < 1e-4 * elsewhere.gradient.norm(dim=1)).all()
-    assert (elsewhere.distance > 1e-4).all()
-
-
-def test_priors_are_added_to_the_relative_distance(
-    make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
-    observation, inputs, labels = make_observation()
-    problem = Problem.of(observation, make_parts(total_variation=0.5, label_term=2.0))
-    points = inputs.flatten(1) / 2
-    found = problem.evaluate(points)
-    scale = sum(value.flatten(1).square().sum(1) for value in observation.update.values())
-    logits = observation.model(inputs.flatten(0, 1) / 2)
-    wrong = logits.softmax(1) - functional.one_hot(labels.flatten(), 4)
-    term = wrong.square().sum(1).unflatten(0, labels.shape).sum(1)
-    expected = found.distance + (0.5 * total_variation(inputs / 2) + 2 * term) / scale
-    torch.testing.assert_close(found.objective, expected)
-
-
-def test_tables_have_no_total_variation(
-    make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
-    observation, inputs, _ = make_observation("mlp+hidden=5")
-    problem = Problem.of(observation, make_parts(total_variation=0.5))
-    found = problem.evaluate(inputs.flatten(1) / 2)
-    assert torch.equal(found.objective, found.distance)
-
-
-@pytest.mark.parametrize("labels", ["known", "joint"])
-def test_the_gradient_is_that_of_the_objective(
-    labels: str, make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
-    """Beside central differences along a random direction."""
-    observation, _, _ = make_observation("mlp+hidden=5")
-    problem = Problem.of(observation, make_parts(labels=labels, label_term=0.1))
-    stream = torch.Generator().manual_seed(0)
-    points = torch.rand(3, problem.unknowns, generator=stream)
-    direction = torch.randn(3, problem.unknowns, generator=stream)
-    slope = (problem.evaluate(points).gradient * direction).sum(1)
-    ahead, behind = (
-        problem.evaluate(points + step * direction).objective for step in (1e-2, -1e-2)
-    )
-    torch.testing.assert_close(slope, (ahead - behind) / 2e-2, rtol=1e-2, atol=1e-3)
-
-
-def test_joint_labels_are_unknowns_behind_the_pixels(
-    make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
-    observation, inputs, labels = make_observation("mlp+hidden=5")
-    problem = Problem.of(observation, make_parts(labels="joint"))
-    logits = 50 * functional.one_hot(labels, 4).float()
-    points = torch.cat([inputs.flatten(1), logits.flatten(1)], 1)
-    assert points.shape[1] == problem.unknowns == problem.pixels + 2 * 4
-    assert torch.equal(problem.inputs(points), inputs)
-    assert torch.equal(problem.soft_labels(points).argmax(2), labels)
-    assert (problem.evaluate(points).distance < 1e-8).all()
-
-
-def test_labels_are_inferred_from_the_update_alone(
-    make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
-    observation, _, labels = make_observation("mlp+hidden=5", samples=1, granted={})
-    for rule in ("argmin", "sign"):
-        problem = Problem.of(observation, make_parts(labels=rule))
-        assert torch.equal(problem.targets.argmax(2), labels)
-
-
-@pytest.mark.parametrize("rows", [slice(1, 3), torch.tensor([True, False, True])])
-@pytest.mark.parametrize("labels", ["known", "joint"])
-def test_victims_kept_pose_the_same_problem(
-    rows: Any, labels: str, make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
-    observation, _, _ = make_observation()
-    problem = Problem.of(observation, make_parts(labels=labels))
-    points = torch.rand(3, problem.unknowns, generator=torch.Generator().manual_seed(0))
-    some, every = problem.keep(rows).evaluate(points[rows]), problem.evaluate(points)
-    torch.testing.assert_close(some.objective, every.objective[rows])
-    torch.testing.assert_close(some.gradient, every.gradient[rows], rtol=1e-4, atol=1e-6)
-
-
-def test_only_what_was_sent_is_compared(
-    make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
-    observation, inputs, _ = make_observation()
-    sent = {name: torch.rand(value.shape) < 0.7 for name, value in observation.update.items()}
-    update = {name: value * sent[name] for name, value in observation.update.items()}
-    partial = dataclasses.replace(observation, update=update, sent=sent)
-    truth = inputs.flatten(1)
-    distance = {
-        compared: Problem.of(partial, make_parts(labels="known", compared=compared))
-        .evaluate(truth)
-        .distance.max()
-        for compared in ("sent", "all")
-    }
-    assert distance["sent"] < 1e-10 < 1e-3 < distance["all"]
 
 
 def test_a_gradient_is_taken_as_it_was_received(make_observation: MakeObservation) -> None:

@@ -12,9 +12,9 @@ from torch.func import functional_call
 
 from gleak.attacks.base import Observation
 from gleak.clients.fedavg import FedAvg
+from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.gradients import LayerwiseGradients
 from gleak.matching.parts import Parts
-from gleak.matching.problem import Problem
 from gleak.matching.unrolled import UnrolledGradients, client_gradients
 from gleak.models.losses import sample_losses
 
@@ -109,7 +109,7 @@ def test_the_truth_has_distance_zero_where_all_steps_are_repeated(
     """One step in place of several does not lead to the same weights."""
     observation, inputs, _ = observe("lenet+width=3", averaging(steps, size, sends=sends))
     distance = {
-        client_model: Problem.of(observation, make_parts(client_model=client_model))
+        client_model: GradientMatching.of(observation, make_parts(client_model=client_model))
         .evaluate(inputs.flatten(1))
         .distance
         for client_model in ("one_step", "unrolled")

@@ -61,7 +61,8 @@ def make_comparison(
 ) -> Callable[..., Comparison]:
     """A truth and an estimate of it, labels equal, by an attack that keeps every record.
 
-    The columns of a table are categories, two columns to each.
+    The columns of a table are categories, two columns to each. Embeddings are the samples
+    themselves; the other sign of a sample is one minus it. The defence is `dp`.
     """
 
     def make(truth: np.ndarray, estimate: np.ndarray) -> Comparison:
@@ -79,10 +80,14 @@ def make_comparison(
                 labels=labels,
                 converged=np.ones(victims, dtype=bool),
                 objective=np.full(victims, 0.25),
+                mirrored=1 - estimate,
+                embeddings=estimate.reshape(victims, samples, -1),
                 **books,
             ),
             provenance={"cpu_seconds": 12.0, "peak_memory_mb": 345.0},
             feature_groups=None if truth.ndim == 5 else np.arange(truth.shape[-1]) // 2,
+            embeddings=truth.reshape(victims, samples, -1),
+            levels={**LEVELS, "defense": "dp+sigma=1"},
         )
 
     return make

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from gleak.artifacts.private import Private
 from gleak.errors import ArtifactError
-from gleak.metrics.base import metrics_of
+from gleak.metrics.base import MetricSpec, metrics_of
 from gleak.metrics.mse import Mse
 from gleak.metrics.psnr import Psnr
 from gleak.metrics.score import score
@@ -22,6 +23,7 @@ from gleak.registry import load
 pytestmark = pytest.mark.usefixtures("no_weights")
 
 SAMPLE_METRICS = {"mse", "psnr", "ssim", "lpips", "success_content", "success_labels"}
+OF_SIGNS = {"psnr_oracle_sign", "lpips_oracle_sign"}
 PERFECT = {"mse": 0, "psnr": 100, "ssim": 1, "success_content": 1, "success_labels": 1}
 
 
@@ -53,6 +55,12 @@ def statuses(table: pd.DataFrame, metric: str) -> list[str]:
     return table.loc[table["metric"] == metric, "status"].tolist()
 
 
+def of_every_cell(modality: str) -> set[str]:
+    """Metrics that ask no more of a cell than its modality."""
+    undemanding = [m for m in metrics_of("attack") if type(m).applies is MetricSpec.applies]
+    return {metric.name for metric in undemanding if modality in metric.modalities}
+
+
 def assert_perfect(table: pd.DataFrame) -> None:
     for metric, value in PERFECT.items():
         assert values(table, metric) == pytest.approx([value] * 6)
@@ -75,8 +83,7 @@ def test_the_truth_control_is_perfect_and_has_no_cost(run):
 def test_there_is_one_row_per_victim_sample_and_metric(run, make_reconstruction, columns):
     table = run(make_reconstruction())
     assert tuple(table.columns) == COLUMNS
-    of_images = {m.name for m in metrics_of("attack") if "image" in m.modalities}
-    assert set(table["metric"]) == of_images
+    assert set(table["metric"]) == of_every_cell("image")
     for metric, rows in table.groupby("metric"):
         samples = [0, 1, 2] if metric in SAMPLE_METRICS else [None]
         expected = [(victim, sample) for victim in (0, 1) for sample in samples]
@@ -102,9 +109,8 @@ def test_tables_skip_the_metrics_of_images(run, make_reconstruction):
     table = run(
         make_reconstruction(modality="tabular", inputs=inputs, labels=labels), private=private
     )
-    of_tables = {m.name for m in metrics_of("attack") if "tabular" in m.modalities}
-    assert set(table["metric"]) == of_tables
-    assert not of_tables & {"psnr", "ssim", "lpips"}
+    assert set(table["metric"]) == of_every_cell("tabular")
+    assert not set(table["metric"]) & {"psnr", "ssim", "lpips"}
     assert statuses(table, "categories") == ["unavailable"] * 6
     assert values(table, "mse") == [0] * 6
 
@@ -119,6 +125,29 @@ def test_categories_are_those_of_the_truths_groups(run, make_reconstruction):
     found = make_reconstruction(modality="tabular", inputs=inputs * 0.5 + 0.2, labels=labels)
     assert values(run(found, private=private), "categories") == [1] * 6
     assert values(run(private=private), "categories") == [1] * 6
+
+
+def test_an_oracle_chooses_among_the_signs_that_an_attack_left(run, truth, make_reconstruction):
+    wrong = np.array([[True, False, True], [False, True, False]])[..., None, None, None]
+    other = np.where(wrong, truth.inputs, 1 - truth.inputs)
+    found = make_reconstruction(inputs=np.where(wrong, 1 - truth.inputs, truth.inputs))
+    assert not OF_SIGNS & set(run(found)["metric"])
+    table = run(replace(found, mirrored=other))
+    assert values(table, "psnr_oracle_sign") == [100] * 6
+    assert np.count_nonzero(np.array(values(table, "psnr")) == 100) == 3
+    assert statuses(table, "lpips_oracle_sign") == ["unavailable"] * 6
+    assert not OF_SIGNS & set(run()["metric"])
+
+
+def test_embeddings_are_compared_where_both_are_there(run, truth, make_reconstruction):
+    embeddings = np.random.default_rng(0).random((2, 3, 7))
+    private = replace(truth, embeddings=embeddings)
+    found = make_reconstruction(embeddings=3 * embeddings[:, [2, 0]])
+    table = run(found, private=private)
+    assert values(table, "embedding_cosine") == pytest.approx([1, 0, 1] * 2)
+    assert statuses(table, "embedding_cosine") == ["ok", "unmatched", "ok"] * 2
+    for table in (run(found), run(make_reconstruction(), private=private), run(private=private)):
+        assert "embedding_cosine" not in set(table["metric"])
 
 
 def test_metrics_that_do_not_apply_leave_an_empty_table(run, make_reconstruction):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gleak.models.blocks import Residual, residual_layers
-from gleak.models.residual import Block, Convolution, basic_block
+from gleak.models.convolution import Convolution
+from gleak.models.residual import Block, basic_block
 
 BOTTLENECK = Block((Convolution(4, 2, 1), Convolution(2, 2, 3, 2), Convolution(2, 4, 1)))
 

@@ -13,13 +13,17 @@ from torch import nn
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.errors import FitError
+from gleak.models import passes
 from gleak.models.broadcast import load_network
 from gleak.registry import load, parse
 from gleak.training import evaluate
 from gleak.training.train import train_model
 
 NAMES = sorted(load("training"))
-LITTLE = {"epochs": 2, "clients": 4, "rounds": 2, "local_steps": 2}
+DRAWN = [name for name in NAMES if name != "pretrained"]
+LITTLE = {"epochs": 2, "clients": 4, "rounds": 2, "local_steps": 2, "weights": "own.pth"}
+
+pytestmark = pytest.mark.usefixtures("saved")
 
 
 def short(name: str) -> str:
@@ -33,7 +37,7 @@ def trained(spec: str, dataset: Dataset, seed: int = 3) -> tuple[nn.Module, obje
     return network, parse("training", spec).train(network, dataset, seed)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DRAWN)
 def test_parameters_follow_from_the_seed_alone(name: str, images: Dataset) -> None:
     first, again, other = (trained(short(name), images, seed)[0] for seed in (3, 3, 4))
     for one, two, three in zip(*(net.parameters() for net in (first, again, other)), strict=True):
@@ -117,7 +121,7 @@ def test_accuracy_counts_right_answers_in_batches(
             assert not self.training
             return self.weight + nn.functional.one_hot(torch.ones(len(inputs)).long(), 4)
 
-    monkeypatch.setattr(evaluate, "BATCH", 7)
+    monkeypatch.setattr(passes, "VALUES", 7 * 3 * 8 * 8)
     network = Answers()
     assert evaluate.test_accuracy(network, images) == [0.25]
     assert network.training

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gleak.cell import LEVELS, Cell
-from gleak.grid import SCALES
+from gleak.settings import SCALES
+from gleak.study import load_study
 
 if TYPE_CHECKING:
     from tests.workflow.conftest import Job, Project
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
+OWN = Path(__file__).parent / "studies" / "tuned.yaml"
+ALL = {path.stem: path for path in (*STUDIES, OWN)}
+SEARCHING = [path for path in ALL.values() if load_study(path).searches]
 CELL = "results/artifacts/digits/lenet/untrained/honest/fedsgd/none"
 Graph = Callable[[str, str], "list[Job]"]
 
@@ -44,8 +48,44 @@ def test_every_study_has_a_graph_and_no_attack_in_it_reaches_the_truth(
     assert attacks
     for job in attacks:
         check_attack(job)
-    figures = {path.stem for job in jobs for path in job.files("output") if path.suffix == ".svg"}
-    assert figures
+    drawn = {path for job in jobs for path in job.files("output") if path.suffix == ".svg"}
+    (everything,) = (job for job in jobs if job.rule == "all")
+    assert drawn
+    assert drawn <= {*everything.files("input")}
+
+
+def check_search(job: Job) -> None:
+    """A search reads an attack's inputs and the truth, all of victims from the train split."""
+    inputs = job.files("input")
+    folders = {path.parent for path in inputs if path.name in ("update.h5", "private.h5")}
+    (folder,) = folders
+    texts = dict(zip(LEVELS, folder.parts[folder.parts.index("artifacts") + 1 :], strict=False))
+    assert Cell.from_path(texts).client.split == "train"
+    others = {path.name for path in inputs if path.parent.name != "granted"}
+    assert others in ({"update.h5", "private.h5", f"{kind}.h5"} for kind in ("model", "parameters"))
+    assert {path.parent.parent for path in inputs if path.parent.name == "granted"} <= folders
+
+
+@pytest.mark.parametrize("study", [path.stem for path in SEARCHING])
+@each_scale
+def test_searches_see_no_victim_of_which_results_are_reported(
+    planned: Project, graph: Graph, study: str, scale: str
+) -> None:
+    jobs = planned.jobs("searches", studies=study, scale=scale)
+    searches = [job for job in jobs if job.rule == "search"]
+    assert {job.wildcards["search"] for job in searches} == {*load_study(ALL[study]).searches}
+    for job in searches:
+        check_search(job)
+    assert not [job for job in jobs if job.attacks]
+    assert not [job for job in graph(study, scale) if job.rule == "search"]
+    reported = {
+        path
+        for job in graph(study, scale)
+        if job.rule in ("score", "score_truth")
+        for path in job.files("input")
+        if path.name == "private.h5"
+    }
+    assert not reported & {path for job in searches for path in job.files("input")}
 
 
 @each_study

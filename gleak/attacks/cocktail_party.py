@@ -1,0 +1,100 @@
+"""Base of the attacks by the objective of the cocktail party attack."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from gleak.attacks.unmixing import UnmixingAttack
+from gleak.spec import Spec, knob
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gleak.unmixing.mixtures import Mixture, White
+    from gleak.unmixing.objective import Objective, Term
+    from gleak.unmixing.sources import Unmixing
+
+
+class CocktailParty(UnmixingAttack):
+    """Adam on an unmixing matrix whose rows count by their direction (CPA Eq. 10 and 11).
+
+    The weights of the terms are picked by a sweep on a batch of its own, as in the paper; those of
+    one network and batch size serve others badly.
+    """
+
+    effort: ClassVar[frozenset[str]] = frozenset({"iterations", "lr", "tolerance", "initial"})
+    weights: ClassVar[tuple[str, ...]] = ("ne", "mi")
+
+    iterations: int = knob(25000, "most that a victim can cost", source="CPA section V-A", ge=1)
+    lr: float = knob(1e-3, "learning rate of Adam", source="CPA reference", gt=0)
+    tolerance: float | None = knob(
+        None,
+        "relative gain over 50 iterations under which a victim stops; none: it never does",
+        source="ours",
+        ge=0,
+    )
+    ne: float = knob(1.0, "weight of the negentropy", source="CPA Eq. 10", ge=0)
+    mi: float = knob(1.47, "weight of the rows' dependence", source="CPA reference", ge=0)
+    temperature: float = knob(12.4, "T of the rows' dependence", source="CPA reference", gt=0)
+    initial: Literal["identity", "fastica"] = knob(
+        "identity",
+        "first unmixing of the whitened gradients; fastica: its fixed point",
+        source="CPA reference; fastica: Hyvarinen and Oja 2000",
+    )
+
+    def setting(self) -> Spec:
+        """Weights are tuned for each setting, but one that is zero leaves its term out.
+
+        See `Spec.setting`.
+        """
+        tuned = [key for key in (*self.weights, "temperature") if getattr(self, key)]
+        defaults = {key: type(self).model_fields[key].default for key in tuned}
+        return super().setting().model_copy(update=defaults)
+
+    def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...]) -> Unmixing:
+        """See `UnmixingAttack.unmix`."""
+        from gleak.matching.optimizers.adam import Adam
+        from gleak.unmixing.descent import descend
+        from gleak.unmixing.mixtures import whiten
+        from gleak.unmixing.sources import Unmixing
+
+        white = whiten(mixture.weight, count)
+        found = descend(
+            self.objective(white, shape),
+            self.first(white, shape),
+            Adam(lr=self.lr),
+            self.iterations,
+            self.tolerance,
+        )
+        rows = found.matrices.double() @ white.transform
+        return Unmixing(rows, found.iterations, found.objective)
+
+    def objective(self, white: White, shape: tuple[int, ...]) -> Objective:
+        """The terms whose weight is not zero; of one source alone, its dependence is none."""
+        from gleak.unmixing.objective import Objective, dependence, negentropy
+
+        terms: dict[str, Callable[[], Term]] = {
+            "ne": lambda: negentropy(white),
+            **self.priors(white, shape),
+            "mi": lambda: dependence(self.temperature),
+        }
+        weighted = [(getattr(self, name), make) for name, make in terms.items()]
+        return Objective([(weight, make()) for weight, make in weighted if weight])
+
+    def first(self, white: White, shape: tuple[int, ...]) -> Tensor:
+        """Unmixing matrices that the search begins with; Shape (V, n, n)."""
+        import torch
+
+        from gleak.unmixing.contrast import Contrast
+        from gleak.unmixing.fixed_point import fixed_point
+
+        if self.initial == "fastica":
+            return fixed_point(white.signals[:, :, None], Contrast(power=1.0, smoothing=0.3))
+        victims, count, _ = white.signals.shape
+        return torch.eye(count).to(white.signals).repeat(victims, 1, 1)
+
+    @abstractmethod
+    def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
+        """What is known of the sources, by the field that holds the term's weight."""

@@ -1,0 +1,59 @@
+"""Unmixing, feature inversion and gradient matching together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gleak.attacks.base import Observation
+from gleak.attacks.cpa_fi import CPAFI
+from gleak.matching.distances.cosine import Cosine
+from gleak.matching.parts import Compared, Parts
+from gleak.registry import register
+from gleak.spec import Spec, knob
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from gleak.matching.feature_inversion import GuidedInversion
+
+
+@register("cpa_fi_gm")
+class CPAFIGM(CPAFI):
+    """Images that have the unmixed embeddings and, as a batch, the observed gradient.
+
+    The i-th embedding is sought for the i-th image. CPA does not say how the labels are known: here
+    they are optimised with the images, as its gradient matching does, for labels read off the
+    gradient come in an order of their own.
+    """
+
+    source = "CPA section IV-B, Eq. 13"
+
+    gm: float = knob(
+        0.1,
+        "weight of the gradients' cosine; CPA names no value",
+        source="ours; of 0.01 to 10 best or near it on training images of CIFAR-10",
+        gt=0,
+    )
+    compared: Compared = knob("sent", "values matched where a client sent only some", source="ours")
+
+    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> None:
+        """All parameters."""
+
+    def setting(self) -> Spec:
+        """The weight is tuned for each setting, too; see `CocktailParty.setting`."""
+        default = type(self).model_fields["gm"].default
+        return super().setting().model_copy(update={"gm": default})
+
+    def problem(self, observation: Observation, embeddings: Tensor) -> GuidedInversion:
+        """See `CPAFI.problem`."""
+        from gleak.matching.feature_inversion import GuidedInversion
+        from gleak.matching.gradient_matching import GradientMatching
+
+        parts = Parts(
+            **vars(self.search_parts()) | {"total_variation": 0.0},
+            labels="joint",
+            distance=Cosine(),
+            compared=self.compared,
+        )
+        matching = GradientMatching.of(observation, parts)
+        return GuidedInversion.of(self.inversion(observation, embeddings), matching, self.gm)

@@ -1,0 +1,46 @@
+"""Base of the attacks that unmix embeddings: a dense layer's inputs in a convolutional network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from gleak.attacks.cocktail_party import CocktailParty
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from gleak.attacks.base import Observation
+    from gleak.unmixing.mixtures import White
+    from gleak.unmixing.objective import Term
+    from gleak.unmixing.sources import Sources
+
+
+class EmbeddingUnmixing(CocktailParty):
+    """Sources that are sparse and of one sign, as embeddings behind a ReLU are (CPA Eq. 11)."""
+
+    weights: ClassVar[tuple[str, ...]] = ("ne", "l1", "sr", "mi")
+
+    mi: float = knob(5.3, "weight of the rows' dependence", source="CPA reference", ge=0)
+    temperature: float = knob(7.7, "T of the rows' dependence", source="CPA reference", gt=0)
+    l1: float = knob(5.0, "weight of the embeddings' magnitude", source="CPA reference", ge=0)
+    sr: float = knob(0.13, "weight of the embeddings' mixed signs", source="CPA reference", ge=0)
+
+    def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
+        """Sparse, and of one sign."""
+        from gleak.unmixing.objective import length, sign
+
+        return {"l1": lambda: length(white), "sr": lambda: sign(white)}
+
+    def unmix_embeddings(self, observation: Observation) -> Sources:
+        """Embeddings of every victim, their sign settled; zero where they could not be told apart.
+
+        Raises:
+            FitError: see `UnmixingAttack.separate`.
+        """
+        from dataclasses import replace
+
+        from gleak.unmixing.scale import embeddings_by_sign
+
+        found = self.separate(observation)
+        values = embeddings_by_sign(found.values, found.factors).nan_to_num(nan=0.0)
+        return replace(found, values=values)

@@ -1,0 +1,77 @@
+"""Base of the attacks that unmix the samples themselves, where the first layer is dense."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import Observation
+from gleak.attacks.unmixing import UnmixingAttack
+from gleak.errors import FitError
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
+
+MID_GREY = 0.5
+
+
+class InputUnmixing(UnmixingAttack):
+    """An attack on networks that begin with a dense layer; labels by CPL's rule, in their order.
+
+    Unmixing leaves the sign and scale of each sample open. Both are read off the bias's gradient,
+    never off the truth; ``mirrored`` holds the samples under the other sign, for metrics that let
+    an oracle choose. Samples that could not be told apart are mid-grey, and their victim has not
+    converged.
+    """
+
+    scale: Literal["bias", "range"] = knob(
+        "bias",
+        "of the samples: the bias's, drawn together into [0, 1]; range: each fills [0, 1]",
+        source="ours; range: CPA reference",
+    )
+
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        """Refuse models that do not begin with a dense layer, too.
+
+        Raises:
+            FitError: see `AttackSpec.check`.
+        """
+        super().check(dataset, model, client)
+        if model.first_layer == "convolution":
+            raise FitError(
+                f"attack {self} unmixes the samples of a first layer that is dense, and model "
+                f"{model} begins with a convolution; use cpa_fi, or a model such as fc2"
+            )
+
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        """See `AttackSpec.reconstruct`.
+
+        Raises:
+            FitError: the network does not begin with a dense layer that has a bias.
+        """
+        from gleak.attacks.first_layer import dense_layer_of_samples
+        from gleak.matching.labels import classifier_gradient, infer_by_argmin
+        from gleak.matching.problem import mean_gradients
+        from gleak.unmixing.scale import by_bias, by_range
+
+        dense_layer_of_samples(observation)
+        found = self.separate(observation)
+        settle = by_bias if self.scale == "bias" else by_range
+        told = found.values.isfinite().all(2)
+        inputs, mirrored = (
+            samples.where(told[..., None], MID_GREY).unflatten(2, observation.input_shape)
+            for samples in settle(found.values, found.factors)
+        )
+        observed, classes = mean_gradients(observation), observation.classes
+        scores = classifier_gradient(observation.model, observed, classes)
+        return Reconstruction(
+            inputs=inputs.float().cpu().numpy(),
+            mirrored=mirrored.float().cpu().numpy(),
+            labels=infer_by_argmin(scores, observation.batch_size).cpu().numpy(),
+            converged=(told.sum(1) >= observation.batch_size).cpu().numpy(),
+            iterations=found.iterations.cpu().numpy(),
+            objective=found.objective.cpu().numpy(),
+        )

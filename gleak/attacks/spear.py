@@ -1,0 +1,96 @@
+"""The attack that unmixes a batch by the zeros of a ReLU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import AttackSpec, Observation
+from gleak.errors import FitError
+from gleak.models.perceptron import Perceptron
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
+
+MID_GREY = 0.5
+
+
+@register("spear")
+class Spear(AttackSpec):
+    """Exact samples of a batch from a dense layer with ReLU, labels by CPL's rule.
+
+    Where all samples are found, their own probabilities make the rule exact.
+
+    As SPEAR's the attack rests on the zeros that the ReLU leaves in a low-rank gradient (see
+    `gleak.unmixing.relu_sparsity`), and judges without the truth: a sample must be active at the
+    neurons at which its gradient is not zero. SPEAR draws submatrices at random; here sparse
+    directions are searched by reweighted least squares, and where the network has one more layer
+    only, also by the sign and size that its weights give a sample's gradient (see
+    `gleak.unmixing.relu_search`). Samples not found are mid-grey; a victim has converged when all
+    are found. Needs one gradient: of several local steps the layers' gradients differ.
+    """
+
+    source = "Dimitrov et al. 2024 (SPEAR), sections 3 and 4"
+    effort: ClassVar[frozenset[str]] = frozenset({"rounds"})
+
+    rounds: int = knob(64, "of 128 directions each, after which a victim is given up", ge=1)
+
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        """Refuse models without a dense layer and a ReLU first, and updates of several steps.
+
+        Raises:
+            FitError: see `AttackSpec.check`.
+        """
+        super().check(dataset, model, client)
+        if model.first_layer == "convolution":
+            raise FitError(
+                f"attack {self} unmixes the samples of a first layer that is dense, and model "
+                f"{model} begins with a convolution; use fc2 or mlp+activation=relu"
+            )
+        if isinstance(model, Perceptron):
+            self._check_perceptron(model, client.batch_size)
+        steps = client.protocol.get("local_steps", 1)
+        if steps > 1:
+            raise FitError(
+                f"attack {self} needs the gradient of one step, and client {client} sends the "
+                f"mean of {steps}, at which neurons are active for different samples; use "
+                "local_steps=1 or fedsgd"
+            )
+
+    def _check_perceptron(self, model: Perceptron, samples: int) -> None:
+        if model.activation != "relu":
+            raise FitError(
+                f"attack {self} looks for the zeros that a ReLU leaves, and model {model} has "
+                f"activation={model.activation}; use activation=relu"
+            )
+        if samples > model.hidden:
+            raise FitError(
+                f"attack {self} tells no more samples apart than the layer has neurons: "
+                f"{samples} and {model.hidden} (model {model}); use a smaller batch_size"
+            )
+
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        """See `AttackSpec.reconstruct`.
+
+        Raises:
+            FitError: the network does not begin with a dense layer that has a bias.
+        """
+        from gleak.attacks.relu_victims import unmix_victims, without_probabilities
+        from gleak.matching.labels import classifier_gradient, infer_by_argmin
+        from gleak.matching.problem import mean_gradients
+
+        observed, samples = mean_gradients(observation), observation.batch_size
+        scores = classifier_gradient(observation.model, observed, observation.classes)
+        found = unmix_victims(observation, observed, scores, self.rounds)
+        labels = infer_by_argmin(without_probabilities(observation, scores, found), samples)
+        told = found.isfinite()
+        inputs = found.where(told, MID_GREY).clamp(0, 1).unflatten(2, observation.input_shape)
+        return Reconstruction(
+            inputs=inputs.float().cpu().numpy(),
+            labels=labels.cpu().numpy(),
+            converged=told.flatten(1).all(1).cpu().numpy(),
+        )

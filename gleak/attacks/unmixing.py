@@ -1,0 +1,104 @@
+"""Base of the attacks that take a dense layer's gradients for mixtures of the layer's inputs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Literal
+
+from gleak.attacks.base import AttackSpec, Observation
+from gleak.errors import FitError
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
+    from gleak.unmixing.mixtures import Mixture
+    from gleak.unmixing.sources import Sources, Unmixing
+
+Counted = Literal["batch_size", "spectrum"]
+
+
+class UnmixingAttack(AttackSpec):
+    """An attack on the first dense layer of a network, whatever is unmixed and how.
+
+    Of local training the mean gradient of the steps is read, which is such a mixture as well. The
+    samples of a victim are told apart as far as its gradients stand out from rounding; those
+    beyond that are not invented.
+    """
+
+    counted: Counted = knob(
+        "batch_size",
+        "how many samples are sought; spectrum: as many as stand out from noise",
+        source="CPA section III; spectrum: Gavish and Donoho 2014",
+    )
+
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        """Refuse layers with fewer neurons than samples, where that is known (CPA section VI).
+
+        Raises:
+            FitError: see `AttackSpec.check`.
+        """
+        super().check(dataset, model, client)
+        neurons = model.first_dense_neurons(dataset.classes)
+        if neurons is not None and client.batch_size > neurons:
+            raise FitError(
+                f"attack {self} tells no more samples apart than the first dense layer has "
+                f"neurons: {client.batch_size} and {neurons} (model {model}); use a smaller "
+                "batch_size or a wider layer"
+            )
+
+    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+        """The first dense layer, and what labels are read off; see `AttackSpec.reads`.
+
+        Raises:
+            FitError: the model has no such layers.
+        """
+        from gleak.matching.labels import classifier_parameter
+
+        layer = _layer_to_unmix(model, input_shape)
+        probe = next(model.parameters()).new_zeros(1, *input_shape)
+        labels = classifier_parameter(model, model(probe).shape[1])
+        return frozenset({f"{layer}.weight", f"{layer}.bias", labels})
+
+    def separate(self, observation: Observation) -> Sources:
+        """The layer's inputs for every victim, up to a factor.
+
+        Raises:
+            FitError: no dense layer with a bias, or one with fewer neurons than samples.
+        """
+        from gleak.matching.problem import mean_gradients
+        from gleak.unmixing.mixtures import Mixture, estimated_sources, visible_sources
+        from gleak.unmixing.sources import separate
+
+        layer = _layer_to_unmix(observation.model, observation.input_shape)
+        observed, samples = mean_gradients(observation), observation.batch_size
+        mixture = Mixture(observed[f"{layer}.weight"], observed[f"{layer}.bias"])
+        if samples > (neurons := mixture.bias.shape[1]):
+            raise FitError(
+                f"{observation.spec}: attack {self} cannot tell {samples} samples apart by the "
+                f"{neurons} neurons of layer {layer}"
+            )
+        visible = visible_sources(mixture, samples)
+        counts = estimated_sources(mixture) if self.counted == "spectrum" else visible
+        return separate(
+            mixture, counts, lambda some, count: self.unmix(some, count, observation.input_shape)
+        )
+
+    @abstractmethod
+    def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...]) -> Unmixing:
+        """Unmix victims that have equally many sources; ``shape`` is that of a sample."""
+
+
+def _layer_to_unmix(model: nn.Module, shape: tuple[int, ...]) -> str:
+    from gleak.models.embedding import first_dense_layer
+
+    layer = first_dense_layer(model, shape)
+    if layer is None:
+        raise FitError(
+            "the gradients of a dense layer with a bias, which is given one vector of each "
+            "sample, are what is unmixed, and this model has no such layer"
+        )
+    return layer.name

@@ -1,0 +1,118 @@
+"""Gradient matching: dummy samples whose gradient is the observed one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gleak.matching.gradients import Gradients
+from gleak.matching.labels import RULES, classifier_gradient
+from gleak.matching.problem import IMAGES, Evaluation, Problem, mean_gradients, total_variation
+from gleak.matching.unrolled import client_gradients
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gleak.attacks.base import Observation
+    from gleak.matching.distances.base import Piece
+    from gleak.matching.parts import Parts
+
+
+@dataclass(frozen=True)
+class GradientMatching(Problem):
+    """The distance between dummy and observed gradient, and priors.
+
+    Args:
+        parts: of the attack.
+        observed: for each parameter, Shape (V, *shape).
+        model: with the broadcast parameters.
+        gradients: how dummy gradients are computed.
+        sent: for each parameter that is compared in part, where; Shape (V, *shape).
+    """
+
+    parts: Parts
+    model: nn.Module
+    gradients: Gradients
+    sent: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, observation: Observation, parts: Parts) -> Self:
+        """The problem an observation poses to an attack of these parts."""
+        observed = mean_gradients(observation)
+        return cls(
+            parts=parts,
+            observed=observed,
+            targets=_fixed_targets(observation, observed, parts),
+            shape=(observation.batch_size, *observation.input_shape),
+            classes=observation.classes,
+            model=observation.model,
+            gradients=client_gradients(observation, parts.client_model),
+            sent=_compared(observation, parts),
+        )
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """What distances are relative to; Shape (V)."""
+        return self.parts.distance.scale(list(self.observed.values()))
+
+    def keep(self, rows: Tensor | slice) -> Self:
+        """See `Problem.keep`."""
+        sent = {name: value[rows] for name, value in self.sent.items()}
+        return replace(super().keep(rows), sent=sent)
+
+    def evaluate(self, points: Tensor) -> Evaluation:
+        """See `Problem.evaluate`."""
+        points = points.detach().requires_grad_()
+        inputs, targets = self.inputs(points), self.soft_labels(points)
+        pieces = self._pieces(inputs, targets)
+        distance = self.parts.distance.measure(pieces)
+        objective = distance
+        if self.parts.total_variation and inputs.ndim == IMAGES:
+            objective = objective + self.parts.total_variation * total_variation(inputs)
+        if self.parts.label_term:
+            objective = objective + self.parts.label_term * self._label_term(inputs, targets)
+        relative = objective / self.scale
+        (gradient,) = torch.autograd.grad(relative.sum(), points)
+        return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
+
+    def _pieces(self, inputs: Tensor, targets: Tensor) -> list[Piece]:
+        """Dummy and observed gradients, cut to what is compared."""
+        pieces = self.gradients(inputs, targets, self.observed)
+        return [
+            piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
+            for piece in pieces
+        ]
+
+    def _label_term(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Squared distance of the probabilities to the labels (CPL Algorithm 1, line 12)."""
+        probabilities = self.model(inputs.flatten(0, 1)).softmax(1)
+        return (
+            (probabilities - targets.flatten(0, 1))
+            .square()
+            .unflatten(0, targets.shape[:2])
+            .sum((1, 2))
+        )
+
+
+def _compared(observation: Observation, parts: Parts) -> dict[str, Tensor]:
+    if parts.compared == "all":
+        return {}
+    return {name: value[:, 0] for name, value in observation.sent.items()}
+
+
+def _fixed_targets(
+    observation: Observation, observed: dict[str, Tensor], parts: Parts
+) -> Tensor | None:
+    if parts.labels == "joint":
+        return None
+    if parts.labels == "known":
+        labels = observation.granted["labels"].long()
+    else:
+        scores = classifier_gradient(observation.model, observed, observation.classes)
+        labels = RULES[parts.labels](scores, observation.batch_size).sort(1).values
+    return functional.one_hot(labels, observation.classes).float()

@@ -1,0 +1,64 @@
+"""Metrics of images whose sign an oracle chooses, for attacks that find each only up to it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from gleak.metrics.base import MetricSpec
+
+if TYPE_CHECKING:
+    from gleak.metrics.base import Comparison
+
+
+class OracleSignMetric(MetricSpec):
+    """Base of the metrics that are another one, of each image under its better sign.
+
+    An attacker has no such oracle. CPA's paper chooses "through a visual comparison" (section
+    III-C) and its code by the squared error to the truth, as is done here: its published numbers
+    are of this kind, and what an attacker has without it is the plain metric.
+    """
+
+    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+
+    @property
+    @abstractmethod
+    def plain(self) -> MetricSpec:
+        """What is measured."""
+
+    def applies(self, comparison: Comparison) -> bool:
+        """Where an attack left its images under the other sign, too."""
+        found = comparison.reconstruction
+        return super().applies(comparison) and found is not None and found.mirrored is not None
+
+    def measure(self, comparison: Comparison) -> np.ndarray:
+        """As the plain metric's.
+
+        Raises:
+            MetricUnavailable: as the plain metric.
+        """
+        return self.plain.measure(with_oracle_signs(comparison))
+
+    def matched(self, comparison: Comparison) -> np.ndarray:
+        """Which true images have one assigned, under either sign; Shape (V, N)."""
+        return super().matched(with_oracle_signs(comparison))
+
+
+def with_oracle_signs(comparison: Comparison) -> Comparison:
+    """The comparison with each image under the sign of the smaller squared error.
+
+    Images are assigned to the truth anew, at the least sum of the smaller of both errors. Where
+    both are equal, the attack's own sign stays.
+    """
+    from gleak.metrics.assignment import assign_up_to_sign, gather
+
+    found = comparison.reconstruction
+    assert found is not None and found.mirrored is not None
+    order = assign_up_to_sign(comparison.truth, found.inputs, found.mirrored)
+    own, other = (gather(images, order, np.nan) for images in (found.inputs, found.mirrored))
+    errors = [((images - comparison.truth) ** 2).sum(axis=(2, 3, 4)) for images in (own, other)]
+    is_other = (errors[1] < errors[0])[..., None, None, None]
+    return replace(comparison, estimate=np.where(is_other, other, own))

@@ -1,0 +1,23 @@
+"""Peak signal-to-noise ratio of images whose sign an oracle chooses."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from gleak.metrics.base import MetricSpec
+from gleak.metrics.oracle_sign import OracleSignMetric
+from gleak.metrics.psnr import Psnr
+from gleak.registry import register
+
+
+@register("psnr_oracle_sign")
+class PsnrOracleSign(OracleSignMetric):
+    """`psnr` of each image under the sign, of the two, that has the smaller squared error."""
+
+    unit: ClassVar[str] = Psnr.unit
+    better: ClassVar[Literal["higher", "lower"]] = Psnr.better
+
+    @property
+    def plain(self) -> MetricSpec:
+        """See `OracleSignMetric.plain`."""
+        return Psnr()

@@ -1,0 +1,42 @@
+"""A convolution described: for estimates without torch, and to be built."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A square convolution of odd size, padded so that only its stride shrinks the image."""
+
+    inputs: int
+    outputs: int
+    kernel: int = 3
+    stride: int = 1
+
+    @property
+    def weights(self) -> int:
+        """Values of its weight."""
+        return self.kernel**2 * self.inputs * self.outputs
+
+    def sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """Height and width of its outputs."""
+        return tuple(math.ceil(side / self.stride) for side in sides)
+
+    def layer(self, *, bias: bool = True) -> nn.Conv2d:
+        """The layer itself."""
+        from torch import nn
+
+        return nn.Conv2d(
+            self.inputs,
+            self.outputs,
+            self.kernel,
+            self.stride,
+            padding=self.kernel // 2,
+            bias=bias,
+        )

@@ -1,0 +1,38 @@
+"""Normalisation of images: a network's first layer, so that nothing else handles it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+MEANS_AND_DEVIATIONS = {"imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
+
+
+class Normalisation(nn.Module):
+    """Images less the mean of each channel, in its standard deviations.
+
+    The two belong to the architecture and not to its state, so files of parameters hold neither.
+
+    Args:
+        mean: of each channel, of intensities in [0, 1].
+        deviation: likewise.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        super().__init__()
+        for name, values in {"mean": mean, "deviation": deviation}.items():
+            self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Shape (N, C, H, W), in and out."""
+        return (images - self.mean) / self.deviation
+
+
+def normalisation_layers(name: str) -> list[nn.Module]:
+    """The layer of that name (see `gleak.models.vgg.Normalised`); no layer for "none"."""
+    return [] if name == "none" else [Normalisation(*MEANS_AND_DEVIATIONS[name])]

@@ -1,0 +1,36 @@
+"""A VGG network that a CPU can carry."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gleak.models.vgg import VGG, Normalised
+from gleak.registry import register
+from gleak.spec import knob
+
+STAGES = 3
+DEPTH = 2
+
+
+@register("vgg_small")
+class VGGSmall(VGG):
+    """Three stages of two convolutions, twice as wide each time, and one hidden dense layer."""
+
+    source = "ours, after Simonyan and Zisserman 2015"
+    smallest_side: ClassVar[int] = 2**STAGES
+
+    width: int = knob(32, "channels of the first stage", source="ours", ge=1)
+    hidden: int = knob(512, "neurons of the first dense layer", source="ours", ge=1)
+    normalise: Normalised = knob(
+        "none", "how images are before the first convolution", source="ours"
+    )
+
+    @property
+    def stages(self) -> list[list[int]]:
+        """See `VGG.stages`."""
+        return [[self.width * 2**number] * DEPTH for number in range(STAGES)]
+
+    @property
+    def hidden_layers(self) -> list[int]:
+        """See `VGG.hidden_layers`."""
+        return [self.hidden]

@@ -1,0 +1,222 @@
+"""The stage that makes a search's ``trials.csv`` and ``chosen.yaml``."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from gleak.artifacts.private import Private
+from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.run import LARGEST_SEED, observe, reconstruct
+from gleak.errors import GleakError
+from gleak.metrics.base import MetricSpec, MetricUnavailable
+from gleak.metrics.score import match_to_truth, measure
+from gleak.metrics.scores import save_scores
+from gleak.runtime.progress import Progress
+from gleak.runtime.seeding import stream
+from gleak.searches.chosen import Outcome
+from gleak.searches.declaration import Search
+from gleak.spec import changed, field_text
+
+if TYPE_CHECKING:
+    import optuna
+
+logger = logging.getLogger(__name__)
+
+OK, FAILED = "ok", "failed"
+TRIALS, CHOSEN = "trials.csv", "chosen.yaml"
+DIGITS = 9
+Evaluate = Callable[[AttackSpec], float]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One spec that was tried.
+
+    Args:
+        spec: canonical string; empty where the trial failed.
+        fields: the values of the searched fields, as a spec string has them.
+        value: of the metric, NaN where the trial failed.
+    """
+
+    spec: str
+    fields: Mapping[str, str]
+    value: float
+
+    @property
+    def status(self) -> str:
+        """`OK` or `FAILED`."""
+        return OK if self.spec else FAILED
+
+
+def run_search(
+    search: Search,
+    update_path: Path,
+    parameters_path: Path,
+    granted_paths: Mapping[str, Path],
+    private_path: Path,
+    folder: Path,
+    *,
+    study: str,
+    scale: str,
+    seed: int,
+    device: str = "auto",
+) -> None:
+    """Try an attack's values on victims of the attacker's own, and write what serves best.
+
+    Args:
+        search: what is tried, and how it is measured.
+        update_path: ``update.h5``.
+        parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
+        granted_paths: by grant name, the files the attack's spec asks for.
+        private_path: ``private.h5``, the truth behind the update.
+        folder: where ``trials.csv`` and ``chosen.yaml`` go; equal inputs give equal bytes.
+        study: whose search it is; written into the latter, as is the scale.
+        scale: at which it is declared so.
+        seed: of the run; the search's own is derived from it.
+        device: "auto", "cpu" or "cuda".
+
+    Raises:
+        GleakError: the metric cannot be computed here, or no trial gave a value.
+    """
+    observation = observe(
+        update_path, parameters_path, granted_paths, reads=search.reads, seed=seed, device=device
+    )
+    truth = Private.read(private_path)
+    levels = search.cell.strings()
+
+    @cache
+    def evaluate(spec: AttackSpec) -> float:
+        return _mean(search.metric, spec, observation, truth, {**levels, "attack": str(spec)}, seed)
+
+    trials = try_specs(search, evaluate, seed)
+    save_scores(_table(trials), folder / TRIALS)
+    outcome = _outcome(search, trials, study, scale)
+    outcome.write(folder / CHOSEN)
+    logger.info("search %s: %s", search.name, outcome.summary)
+
+
+def try_specs(search: Search, evaluate: Evaluate, seed: int) -> list[Trial]:
+    """Try the base, then what a tree-structured Parzen estimator proposes (Optuna's TPE).
+
+    Args:
+        search: what may be tried.
+        evaluate: the value of a spec; what raises a `GleakError` or is not finite has failed.
+        seed: of the run.
+
+    Raises:
+        MetricUnavailable: as ``evaluate`` did; no other spec would fare better.
+    """
+    import optuna
+
+    proposals = _proposals(search, seed)
+    trials: list[Trial] = []
+    with Progress(search.trials, f"search {search.name}") as progress:
+        for number in range(search.trials):
+            asked = proposals.ask()
+            values = {field: found.suggest(asked, field) for field, found in search.ranges.items()}
+            trial = _try(search, values if number else {}, evaluate)
+            if trial.status == OK:
+                proposals.tell(asked, trial.value)
+            else:
+                proposals.tell(asked, state=optuna.trial.TrialState.FAIL)
+            trials.append(trial)
+            progress.advance(value=trial.value)
+    return trials
+
+
+def _proposals(search: Search, seed: int) -> optuna.Study:
+    """What to try next, the base's own values first; of Optuna's log only warnings come to ours."""
+    import optuna
+
+    optuna.logging.disable_default_handler()
+    optuna.logging.enable_propagation()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    proposals = optuna.create_study(
+        direction="maximize" if search.metric.better == "higher" else "minimize",
+        sampler=optuna.samplers.TPESampler(seed=int(stream(seed, "search").integers(LARGEST_SEED))),
+    )
+    own = {field: found.start(search.base, field) for field, found in search.ranges.items()}
+    proposals.enqueue_trial(own)
+    return proposals
+
+
+def _try(search: Search, values: Mapping[str, object], evaluate: Evaluate) -> Trial:
+    """The base with other values in some fields, and what it is worth."""
+    fields = {field: str(value) for field, value in values.items()}
+    try:
+        spec = changed(search.base, values)
+        fields = {field: field_text(spec, field) for field in search.ranges}
+        value = evaluate(spec)
+    except MetricUnavailable:
+        raise
+    except GleakError as error:
+        logger.warning("search %s: a trial failed: %s", search.name, error)
+        return Trial("", fields, math.nan)
+    if not math.isfinite(value):
+        logger.warning("search %s: %s of %s is not finite", search.name, search.metric, spec)
+        return Trial("", fields, math.nan)
+    return Trial(str(spec), fields, value)
+
+
+def _mean(
+    metric: MetricSpec,
+    spec: AttackSpec,
+    observation: Observation,
+    truth: Private,
+    levels: Mapping[str, str],
+    seed: int,
+) -> float:
+    """The mean over all samples; not finite where one has no value."""
+    found = reconstruct(spec, observation, seed)
+    found.validate(f"reconstruction of {spec}")
+    comparison = match_to_truth(truth, found, levels=levels)
+    if not metric.applies(comparison):
+        raise MetricUnavailable(f"metric {metric} says nothing of {'/'.join(levels.values())}")
+    return float(np.mean(measure(metric, comparison)))
+
+
+def _table(trials: Sequence[Trial]) -> pd.DataFrame:
+    """One row per trial: its number, the fields, the value and what became of it."""
+    return pd.DataFrame(
+        [
+            {"trial": number, **trial.fields, "value": trial.value, "status": trial.status}
+            for number, trial in enumerate(trials)
+        ]
+    )
+
+
+def _outcome(search: Search, trials: Sequence[Trial], study: str, scale: str) -> Outcome:
+    succeeded = [trial for trial in trials if trial.status == OK]
+    if not succeeded:
+        raise GleakError(
+            f"search {search.name!r}: none of its {len(trials)} trials gave a finite "
+            f"{search.metric}; the warnings above say why"
+        )
+    choose = max if search.metric.better == "higher" else min
+    best = choose(succeeded, key=lambda trial: trial.value)
+    base = trials[0]
+    return Outcome(
+        study=study,
+        scale=scale,
+        search=search.name,
+        chosen=best.spec,
+        value=_rounded(best.value),
+        base_value=_rounded(base.value) if base.status == OK else None,
+        metric=str(search.metric),
+        trials=len(trials),
+        levels=search.cell.strings(),
+        fingerprint=search.fingerprint,
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

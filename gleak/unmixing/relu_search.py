@@ -1,0 +1,240 @@
+"""Searches for the columns that unmix a ReLU layer's gradient; see `gleak.unmixing.relu_sparsity`.
+
+SPEAR draws submatrices of N - 1 rows at random and keeps null vectors with many zeros: about
+2^(N-1) draws a sample. Two searches by iteratively reweighted least squares, many starts at once,
+go further. The *sparse* one looks for directions with many zeros and assumes nothing else. The
+*signal* one serves a network whose next layer is its last: behind an active neuron the loss has
+the slope s_j = sum over classes of W_cj d_c, with d = p - [label] for a sample's probabilities p,
+whatever the sample's picture. So its backs have two wells, 0 and s_j, and the sign is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gleak.unmixing.relu_sparsity import Factors, Unmixed, gram, sharpen, solve, unmix
+
+STARTS = 128
+"""Directions that are searched at once."""
+STEPS = 60
+WIDTHS = (0.3, 1e-5)
+"""Of the wells, relative to the signal: at the first and at the last step."""
+AGAINST_THE_SIGN = 100.0
+"""Weight of a back of the wrong sign, relative to one of the right sign."""
+BEYOND_THE_SIGNAL = 10.0
+UPPER_WELL = 0.1
+"""Weight of the upper well, whose place is known less well than that of zero."""
+GUESSED_ACTIVE = 0.1
+"""Weight that a neuron guessed to be active has at first."""
+FAINT = 0.1
+"""Signals weaker than this, relative to their median, are left out."""
+LOOSENESS = 0.1
+"""How freely the slopes at the outputs follow the backs, from their guess."""
+INDEPENDENT = 1e-3
+UNEXPLAINED = 0.02
+"""Of a candidate's backs, relative to their length, beside those that slopes explain."""
+UNDETERMINED = 1e-6
+"""Squared length that rows of length 1 have along directions they say nothing of."""
+
+
+def sparse_columns(factors: Factors, stream: torch.Generator) -> Tensor:
+    """The sparse search; Shape (STARTS, rank), of length 1.
+
+    Args:
+        factors: of one victim's gradients.
+        stream: of random numbers.
+    """
+    starts = torch.randn(STARTS, factors.rank, generator=stream, dtype=torch.double)
+    return sharpen(factors, starts.to(factors.basis), width=0.1)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Where the signal search begins, for T directions.
+
+    Args:
+        slopes: d, guessed; Shape (T, classes).
+        active: pattern of a picture; Shape (T, neurons).
+        certain: neuron taken to be active with more weight; Shape (T).
+    """
+
+    slopes: Tensor
+    active: Tensor
+    certain: Tensor
+
+    def anchors(self, present: Tensor) -> Tensor:
+        """Weights of the neurons whose mean back is to be that of the signal; Shape (T, neurons).
+
+        ``present`` tells where the signal is strong enough, Shape (T, neurons).
+        """
+        weights = self.active.double() * present
+        weights = weights / weights.sum(1, keepdim=True).clamp(min=1)
+        certain = torch.zeros_like(weights).scatter(1, self.certain[:, None], 1.0)
+        weights = weights + certain * present
+        return weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
+
+
+def signal_columns(factors: Factors, head: Tensor, guess: Guess) -> Tensor:
+    """The signal search, then sharpened; Shape (T, rank), of length 1.
+
+    Backs are measured relative to the signal, so the wells lie at 0 and 1; their mean over the
+    anchors is held at 1, or all would fall to 0. The guess fades in the first half of the steps;
+    in the second the slopes are fitted to the backs in the upper well.
+
+    Args:
+        factors: of one victim's gradients.
+        head: W, the last layer's weight; Shape (classes, neurons).
+        guess: T of them.
+    """
+    slopes = guess.slopes
+    signal = slopes @ head
+    present = _present(signal, factors)
+    anchors = guess.anchors(present)
+    weights = 1 - (1 - GUESSED_ACTIVE) * guess.active.double()
+    upper = torch.zeros_like(present)
+    for step in range(STEPS):
+        columns = _fit(factors.basis, signal, weights * present, upper, anchors * present)
+        backs = columns @ factors.basis.T
+        width = WIDTHS[0] * (WIDTHS[1] / WIDTHS[0]) ** (step / (STEPS - 1))
+        relative = backs / signal
+        upper = relative > 0.5
+        weights = _well_weights(relative, width)
+        fading = max(0.0, 1 - 2 * step / STEPS)
+        doubt = 1 - fading * (1 - GUESSED_ACTIVE) * guess.active.double()
+        weights = weights * torch.where(upper, 1.0, doubt)
+        if 2 * step > STEPS:
+            slopes = _fitted_slopes(slopes, head, backs, (weights / signal**2) * upper * present)
+            signal = slopes @ head
+            present = _present(signal, factors)
+    return sharpen(factors, columns, width=0.01)
+
+
+def _present(signal: Tensor, factors: Factors) -> Tensor:
+    """Where a signal tells something; Shape (T, neurons)."""
+    size = signal.abs()
+    return (size > FAINT * size.median(1, keepdim=True).values) & factors.live()
+
+
+def _fit(basis: Tensor, signal: Tensor, weights: Tensor, upper: Tensor, anchors: Tensor) -> Tensor:
+    """Directions nearest to the wells, whose backs at the anchors have mean 1; Shape (T, rank)."""
+    anchor = torch.where(anchors > 0, anchors / signal, 0.0) @ basis
+    scaled = torch.where(weights > 0, weights / signal**2, 0.0)
+    toward = torch.where(upper, scaled * signal, 0.0) @ basis
+    free, along = solve(gram(basis, scaled), torch.stack([toward, anchor], 2)).unbind(2)
+    missing = 1 - (anchor * free).sum(1, keepdim=True)
+    return free + missing / (anchor * along).sum(1, keepdim=True) * along
+
+
+def _well_weights(relative: Tensor, width: float) -> Tensor:
+    """Weights of the next least squares for a cost of the square root of the distance."""
+    low = (relative.square() + width**2) ** -0.75
+    high = ((relative - 1).square() + max(width, 0.1) ** 2) ** -0.75
+    low = torch.where(relative < -width, AGAINST_THE_SIGN * low, low)
+    high = torch.where(relative > 1.2, BEYOND_THE_SIGNAL * high, UPPER_WELL * high)
+    return torch.where(relative > 0.5, high, low)
+
+
+def _fitted_slopes(slopes: Tensor, head: Tensor, backs: Tensor, weights: Tensor) -> Tensor:
+    """Slopes that fit the backs, drawn to those given; Shape (T, classes)."""
+    matrices = gram(head.T, weights)
+    pull = LOOSENESS * matrices.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
+    identity = torch.eye(len(head), dtype=head.dtype, device=head.device)
+    right = ((weights * backs) @ head.T)[..., None] + pull * slopes[..., None]
+    return solve(matrices + pull * identity, right)[..., 0]
+
+
+class Collection:
+    """The distinct candidates found so far for the columns of one victim, sparsest first.
+
+    Of a single sample there is but one.
+    """
+
+    def __init__(self, factors: Factors, head: Tensor | None) -> None:
+        self._factors = factors
+        self._head = head
+        self._columns = factors.basis.new_ones(int(factors.rank == 1), factors.rank)
+
+    def add(self, columns: Tensor) -> None:
+        """Take in those that are new, of which more zeros than N - 1 leave no choice.
+
+        A mixture of two samples is zero where both are inactive, often at more neurons than a
+        single one; but there all their mixtures are, and no slopes explain it elsewhere.
+        """
+        sparse = columns[self._zeros(columns) >= self._factors.rank]
+        true = self._determined(sparse) if self._head is None else self._explained(sparse)
+        joined = torch.cat([self._columns, sparse[true]])
+        order = self._zeros(joined).argsort(descending=True, stable=True)
+        self._columns = self._distinct(joined[order])
+
+    def complete(self) -> bool:
+        """Whether there are as many as samples."""
+        return len(self._columns) == self._factors.rank
+
+    def unmix(self, weight: Tensor, bias: Tensor) -> Unmixed:
+        """What the columns make of the gradients; they must be complete."""
+        return unmix(self._factors, self._columns, weight, bias)
+
+    def _zeros(self, columns: Tensor) -> Tensor:
+        return (self._factors.zeros(columns) & self._factors.live()).sum(1)
+
+    def _determined(self, columns: Tensor) -> Tensor:
+        zeros = self._factors.zeros(columns).to(columns.dtype)
+        values = torch.linalg.eigvalsh(gram(self._factors.unit_rows(), zeros))
+        return (values > UNDETERMINED).sum(1) == self._factors.rank - 1
+
+    def _explained(self, columns: Tensor) -> Tensor:
+        assert self._head is not None
+        backs = columns @ self._factors.basis.T
+        passing = (~self._factors.zeros(columns)).to(backs.dtype)
+        matrices = gram(self._head.T, passing)
+        slopes = solve(matrices, ((passing * backs) @ self._head.T)[..., None])[..., 0]
+        left = passing * (backs - slopes @ self._head)
+        explained = left.norm(dim=1) < UNEXPLAINED * backs.norm(dim=1)
+        return explained & (passing.sum(1) > len(self._head))
+
+    def _distinct(self, columns: Tensor) -> Tensor:
+        """Those that are independent of the ones before them, as many as the rank at most."""
+        left = columns.clone()
+        chosen: list[int] = []
+        for _ in range(min(self._factors.rank, len(columns))):
+            new = torch.nonzero(left.norm(dim=1) > INDEPENDENT)
+            if not len(new):
+                break
+            chosen.append(int(new[0]))
+            direction = left[chosen[-1]] / left[chosen[-1]].norm()
+            left = left - (left @ direction)[:, None] * direction
+        return columns[chosen]
+
+
+def search(
+    factors: Factors,
+    weight: Tensor,
+    bias: Tensor,
+    head: Tensor | None,
+    proposals: list[Callable[[], Tensor]],
+    rounds: int,
+) -> Unmixed | None:
+    """Collect columns until there are as many as samples and each explains its zeros.
+
+    Args:
+        factors: of one victim's gradients.
+        weight: of the layer; Shape (neurons, F).
+        bias: Shape (neurons).
+        head: weight of the last layer, where it comes next; Shape (classes, neurons).
+        proposals: searches that take turns, each giving candidates of Shape (T, rank).
+        rounds: after which to give up.
+
+    Returns:
+        The last complete choice, consistent or not; None if there never was one.
+    """
+    found, collection = None, Collection(factors, head)
+    for turn in range(rounds):
+        collection.add(proposals[turn % len(proposals)]())
+        found = collection.unmix(weight, bias) if collection.complete() else None
+        if found is not None and found.consistent.all():
+            break
+    return found

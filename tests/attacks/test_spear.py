@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.artifacts.private import Private
+from gleak.attacks.base import Observation
+from gleak.attacks.relu_victims import without_probabilities
+from gleak.errors import FitError
+from gleak.metrics.assignment import assign_samples, gather
+from gleak.registry import parse
+
+Make = Callable[..., tuple[Observation, Private]]
+SPEAR = parse("attack", "spear+rounds=12")
+CLIENT = "fedsgd+batch_size=4+victims=2"
+RELU = "mlp+hidden=96+activation=relu"
+
+
+def matched(truth: Private, found: np.ndarray) -> np.ndarray:
+    return gather(found, assign_samples(truth.inputs, found), np.nan)
+
+
+@pytest.mark.parametrize("modality", ["image", "tabular"])
+@pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
+def test_a_batch_is_found_with_its_labels(make_case: Make, modality: str, loss: str) -> None:
+    seen, truth = make_case(SPEAR, modality, RELU, client=f"{CLIENT}+loss={loss}")
+    found = SPEAR.reconstruct(seen)
+    assert found.converged.all()
+    np.testing.assert_allclose(matched(truth, found.inputs), truth.inputs, atol=1e-4)
+    assert np.array_equal(np.sort(found.labels), np.sort(truth.labels))
+
+
+class Deeper(nn.Module):
+    """The network with a layer more before its last, which changes nothing."""
+
+    def __init__(self, shallow: nn.Module) -> None:
+        super().__init__()
+        self.shallow = shallow
+        self.scale = nn.Parameter(torch.ones(()), requires_grad=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.scale * self.shallow(inputs)
+
+
+def test_without_a_last_layer_next_the_zeros_suffice(make_case: Make) -> None:
+    seen, truth = make_case(SPEAR, model=RELU, client="fedsgd+batch_size=3+victims=2")
+    update = {f"shallow.{name}": value for name, value in seen.update.items()}
+    found = SPEAR.reconstruct(replace(seen, model=Deeper(seen.model), update=update))
+    assert found.converged.all()
+    np.testing.assert_allclose(matched(truth, found.inputs), truth.inputs, atol=1e-4)
+
+
+def test_what_noise_hides_is_mid_grey_and_has_not_converged(make_case: Make) -> None:
+    one_round = parse("attack", "spear+rounds=1")
+    seen, _ = make_case(one_round, model=RELU, client=CLIENT, defense="gaussian+std=1")
+    found = one_round.reconstruct(seen)
+    assert not found.converged.any()
+    assert (found.inputs == 0.5).all()
+
+
+def test_labels_alone_are_left_where_samples_are_known(make_case: Make) -> None:
+    seen, truth = make_case(SPEAR, model=RELU, client=CLIENT)
+    inputs = torch.from_numpy(truth.inputs).flatten(2).double()
+    inputs[1, 0] = torch.nan
+    scores = seen.update["3.bias"][:, 0]
+    left = without_probabilities(seen, scores, inputs)
+    shares = np.bincount(truth.labels[0], minlength=seen.classes) / 4
+    np.testing.assert_allclose(left[0].numpy(), -shares, atol=1e-6)
+    assert torch.equal(left[1], scores[1])
+
+
+@pytest.mark.parametrize(
+    ("model", "client", "reason"),
+    [
+        ("lenet", "fedsgd", "begins with a convolution"),
+        ("mlp", "fedsgd", "activation=sigmoid; use activation=relu"),
+        ("fc2+hidden=4", "fedsgd+batch_size=5", "5 and 4"),
+        ("fc2", "fedavg+local_steps=2", "mean of 2"),
+    ],
+)
+def test_what_it_cannot_serve_is_refused_before_any_work(
+    model: str, client: str, reason: str
+) -> None:
+    digits = parse("dataset", "digits")
+    with pytest.raises(FitError, match=reason):
+        SPEAR.check(digits, parse("model", model), parse("client", client))
+
+
+@pytest.mark.parametrize("sends", ["gradient", "weights"])
+def test_one_local_step_is_one_gradient(make_case: Make, sends: str) -> None:
+    client = f"fedavg+batch_size=3+victims=2+sends={sends}+local_lr=1"
+    SPEAR.check(parse("dataset", "digits"), parse("model", "fc2"), parse("client", client))
+    seen, truth = make_case(SPEAR, model=RELU, client=client)
+    found = SPEAR.reconstruct(seen)
+    assert found.converged.all()
+    np.testing.assert_allclose(matched(truth, found.inputs), truth.inputs, atol=1e-2)

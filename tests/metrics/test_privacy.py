@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
+
+from gleak.artifacts.update import Update
+from gleak.metrics.base import MetricUnavailable
+from gleak.metrics.epsilon_prv import EpsilonPrv
+from gleak.metrics.epsilon_rdp import EpsilonRdp
+from gleak.metrics.score import score
+from gleak.registry import load, parse
+
+METRICS = ["epsilon_paper", "epsilon_prv", "epsilon_rdp"]
+ACCOUNTED = ["epsilon_prv", "epsilon_rdp"]
+DELTAS = [1e-2, 1e-5, 1e-8]
+SAMPLES = np.random.default_rng(0).random((2, 3, 1, 4, 4), dtype=np.float32)
+
+
+def exact_epsilon(multiplier: float, delta: float) -> float:
+    """The least epsilon of the Gaussian mechanism (Balle and Wang 2018, Theorem 8)."""
+    shift = 1 / multiplier
+
+    def excess(epsilon: float) -> float:
+        first = ndtr(shift / 2 - epsilon / shift)
+        second = np.exp(epsilon + log_ndtr(-shift / 2 - epsilon / shift))
+        return float(first - second - delta)
+
+    return brentq(excess, 0, shift**2 / 2 + 40 * shift) if excess(0) > 0 else 0.0
+
+
+@pytest.fixture
+def measure(make_comparison):
+    """The value of a metric, which all victims share, for a defence and a client."""
+
+    def measure(metric: str, defense: str, client: str = "fedsgd+batch_size=8") -> float:
+        levels = {"defense": defense, "client": client}
+        comparison = replace(make_comparison(SAMPLES, SAMPLES), levels=levels)
+        values = parse("metric", metric).measure(comparison)
+        assert values.shape == (2,)
+        assert values[0] == values[1]
+        return float(values[0])
+
+    return measure
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("multiplier", [5e-5, 5e-4, 5e-3, 0.05, 0.5, 2, 5, 20])
+def test_renyi_bounds_the_exact_epsilon(multiplier: float, delta: float):
+    exact = exact_epsilon(multiplier, delta)
+    found = EpsilonRdp(delta=delta).epsilon(multiplier)
+    assert exact <= found < 1.2 * exact + 0.1
+    if multiplier < 0.01:
+        assert found < 1.02 * exact
+
+
+@hypothesis_settings(max_examples=20)
+@given(st.floats(0.035, 100), st.sampled_from(DELTAS))
+def test_privacy_loss_variables_are_close_above_the_exact_epsilon(multiplier: float, delta: float):
+    exact = exact_epsilon(multiplier, delta)
+    assert exact <= EpsilonPrv(delta=delta).epsilon(multiplier) < exact + 0.03
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+@pytest.mark.parametrize("sigma", [1e-4, 1e-3, 1e-2])
+def test_privacy_loss_variables_have_no_answer_for_weak_noise(measure, sigma: float, delta: float):
+    """Left to itself the accountant answers 709.79 for sigma = 0.01, where 20,852 is right."""
+    with pytest.raises(MetricUnavailable, match="PRVAccountant has no answer"):
+        measure(f"epsilon_prv+delta={delta}", f"dp+sigma={sigma}")
+
+
+@pytest.mark.parametrize("metric", ACCOUNTED)
+def test_epsilon_is_never_negative(metric: str):
+    """Noise a thousand times the norm: delta alone covers what is left."""
+    assert parse("metric", f"{metric}+delta=0.01").epsilon(1000) == 0
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_more_noise_or_a_larger_delta_is_less_epsilon(measure, metric: str):
+    by_sigma = [measure(metric, f"dp+sigma={sigma}") for sigma in (0.1, 0.2, 0.5, 1, 3, 10)]
+    assert (np.diff(by_sigma) < 0).all()
+    by_delta = [measure(f"{metric}+delta={delta}", "dp+sigma=1") for delta in (1e-9, 1e-5, 1e-3)]
+    assert (np.diff(by_delta) < 0).all()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_epsilon_depends_on_the_noise_over_the_norm(measure, metric: str):
+    found = [measure(metric, f"dp+sigma={sigma}+norm={2 * sigma}") for sigma in (1, 0.01, 50)]
+    assert found == pytest.approx([found[0]] * 3)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_clipping_guarantees_what_unit_length_does(measure, metric: str):
+    assert measure(metric, "dp+sigma=1+scaling=clip") == measure(metric, "dp+sigma=1")
+
+
+@pytest.mark.parametrize("metric", ACCOUNTED)
+def test_a_larger_batch_is_no_more_private(measure, metric: str):
+    found = {measure(metric, "dp+sigma=1", f"fedsgd+batch_size={size}") for size in (1, 8, 64)}
+    assert len(found) == 1
+
+
+def sent(gradients: list[list[float]], scaling: str) -> np.ndarray:
+    """The mean of gradients of samples, scaled; Shape (M)."""
+    update = {"w": torch.tensor(gradients).mean(0, keepdim=True)}
+    defense = parse("defense", f"dp+sigma=0+norm=3+scaling={scaling}")
+    return defense.protect(update, torch.Generator(), {})["w"].decode()[0, 0]
+
+
+@pytest.mark.parametrize("scaling", ["unit", "clip"])
+def test_one_sample_can_move_an_update_by_all_of_the_sensitivity(scaling: str):
+    """Seven samples agree; the eighth turns the mean around, so no less can be proven."""
+    others = [[2.0, 0.0]] * 7
+    ends = [sent([*others, [value, 0.0]], scaling) for value in (2.0, -90.0)]
+    moved = np.linalg.norm(ends[0] - ends[1])
+    sensitivity = EpsilonRdp().sensitivity(3.0, 8)
+    assert moved == pytest.approx(sensitivity if scaling == "unit" else 5.0)
+    ends = [sent([*others, [value, 0.0]], scaling) for value in (90.0, -90.0)]
+    assert np.linalg.norm(ends[0] - ends[1]) == pytest.approx(sensitivity)
+
+
+@given(
+    st.lists(
+        st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=3), min_size=2, max_size=2
+    ),
+    st.sampled_from(["unit", "clip"]),
+)
+def test_no_two_batches_are_further_apart_than_the_sensitivity(
+    batches: list[list[float]], scaling: str
+):
+    one, other = (sent([batch], scaling) for batch in batches)
+    assert np.linalg.norm(one - other) <= EpsilonRdp().sensitivity(3.0, 1) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("sigma", ["0", "5e-324"])
+def test_without_noise_no_epsilon_is_finite(measure, metric: str, sigma: str):
+    with pytest.raises(MetricUnavailable, match="epsilon is infinite"):
+        measure(metric, f"dp+sigma={sigma}")
+
+
+def test_renyi_orders_out_of_range_are_no_answer(measure):
+    with pytest.raises(MetricUnavailable):
+        measure("epsilon_rdp", "dp+sigma=1e-200")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_only_cells_with_dp_have_an_epsilon(make_comparison, metric: str):
+    comparison = make_comparison(SAMPLES, SAMPLES)
+    spec = parse("metric", metric)
+    assert spec.applies(replace(comparison, levels={"defense": "dp", "client": "fedsgd"}))
+    assert not spec.applies(replace(comparison, levels={}))
+    for name in load("defense").keys() - {"dp"}:
+        assert not spec.applies(replace(comparison, levels={"defense": name, "client": "fedsgd"}))
+
+
+def test_other_cells_are_scored_without_the_accountants():
+    program = (
+        "import sys, numpy as np\n"
+        "from gleak.metrics.base import Comparison, metrics_of\n"
+        "truth, labels = np.zeros((1, 1, 1, 16, 16)), np.zeros((1, 1), dtype=int)\n"
+        "levels = {'defense': 'gaussian', 'client': 'fedsgd'}\n"
+        "comparison = Comparison(truth, truth, labels, labels, 'image', None, {}, levels=levels)\n"
+        "names = [m.name for m in metrics_of('attack') if m.applies(comparison)]\n"
+        "epsilons = [name for name in names if 'epsilon' in name]\n"
+        "print('mse' in names, epsilons, 'opacus' in sys.modules)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert answer.stdout.split() == ["True", "[]", "False"]
+
+
+@pytest.mark.usefixtures("no_weights")
+def test_scores_carry_one_epsilon_per_victim(truth, columns, tmp_path: Path):
+    truth.write(tmp_path / "private.h5")
+    metrics = [parse("metric", name) for name in METRICS]
+
+    def rows(defense: str):
+        levels = {**columns, "defense": defense}
+        return score(tmp_path / "private.h5", tmp_path / "scores.csv", levels, None, metrics)
+
+    table = rows("dp+sigma=1")
+    assert table["metric"].tolist() == [name for name in METRICS for _ in range(2)]
+    assert table["sample"].isna().all()
+    assert (table["status"] == "ok").all()
+    assert table.groupby("metric")["value"].nunique().tolist() == [1, 1, 1]
+    assert rows("none").empty
+    silent = rows("dp+sigma=0")
+    assert (silent["status"] == "unavailable").all()
+    assert silent["value"].isna().all()
+
+
+@pytest.mark.parametrize("client", load("client"))
+def test_a_client_is_observed_for_one_round(simulate, client: str):
+    """The accountants take one step; a client that sends more often needs as many."""
+    path = simulate(client=f"{client}+victims=2", defense="dp") / "update.h5"
+    leading = [encoded.leading for encoded in Update.read(path).update.values()]
+    assert set(leading) == {(2, 1)}

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.models import passes
+from gleak.models.embedding import (
+    features_before,
+    first_dense_entry,
+    takes_samples,
+    true_embeddings,
+)
+from gleak.registry import parse
+
+IMAGES = torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+NAMES = ["lenet", "resnet20", "vgg_small+width=4+hidden=8", "fc2"]
+
+
+class Alarm(nn.Module):
+    """A layer that must not be run."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        raise AssertionError("a layer behind the embeddings was run")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_features_are_what_the_first_dense_layer_is_given(name: str) -> None:
+    network = parse("model", name).build(IMAGES.shape[1:], 4).eval()
+    entry = first_dense_entry(network, IMAGES)
+    assert entry is not None
+    assert torch.equal(features_before(network, entry.layer)(IMAGES), entry.embeddings)
+
+
+def test_what_comes_behind_is_not_run_and_the_network_is_left_as_it_was() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 4), Alarm())
+    features = features_before(network, "1")
+    assert torch.equal(features(IMAGES), features(IMAGES))
+    with pytest.raises(AssertionError, match="behind the embeddings"):
+        network(IMAGES)
+
+
+def test_features_are_differentiable() -> None:
+    network = parse("model", "lenet+width=2").build(IMAGES.shape[1:], 4)
+    layer = first_dense_entry(network, IMAGES)
+    images = IMAGES.clone().requires_grad_()
+    (slopes,) = torch.autograd.grad(features_before(network, layer.layer)(images).sum(), images)
+    assert (slopes != 0).flatten(1).any(1).all()
+
+
+def test_a_layer_that_is_not_passed_is_named() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 4))
+    network[0].spare = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match=r"does not pass layer '0\.spare'"):
+        features_before(network, "0.spare")(IMAGES)
+
+
+class Twice(nn.Module):
+    """Passes one dense layer two times, then another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flatten, self.dense, self.last = nn.Flatten(), nn.Linear(432, 432), nn.Linear(432, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        values: Tensor = self.last(self.dense(self.dense(self.flatten(inputs))))
+        return values
+
+
+def without_hooks(network: nn.Module) -> bool:
+    return not any(layer._forward_pre_hooks for layer in network.modules())
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "width"),
+    [
+        ("fc2", "1", 432),
+        ("lenet+width=2", "7", 18),
+        ("vgg_small+width=4+hidden=8", "classifier.0", 16),
+    ],
+)
+def test_the_first_dense_layer_is_found_by_name(name: str, layer: str, width: int) -> None:
+    network = parse("model", name).build(IMAGES.shape[1:], 4).eval()
+    entry = first_dense_entry(network, IMAGES)
+    assert entry is not None
+    assert entry.layer == layer
+    assert entry.embeddings.shape == (5, width)
+    assert takes_samples(entry, IMAGES) == (name == "fc2")
+    assert without_hooks(network)
+
+
+def test_a_layer_without_a_bias_is_passed_over() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(432, 7, bias=False), nn.Linear(7, 4))
+    entry = first_dense_entry(network, IMAGES)
+    assert entry is not None
+    assert entry.layer == "2"
+    assert torch.equal(entry.embeddings, network[1](IMAGES.flatten(1)))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        nn.Sequential(nn.Conv2d(3, 4, 12), nn.Flatten()),
+        Twice(),
+        nn.Sequential(nn.Linear(12, 2), nn.Flatten(), nn.Linear(72, 4)),
+    ],
+    ids=["no dense layer", "passed twice", "not one vector a sample"],
+)
+def test_other_networks_have_none(network: nn.Module) -> None:
+    assert first_dense_entry(network, IMAGES) is None
+    assert true_embeddings(network, IMAGES[None].numpy()) is None
+
+
+def test_hooks_are_gone_after_a_failure() -> None:
+    network = parse("model", "mlp").build((5,), 4)
+    with pytest.raises(RuntimeError):
+        first_dense_entry(network, torch.zeros(2, 6))
+    assert without_hooks(network)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_true_embeddings_are_each_victims_own(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "VALUES", at_once * IMAGES[0].numel())
+    network = parse("model", "lenet+width=2").build(IMAGES.shape[1:], 4).eval()
+    victims = torch.stack([IMAGES, IMAGES.flip(0), IMAGES**2])
+    found = true_embeddings(network, victims.numpy())
+    assert found is not None
+    assert found.shape == (3, 5, 18)
+    expected = network[:-1](victims.flatten(0, 1)).detach().numpy()
+    np.testing.assert_allclose(found.reshape(15, 18), expected, rtol=1e-5)
+
+
+def test_samples_are_no_embeddings_of_themselves() -> None:
+    network = parse("model", "fc2").build(IMAGES.shape[1:], 4).eval()
+    assert true_embeddings(network, IMAGES[None].numpy()) is None

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gleak.errors import FitError
+from gleak.matching.gradients import LayerwiseGradients
+from gleak.registry import parse
+from gleak.runtime.torchvision_ops import ensure_operators
+
+IMAGENET = ((3, 224, 224), 1000)
+TINY = "vgg_small+width=2+hidden=6"
+
+
+def test_vgg16_is_torchvisions_network_behind_its_normalisation() -> None:
+    ensure_operators()
+    from torchvision.models import VGG16_Weights, vgg16
+
+    ours = parse("model", "vgg16").build((3, 40, 33), 1000).eval()
+    with torch.device("meta"):
+        theirs = vgg16(weights=None).eval()
+    theirs.load_state_dict(ours.state_dict(), assign=True)
+    images = torch.rand(2, 3, 40, 33)
+    prepare = VGG16_Weights.IMAGENET1K_V1.transforms()
+    mean, deviation = (torch.tensor(v)[:, None, None] for v in (prepare.mean, prepare.std))
+    assert torch.equal(ours(images), theirs((images - mean) / deviation))
+
+
+def test_vgg16_is_as_large_as_published() -> None:
+    """138 million in the paper's Table 2; torchvision states the number, and 15.47 billion."""
+    spec = parse("model", "vgg16")
+    assert spec.parameters(*IMAGENET) == 138357544
+    assert spec.multiply_adds(*IMAGENET) / 1e9 == pytest.approx(15.47, abs=0.005)
+
+
+def test_the_first_dense_layer_of_vgg16_is_that_of_cpa() -> None:
+    with torch.device("meta"):
+        network = parse("model", "vgg16").build((3, 64, 64), 1000)
+    assert network.get_submodule("classifier.0").weight.shape == (4096, 25088)
+
+
+@pytest.mark.parametrize("side", [8, 9, 15, 32])
+def test_dense_layers_take_what_pooling_leaves(side: int) -> None:
+    network = parse("model", TINY).build((1, side, side), 4)
+    features = network.features(torch.rand(2, 1, side, side))
+    assert features.shape == (2, 8, side // 8, side // 8)
+    assert network.classifier[0].in_features == features[0].numel()
+
+
+def test_grey_images_are_not_normalised_as_colours() -> None:
+    grey = (1, 32, 32)
+    with pytest.raises(FitError, match=r"vgg16 normalises images of 3 channels.*normalise=none"):
+        parse("model", "vgg16").check("image", grey)
+    parse("model", "vgg16+normalise=none").check("image", grey)
+
+
+def test_parameters_keep_their_names_whatever_is_dropped_or_normalised() -> None:
+    fields = ["", "+dropout=0.5", "+normalise=imagenet"]
+    names = [list(parse("model", TINY + f).build((3, 8, 8), 4).state_dict()) for f in fields]
+    assert names[0] == names[1] == names[2]
+    assert names[0][0] == "features.0.weight"
+
+
+def test_hidden_values_are_dropped_in_training_alone() -> None:
+    torch.manual_seed(0)
+    wide = "vgg_small+hidden=64"
+    network = parse("model", f"{wide}+dropout=0.5").build((3, 8, 8), 4)
+    plain = parse("model", wide).build((3, 8, 8), 4)
+    plain.load_state_dict(network.state_dict())
+    images = torch.rand(20, 3, 8, 8)
+    assert torch.equal(network.eval()(images), plain(images))
+    assert not torch.equal(network.train()(images), plain(images))
+
+
+@pytest.mark.parametrize("model", [TINY, "vgg16"])
+def test_gradients_are_split_layer_by_layer(model: str) -> None:
+    with torch.device("meta"):
+        network = parse("model", model).build((3, 32, 32), 4).eval()
+    assert LayerwiseGradients(network, "cross_entropy").serves((3, 32, 32))
+
+
+def test_every_layer_but_the_last_is_activated() -> None:
+    network = parse("model", f"{TINY}+activation=tanh").build((3, 8, 8), 4)
+    layers = [layer for layer in network.modules() if not list(layer.children())]
+    trained = [n for n, layer in enumerate(layers) if isinstance(layer, nn.Conv2d | nn.Linear)]
+    assert [type(layers[n + 1]) for n in trained[:-1]] == [nn.Tanh] * 7
+    assert trained[-1] == len(layers) - 1

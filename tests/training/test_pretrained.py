@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import hashlib
+import logging
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.artifacts.dataset import Dataset
+from gleak.errors import ArtifactError, SpecError
+from gleak.registry import parse
+from gleak.runtime.checkpoints import checkpoint_path
+from gleak.training.evaluate import test_accuracy as accuracy
+
+Save = Callable[..., Path]
+State = dict[str, Tensor]
+LAST = ("7.weight", "7.bias")
+
+
+def lenet(classes: int = 4, width: int = 4) -> nn.Module:
+    return parse("model", f"lenet+width={width}").build((3, 8, 8), classes)
+
+
+def load(network: nn.Module, dataset: Dataset, name: str = "own.pth", seed: int = 3) -> list[float]:
+    training = parse("training", f"pretrained+weights={name}")
+    return training.train(network, dataset, seed).test_accuracy
+
+
+def without(state: State, name: str) -> State:
+    return {key: value for key, value in state.items() if key != name}
+
+
+def test_parameters_and_buffers_are_those_of_the_file(save: Save, images: Dataset) -> None:
+    theirs, ours = (parse("model", "resnet20").build(images.shape, 4) for _ in range(2))
+    theirs(torch.rand(8, 3, 8, 8))
+    state = theirs.state_dict()
+    save(state)
+    found = load(ours, images)
+    assert all(torch.equal(value, state[name]) for name, value in ours.state_dict().items())
+    assert found == accuracy(theirs, images)
+
+
+def test_half_precision_is_widened(save: Save, images: Dataset) -> None:
+    state = {name: value.half() for name, value in lenet().state_dict().items()}
+    save(state)
+    network = lenet()
+    load(network, images)
+    assert torch.equal(network.get_parameter("0.weight"), state["0.weight"].float())
+
+
+def test_the_last_layer_of_other_classes_stays_as_initialised(
+    save: Save, images: Dataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = lenet(classes=9).state_dict()
+    save(state)
+    first, again, other, untrained = (lenet() for _ in range(4))
+    for network, seed in ((first, 3), (again, 3), (other, 4)):
+        load(network, images, seed=seed)
+    parse("training", "untrained").train(untrained, images, 3)
+    assert torch.equal(first.get_parameter("0.weight"), state["0.weight"])
+    for name in LAST:
+        values = [n.get_parameter(name) for n in (first, again, untrained, other)]
+        assert torch.equal(values[0], values[1])
+        assert torch.equal(values[0], values[2])
+        assert not torch.equal(values[0], values[3])
+    assert "layer 7 stays as it is initialised: the file's has 9 outputs, the network's 4" in (
+        caplog.text
+    )
+
+
+def test_a_missing_file_is_named_with_the_command_that_fetches_it(
+    save: Save, images: Dataset
+) -> None:
+    path = checkpoint_path("vgg16-397923af.pth")
+    with pytest.raises(ArtifactError, match=f"{re.escape(str(path))} is missing") as raised:
+        load(lenet(), images, "vgg16-397923af.pth")
+    assert "download.pytorch.org/models/vgg16-397923af.pth" in str(raised.value)
+    assert "TORCH_HOME" in str(raised.value)
+    assert not path.exists()
+
+
+FAULTS: dict[str, tuple[Callable[[State], State], str]] = {
+    "shape": (lambda s: s | {"2.weight": torch.zeros(4, 4, 3, 3)}, r"2\.weight .* \(4, 4, 3, 3\)"),
+    "other features before the last layer": (
+        lambda s: s | {"7.weight": torch.zeros(9, 99)},
+        r"7\.weight has shape \(9, 99\), but in the network it has \(4, 16\)",
+    ),
+    "half of the last layer": (
+        lambda s: s | {"7.weight": torch.zeros(9, 16)},
+        r"7\.weight has shape \(9, 16\), but",
+    ),
+    "missing": (lambda s: without(s, "4.bias"), r"4\.bias has shape None"),
+    "no last layer": (lambda s: without(without(s, LAST[0]), LAST[1]), r"7\.weight has shape None"),
+    "unknown": (lambda s: s | {"9.weight": torch.zeros(2)}, r"9\.weight .* it has None"),
+    "not finite": (
+        lambda s: s | {"0.bias": torch.tensor([0, 1, torch.nan, 2])},
+        r"0\.bias holds values that are NaN",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_file_of_another_network_is_refused_with_its_key(
+    saved: Path, save: Save, images: Dataset, fault: str
+) -> None:
+    change, message = FAULTS[fault]
+    save(change(torch.load(saved, weights_only=True)))
+    network = lenet()
+    with pytest.raises(ArtifactError, match=message) as raised:
+        load(network, images)
+    assert str(raised.value).startswith(f"{saved}: ")
+
+
+CONTENTS: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "text": lambda path: path.write_text("weights"),
+    "noise": lambda path: path.write_bytes(bytes(range(256)) * 8),
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-300]),
+    "a list": lambda path: torch.save([torch.zeros(2)], path),
+    "more than tensors": lambda path: torch.save({"epoch": 3, "state_dict": {}}, path),
+    "a network": lambda path: torch.save(lenet(), path),
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_what_holds_more_or_less_than_tensors_is_refused(
+    saved: Path, images: Dataset, content: str
+) -> None:
+    CONTENTS[content](saved)
+    with pytest.raises(ArtifactError, match=r"own\.pth: not a (whole file|mapping)"):
+        load(lenet(), images)
+
+
+class Touch:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("write", ["torch", "pickle"])
+def test_no_code_in_a_file_is_run(saved: Path, images: Dataset, tmp_path: Path, write: str) -> None:
+    trap = Touch(tmp_path / "sprung")
+    if write == "torch":
+        torch.save(trap, saved)
+    else:
+        saved.write_bytes(pickle.dumps(trap, protocol=2))
+    with pytest.raises(ArtifactError, match="not a whole file of tensors alone"):
+        load(lenet(), images)
+    assert not trap.path.exists()
+
+
+@pytest.mark.parametrize("named", ["right", "wrong", "not"])
+def test_the_digest_is_logged_and_compared_with_the_name(
+    saved: Path, images: Dataset, caplog: pytest.LogCaptureFixture, named: str
+) -> None:
+    digest = hashlib.sha256(saved.read_bytes()).hexdigest()
+    name = {"right": f"lenet-{digest[:8]}.pth", "wrong": "lenet-0123abcd.pth", "not": "own.pth"}
+    path = saved.rename(saved.with_name(name[named]))
+    with caplog.at_level(logging.INFO):
+        load(lenet(), images, path.name)
+    assert f"{path}: sha256 {digest}" in caplog.text
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == (named == "wrong")
+
+
+@pytest.mark.parametrize("name", ["..", "-x.pth", ".hidden"])
+def test_a_name_stays_in_its_folder(name: str) -> None:
+    with pytest.raises(SpecError, match="weights"):
+        parse("training", f"pretrained+weights={name}")

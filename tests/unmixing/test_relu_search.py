@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gleak.unmixing.relu_guesses import draw_guess, draw_samples
+from gleak.unmixing.relu_search import (
+    STARTS,
+    Collection,
+    search,
+    signal_columns,
+    sparse_columns,
+)
+from gleak.unmixing.relu_sparsity import Factors, factorise
+
+CLASSES, NEURONS, SHAPE = 5, 128, (1, 8, 8)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network of two dense layers, samples, and their backs with a softmax."""
+
+    weight: Tensor
+    bias: Tensor
+    head: Tensor
+    samples: Tensor
+    backs: Tensor
+    scores: Tensor
+
+    @property
+    def factors(self) -> Factors:
+        return factorise(self.backs @ self.samples, self.backs.sum(1), len(self.samples))
+
+    def found(self, columns: Tensor) -> Tensor:
+        """Which true column each candidate is, but for its length; Shape (T, N)."""
+        backs = columns @ self.factors.basis.T
+        cosines = backs @ self.backs / backs.norm(dim=1, keepdim=True) / self.backs.norm(dim=0)
+        return cosines.abs() > 1 - 1e-6
+
+
+def make_case(samples: int) -> Case:
+    stream = torch.Generator().manual_seed(0)
+    first = torch.nn.utils.skip_init(torch.nn.Linear, 64, NEURONS, dtype=torch.double)
+    with torch.no_grad():
+        for value in first.parameters():
+            value.uniform_(-0.125, 0.125, generator=stream)
+    head = torch.randn(CLASSES, NEURONS, generator=stream, dtype=torch.double) / 20
+    inputs = draw_samples(SHAPE, stream)[:samples].flatten(1).double()
+    before = inputs @ first.weight.detach().T + first.bias.detach()
+    labels = torch.arange(samples) % CLASSES
+    likely = (before.relu() @ head.T).softmax(1)
+    slopes = (likely - torch.nn.functional.one_hot(labels, CLASSES)) / samples
+    backs = ((slopes @ head) * (before > 0)).T
+    scores = slopes.sum(0)
+    return Case(first.weight.detach(), first.bias.detach(), head, inputs, backs, scores)
+
+
+def test_the_sparse_search_finds_a_small_batch() -> None:
+    case, stream = make_case(3), torch.Generator().manual_seed(1)
+    assert case.found(sparse_columns(case.factors, stream)).any(0).all()
+
+
+def test_the_signal_search_finds_more_than_the_sparse_one() -> None:
+    case, stream = make_case(12), torch.Generator().manual_seed(1)
+    guess = draw_guess(SHAPE, case.weight, case.bias, case.scores, True, stream)
+    by_signal = case.found(signal_columns(case.factors, case.head, guess)).any(0).sum()
+    by_zeros = case.found(sparse_columns(case.factors, stream)).any(0).sum()
+    assert by_signal >= 9
+    assert by_signal > by_zeros
+
+
+def test_only_true_columns_are_collected_and_each_once() -> None:
+    case = make_case(6)
+    true = (case.factors.basis.T @ case.backs).T
+    true = true / true.norm(dim=1, keepdim=True)
+    mixed = true[:1] - true[5:]
+    candidates = torch.cat([mixed / mixed.norm(), true, -true[:3], torch.eye(6).double()])
+    for head in (case.head, None):
+        collection = Collection(case.factors, head)
+        for columns in (candidates[:4], candidates):
+            collection.add(columns)
+        assert collection.complete()
+        found = collection.unmix(case.weight, case.bias)
+        assert found.consistent.all()
+        gaps = torch.cdist(found.inputs, case.samples)
+        assert (gaps.min(0).values < 1e-6).all()
+
+
+def test_a_search_ends_when_all_is_found_and_gives_up_otherwise() -> None:
+    case, turns = make_case(4), []
+    true = (case.factors.basis.T @ case.backs).T
+    true = true / true.norm(dim=1, keepdim=True)
+
+    def propose() -> Tensor:
+        turns.append(len(turns))
+        return true[: 2 * len(turns)]
+
+    layers = (case.weight, case.bias, case.head)
+    assert search(case.factors, *layers, [propose], rounds=1) is None
+    found = search(case.factors, *layers, [propose], rounds=9)
+    assert found is not None
+    assert found.consistent.all()
+    assert len(turns) == 2
+
+
+def test_guesses_are_of_classes_that_seem_to_occur() -> None:
+    case = make_case(2)
+    stream = torch.Generator().manual_seed(0)
+    guess = draw_guess(SHAPE, case.weight, case.bias, case.scores, False, stream)
+    assert guess.slopes.shape == (STARTS, CLASSES)
+    assert torch.equal(guess.slopes.sum(1), -torch.ones(STARTS).double())
+    occurring = guess.slopes.argmin(1) < 2
+    assert occurring.double().mean() > 0.8
+
+
+def test_samples_drawn_have_the_spectrum_of_pictures() -> None:
+    stream = torch.Generator().manual_seed(0)
+    pictures = draw_samples((3, 16, 16), stream)
+    assert pictures.shape == (STARTS, 3, 16, 16)
+    assert pictures.min() >= 0
+    assert pictures.max() <= 1
+    beside = (pictures[..., 1:] - pictures[..., :-1]).square().mean()
+    apart = (pictures[..., 8:] - pictures[..., :-8]).square().mean()
+    assert beside < 0.5 * apart
+    assert draw_samples((7,), stream).shape == (STARTS, 7)

@@ -1,0 +1,49 @@
+"""A search run whole, and its choice used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from gleak.adopt import adopt
+from gleak.searches.chosen import Outcome
+
+if TYPE_CHECKING:
+    from tests.workflow.conftest import Job, Project
+
+STUDY = {"studies": "tuned"}
+BASE = "cpl+iterations=20+labels=joint"
+
+
+def attacks(jobs: list[Job]) -> list[str]:
+    return [job.wildcards["attack"] for job in jobs if job.attacks]
+
+
+def test_a_search_is_run_its_choice_adopted_and_used(project: Project) -> None:
+    assert attacks(project.jobs(**STUDY)) == [BASE]
+    project.run("searches", **STUDY)
+    folder = project.results / "studies/tuned/quick/searches/label"
+    trials, outcome = pd.read_csv(folder / "trials.csv"), Outcome.read(folder / "chosen.yaml")
+    assert len(trials) == 4
+    assert outcome.value == trials["value"].min() < trials["value"][0] == outcome.base_value
+    assert project.jobs("searches", **STUDY) == []
+
+    adopt([folder / "chosen.yaml"], project.root / "studies")
+    tuned = outcome.chosen.replace("iterations=2", "iterations=20")
+    assert attacks(project.jobs(**STUDY)) == [tuned] != [BASE]
+    assert project.jobs("searches", **STUDY) == []
+
+    with project.edited("studies/tuned.yaml", edit=lambda text: text.replace("title:", "title: A")):
+        assert project.jobs("searches", **STUDY) == []
+    with project.edited("gleak/attacks/cpl.py", edit=lambda text: f"{text}\nEDITED = True\n"):
+        assert [job.rule for job in project.jobs("searches", **STUDY)] == ["search", "searches"]
+
+    def longer(text: str) -> str:
+        return text.replace("trials: 4", "trials: 5")
+
+    with project.edited("studies/tuned.yaml", edit=longer):
+        refused = project.snakemake("--dry-run", **STUDY)
+        assert refused.code == 1
+        assert "gleak: study 'tuned', grid 'attacks', scale 'quick': search 'label'" in refused.text
+        assert [job.rule for job in project.jobs("searches", **STUDY)] == ["search", "searches"]

@@ -1,0 +1,32 @@
+"""Runs `gleak.searches.run.run_search` for one job."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.runtime.device import set_threads
+from gleak.runtime.logs import log_to
+from gleak.runtime.provenance import record
+from gleak.searches.declaration import Declaration, read_search
+from gleak.searches.run import run_search
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+folder = Path(snakemake.output.chosen).parent
+with log_to(snakemake.log[0]), record(folder, threads=snakemake.threads):
+    set_threads(snakemake.threads)
+    declared = Declaration.model_validate_json(snakemake.params.declared)
+    run_search(
+        read_search(snakemake.wildcards.search, declared),
+        Path(snakemake.input.sent),
+        Path(snakemake.input.parameters),
+        {path.stem: path for path in map(Path, snakemake.input.granted)},
+        Path(snakemake.input.private),
+        folder,
+        study=snakemake.wildcards.study,
+        scale=snakemake.wildcards.scale,
+        seed=snakemake.params.seed,
+        device=snakemake.config["device"],
+    )

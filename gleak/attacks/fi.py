@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import Observation
-from gleak.attacks.inversion import FeatureInvertingAttack, label_parameters
+from gleak.attacks.inversion import FeatureInvertingAttack
 from gleak.registry import register
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ class FI(FeatureInvertingAttack):
         Raises:
             FitError: the model has no classifier that is dense.
         """
+        from gleak.attacks.first_layer import label_parameters
+
         return label_parameters(model, input_shape)
 
     @property

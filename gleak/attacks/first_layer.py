@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gleak.errors import FitError
+from gleak.matching.labels import classifier_parameter
 from gleak.models.embedding import first_dense_layer
 
 if TYPE_CHECKING:
@@ -54,3 +55,13 @@ def read_inputs(weight: Tensor, bias: Tensor, samples: int) -> Tensor:
     order = bias.abs().argsort(dim=1, descending=True, stable=True)
     chosen = order[:, torch.arange(samples, device=order.device) % bias.shape[1]]
     return weight.take_along_dim(chosen[..., None], 1) / bias.take_along_dim(chosen, 1)[..., None]
+
+
+def label_parameters(model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
+    """Names of what labels are read off: the classifier's bias, or its weight if it has none.
+
+    Raises:
+        FitError: the model has no classifier that is dense.
+    """
+    probe = next(model.parameters()).new_zeros(1, *input_shape)
+    return frozenset({classifier_parameter(model, model(probe).shape[1])})

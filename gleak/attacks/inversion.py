@@ -14,7 +14,7 @@ from gleak.registry import nested
 from gleak.spec import Spec, knob
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
@@ -118,18 +118,6 @@ class FeatureInvertingAttack(AttackSpec):
             classes=classes,
             features=features_before(observation.model, embedding_layer(observation)),
         )
-
-
-def label_parameters(model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
-    """Names of what labels are read off: the classifier's bias, or its weight if it has none.
-
-    Raises:
-        FitError: the model has no classifier that is dense.
-    """
-    from gleak.matching.labels import classifier_parameter
-
-    probe = next(model.parameters()).new_zeros(1, *input_shape)
-    return frozenset({classifier_parameter(model, model(probe).shape[1])})
 
 
 def embedding_layer(observation: Observation) -> str:

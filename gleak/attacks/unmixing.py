@@ -56,12 +56,10 @@ class UnmixingAttack(AttackSpec):
         Raises:
             FitError: the model has no such layers.
         """
-        from gleak.matching.labels import classifier_parameter
+        from gleak.attacks.first_layer import label_parameters
 
         layer = _layer_to_unmix(model, input_shape)
-        probe = next(model.parameters()).new_zeros(1, *input_shape)
-        labels = classifier_parameter(model, model(probe).shape[1])
-        return frozenset({f"{layer}.weight", f"{layer}.bias", labels})
+        return label_parameters(model, input_shape) | {f"{layer}.weight", f"{layer}.bias"}
 
     def separate(self, observation: Observation) -> Sources:
         """The layer's inputs for every victim, up to a factor.
@@ -81,10 +79,15 @@ class UnmixingAttack(AttackSpec):
                 f"{observation.spec}: attack {self} cannot tell {samples} samples apart by the "
                 f"{neurons} neurons of layer {layer}"
             )
-        visible = visible_sources(mixture, samples)
-        counts = estimated_sources(mixture) if self.counted == "spectrum" else visible
+        counts = visible_sources(mixture, samples)
+        if self.counted == "spectrum":
+            counts = estimated_sources(mixture)
+            samples = max(counts)
         return separate(
-            mixture, counts, lambda some, count: self.unmix(some, count, observation.input_shape)
+            mixture,
+            counts,
+            samples,
+            lambda some, count: self.unmix(some, count, observation.input_shape),
         )
 
     @abstractmethod

@@ -42,7 +42,7 @@ class ModelSpec(Spec):
         """Number of values that are trained, for estimates of size."""
 
     def first_dense_neurons(self, classes: int | None) -> int | None:
-        """Neurons of the first dense layer: the classifier, if not said otherwise; None: unknown."""
+        """Neurons of the first dense layer, which is the classifier here; None: unknown."""
         return classes
 
     def check(self, modality: Modality, shape: tuple[int, ...]) -> None:

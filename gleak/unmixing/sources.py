@@ -45,20 +45,24 @@ class Sources:
 
 
 def separate(
-    mixture: Mixture, counts: Sequence[int], unmix: Callable[[Mixture, int], Unmixing]
+    mixture: Mixture,
+    counts: Sequence[int],
+    most: int,
+    unmix: Callable[[Mixture, int], Unmixing],
 ) -> Sources:
-    """Unmix every victim; those with equally many sources together.
+    """Unmix every victim; those with equally many sources together, those without any not at all.
 
     Args:
         mixture: of V victims.
         counts: of each one's sources.
+        most: n, of no victim more.
         unmix: from the mixtures of some victims and the number of their sources to an unmixing.
     """
-    victims, most = len(mixture.weight), max(counts)
+    victims = len(mixture.weight)
     values = mixture.weight.new_full((victims, most, mixture.weight.shape[2]), torch.nan)
     factors, objective = values[..., :1].clone(), values[:, 0, 0].clone()
     iterations = torch.zeros(victims).long()
-    for count in sorted(set(counts)):
+    for count in sorted(set(counts) - {0}):
         some = torch.tensor([number for number, own in enumerate(counts) if own == count])
         part = mixture.keep(some)
         found = unmix(part, count)

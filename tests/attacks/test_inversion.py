@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import Observation
-from gleak.attacks.inversion import FeatureInvertingAttack, embedding_layer, label_parameters
+from gleak.attacks.first_layer import label_parameters
+from gleak.attacks.inversion import FeatureInvertingAttack, embedding_layer
 from gleak.errors import FitError
 from gleak.registry import load, parse
 

@@ -89,7 +89,8 @@ def test_only_true_columns_are_collected_and_each_once() -> None:
 
 
 def test_a_search_ends_when_all_is_found_and_gives_up_otherwise() -> None:
-    case, turns = make_case(4), []
+    case = make_case(4)
+    turns: list[int] = []
     true = (case.factors.basis.T @ case.backs).T
     true = true / true.norm(dim=1, keepdim=True)
 

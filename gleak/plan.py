@@ -251,7 +251,7 @@ def _simulate(cell: Cell, paths: Paths) -> Job:
         "simulate_clients",
         paths.folder(cell.upto("defense")) / "update.h5",
         gradients * GRADIENT_FACTOR * _forward(cell),
-        client.victims * _model_bytes(cell) + samples * prod(cell.dataset.shape) * FLOAT_BYTES,
+        update_bytes(cell) + samples * prod(cell.dataset.shape) * FLOAT_BYTES,
     )
 
 
@@ -290,6 +290,12 @@ def _forward(cell: Cell) -> int:
     """Multiply-adds of one sample's forward pass."""
     work: int = cell.model.multiply_adds(cell.dataset.shape, _classes(cell))
     return work
+
+
+def update_bytes(cell: Cell) -> int:
+    """Size of what all victims of a cell send, as plain single-precision values."""
+    victims: int = cell.client.victims
+    return victims * _model_bytes(cell)
 
 
 def _model_bytes(cell: Cell) -> int:

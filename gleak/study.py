@@ -228,7 +228,7 @@ def _figure(
     fields = dict(written)
     with at(where):
         if "kind" not in fields:
-            raise SpecError("key 'kind' is missing: table, line, bar or images")
+            raise SpecError("key 'kind' is missing: table, line, bar, distribution or images")
         spec: Any = build_spec(find("figure", fields.pop("kind")), fields)
         scales = _known("grid", spec.grid, grids)
     for scale, grid in scales.items():

@@ -38,7 +38,7 @@ rule attack_shard:
         f"{BENCHMARKS}/{SHARD}/attack.tsv"
     threads: 1
     resources:
-        mem_mb=6000,
+        mem_mb=memory(6000, copies=3),
         runtime=240,
         gpu=int(SETTINGS.device == "cuda"),
     params:

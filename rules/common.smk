@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gleak.cell import TRUTH, Cell, Paths
 from gleak.errors import GleakError
+from gleak.plan import update_bytes
 from gleak.runtime.digest import source_digest
 from gleak.settings import SCALES, Settings
 from gleak.study import load_study
@@ -82,3 +83,8 @@ def broadcast(levels):
     if levels.crafting.broadcasts_model:
         return f"{PATHS.folder(levels.upto('training'))}/model.h5"
     return f"{PATHS.folder(levels.upto('crafting'))}/parameters.h5"
+
+
+def memory(base, copies):
+    """For `resources`: megabytes of a job that holds its cell's updates so many times at once."""
+    return lambda wildcards: base + copies * update_bytes(cell(wildcards)) // 10**6

@@ -16,7 +16,7 @@ rule simulate_clients:
         f"{BENCHMARKS}/{SENT}/simulate_clients.tsv"
     threads: 1
     resources:
-        mem_mb=4000,
+        mem_mb=memory(4000, copies=3),
         runtime=60,
         gpu=int(SETTINGS.device == "cuda"),
     params:

@@ -87,11 +87,11 @@ class CocktailParty(UnmixingAttack):
         """Unmixing matrices that the search begins with; Shape (V, n, n)."""
         import torch
 
-        from gleak.unmixing.contrast import Contrast
+        from gleak.unmixing.contrast import LAPLACIAN
         from gleak.unmixing.fixed_point import fixed_point
 
         if self.initial == "fastica":
-            return fixed_point(white.signals[:, :, None], Contrast(power=1.0, smoothing=0.3))
+            return fixed_point(white.signals[:, :, None], LAPLACIAN)
         victims, count, _ = white.signals.shape
         return torch.eye(count).to(white.signals).repeat(victims, 1, 1)
 

@@ -33,13 +33,13 @@ class CPAEdges(InputUnmixing):
 
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...]) -> Unmixing:
         """See `UnmixingAttack.unmix`."""
-        from gleak.unmixing.contrast import Contrast
+        from gleak.unmixing.contrast import LAPLACIAN, Contrast
         from gleak.unmixing.edges import white_differences
         from gleak.unmixing.fixed_point import fixed_point
         from gleak.unmixing.likelihood import maximise_likelihood
         from gleak.unmixing.sources import Unmixing
 
         white, transform = white_differences(mixture.weight, count, shape)
-        first = fixed_point(white, Contrast(power=1.0, smoothing=0.3))
+        first = fixed_point(white, LAPLACIAN)
         found = maximise_likelihood(white, first, Contrast(self.power, smoothing=0.1))
         return Unmixing(found.matrices.double() @ transform, found.iterations, found.objective)

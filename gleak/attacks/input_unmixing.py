@@ -70,7 +70,7 @@ class InputUnmixing(UnmixingAttack):
         return Reconstruction(
             inputs=inputs.float().cpu().numpy(),
             mirrored=mirrored.float().cpu().numpy(),
-            labels=infer_by_argmin(scores, observation.batch_size).cpu().numpy(),
+            labels=infer_by_argmin(scores, told.shape[1]).cpu().numpy(),
             converged=(told.sum(1) >= observation.batch_size).cpu().numpy(),
             iterations=found.iterations.cpu().numpy(),
             objective=found.objective.cpu().numpy(),

@@ -82,7 +82,7 @@ class UnmixingAttack(AttackSpec):
         counts = visible_sources(mixture, samples)
         if self.counted == "spectrum":
             counts = estimated_sources(mixture)
-            samples = max(counts)
+            samples = max(1, *counts)
         return separate(
             mixture,
             counts,

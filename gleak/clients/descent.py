@@ -13,6 +13,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from gleak.models.losses import sample_losses
+from gleak.models.passes import passes
 
 if TYPE_CHECKING:
     from gleak.clients.base import Loss
@@ -51,7 +52,7 @@ def gradients(
         labels: Shape (N).
         loss: see `gleak.models.losses`.
     """
-    return _slopes(_mean_loss(model, parameters, inputs, labels, loss), parameters)
+    return _mean_slopes(model, parameters, inputs, labels, loss)[1]
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,33 @@ def descend(
     losses = []
     for batch in batches:
         attached = {name: value.requires_grad_() for name, value in parameters.items()}
-        mean = _mean_loss(model, attached, inputs[batch], labels[batch], loss)
-        slopes = _slopes(mean, attached)
+        mean, slopes = _mean_slopes(model, attached, inputs[batch], labels[batch], loss)
         parameters = {name: attached[name].detach() - lr * slopes[name] for name in attached}
         sums = {name: sums[name] + slopes[name] for name in sums}
-        losses.append(mean.detach())
+        losses.append(mean)
     mean_gradient = {name: value / len(batches) for name, value in sums.items()}
     return Descent(parameters, mean_gradient, torch.stack(losses))
+
+
+def _mean_slopes(
+    model: nn.Module,
+    parameters: dict[str, Tensor],
+    inputs: Tensor,
+    labels: Tensor,
+    loss: Loss,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Mean loss and its gradient; part by part, where samples have no part in each other's loss."""
+    all_at_once = [slice(None)]
+    parts = all_at_once if model.training else list(passes(len(inputs), inputs.shape[1:]))
+    mean = inputs.new_zeros(())
+    slopes = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    for part in parts:
+        share = len(labels[part]) / len(labels)
+        loss_of_part = share * _mean_loss(model, parameters, inputs[part], labels[part], loss)
+        mean += loss_of_part.detach()
+        for name, slope in _slopes(loss_of_part, parameters).items():
+            slopes[name] += slope
+    return mean, slopes
 
 
 def _mean_loss(

@@ -1,4 +1,4 @@
-"""How many samples go through a network at once where no gradient is wanted."""
+"""How many samples go through a network at once where they have nothing to do with each other."""
 
 from __future__ import annotations
 

@@ -46,12 +46,13 @@ class Contrast:
         weights = squares.pow(self.power / 2 - 1)
         scale = (squares * weights).mean((2, 3), keepdim=True)
         smooth = self.smoothing**2 * weights.mean((2, 3), keepdim=True) / scale
-        pull = groups / scale * weights
+        pull = groups * weights / scale
         bend = 1 + (self.power - 2) * sources.square() / squares
-        return Scores(
-            pull * sources + smooth * sources, ((pull * bend).mean((2, 3)) + smooth[..., 0, 0])
-        )
+        return Scores((pull + smooth) * sources, (pull * bend + smooth).mean((2, 3)))
 
     def _squares(self, sources: Tensor) -> Tensor:
         variances = sources.square().mean((2, 3), keepdim=True)
         return sources.square().sum(2, keepdim=True) + self.smoothing**2 * variances
+
+
+LAPLACIAN = Contrast(power=1.0, smoothing=0.3)

@@ -63,7 +63,7 @@ def descend(
                 best[better], least[better] = points[better], values[better]
                 spent[running.cpu()] = number
                 resting |= rests.cpu()
-                progress.advance(min(JUDGED_EVERY, number), objective=values.mean().item())
+                progress.advance(number - progress.done, objective=values.mean().item())
             if resting.all() or number == iterations:
                 break
             points = state.step(points, gradients.flatten(1))

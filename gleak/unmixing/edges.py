@@ -13,6 +13,8 @@ from torch import Tensor
 from gleak.unmixing.mixtures import principal_components
 
 ROWS, COLUMNS = 2, 3
+FAINT = 0.01
+"""Weight of the mean colours beside the differences."""
 
 
 def differences(images: Tensor, orders: int = 2) -> Tensor:
@@ -39,6 +41,9 @@ def white_differences(
 ) -> tuple[Tensor, Tensor]:
     """Differences of mixed images, brought to unit covariance.
 
+    The images' mean colours count as one place more, faintly: of a picture of one colour, which has
+    no differences, they are all there is.
+
     Args:
         mixtures: Shape (V, rows, F).
         count: n, of sources.
@@ -55,7 +60,8 @@ def white_differences(
 def _white_differences(rows: Tensor, count: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Of one victim: its images' principal components first, as few as there are sources."""
     components = principal_components(rows.double(), count)
-    steps = differences((components @ rows.double()).unflatten(1, shape))
+    images = (components @ rows.double()).unflatten(1, shape)
+    steps = torch.cat([differences(images), FAINT * images.mean((2, 3))[..., None]], 2)
     flat = steps.flatten(1)
     variances, directions = torch.linalg.eigh(flat @ flat.T / flat.shape[1])
     whitening = (directions / variances.sqrt()).T

@@ -8,6 +8,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
+ROUNDING = 2 * torch.finfo(torch.float32).eps
+"""Of gradients: their singular values relative to the largest, where nothing else is left."""
+
 
 @dataclass(frozen=True)
 class Mixture:
@@ -102,15 +105,15 @@ def estimated_sources(mixture: Mixture) -> list[int]:
 
     Singular values above the level that separates signal from noise of unknown size count, where
     at least half of the neurons' singular values are noise (Gavish and Donoho 2014, section IV-C,
-    with their polynomial for the factor on the median); without noise, those above rounding. Of
-    every victim at least 1.
+    with their polynomial for the factor on the median); without noise, those above rounding. At
+    least 1, but for a gradient that is zero.
     """
     found = []
     for rows in mixture.weight:
         values, ratio = _singular_values(rows), min(rows.shape) / max(rows.shape)
         factor = 0.56 * ratio**3 - 0.95 * ratio**2 + 1.82 * ratio + 1.43
         above = int((values > factor * values.median()).sum())
-        found.append(max(1, min(above, _rank(values))))
+        found.append(min(max(1, above), _rank(values)))
     return found
 
 
@@ -121,4 +124,4 @@ def _singular_values(rows: Tensor) -> Tensor:
 
 
 def _rank(values: Tensor) -> int:
-    return int((values > torch.finfo(torch.float32).eps * values[0]).sum())
+    return int((values > ROUNDING * values[0]).sum())

@@ -41,7 +41,8 @@ class Objective:
         """
         matrices = matrices.detach().requires_grad_()
         rows = functional.normalize(matrices, dim=2)
-        value = torch.stack([weight * term(rows) for weight, term in self.terms]).sum(0)
+        nothing = 0 * rows.sum((1, 2))
+        value = sum((weight * term(rows) for weight, term in self.terms), start=nothing)
         (gradient,) = torch.autograd.grad(value.sum(), matrices)
         return value.detach(), gradient
 
@@ -99,8 +100,7 @@ def dependence(temperature: float) -> Term:
 
     def term(rows: Tensor) -> Tensor:
         count = rows.shape[1]
-        cosines = (rows @ rows.mT).abs()
-        pairs = torch.expm1(temperature * cosines) * (1 - torch.eye(count).to(rows))
-        return pairs.sum((1, 2)) / max(1, count * (count - 1))
+        cosines = (rows @ rows.mT).abs() * (1 - torch.eye(count).to(rows))
+        return torch.expm1(temperature * cosines).sum((1, 2)) / max(1, count * (count - 1))
 
     return term

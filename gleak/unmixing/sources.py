@@ -35,7 +35,7 @@ class Sources:
             sources; Shape (V, n, F).
         factors: u b, which are the sources' own factors where the unmixing is right (see
             `gleak.unmixing.scale`); Shape (V, n, 1).
-        iterations, objective: Shape (V).
+        iterations, objective: Shape (V), zero of a victim without sources.
     """
 
     values: Tensor
@@ -60,7 +60,7 @@ def separate(
     """
     victims = len(mixture.weight)
     values = mixture.weight.new_full((victims, most, mixture.weight.shape[2]), torch.nan)
-    factors, objective = values[..., :1].clone(), values[:, 0, 0].clone()
+    factors, objective = values[..., :1].clone(), values.new_zeros(victims)
     iterations = torch.zeros(victims).long()
     for count in sorted(set(counts) - {0}):
         some = torch.tensor([number for number, own in enumerate(counts) if own == count])

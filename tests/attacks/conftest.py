@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.attacks.run import observe
+from gleak.clients.simulate import simulate_clients
+from gleak.metrics.assignment import assign_samples, gather
+from gleak.registry import parse
+from gleak.training.train import train_model
 
 
 @pytest.fixture
@@ -23,3 +28,61 @@ def make_case(simulate: Callable[..., Path]) -> Callable[..., tuple[Observation,
         return seen, Private.read(folder / "private.h5")
 
     return make
+
+
+@pytest.fixture(scope="session")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of small real images, which have edges."""
+    folder = tmp_path_factory.mktemp("photos")
+    parse("dataset", "photos+size=16+crops=4").load(folder, seed=0).write(folder / "dataset.h5")
+    return folder / "dataset.h5"
+
+
+@pytest.fixture(scope="session")
+def make_photo_case(
+    photographs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., tuple[Observation, Private]]:
+    """What an attack of this spec observes of two victims with real images, and the truth."""
+    made: dict[tuple[str, ...], Path] = {}
+
+    def simulate(client: str, model: str, defense: str) -> Path:
+        folder = tmp_path_factory.mktemp("cell")
+        architecture, training = parse("model", model), parse("training", "untrained")
+        train_model(architecture, training, photographs, folder / "model.h5", seed=1, device="cpu")
+        simulate_clients(
+            parse("client", client),
+            parse("defense", defense),
+            photographs,
+            folder / "model.h5",
+            folder,
+            spec=f"photos/{architecture}",
+            seed=1,
+            device="cpu",
+        )
+        return folder
+
+    def make(
+        spec: AttackSpec,
+        client: str = "fedsgd+batch_size=6+victims=2",
+        model: str = "fc2",
+        defense: str = "none",
+    ) -> tuple[Observation, Private]:
+        key = (client, model, defense)
+        folder = made[key] = made.get(key) or simulate(*key)
+        granted = {grant: folder / "granted" / f"{grant}.h5" for grant in spec.grants}
+        paths = folder / "update.h5", folder / "model.h5"
+        seen = observe(*paths, granted, reads=spec.reads, seed=5, device="cpu")
+        return seen, Private.read(folder / "private.h5")
+
+    return make
+
+
+@pytest.fixture
+def psnr() -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Of each true sample the peak signal-to-noise ratio of the one assigned to it, in dB."""
+
+    def measure(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
+        found = gather(estimate, assign_samples(truth, estimate), np.nan)
+        return -10 * np.log10(((found - truth) ** 2).mean((2, 3, 4)) + 1e-10)
+
+    return measure

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gleak.clients.descent import descend, mini_batches
+from gleak.clients.descent import descend, gradients, mini_batches
+from gleak.models import passes
 
 BATCHES = [torch.tensor([0, 1, 2]), torch.tensor([3, 4, 5]), torch.tensor([0, 2, 4])]
 
@@ -79,3 +80,21 @@ def test_samples_go_in_their_order_unless_every_pass_is_shuffled() -> None:
         torch.manual_seed(0)
         first, second = torch.cat(mini_batches(6, 2, 6, shuffled=True)).split(6)
     assert first.tolist() != second.tolist()
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 6])
+def test_a_large_batch_in_parts_has_the_gradient_of_the_whole(
+    network: nn.Module,
+    samples: tuple[Tensor, Tensor],
+    at_once: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a network in evaluation mode; one in training mode normalises by the whole batch."""
+    inputs, labels = samples
+    parameters = dict(network.named_parameters())
+    monkeypatch.setattr(passes, "VALUES", at_once * inputs[0].numel())
+    for mode in (network.train(), network.eval()):
+        whole = functional.cross_entropy(mode(inputs), labels)
+        expected = torch.autograd.grad(whole, list(parameters.values()))
+        found = gradients(mode, parameters, inputs, labels, "cross_entropy")
+        torch.testing.assert_close(found, dict(zip(parameters, expected, strict=True)))

@@ -9,6 +9,7 @@ from gleak.models import passes
 from gleak.models.embedding import (
     features_before,
     first_dense_entry,
+    first_dense_layer,
     takes_samples,
     true_embeddings,
 )
@@ -88,6 +89,26 @@ def test_the_first_dense_layer_is_found_by_name(name: str, layer: str, width: in
     assert entry.embeddings.shape == (5, width)
     assert takes_samples(entry, IMAGES) == (name == "fc2")
     assert without_hooks(network)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fc2", "mlp+hidden=7", "lenet+width=2", "resnet20+width=2", "vgg_small+width=4+hidden=8"],
+)
+def test_the_neurons_of_the_first_dense_layer_are_known_before_it_is_built(name: str) -> None:
+    spec = parse("model", name)
+    network = spec.build(IMAGES.shape[1:], 4).eval()
+    layer = first_dense_layer(network, tuple(IMAGES.shape[1:]))
+    assert layer is not None
+    assert network.get_submodule(layer.name).out_features == spec.first_dense_neurons(4)
+    assert layer.takes_samples == (spec.first_layer == "dense")
+
+
+def test_where_only_the_network_tells_the_neurons_are_unknown() -> None:
+    assert parse("model", "custom").first_dense_neurons(4) is None
+    assert parse("model", "lenet").first_dense_neurons(None) is None
+    network = nn.Sequential(nn.Conv2d(3, 4, 12), nn.Flatten())
+    assert first_dense_layer(network, tuple(IMAGES.shape[1:])) is None
 
 
 def test_a_layer_without_a_bias_is_passed_over() -> None:

@@ -1,0 +1,71 @@
+"""Cost of unmixing on one core; run by `make bench`.
+
+Seconds are CPU seconds of this process for one batch of FC-2. `extra_info` of each result holds
+the mean PSNR on crops of the bundled photographs, which resemble each other more than a batch of
+CIFAR-10 does: compare costs by it, not attacks.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from gleak.attacks.base import Observation
+from gleak.metrics.assignment import assign_samples, gather
+from gleak.registry import parse
+
+SIDE = 32
+
+
+@pytest.fixture(autouse=True)
+def one_core():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def photos():
+    return parse("dataset", f"photos+size={SIDE}").load(None, seed=0)
+
+
+def observe(inputs: torch.Tensor, labels: torch.Tensor, classes: int) -> Observation:
+    """One victim of an untrained FC-2."""
+    torch.manual_seed(0)
+    network = parse("model", "fc2").build(tuple(inputs.shape[1:]), classes)
+    sent = parse("client", "fedsgd").compute(network, inputs, labels)
+    return Observation(
+        update={name: value.detach()[None] for name, value in sent.items()},
+        sent={},
+        model=network.eval().requires_grad_(False),
+        modality="image",
+        input_shape=tuple(inputs.shape[1:]),
+        classes=classes,
+        batch_size=len(inputs),
+        mini_batch=len(inputs),
+        local_steps=1,
+        local_lr=1.0,
+        loss="cross_entropy",
+        content="gradient",
+        granted={},
+        victim_ids=np.arange(1),
+        seed=0,
+    )
+
+
+@pytest.mark.parametrize("samples", [8, 32, 64, 128])
+@pytest.mark.parametrize("attack", ["cpa+iterations=500+lr=0.01+tv=10+mi=0.1", "cpa_edges"])
+def test_one_batch(benchmark, photos, attack: str, samples: int):
+    chosen = np.random.default_rng(0).permutation(len(photos.test_labels))[:samples]
+    inputs = photos.samples("test", chosen)
+    labels = torch.from_numpy(photos.labels("test")[chosen])
+    observation = observe(torch.from_numpy(inputs), labels, photos.classes)
+    spec = parse("attack", attack)
+    started = time.process_time()
+    found = benchmark.pedantic(spec.reconstruct, args=(observation,), rounds=1)
+    benchmark.extra_info["cpu_seconds"] = time.process_time() - started
+    order = assign_samples(inputs[None], found.inputs)
+    matched = gather(found.inputs, order, np.nan)[0]
+    errors = np.square(matched - inputs).mean((1, 2, 3))
+    benchmark.extra_info["psnr"] = float(np.mean(-10 * np.log10(errors)))

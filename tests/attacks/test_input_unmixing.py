@@ -1,0 +1,168 @@
+"""What holds for every attack that unmixes the samples themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from gleak.artifacts.private import Private
+from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.input_unmixing import InputUnmixing
+from gleak.errors import FitError
+from gleak.registry import load, parse
+from gleak.unmixing.mixtures import Mixture
+from gleak.unmixing.sources import Unmixing
+
+Make = Callable[..., tuple[Observation, Private]]
+UNMIXING = sorted(n for n, cls in load("attack").items() if issubclass(cls, InputUnmixing))
+FEDSGD = parse("client", "fedsgd")
+LAYER = "1"
+
+
+def short(name: str, **fields: str) -> AttackSpec:
+    changes = [f"{key}={value}" for key, value in fields.items()]
+    budget = ["iterations=60"] if name == "cpa" else []
+    return parse("attack", "+".join([name, *budget, *changes]))
+
+
+def with_samples(seen: Observation, inputs: np.ndarray, labels: np.ndarray) -> Observation:
+    """What would be observed of clients with these samples."""
+    network = seen.model.requires_grad_()
+    names, parameters = zip(*network.named_parameters(), strict=True)
+    updates = []
+    for samples, classes in zip(torch.from_numpy(inputs), torch.from_numpy(labels), strict=True):
+        loss = functional.cross_entropy(network(samples), classes)
+        updates.append(torch.autograd.grad(loss, parameters))
+    network.requires_grad_(False)
+    stacked = (torch.stack(values)[:, None] for values in zip(*updates, strict=True))
+    return replace(seen, update=dict(zip(names, stacked, strict=True)))
+
+
+def test_samples_are_told_by_their_own_gradients(make_photo_case: Make) -> None:
+    spec = parse("attack", "cpa_edges")
+    seen, truth = make_photo_case(spec)
+    again = with_samples(seen, truth.inputs, truth.labels)
+    for name, value in seen.update.items():
+        torch.testing.assert_close(again.update[name], value, atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", UNMIXING)
+def test_networks_that_begin_with_a_convolution_are_refused(name: str, make_case: Make) -> None:
+    spec, photos = short(name), parse("dataset", "photos")
+    for model in ("fc2", "mlp", "custom"):
+        spec.check(photos, parse("model", model), FEDSGD)
+    for model in ("lenet", "resnet20", "vgg_small"):
+        with pytest.raises(FitError, match=r"begins with a convolution; use cpa_fi"):
+            spec.check(photos, parse("model", model), FEDSGD)
+    seen, _ = make_case(spec)
+    with pytest.raises(FitError, match="this model has none; use mlp or fc2"):
+        spec.reconstruct(seen)
+
+
+@pytest.mark.parametrize("name", UNMIXING)
+def test_samples_that_are_alike_are_mid_grey_but_for_one(name: str, make_photo_case: Make) -> None:
+    spec = short(name)
+    seen, truth = make_photo_case(spec)
+    inputs, labels = truth.inputs.copy(), truth.labels.copy()
+    inputs[1, 4:], labels[1, 4:] = inputs[1, 0], labels[1, 0]
+    found = spec.reconstruct(with_samples(seen, inputs, labels))
+    found.validate()
+    assert found.converged.tolist() == [True, False]
+    grey = (found.inputs == 0.5).all((2, 3, 4))
+    assert grey.sum(1).tolist() == [0, 2]
+    assert (found.mirrored == 0.5).all((2, 3, 4)).sum(1).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("name", UNMIXING)
+def test_where_all_victims_have_fewer_every_sample_still_has_its_place(
+    name: str, make_photo_case: Make
+) -> None:
+    spec = short(name)
+    seen, truth = make_photo_case(spec)
+    inputs, labels = (values[:, [0, 1, 0, 0, 1, 1]] for values in (truth.inputs, truth.labels))
+    found = spec.reconstruct(with_samples(seen, inputs, labels))
+    found.validate()
+    assert found.inputs.shape == truth.inputs.shape
+    assert (found.inputs == 0.5).all((2, 3, 4)).sum(1).tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("name", UNMIXING)
+def test_pictures_of_one_colour_are_survived(name: str, make_photo_case: Make) -> None:
+    spec = short(name)
+    seen, truth = make_photo_case(spec)
+    inputs = truth.inputs.copy()
+    inputs[0, 2] = np.array([0.1, 0.5, 0.8])[:, None, None]  # something is left of it, centred
+    inputs[1, 3] = 0.7  # nothing is
+    found = spec.reconstruct(with_samples(seen, inputs, truth.labels))
+    found.validate()
+    assert found.converged.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("name", UNMIXING)
+def test_one_sample_is_exact(name: str, make_photo_case: Make) -> None:
+    spec = short(name)
+    seen, truth = make_photo_case(spec, client="fedsgd+batch_size=1+victims=2")
+    found = spec.reconstruct(seen)
+    np.testing.assert_allclose(found.inputs, truth.inputs, atol=1e-4)
+    assert np.array_equal(found.labels, truth.labels)
+    flat = np.broadcast_to(np.array([0.1, 0.5, 0.8])[:, None, None], truth.inputs.shape)
+    coloured = with_samples(seen, flat.astype(np.float32), truth.labels)
+    np.testing.assert_allclose(spec.reconstruct(coloured).inputs, flat, atol=1e-4)
+
+
+@pytest.fixture
+def unmixed(make_photo_case: Make, monkeypatch: pytest.MonkeyPatch) -> tuple[Observation, Private]:
+    """Let the unmixing be the right one, but for its order, lengths and signs."""
+    spec = parse("attack", "cpa_edges")
+    seen, truth = make_photo_case(spec)
+    factors = torch.tensor([1.0, -2.0, 0.1, -5.0, 3.0, -1.0], dtype=torch.double)[:, None]
+    sources = torch.from_numpy(truth.inputs[:, ::-1].copy()).flatten(2).double()
+
+    def know(_: AttackSpec, mixture: Mixture, count: int, shape: tuple[int, ...]) -> Unmixing:
+        rows = factors * torch.linalg.pinv(mixture.weight.double() @ torch.linalg.pinv(sources))
+        return Unmixing(rows, torch.zeros(2).long(), torch.zeros(2))
+
+    for name in UNMIXING:
+        monkeypatch.setattr(load("attack")[name], "unmix", know)
+    return seen, truth
+
+
+@pytest.mark.parametrize("name", UNMIXING)
+def test_sign_and_scale_are_read_off_the_bias(
+    name: str, unmixed: tuple[Observation, Private]
+) -> None:
+    seen, truth = unmixed
+    found = short(name).reconstruct(seen)
+    np.testing.assert_allclose(found.inputs, truth.inputs[:, ::-1], atol=1e-3)
+    other = {**seen.update, f"{LAYER}.bias": -seen.update[f"{LAYER}.bias"]}
+    turned = short(name).reconstruct(replace(seen, update=other))
+    np.testing.assert_allclose(turned.mirrored, found.inputs, atol=1e-5)
+    np.testing.assert_allclose(turned.inputs, found.mirrored, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", UNMIXING)
+def test_every_sample_fills_the_range_if_asked_for(
+    name: str, unmixed: tuple[Observation, Private]
+) -> None:
+    seen, truth = unmixed
+    found = short(name, scale="range").reconstruct(seen).inputs
+    true = truth.inputs[:, ::-1]
+    low, high = true.min((2, 3, 4), keepdims=True), true.max((2, 3, 4), keepdims=True)
+    np.testing.assert_allclose(found, (true - low) / (high - low), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", UNMIXING)
+@pytest.mark.parametrize("defense", ["topk+keep=0.1", "low_rank", "random_mask"])
+def test_what_is_left_of_an_update_is_survived(
+    name: str, defense: str, make_photo_case: Make
+) -> None:
+    spec = short(name)
+    seen, truth = make_photo_case(spec, defense=defense)
+    found = spec.reconstruct(seen)
+    found.validate()
+    assert found.inputs.shape == truth.inputs.shape

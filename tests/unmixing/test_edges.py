@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from gleak.unmixing.edges import differences, variation_weights, white_differences
+
+SHAPES = [(1, 5, 7), (3, 6, 4), (3, 2, 2), (2, 1, 5), (1, 4, 1)]
+each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
+
+
+def draw(seed: int, *shape: int) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.double)
+
+
+@each_shape
+@pytest.mark.parametrize("orders", [1, 2])
+def test_differences_are_those_of_numpy(shape: tuple[int, ...], orders: int) -> None:
+    images = draw(0, 4, *shape)
+    expected = [
+        np.diff(images.numpy(), n=order, axis=axis).reshape(4, shape[0], -1)
+        for axis in (2, 3)
+        for order in range(1, orders + 1)
+    ]
+    found = differences(images, orders)
+    np.testing.assert_allclose(found.numpy(), np.concatenate(expected, 2), atol=1e-15)
+
+
+@each_shape
+def test_a_place_is_the_same_in_every_channel(shape: tuple[int, ...]) -> None:
+    images = draw(1, 2, *shape)
+    for channel in range(shape[0]):
+        alone = differences(images[:, [channel]])
+        assert torch.equal(differences(images)[:, [channel]], alone)
+
+
+@given(st.integers(1, 3), st.integers(2, 6), st.integers(2, 6), st.integers(0, 99))
+def test_weighted_magnitudes_are_the_total_variation(
+    channels: int, height: int, width: int, seed: int
+) -> None:
+    """Eq. 3: a mean over all neighbours below each other, and one over those side by side."""
+    image = draw(seed, 1, channels, height, width)
+    plane = image[0].numpy()
+    below = np.abs(plane[:, 1:] - plane[:, :-1]).mean()
+    beside = np.abs(plane[:, :, 1:] - plane[:, :, :-1]).mean()
+    weights = variation_weights((channels, height, width)).double()
+    found = (differences(image, orders=1).abs() * weights).sum()
+    assert found == pytest.approx(below + beside)
+
+
+def test_along_a_side_of_one_pixel_nothing_varies() -> None:
+    image = draw(0, 1, 3, 1, 5)
+    found = (differences(image, orders=1).abs() * variation_weights((3, 1, 5))).sum()
+    assert found == pytest.approx(image.diff(dim=3).abs().mean().item())
+
+
+def mixtures_of(images: Tensor) -> Tensor:
+    backs = draw(7, 1, 20, images.shape[1]) - 0.5
+    return (backs @ images.flatten(2)).float()
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 7), (3, 6, 4), (1, 1, 9)], ids=str)
+def test_white_differences_have_unit_covariance_and_are_made_of_the_mixtures(
+    shape: tuple[int, ...],
+) -> None:
+    mixtures = mixtures_of(draw(2, 2, 4, *shape))
+    white, transform = white_differences(mixtures, 4, shape)
+    flat = white.flatten(2)
+    covariances = flat @ flat.mT / flat.shape[2]
+    torch.testing.assert_close(covariances, torch.eye(4).expand(2, 4, 4), atol=1e-4, rtol=0)
+    images = (transform @ mixtures.double()).unflatten(2, shape)
+    made = torch.stack([differences(own) for own in images]).float()
+    torch.testing.assert_close(white[..., : made.shape[3]], made, atol=1e-4, rtol=1e-3)
+
+
+def test_one_place_more_has_the_mean_colours_but_they_hardly_count() -> None:
+    white, _ = white_differences(mixtures_of(draw(3, 1, 3, 3, 12, 12)), 3, (3, 12, 12))
+    assert white[..., -1].square().sum() < 1e-3 * white.square().sum()
+
+
+def test_pictures_of_one_colour_are_told_by_it() -> None:
+    colours = torch.tensor([[0.2, 0.5, 0.7], [0.9, 0.1, 0.3]], dtype=torch.double)
+    images = colours[None, :, :, None, None].expand(1, 2, 3, 6, 6)
+    white, transform = white_differences(mixtures_of(images), 2, (3, 6, 6))
+    assert white.isfinite().all()
+    assert transform.isfinite().all()
+    assert (white[..., -1].abs() > 10 * white[..., :-1].abs().amax(3)).any(2).all()

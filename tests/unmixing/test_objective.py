@@ -1,0 +1,177 @@
+"""The terms against the equations, written out value by value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from gleak.unmixing.mixtures import White
+from gleak.unmixing.objective import (
+    Objective,
+    Term,
+    dependence,
+    length,
+    negentropy,
+    sign,
+    total_variation,
+)
+
+SHAPE = (2, 3, 4)
+VICTIMS, COUNT, FEATURES = 2, 3, 24
+Slow = Callable[[np.ndarray], float]
+
+
+def draw(seed: int, *shape: int) -> Tensor:
+    stream = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=stream, dtype=torch.double)
+
+
+def signals(count: int = COUNT) -> White:
+    transform = torch.zeros(VICTIMS, count, count)
+    return White(draw(0, VICTIMS, count, FEATURES), draw(1, VICTIMS, count, 1), transform)
+
+
+WHITE = signals()
+
+
+def slow_negentropy(source: np.ndarray) -> float:
+    """Eq. 8 with a = 1, what is squared being the mean."""
+    return -(np.mean([math.log(math.cosh(value)) for value in source]) ** 2)
+
+
+def slow_variation(source: np.ndarray) -> float:
+    """Eq. 3."""
+    channels, height, width = SHAPE
+    image = source.reshape(SHAPE)
+    below = [
+        abs(image[c, i + 1, j] - image[c, i, j])
+        for c in range(channels)
+        for i in range(height - 1)
+        for j in range(width)
+    ]
+    beside = [
+        abs(image[c, i, j + 1] - image[c, i, j])
+        for c in range(channels)
+        for i in range(height)
+        for j in range(width - 1)
+    ]
+    return float(np.mean(below) + np.mean(beside))
+
+
+def slow_length(source: np.ndarray) -> float:
+    return float(np.mean([abs(value) for value in source]))
+
+
+def slow_sign(source: np.ndarray) -> float:
+    positive = math.sqrt(sum(value**2 for value in source if value > 0))
+    negative = math.sqrt(sum(value**2 for value in source if value < 0))
+    return min(positive, negative)
+
+
+TERMS: dict[str, tuple[Term, Slow, bool]] = {
+    "negentropy": (negentropy(WHITE), slow_negentropy, True),
+    "total variation": (total_variation(WHITE, SHAPE), slow_variation, True),
+    "length": (length(WHITE), slow_length, False),
+    "sign": (sign(WHITE), slow_sign, False),
+}
+EVERY = [term for term, *_ in TERMS.values()] + [dependence(2.0)]
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_term_of_the_sources_is_its_equation(name: str) -> None:
+    term, slow, centred = TERMS[name]
+    rows = torch.nn.functional.normalize(draw(2, VICTIMS, COUNT, COUNT), dim=2)
+    values = WHITE.signals if centred else WHITE.signals + WHITE.means
+    expected = [
+        np.mean([slow(sum(row[k] * own[k] for k in range(COUNT))) for row in matrix])
+        for matrix, own in zip(rows.numpy(), values.numpy(), strict=True)
+    ]
+    np.testing.assert_allclose(term(rows).numpy(), expected)
+
+
+@pytest.mark.parametrize("temperature", [0.01, 1.0, 12.4])
+def test_dependence_is_its_equation_less_one(temperature: float) -> None:
+    """Eq. 9: a mean over pairs of different rows."""
+    matrices = draw(3, VICTIMS, COUNT, COUNT)
+    rows = torch.nn.functional.normalize(matrices, dim=2)
+    expected = [
+        np.mean(
+            [
+                math.exp(temperature * abs(a @ b) / np.linalg.norm(a) / np.linalg.norm(b))
+                for a, b in permutations(matrix.numpy(), 2)
+            ]
+        )
+        for matrix in matrices
+    ]
+    found = 1 + dependence(temperature)(rows)
+    np.testing.assert_allclose(found.numpy(), expected)
+
+
+def test_one_row_depends_on_no_other() -> None:
+    assert dependence(3.0)(torch.ones(2, 1, 1)).tolist() == [0.0, 0.0]
+
+
+def test_a_high_temperature_overflows_for_parallel_rows_alone() -> None:
+    orthogonal, value = torch.eye(3)[None], Objective([(1.0, dependence(200.0))])
+    objective, gradient = value.evaluate(orthogonal)
+    assert objective.item() == 0
+    assert gradient.isfinite().all()
+
+
+def test_large_signals_do_not_overflow() -> None:
+    large = White(1e6 * WHITE.signals.float(), WHITE.means.float(), WHITE.transform)
+    value, gradient = Objective([(1.0, negentropy(large))]).evaluate(draw(4, 2, 3, 3).float())
+    assert value.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("term", EVERY, ids=[*TERMS, "dependence"])
+def test_the_gradient_is_that_of_the_value(term: Term) -> None:
+    objective, matrices = Objective([(0.7, term)]), draw(5, VICTIMS, COUNT, COUNT)
+    _, gradient = objective.evaluate(matrices)
+    step = 1e-6
+    for place in range(COUNT * COUNT):
+        shift = torch.zeros(COUNT * COUNT, dtype=torch.double)
+        shift[place] = step
+        above, _ = objective.evaluate(matrices + shift.view(COUNT, COUNT))
+        below, _ = objective.evaluate(matrices - shift.view(COUNT, COUNT))
+        slope = (above - below) / (2 * step)
+        torch.testing.assert_close(gradient.flatten(1)[:, place], slope, atol=1e-7, rtol=1e-5)
+
+
+def test_the_lengths_of_rows_do_not_matter() -> None:
+    objective, matrices = Objective([(1.0, term) for term in EVERY]), draw(6, 2, COUNT, COUNT)
+    lengths = draw(7, 2, COUNT, 1).exp()
+    value, gradient = objective.evaluate(matrices)
+    scaled, scaled_gradient = objective.evaluate(lengths * matrices)
+    torch.testing.assert_close(scaled, value)
+    torch.testing.assert_close(scaled_gradient, gradient / lengths)
+    torch.testing.assert_close((gradient * matrices).sum(2), torch.zeros_like(matrices[..., 0]))
+
+
+def test_terms_are_added_by_their_weights() -> None:
+    matrices, weights = draw(8, 2, COUNT, COUNT), [0.5, 2.0, 0.1, 3.0, 1.0]
+    alone = [Objective([pair]).evaluate(matrices) for pair in zip(weights, EVERY, strict=True)]
+    value, gradient = Objective(list(zip(weights, EVERY, strict=True))).evaluate(matrices)
+    torch.testing.assert_close(value, sum(own for own, _ in alone))
+    torch.testing.assert_close(gradient, sum(own for _, own in alone))
+
+
+def test_without_terms_nothing_pulls() -> None:
+    value, gradient = Objective([]).evaluate(draw(9, 2, COUNT, COUNT))
+    assert torch.equal(value, torch.zeros_like(value))
+    assert torch.equal(gradient, torch.zeros_like(gradient))
+
+
+def test_a_source_of_one_sign_has_a_gradient() -> None:
+    """The length of a part that is zero has a corner."""
+    positive = White(torch.ones(1, 2, 5), torch.zeros(1, 2, 1), torch.zeros(1, 2, 2))
+    value, gradient = Objective([(1.0, sign(positive))]).evaluate(torch.eye(2)[None])
+    assert value.item() == 0
+    assert torch.equal(gradient, torch.zeros(1, 2, 2))

@@ -26,7 +26,9 @@ class UnmixingAttack(AttackSpec):
 
     Of local training the mean gradient of the steps is read, which is such a mixture as well. The
     samples of a victim are told apart as far as its gradients stand out from rounding; those
-    beyond that are not invented.
+    beyond that are not invented. An attacker who counts by the spectrum may find more sources than
+    samples, where a defence drops values or several gradients were joined; scores take the best of
+    them.
     """
 
     counted: Counted = knob(

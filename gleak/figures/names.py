@@ -129,12 +129,19 @@ class Names:
         value = self._called(level, value)
         called = [self._called(level, other) for other in self.values[level]]
         alike = [other for other in called if bare(other) == bare(value)]
-        for wanted in (value, setting(level, value)):
-            if wanted in self.labels and (wanted != bare(value) or len(alike) < 2):
-                return self.labels[wanted]
+        if own := self._own_label(level, value):
+            return own
+        others = [other for other in alike if other != value]
+        if value in self.labels and all(self._own_label(level, other) for other in others):
+            return self.labels[value]
         shown = self.labels.get(bare(value), bare(value))
         fields = _differing(level, value, alike) if value in alike and len(alike) > 1 else {}
         return f"{shown} ({', '.join(f'{k}={v}' for k, v in fields.items())})" if fields else shown
+
+    def _own_label(self, level: str, value: str) -> str | None:
+        """What a spec with fields is labelled, by itself or by one that differs in effort."""
+        labels = (self.labels.get(spec) for spec in (value, setting(level, value)) if "+" in spec)
+        return next(filter(None, labels), None)
 
     def _called(self, level: str, value: str) -> str:
         """What the search began with that chose a value, if no other value would be called so."""

@@ -13,7 +13,7 @@ from gleak.artifacts.store import atomic
 from gleak.errors import SpecError
 from gleak.figures.axes import label_alone, label_axis, label_place, level_of
 from gleak.figures.base import Material
-from gleak.figures.names import BLIND, TRUTH, Names
+from gleak.figures.names import Names
 from gleak.figures.numbers import DASH, format_number
 from gleak.figures.published import add_published
 from gleak.figures.style import save_numbers, suffixed
@@ -79,10 +79,9 @@ def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Index: the rows' labels; columns: the columns' labels and ours or paper, the latter left
-        out where the paper says nothing. Controls without any value are left out, too.
+        out where the paper says nothing. Rows in which nobody says anything are left out, too.
     """
-    is_control = long["attack"].isin([BLIND, TRUTH])
-    rows = records(long[~is_control | long["ours"].notna()])
+    rows = records(long)
     across = sorted(rows, key=lambda row: _ranks(figure.columns, figure, names, row))
     texts: dict[tuple[str, ...], str] = {}
     for row in rows:
@@ -99,12 +98,9 @@ def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
         index=pd.MultiIndex.from_tuples(index, names=[label_axis(a, names) for a in figure.rows]),
         columns=pd.MultiIndex.from_tuples(columns),
     )
-    shown = [j for j, key in enumerate(columns) if key[-1] == OURS or _says_something(cells, j)]
-    return cells.iloc[:, shown]
-
-
-def _says_something(cells: pd.DataFrame, column: int) -> bool:
-    return bool((cells.iloc[:, column] != DASH).any())
+    told = (cells != DASH).to_numpy()
+    shown = [j for j, key in enumerate(columns) if key[-1] == OURS or told[:, j].any()]
+    return cells.loc[told.any(axis=1), cells.columns[shown]]
 
 
 def _labels(

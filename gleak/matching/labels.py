@@ -23,7 +23,8 @@ def classifier_parameter(model: nn.Module, classes: int) -> str:
     }
     if not heads:
         raise FitError(
-            f"labels cannot be inferred: no dense layer with {classes} outputs; use labels=known"
+            f"labels cannot be inferred: no dense layer with {classes} outputs; "
+            "only attacks that are granted the labels serve this model"
         )
     name, layer = heads.popitem()
     return f"{name}.weight" if layer.bias is None else f"{name}.bias"

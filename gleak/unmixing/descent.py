@@ -58,7 +58,7 @@ def descend(
             values, gradients = objective.evaluate(points.view_as(first))
             if number % JUDGED_EVERY == 0 or number == iterations:
                 running = ~resting.to(values.device)
-                rests = running & (least - values < least_gain * values.abs())
+                rests = least - values < least_gain * values.abs()
                 better = running & (values < least)
                 best[better], least[better] = points[better], values[better]
                 spent[running.cpu()] = number

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gleak.unmixing.edges import differences, variation_weights, white_differences
 
-SHAPES = [(1, 5, 7), (3, 6, 4), (3, 2, 2), (2, 1, 5), (1, 4, 1)]
+SHAPES = [(1, 5, 7), (3, 6, 4), (3, 2, 2), (2, 1, 5), (1, 4, 1), (1, 1, 1)]
 each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 

@@ -109,3 +109,22 @@ def test_one_source_is_left_as_it_is() -> None:
     white = white / white.square().mean((2, 3), keepdim=True).sqrt()
     found = maximise_likelihood(white, torch.ones(VICTIMS, 1, 1).double(), CONTRAST)
     torch.testing.assert_close(found.matrices, torch.ones(VICTIMS, 1, 1).double())
+
+
+def test_few_steps_suffice_for_sources_that_differ_in_sparseness(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The Hessian's blocks are what makes steps long and right; a plain gradient creeps."""
+    stream = torch.Generator().manual_seed(3)
+    drawn = torch.randn(4, 4, 1, 3000, generator=stream, dtype=torch.double)
+    sources = drawn.sign() * drawn.abs() ** torch.tensor([1.2, 2, 3, 5])[:, None, None]
+    sources = sources / sources.square().mean((2, 3), keepdim=True).sqrt()
+    mixing = torch.eye(4) + 0.15 * torch.randn(4, 4, 4, generator=stream, dtype=torch.double)
+    mixed = (mixing @ sources.flatten(2)).view_as(sources)
+    first = torch.eye(4, dtype=torch.double).expand(4, 4, 4)
+    monkeypatch.setattr(likelihood, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(likelihood, "ITERATIONS", 8)
+    few = maximise_likelihood(mixed, first, CONTRAST).objective
+    monkeypatch.setattr(likelihood, "ITERATIONS", 200)
+    many = maximise_likelihood(mixed, first, CONTRAST).objective
+    assert (few - many < 0.01 * (loss(mixed, first) - many)).all()

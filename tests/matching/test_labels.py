@@ -66,7 +66,7 @@ def test_the_last_layer_of_the_right_width_is_read() -> None:
 
 
 def test_a_model_without_a_classifier_is_refused() -> None:
-    with pytest.raises(FitError, match="no dense layer with 7 outputs; granted the labels"):
+    with pytest.raises(FitError, match="no dense layer with 7 outputs; only attacks"):
         classifier_gradient(nn.Sequential(nn.Linear(3, 4)), {}, 7)
 
 

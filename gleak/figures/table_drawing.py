@@ -100,7 +100,7 @@ def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
     )
     told = (cells != DASH).to_numpy()
     shown = [j for j, key in enumerate(columns) if key[-1] == OURS or told[:, j].any()]
-    return cells.loc[told.any(axis=1), cells.columns[shown]]
+    return cells.iloc[told.any(axis=1).nonzero()[0], shown]
 
 
 def _labels(

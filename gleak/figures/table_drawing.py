@@ -98,9 +98,9 @@ def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
         index=pd.MultiIndex.from_tuples(index, names=[label_axis(a, names) for a in figure.rows]),
         columns=pd.MultiIndex.from_tuples(columns),
     )
-    told = (cells != DASH).to_numpy()
+    told = (cells != DASH).to_numpy(dtype=bool)
     shown = [j for j, key in enumerate(columns) if key[-1] == OURS or told[:, j].any()]
-    return cells.iloc[told.any(axis=1).nonzero()[0], shown]
+    return cells.iloc[:, shown][told.any(axis=1)]
 
 
 def _labels(

@@ -100,7 +100,8 @@ def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
     )
     told = (cells != DASH).to_numpy(dtype=bool)
     shown = [j for j, key in enumerate(columns) if key[-1] == OURS or told[:, j].any()]
-    return cells.iloc[:, shown][told.any(axis=1)]
+    lines = [i for i, row in enumerate(told) if row.any()]
+    return cells.iloc[lines, shown]
 
 
 def _labels(

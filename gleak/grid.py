@@ -15,8 +15,8 @@ from gleak.cell import LEVELS, TRUTH, Cell
 from gleak.errors import SpecError, at, nearest
 from gleak.figures.axes import check_axis, field_values
 from gleak.figures.names import BLIND, Names, bare, canonical
-from gleak.registry import load
-from gleak.searches.declaration import Search
+from gleak.registry import load, parse
+from gleak.searches.declaration import OWN_SPLIT, Search
 from gleak.searches.reference import Reference
 from gleak.settings import Scale
 from gleak.written import at_scale
@@ -158,6 +158,8 @@ def expand(
     rows = _leave_out(rows, written.exclude or [], tuned, where)
     controls = file.controls if "attack" in axes else []
     blind = [{**row, "attack": BLIND} for row in rows if BLIND in controls]
+    if tuned:
+        _check_victims(rows, where)
     cells = [Cell.parse(row, where=where) for row in _unique([*rows, *blind])]
     truths = list(dict.fromkeys(cell.upto("defense") for cell in cells if TRUTH in controls))
     if controls:
@@ -176,6 +178,16 @@ def _attacks(
     pairs = [item.specs(searches) if isinstance(item, Reference) else item for item in items]
     texts = [pair if isinstance(pair, str) else pair[1] for pair in pairs]
     return texts, {pair[1]: pair[0] for pair in pairs if not isinstance(pair, str)}
+
+
+def _check_victims(rows: Sequence[Mapping[str, str]], where: str) -> None:
+    """Refuse victims from the split that searches choose on, where their choices are reported."""
+    for row in rows:
+        if parse("client", row["client"]).split == OWN_SPLIT:
+            raise SpecError(
+                f"{where}: client {row['client']} draws from split={OWN_SPLIT}, on which searches "
+                "choose; what they chose is reported on split=test"
+            )
 
 
 def _searches(written: Axes) -> frozenset[str]:

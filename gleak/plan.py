@@ -59,7 +59,7 @@ RULES = (
 ROUGH = (
     f"rough: each victim's whole budget at {FACTOR} forward passes per sample and evaluation, "
     f"{RATE / 1e9:g} billion multiply-adds per second on one core, {START_SECONDS:g} s to start a "
-    "job; no GPU, files uncompressed"
+    "job; no GPU, files uncompressed; unmixing (seconds to minutes a victim) not counted"
 )
 
 

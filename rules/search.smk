@@ -35,7 +35,7 @@ rule search:
         f"{STUDY_BENCHMARKS}/{{search}}.search.tsv"
     threads: 1
     resources:
-        mem_mb=6000,
+        mem_mb=lambda w: 6000 + 3 * update_bytes(search_of(w).cell) // 10**6,
         runtime=720,
         gpu=int(SETTINGS.device == "cuda"),
     params:

@@ -318,3 +318,9 @@ def test_references_that_lead_nowhere_name_their_place(attack: dict[str, Any], f
 def test_only_attacks_come_from_searches(fields: dict[str, Any]):
     with pytest.raises(ValueError, match=next(iter(fields))):
         GridFile(**{**BASE, **fields})
+
+
+def test_what_a_search_chose_is_not_reported_on_the_split_it_chose_on():
+    with pytest.raises(SpecError, match=r"client fedsgd.split=train draws from split=train"):
+        searched([REFERENCE], tuned(), client="fedsgd+split=train")
+    assert searched(["cpl"], tuned(), client="fedsgd+split=train").cells

@@ -410,7 +410,7 @@ def test_a_choice_of_another_declaration_stops_what_uses_it_and_nothing_else(tmp
     content = deepcopy(TUNED)
     content["searches"]["weights"]["quick"]["trials"] = 5
     study = load_study(write(tmp_path, content))
-    fault = "search 'weights' has changed .*run it again .snakemake searches. and then gleak adopt"
+    fault = "search 'weights' has changed .*run it again .snakemake searches.*, then gleak adopt"
     with pytest.raises(SpecError, match=f"study 'mine', grid 'attacks', scale 'quick': {fault}"):
         study.grid("attacks", "quick")
     with pytest.raises(SpecError, match=f"study 'mine', scale 'quick': {fault}"):

@@ -6,13 +6,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from gleak.attacks.cocktail_party import CocktailParty
+from gleak.errors import FitError
 from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.attacks.base import Observation
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
     from gleak.unmixing.mixtures import White
     from gleak.unmixing.objective import Term
     from gleak.unmixing.sources import Sources
+
+TWO_SIGNS = ("tanh", "leaky_relu")
 
 
 class EmbeddingUnmixing(CocktailParty):
@@ -25,11 +31,24 @@ class EmbeddingUnmixing(CocktailParty):
     l1: float = knob(5.0, "weight of the embeddings' magnitude", source="CPA reference", ge=0)
     sr: float = knob(0.13, "weight of the embeddings' mixed signs", source="CPA reference", ge=0)
 
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        """Refuse activations that leave embeddings of both signs, too.
+
+        Raises:
+            FitError: see `AttackSpec.check`.
+        """
+        super().check(dataset, model, client)
+        if (activation := getattr(model, "activation", "relu")) in TWO_SIGNS:
+            raise FitError(
+                f"attack {self} seeks embeddings that are not negative, and model {model} has "
+                f"activation={activation}; use activation=relu"
+            )
+
     def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
         """Sparse, and of one sign."""
-        from gleak.unmixing.objective import length, sign
+        from gleak.unmixing.objective import magnitude, mixed_signs
 
-        return {"l1": lambda: length(white), "sr": lambda: sign(white)}
+        return {"l1": lambda: magnitude(white), "sr": lambda: mixed_signs(white)}
 
     def unmix_embeddings(self, observation: Observation) -> Sources:
         """Embeddings of every victim, their sign settled; zero where they could not be told apart.

@@ -11,6 +11,7 @@ import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.schema import array_fields
+from gleak.errors import ArtifactError
 from gleak.runtime.provenance import load
 
 ADDED = ("seconds", "cpu_seconds")
@@ -20,6 +21,9 @@ def gather_shards(shards: Sequence[Path], output: Path) -> None:
     """Write one reconstruction with the victims of all shares, in order.
 
     What is recorded of the first victims only (snapshots) is that of the first share.
+
+    Raises:
+        ArtifactError: the shares differ in how many samples were found.
     """
     parts = [Reconstruction.read(path) for path in shards]
     by_victim = [
@@ -27,6 +31,12 @@ def gather_shards(shards: Sequence[Path], output: Path) -> None:
         for name, schema in array_fields(Reconstruction).items()
         if schema.dims[0] == "victim" and getattr(parts[0], name) is not None
     ]
+    found = {part.inputs.shape[1] for part in parts}
+    if len(found) > 1:
+        raise ArtifactError(
+            f"{output}: the shares found {sorted(found)} samples, which differ, as an attack "
+            "with counted=spectrum may; run it with shards=1"
+        )
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in by_victim
     }

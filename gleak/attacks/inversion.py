@@ -132,7 +132,7 @@ def embedding_layer(observation: Observation) -> str:
     if layer is None:
         raise FitError(
             "feature inversion needs a dense layer with a bias that is given one vector of each "
-            "sample, and this model has none"
+            "sample, and this model has none; use gm or invertgrad"
         )
     if layer.takes_samples:
         raise FitError(

@@ -62,7 +62,9 @@ def unmix_victims(
     name = dense_layer_of_samples(observation)
     weight, bias = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
     softmax = observation.loss == "cross_entropy"
-    layers = Layers(weight, bias, _head(observation, len(bias)), observation.input_shape, softmax)
+    layers = Layers(
+        weight, bias, last_weight(observation, len(bias)), observation.input_shape, softmax
+    )
     found = weight.new_full(
         (observation.victims, observation.batch_size, weight.shape[1]), torch.nan
     )
@@ -80,11 +82,17 @@ def unmix_victims(
     return found
 
 
-def _head(observation: Observation, neurons: int) -> Tensor | None:
-    """Weight of the last layer, if the network has two dense layers and no other."""
+def last_weight(observation: Observation, neurons: int) -> Tensor | None:
+    """Weight of the last layer, if the network has two dense layers and no other.
+
+    And if it has fewer classes than a sample has active neurons, about half of them: else slopes at
+    the outputs would explain anything.
+    """
     weighted = [each for each in observation.model.modules() if list(each.parameters(False))]
     last = weighted[-1]
     if len(weighted) != 2 or not isinstance(last, nn.Linear) or last.in_features != neurons:
+        return None
+    if 2 * last.out_features >= neurons:
         return None
     return last.weight.double()
 

@@ -79,7 +79,7 @@ class UnmixingAttack(AttackSpec):
         if samples > (neurons := mixture.bias.shape[1]):
             raise FitError(
                 f"{observation.spec}: attack {self} cannot tell {samples} samples apart by the "
-                f"{neurons} neurons of layer {layer}"
+                f"{neurons} neurons of layer {layer}; use a smaller batch_size or a wider layer"
             )
         counts = visible_sources(mixture, samples)
         if self.counted == "spectrum":
@@ -104,6 +104,6 @@ def _layer_to_unmix(model: nn.Module, shape: tuple[int, ...]) -> str:
     if layer is None:
         raise FitError(
             "the gradients of a dense layer with a bias, which is given one vector of each "
-            "sample, are what is unmixed, and this model has no such layer"
+            "sample, are what is unmixed, and this model has no such layer; use gm or invertgrad"
         )
     return layer.name

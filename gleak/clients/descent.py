@@ -31,8 +31,8 @@ def mini_batches(samples: int, size: int, steps: int, shuffled: bool) -> list[Te
     Returns:
         One for each step, Shape (size).
     """
-    passes = -(-steps * size // samples)
-    orders = [torch.randperm(samples) if shuffled else torch.arange(samples) for _ in range(passes)]
+    rounds = -(-steps * size // samples)
+    orders = [torch.randperm(samples) if shuffled else torch.arange(samples) for _ in range(rounds)]
     return list(torch.cat(orders).split(size)[:steps])
 
 

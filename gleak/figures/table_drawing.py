@@ -79,7 +79,8 @@ def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Index: the rows' labels; columns: the columns' labels and ours or paper, the latter left
-        out where the paper says nothing. Rows in which nobody says anything are left out, too.
+        out where the paper says nothing. Rows in which nobody says anything are left out, too,
+        unless there is no other.
     """
     rows = records(long)
     across = sorted(rows, key=lambda row: _ranks(figure.columns, figure, names, row))
@@ -101,7 +102,7 @@ def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
     told = (cells != DASH).to_numpy(dtype=bool)
     shown = [j for j, key in enumerate(columns) if key[-1] == OURS or told[:, j].any()]
     lines = [i for i, row in enumerate(told) if row.any()]
-    return cells.iloc[lines, shown]
+    return cells.iloc[lines or list(range(len(cells))), shown]
 
 
 def _labels(

@@ -1,4 +1,4 @@
-"""Gradient matching: one search that every such attack assembles from parts (docs/design.md, 4).
+"""One search for whatever a problem asks: gradients matched, features inverted (docs/design.md, 4).
 
 All victims of a cell advance as one batch and never see each other: each has its own random
 stream, its own optimiser state, its own stop and its own restarts. Nothing here knows the truth.
@@ -113,7 +113,7 @@ def _solve_chunk(problem: Problem, observation: Observation, some: slice) -> tup
     ids = observation.victim_ids[some]
     records = Records((len(ids), *problem.shape), problem.parts.iterations)
     search = Search(problem, _drawer(problem, observation, some), records)
-    with Progress(problem.parts.iterations, f"matching {len(ids)} victims") as progress:
+    with Progress(problem.parts.iterations, f"searching {len(ids)} victims") as progress:
         return search.run(progress), records
 
 

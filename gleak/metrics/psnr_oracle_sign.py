@@ -14,6 +14,7 @@ from gleak.registry import register
 class PsnrOracleSign(OracleSignMetric):
     """`psnr` of each image under the sign, of the two, that has the smaller squared error."""
 
+    source = "ours, after CPA's oracle"
     unit: ClassVar[str] = Psnr.unit
     better: ClassVar[Literal["higher", "lower"]] = Psnr.better
 

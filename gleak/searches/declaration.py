@@ -157,7 +157,8 @@ class Search:
         if self.outdated:
             raise SpecError(
                 f"search {self.name!r} has changed since its choice was adopted; run it again "
-                "(snakemake searches) and then gleak adopt"
+                "(snakemake searches, at this scale and with this study alone in studies), then "
+                "gleak adopt"
             )
 
 

@@ -22,7 +22,7 @@ class Central(TrainingSpec):
     effort: ClassVar[frozenset[str]] = frozenset({"epochs"})
 
     epochs: int = knob(20, "passes over the training split", source="CPA section V-A", ge=1)
-    lr: float = knob(1e-3, "learning rate", source="torch default", gt=0)
+    lr: float = knob(1e-3, "learning rate", source="CPA section V-A", gt=0)
     batch_size: int = knob(64, "samples of a step", ge=1)
 
     def epochs_of_data(self, samples: int) -> float:

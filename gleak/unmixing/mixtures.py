@@ -110,7 +110,8 @@ def estimated_sources(mixture: Mixture) -> list[int]:
     """
     found = []
     for rows in mixture.weight:
-        values, ratio = _singular_values(rows), min(rows.shape) / max(rows.shape)
+        values = _singular_values(rows)[: min(rows.shape)]
+        ratio = min(rows.shape) / max(rows.shape)
         factor = 0.56 * ratio**3 - 0.95 * ratio**2 + 1.82 * ratio + 1.43
         above = int((values > factor * values.median()).sum())
         found.append(min(max(1, above), _rank(values)))

@@ -50,7 +50,8 @@ class Objective:
 def negentropy(white: White) -> Term:
     """Minus J of Eq. 8 with a = 1, over the centred sources, whose variance is one.
 
-    Eq. 8 leaves open what is squared; as in the reference it is the mean of log cosh.
+    Eq. 8 leaves open what is squared; as in the reference it is the mean of log cosh, though the
+    reference then sets the term to zero.
     """
     signals = white.signals
 
@@ -74,13 +75,13 @@ def total_variation(white: White, shape: tuple[int, ...]) -> Term:
     return term
 
 
-def length(white: White) -> Term:
+def magnitude(white: White) -> Term:
     """Mean magnitude of the sources, for embeddings that are mostly zero (Eq. 11, L1)."""
     signals = white.uncentred
     return lambda rows: (rows @ signals).abs().mean((1, 2))
 
 
-def sign(white: White) -> Term:
+def mixed_signs(white: White) -> Term:
     """The smaller of a source's positive and negative parts, for embeddings of one sign (Eq. 11).
 
     Section IV-A writes the term without saying how values become a number; as in the reference it

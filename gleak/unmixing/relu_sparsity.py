@@ -155,7 +155,7 @@ def solve(matrices: Tensor, right: Tensor) -> Tensor:
     return torch.cholesky_solve(right / scale, lower)
 
 
-def sharpen(factors: Factors, starts: Tensor, width: float, among: Tensor | None = None) -> Tensor:
+def sharpen(factors: Factors, starts: Tensor, width: float) -> Tensor:
     """Move directions to near ones whose backs have more zeros.
 
     That is a local minimum of the sum of the logarithms of their sizes, found by iteratively
@@ -166,83 +166,16 @@ def sharpen(factors: Factors, starts: Tensor, width: float, among: Tensor | None
         factors: of the gradients.
         starts: Shape (T, rank).
         width: at which to begin, relative to the largest; how far a direction may move.
-        among: neurons whose backs are to be zero, if not any; Shape (T, neurons).
 
     Returns:
         Of length 1; Shape (T, rank).
     """
     rows = factors.unit_rows()
-    counted = 1.0 if among is None else among.to(rows.dtype)
     columns = starts / starts.norm(dim=1, keepdim=True)
     for step in range(STEPS):
         backs = columns @ rows.T
         relative = backs / backs.abs().amax(1, keepdim=True)
         weights = 1 / (relative.square() + width**2 * (SHARPEST / width) ** (2 * step / STEPS))
-        columns = solve(gram(rows, counted * weights), columns[..., None])[..., 0]
+        columns = solve(gram(rows, weights), columns[..., None])[..., 0]
         columns = columns / columns.norm(dim=1, keepdim=True)
     return columns
-
-
-def columns_of(factors: Factors, active: Tensor) -> Tensor:
-    """The directions whose backs are least at the neurons at which samples are inactive.
-
-    Args:
-        factors: of the gradients.
-        active: guessed; Shape (T, neurons).
-
-    Returns:
-        Of length 1; Shape (T, rank).
-    """
-    _, vectors = torch.linalg.eigh(gram(factors.basis, (~active).to(factors.basis.dtype)))
-    return vectors[..., 0]
-
-
-def refine(
-    weight_gradient: Tensor,
-    bias_gradient: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    samples: Tensor,
-    rounds: int = 10,
-) -> tuple[Tensor, Tensor]:
-    """Make rough estimates of all samples exact, by the neurons at which they are active.
-
-    Each estimate tells at which neurons its sample is inactive; those give its column of Q, many
-    times overdetermined, so some may be wrong. All columns give the samples, and so on.
-
-    Args:
-        weight_gradient: Shape (V, neurons, F).
-        bias_gradient: Shape (V, neurons).
-        weight: of the layer; Shape (neurons, F).
-        bias: Shape (neurons).
-        samples: estimates; Shape (V, N, F).
-        rounds: after which to give up.
-
-    Returns:
-        The samples, exact where converged and else as they were given, and whether: all samples
-        found, each active where its backs are not zero. Shape (V, N, F) and (V).
-    """
-    victims = zip(weight_gradient, bias_gradient, samples, strict=True)
-    refined = [
-        _refine_one(factorise(of_weight, of_bias, len(given)), given, weight, bias, rounds)
-        for of_weight, of_bias, given in victims
-    ]
-    known = torch.tensor([found is not None for found in refined], device=samples.device)
-    pairs = zip(refined, samples, strict=True)
-    kept = [given if found is None else found.to(given) for found, given in pairs]
-    return torch.stack(kept), known
-
-
-def _refine_one(
-    factors: Factors, samples: Tensor, weight: Tensor, bias: Tensor, rounds: int
-) -> Tensor | None:
-    inputs = samples.double()
-    for _ in range(rounds if factors.rank == len(samples) else 0):
-        active = inputs @ weight.double().T + bias.double() > 0
-        columns = sharpen(factors, columns_of(factors, active), width=0.1, among=~active)
-        columns = sharpen(factors, columns, width=0.003)
-        found = unmix(factors, columns, weight, bias)
-        if found.consistent.all():
-            return found.inputs
-        inputs = found.inputs.clamp(samples.min(), samples.max())
-    return None

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import Observation
+from gleak.errors import FitError
 from gleak.registry import parse
 
 Make = Callable[..., tuple[Observation, Private]]
@@ -61,3 +62,10 @@ def test_embeddings_that_are_alike_are_zero_but_for_one(
     embeddings[1, 3] = embeddings[1, 0]
     found = SPEC.unmix_embeddings(observed(seen, backs, embeddings)).values
     assert found.any(2).sum(1).tolist() == [4, 3]
+
+
+@pytest.mark.parametrize("activation", ["tanh", "leaky_relu"])
+def test_embeddings_of_both_signs_are_refused(activation: str) -> None:
+    fit = parse("dataset", "photos"), parse("model", f"lenet+activation={activation}")
+    with pytest.raises(FitError, match=f"activation={activation}; use activation=relu"):
+        SPEC.check(*fit, parse("client", "fedsgd"))

@@ -89,6 +89,16 @@ def test_shares_gathered_are_the_whole(
     assert gathered.spec == whole.spec
 
 
+def test_shares_that_found_different_numbers_of_samples_are_not_joined(
+    folder: Path, tmp_path: Path
+) -> None:
+    whole = run(folder, tmp_path / "1.h5")
+    fewer = {"inputs": whole.inputs[:, :1], "labels": whole.labels[:, :1]}
+    replace(whole, **fewer, snapshots=None, snapshot_iteration=None).write(tmp_path / "2.h5")
+    with pytest.raises(ArtifactError, match=r"found \[1, 2\] samples.*shards=1"):
+        gather_shards([tmp_path / "1.h5", tmp_path / "2.h5"], tmp_path / "gathered.h5")
+
+
 @given(st.integers(1, 50), st.integers(1, 50))
 def test_shares_are_nearly_equal_and_leave_nobody_out(victims: int, shards: int) -> None:
     parts = [range(victims)[share(victims, shard, shards)] for shard in range(1, shards + 1)]

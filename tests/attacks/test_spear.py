@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import Observation
-from gleak.attacks.relu_victims import without_probabilities
+from gleak.attacks.relu_victims import last_weight, without_probabilities
 from gleak.errors import FitError
 from gleak.metrics.assignment import assign_samples, gather
 from gleak.registry import parse
@@ -53,6 +53,16 @@ def test_without_a_last_layer_next_the_zeros_suffice(make_case: Make) -> None:
     found = SPEAR.reconstruct(replace(seen, model=Deeper(seen.model), update=update))
     assert found.converged.all()
     np.testing.assert_allclose(matched(truth, found.inputs), truth.inputs, atol=1e-4)
+
+
+@pytest.mark.parametrize(("neurons", "serves"), [(8, False), (9, True)])
+def test_the_last_layer_serves_with_few_classes_for_its_neurons(
+    make_case: Make, neurons: int, serves: bool
+) -> None:
+    """Slopes at more outputs than a sample has active neurons would explain anything."""
+    seen, _ = make_case(SPEAR, model=f"mlp+hidden={neurons}+activation=relu", client=CLIENT)
+    assert seen.classes == 4
+    assert (last_weight(seen, neurons) is not None) == serves
 
 
 def test_what_noise_hides_is_mid_grey_and_has_not_converged(make_case: Make) -> None:

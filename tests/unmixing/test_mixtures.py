@@ -103,6 +103,14 @@ def test_sources_are_counted_whatever_the_noise(level: float, count: int) -> Non
     assert visible_sources(mixture, NEURONS) == [NEURONS if level else count] * 3
 
 
+def test_a_layer_with_fewer_inputs_than_neurons_is_no_noisier() -> None:
+    """The median is over the singular values there can be, not over neurons."""
+    backs, inputs = draw(0, 2, 4, neurons=256)
+    noise = torch.randn(2, 256, 64, generator=torch.Generator().manual_seed(0))
+    mixture = Mixture(backs @ inputs[..., :64] + 0.01 * noise, backs.sum(2))
+    assert estimated_sources(mixture) == [4, 4]
+
+
 def test_of_noise_alone_one_source_is_counted() -> None:
     noise = torch.randn(3, NEURONS, FEATURES, generator=torch.Generator().manual_seed(0))
     assert estimated_sources(Mixture(noise, noise[..., 0])) == [1, 1, 1]

@@ -16,9 +16,9 @@ from gleak.unmixing.objective import (
     Objective,
     Term,
     dependence,
-    length,
+    magnitude,
+    mixed_signs,
     negentropy,
-    sign,
     total_variation,
 )
 
@@ -64,11 +64,11 @@ def slow_variation(source: np.ndarray) -> float:
     return float(np.mean(below) + np.mean(beside))
 
 
-def slow_length(source: np.ndarray) -> float:
+def slow_magnitude(source: np.ndarray) -> float:
     return float(np.mean([abs(value) for value in source]))
 
 
-def slow_sign(source: np.ndarray) -> float:
+def slow_mixed_signs(source: np.ndarray) -> float:
     positive = math.sqrt(sum(value**2 for value in source if value > 0))
     negative = math.sqrt(sum(value**2 for value in source if value < 0))
     return min(positive, negative)
@@ -77,8 +77,8 @@ def slow_sign(source: np.ndarray) -> float:
 TERMS: dict[str, tuple[Term, Slow, bool]] = {
     "negentropy": (negentropy(WHITE), slow_negentropy, True),
     "total variation": (total_variation(WHITE, SHAPE), slow_variation, True),
-    "length": (length(WHITE), slow_length, False),
-    "sign": (sign(WHITE), slow_sign, False),
+    "magnitude": (magnitude(WHITE), slow_magnitude, False),
+    "mixed_signs": (mixed_signs(WHITE), slow_mixed_signs, False),
 }
 EVERY = [term for term, *_ in TERMS.values()] + [dependence(2.0)]
 
@@ -172,6 +172,6 @@ def test_without_terms_nothing_pulls() -> None:
 def test_a_source_of_one_sign_has_a_gradient() -> None:
     """The length of a part that is zero has a corner."""
     positive = White(torch.ones(1, 2, 5), torch.zeros(1, 2, 1), torch.zeros(1, 2, 2))
-    value, gradient = Objective([(1.0, sign(positive))]).evaluate(torch.eye(2)[None])
+    value, gradient = Objective([(1.0, mixed_signs(positive))]).evaluate(torch.eye(2)[None])
     assert value.item() == 0
     assert torch.equal(gradient, torch.zeros(1, 2, 2))

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec, Observation
-from gleak.errors import FitError
+from gleak.attacks.base import Observation
+from gleak.attacks.dense_first import MID_GREY, DenseFirstAttack
 from gleak.registry import register
-
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
-
-MID_GREY = 0.5
 
 
 @register("aono")
-class Aono(AttackSpec):
+class Aono(DenseFirstAttack):
     """Weight gradient over bias gradient of the first dense layer, labels by CPL's rule.
 
     Exact for one sample; of a batch only mixtures come out, cut to [0, 1] (see
@@ -31,19 +22,6 @@ class Aono(AttackSpec):
     """
 
     source = "Aono et al. 2017, section 3; [2] in CPL section 4.2 and Figure 10"
-
-    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        """Refuse models that do not begin with a dense layer.
-
-        Raises:
-            FitError: see `AttackSpec.check`.
-        """
-        super().check(dataset, model, client)
-        if model.first_layer == "convolution":
-            raise FitError(
-                f"attack {self} reads samples off a first layer that is dense, and model {model} "
-                "begins with a convolution; use mlp or fc2"
-            )
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """See `AttackSpec.reconstruct`.

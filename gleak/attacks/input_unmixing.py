@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import ClassVar, Literal
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import Observation
+from gleak.attacks.dense_first import MID_GREY, DenseFirstAttack
 from gleak.attacks.unmixing import UnmixingAttack
-from gleak.errors import FitError
 from gleak.spec import knob
 
-if TYPE_CHECKING:
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
-    from gleak.models.base import ModelSpec
 
-MID_GREY = 0.5
-
-
-class InputUnmixing(UnmixingAttack):
+class InputUnmixing(DenseFirstAttack, UnmixingAttack):
     """An attack on networks that begin with a dense layer; labels by CPL's rule, in their order.
 
     Unmixing leaves the sign and scale of each sample open. Both are read off the bias's gradient,
@@ -27,24 +20,13 @@ class InputUnmixing(UnmixingAttack):
     converged.
     """
 
+    instead: ClassVar[str] = "use cpa_fi, or a model such as fc2"
+
     scale: Literal["bias", "range"] = knob(
         "bias",
         "of the samples: the bias's, drawn together into [0, 1]; range: each fills [0, 1]",
         source="ours; range: CPA reference",
     )
-
-    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        """Refuse models that do not begin with a dense layer, too.
-
-        Raises:
-            FitError: see `AttackSpec.check`.
-        """
-        super().check(dataset, model, client)
-        if model.first_layer == "convolution":
-            raise FitError(
-                f"attack {self} unmixes the samples of a first layer that is dense, and model "
-                f"{model} begins with a convolution; use cpa_fi, or a model such as fc2"
-            )
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """See `AttackSpec.reconstruct`.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.base import Observation
+from gleak.attacks.dense_first import MID_GREY, DenseFirstAttack
 from gleak.errors import FitError
 from gleak.models.perceptron import Perceptron
 from gleak.registry import register
@@ -16,11 +17,9 @@ if TYPE_CHECKING:
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
 
-MID_GREY = 0.5
-
 
 @register("spear")
-class Spear(AttackSpec):
+class Spear(DenseFirstAttack):
     """Exact samples of a batch from a dense layer with ReLU, labels by CPL's rule.
 
     Where all samples are found, their own probabilities make the rule exact.
@@ -36,6 +35,7 @@ class Spear(AttackSpec):
 
     source = "Dimitrov et al. 2024 (SPEAR), sections 3 and 4"
     effort: ClassVar[frozenset[str]] = frozenset({"rounds"})
+    instead: ClassVar[str] = "use fc2 or mlp+activation=relu"
 
     rounds: int = knob(64, "of 128 directions each, after which a victim is given up", ge=1)
 
@@ -46,11 +46,6 @@ class Spear(AttackSpec):
             FitError: see `AttackSpec.check`.
         """
         super().check(dataset, model, client)
-        if model.first_layer == "convolution":
-            raise FitError(
-                f"attack {self} unmixes the samples of a first layer that is dense, and model "
-                f"{model} begins with a convolution; use fc2 or mlp+activation=relu"
-            )
         if isinstance(model, Perceptron):
             self._check_perceptron(model, client.batch_size)
         steps = client.protocol.get("local_steps", 1)

@@ -1,0 +1,38 @@
+"""Base of the attacks on the samples themselves, where the first layer is dense."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from gleak.attacks.base import AttackSpec
+from gleak.errors import FitError
+
+if TYPE_CHECKING:
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
+
+MID_GREY = 0.5
+"""In place of a sample that was not found."""
+
+
+class DenseFirstAttack(AttackSpec):
+    """An attack that reads samples off a dense layer which takes them as they are.
+
+    ``instead`` is what an error advises where the network begins with a convolution.
+    """
+
+    instead: ClassVar[str] = "use mlp or fc2"
+
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        """Refuse models that do not begin with a dense layer, as far as that is known.
+
+        Raises:
+            FitError: see `AttackSpec.check`.
+        """
+        super().check(dataset, model, client)
+        if model.first_layer == "convolution":
+            raise FitError(
+                f"attack {self} reads samples off a first layer that is dense, and model {model} "
+                f"begins with a convolution; {self.instead}"
+            )

@@ -23,10 +23,11 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the repository's study and configuration, entered."""
+    """A folder with one of the repository's studies, and its configuration for that; entered."""
     (tmp_path / "studies").mkdir()
-    for name in ("config.yaml", "studies/cpl.yaml"):
-        (tmp_path / name).write_bytes((REPOSITORY / name).read_bytes())
+    (tmp_path / "studies/cpl.yaml").write_bytes((REPOSITORY / "studies/cpl.yaml").read_bytes())
+    config = yaml.safe_load((REPOSITORY / "config.yaml").read_text(encoding="utf-8"))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**config, "studies": ["cpl"]}))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -99,7 +99,7 @@ class Scaled(Backwards):
 
 
 def seen(model: nn.Module) -> SimpleNamespace:
-    return SimpleNamespace(model=model, input_shape=SHAPE, loss="cross_entropy")
+    return SimpleNamespace(model=model, input_shape=SHAPE, loss="cross_entropy", spec="here")
 
 
 def test_the_layer_is_found_by_what_it_takes() -> None:

@@ -38,7 +38,7 @@ def test_a_rule_says_what_it_does_and_needs_and_where_it_logs(rule: str) -> None
     body = RULES[rule]
     assert body.lstrip().startswith('"""')
     assert set(re.findall(r"^ +(\w+):", body, re.MULTILINE)) >= NEEDED
-    assert re.search(r"mem_mb=\d+", body)
+    assert re.search(r"mem_mb=(\d|memory\(\d|lambda)", body)
     assert re.search(r"runtime=\d+", body)
     script = re.search(r'"\.\./workflow_scripts/(\w+)\.py"', body)
     assert script

@@ -132,8 +132,10 @@ class Names:
         if own := self._own_label(level, value):
             return own
         others = [other for other in alike if other != value]
-        if value in self.labels and all(self._own_label(level, other) for other in others):
-            return self.labels[value]
+        if setting(level, value) in self.labels and all(
+            self._own_label(level, other) for other in others
+        ):
+            return self.labels[bare(value)]
         shown = self.labels.get(bare(value), bare(value))
         fields = _differing(level, value, alike) if value in alike and len(alike) > 1 else {}
         return f"{shown} ({', '.join(f'{k}={v}' for k, v in fields.items())})" if fields else shown

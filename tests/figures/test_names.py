@@ -189,3 +189,13 @@ def test_what_a_search_chose_is_told_from_what_it_began_with():
         "cpl (alpha=0)",
         "cpl (alpha=3)",
     ]
+
+
+def test_a_name_is_label_enough_where_all_others_have_their_own():
+    values = ("cpl+iterations=100", "cpl+iterations=100+alpha=1", "cpl+alpha=2")
+    labels = {"cpl": "CPL", "cpl+alpha=1": "without labels", "cpl+alpha=2": "twice"}
+    names = Names({"attack": values}, labels=labels)
+    shown = [names.label("attack", value) for value in values]
+    assert shown == ["CPL", "without labels", "twice"]
+    fewer = replace(names, labels={"cpl": "CPL", "cpl+alpha=2": "twice"})
+    assert fewer.label("attack", values[0]) == "CPL (alpha=0)"

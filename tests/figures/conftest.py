@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.figures.base import Material, Shown
+from gleak.figures.base import FigureSpec, Material, Shown
 from gleak.figures.names import Names
 from gleak.figures.published import REQUIRED
 from gleak.metrics.scores import COLUMNS, TYPES
@@ -27,6 +28,22 @@ LEVELS = {
     "defense": "none",
     "attack": "cpl",
 }
+
+
+@pytest.fixture
+def draw_twice(tmp_path: Path) -> Callable[[FigureSpec, Material], None]:
+    """Draws a figure two times: files are equal to the byte, the picture has a fair size."""
+
+    def draw(figure: FigureSpec, material: Material) -> None:
+        for name in ("first", "second"):
+            figure.draw(material, tmp_path / name)
+        for suffix in figure.suffixes:
+            first, second = (tmp_path / f"{name}{suffix}" for name in ("first", "second"))
+            assert first.read_bytes() == second.read_bytes()
+        with Image.open(tmp_path / "first.png") as picture:
+            assert picture.width > picture.height > 200
+
+    return draw
 
 
 @pytest.fixture

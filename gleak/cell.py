@@ -96,6 +96,7 @@ class Cell:
                 f"exceed {LONGEST_CELL}: leave defaults out or shorten values"
             )
         dataset, model = self.specs.get("dataset"), self.specs.get("model")
+        crafting = self.specs.get("crafting")
         training, client = self.specs.get("training"), self.specs.get("client")
         attack = self.specs.get("attack")
         if dataset and model:
@@ -104,8 +105,11 @@ class Cell:
             training.check(dataset)
         if dataset and client:
             client.check(dataset)
+        if crafting:
+            crafting.check(dataset, model)
         if attack:
             attack.check(dataset, model, client)
+            attack.check_crafting(crafting)
 
     def components(self, *levels: str) -> list[Spec]:
         """The specs of these levels and those nested in them."""

@@ -1,4 +1,7 @@
-"""Attacks see the update, the broadcast parameters and what their spec is granted; no truth."""
+"""Attacks see the update, the broadcast parameters and what their spec is granted; no truth.
+
+A server that crafted the parameters knows its own secret, too, and so does the attack made for it.
+"""
 
 SHARD = f"{ATTACKED}/shards/{{shard}}-of-{{shards}}"
 
@@ -12,6 +15,17 @@ def grants_of(levels):
     """The files of the grants that a cell's attack asks for."""
     folder = PATHS.folder(levels.upto("defense"))
     return [f"{folder}/granted/{grant}.h5" for grant in sorted(levels.attack.grants)]
+
+
+def secret(wildcards):
+    """What the server kept to itself, for the attack that its crafting was made for."""
+    return secret_of(cell(wildcards))
+
+
+def secret_of(levels):
+    """The secret that a cell's attack asks for; no file for most."""
+    folder = PATHS.folder(levels.upto("crafting"))
+    return [f"{folder}/secret.h5"] if levels.attack.crafting else []
 
 
 def shards_of(wildcards):
@@ -29,6 +43,7 @@ rule attack_shard:
         sent=f"{ARTIFACTS}/{SENT}/update.h5",
         parameters=parameters,
         granted=granted,
+        secret=secret,
     output:
         reconstruction=f"{ARTIFACTS}/{SHARD}/reconstruction.h5",
         provenance=f"{ARTIFACTS}/{SHARD}/provenance.json",

@@ -4,6 +4,7 @@ rule craft_parameters:
         model=f"{ARTIFACTS}/{MODEL}/model.h5",
     output:
         parameters=f"{ARTIFACTS}/{CRAFTED}/parameters.h5",
+        secret=f"{ARTIFACTS}/{CRAFTED}/secret.h5",
     log:
         f"{LOGS}/{CRAFTED}/craft_parameters.log",
     benchmark:

@@ -24,6 +24,7 @@ rule search:
         sent=lambda w: f"{tried_on(w)}/update.h5",
         parameters=lambda w: broadcast(search_of(w).cell),
         granted=lambda w: grants_of(search_of(w).cell),
+        secret=lambda w: secret_of(search_of(w).cell),
         private=lambda w: f"{tried_on(w)}/private.h5",
     output:
         trials=f"{STUDY}/searches/{{search}}/trials.csv",

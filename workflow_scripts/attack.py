@@ -26,6 +26,7 @@ with log_to(snakemake.log[0]), record(output.parent, threads=snakemake.threads):
         Path(snakemake.input.parameters),
         {path.stem: path for path in map(Path, snakemake.input.granted)},
         output,
+        secret_path=Path(snakemake.input.secret[0]) if snakemake.input.secret else None,
         victims=share(cell.client.victims, shard, shards),
         seed=snakemake.params.seed,
         device=snakemake.config["device"],

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     snakemake: Snakemake
 
-output = Path(snakemake.output.parameters)
-with log_to(snakemake.log[0]), record(output.parent):
+folder = Path(snakemake.output.parameters).parent
+with log_to(snakemake.log[0]), record(folder):
     crafting = Cell.from_path(dict(snakemake.wildcards.items())).crafting
-    craft_parameters(crafting, Path(snakemake.input.model), output, seed=snakemake.params.seed)
+    craft_parameters(crafting, Path(snakemake.input.model), folder, seed=snakemake.params.seed)

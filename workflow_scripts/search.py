@@ -28,5 +28,6 @@ with log_to(snakemake.log[0]), record(folder, threads=snakemake.threads):
         study=snakemake.wildcards.study,
         scale=snakemake.wildcards.scale,
         seed=snakemake.params.seed,
+        secret_path=Path(snakemake.input.secret[0]) if snakemake.input.secret else None,
         device=snakemake.config["device"],
     )

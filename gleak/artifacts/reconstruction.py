@@ -31,12 +31,16 @@ class Reconstruction(Artifact):
         snapshots: Shape (W, S, N, ...), the first W victims at those iterations, start first.
         mirrored: Shape of ``inputs``, the samples under the other sign, where an attack finds each
             only up to its sign and chose one; for metrics that let an oracle choose.
+        behind: Shape (V, N), of how many true samples each is the mean; 0 where an attack found
+            none and says so. Such a sample is mid-grey and is not compared with the truth.
+        paired: whether each sample is known to have the label in its place.
         embeddings: Shape (V, M, E), what it found of the inputs of the first dense layer.
     """
 
     format: ClassVar[str] = "gleak/reconstruction"
 
     modality: str = attribute("image")
+    paired: bool = attribute(False)
     inputs: np.ndarray = array("victim sample feature...", "intensity in [0, 1]")
     labels: np.ndarray = array("victim sample", "class index", "int")
     converged: np.ndarray = array("victim", "yes or no", "bool")
@@ -53,4 +57,5 @@ class Reconstruction(Artifact):
     mirrored: np.ndarray | None = array(
         "victim sample feature...", "intensity in [0, 1]", optional=True
     )
+    behind: np.ndarray | None = array("victim sample", "samples", "int", optional=True)
     embeddings: np.ndarray | None = array("victim source embedding", "activation", optional=True)

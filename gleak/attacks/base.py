@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from gleak.clients.base import ClientSpec
+    from gleak.crafting.base import CraftingSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
 
@@ -37,6 +39,8 @@ class Observation:
         victim_ids: Shape (V), each victim's number; with the seed it names its random stream.
         seed: of the attack's own randomness.
         spec: canonical path of the cell the update comes from.
+        secret: what the server remembers of the parameters it crafted; see
+            `gleak.artifacts.secret.Secret`. Empty where the attack's spec does not ask for it.
     """
 
     update: dict[str, Tensor]
@@ -55,6 +59,7 @@ class Observation:
     victim_ids: np.ndarray
     seed: int
     spec: str = ""
+    secret: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def victims(self) -> int:
@@ -63,10 +68,15 @@ class Observation:
 
 
 class AttackSpec(Spec):
-    """An attack: what it needs to be granted, and how it reconstructs."""
+    """An attack: what it needs to be granted, and how it reconstructs.
+
+    ``crafting`` names the crafted parameters that it reads, with the secret of the server that made
+    them; None: it knows no secret, whatever is broadcast.
+    """
 
     kind: ClassVar[str] = "attack"
     modalities: ClassVar[frozenset[str]] = frozenset({"image", "tabular"})
+    crafting: ClassVar[str | None] = None
 
     @property
     def grants(self) -> frozenset[str]:
@@ -81,6 +91,18 @@ class AttackSpec(Spec):
         """
         if dataset.modality not in self.modalities:
             raise FitError(f"attack {self} does not take {dataset.modality} data ({dataset})")
+
+    def check_crafting(self, crafting: CraftingSpec) -> None:
+        """Refuse parameters that are not those the attack was made for.
+
+        Raises:
+            FitError: names both.
+        """
+        if self.crafting not in (None, crafting.name):
+            raise FitError(
+                f"attack {self} reads parameters crafted for it, and these are {crafting}; "
+                f"use crafting {self.crafting}"
+            )
 
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Names of the parameters whose updates it reads; None for all.

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.model import Model
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.secret import Secret
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.errors import ArtifactError
@@ -38,6 +39,7 @@ def attack(
     granted_paths: Mapping[str, Path],
     output: Path,
     *,
+    secret_path: Path | None = None,
     victims: slice = ALL,
     seed: int,
     device: str = "auto",
@@ -50,6 +52,7 @@ def attack(
         parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
         granted_paths: by grant name, the files the attack's spec asks for.
         output: ``reconstruction.h5``.
+        secret_path: ``secret.h5``, if the attack's spec asks for it.
         victims: a share of them, if not all.
         seed: of the run.
         device: "auto", "cpu" or "cuda".
@@ -59,6 +62,7 @@ def attack(
         parameters_path,
         granted_paths,
         reads=spec.reads,
+        secret_path=secret_path,
         victims=victims,
         seed=seed,
         device=device,
@@ -92,6 +96,7 @@ def observe(
     granted_paths: Mapping[str, Path],
     *,
     reads: Reads = everything,
+    secret_path: Path | None = None,
     victims: slice = ALL,
     seed: int,
     device: str = "auto",
@@ -137,6 +142,7 @@ def observe(
         victim_ids=(victims.start or 0) + np.arange(update.victims),
         seed=int(stream(seed, "attack").integers(LARGEST_SEED)),
         spec=update.spec,
+        secret=Secret.read(secret_path).values if secret_path else {},
     )
 
 

@@ -83,10 +83,10 @@ def _send_all(
     sent: list[dict[str, Encoded]] = []
     with Progress(len(private.labels), "clients") as progress:
         for victim, (inputs, labels) in enumerate(zip(private.inputs, private.labels, strict=True)):
+            held = torch.from_numpy(inputs).to(place), torch.from_numpy(labels).to(place)
             with drawing_from(torch_stream(seed, "client", victim)):
-                update = client.compute(
-                    network, torch.from_numpy(inputs).to(place), torch.from_numpy(labels).to(place)
-                )
+                update = client.compute(network, *held)
+                update = defense.with_samples(update, network, *held)
             computed = {name: value.detach().cpu() for name, value in update.items()}
             sent.append(defense.protect(computed, torch_stream(seed, "defense", victim), {}))
             progress.advance()

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
 
 from gleak.artifacts.model import Model
 from gleak.spec import Spec
+
+if TYPE_CHECKING:
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
+
+
+@dataclass(frozen=True)
+class Crafted:
+    """What a server made of a model.
+
+    Args:
+        model: the parameters that are broadcast.
+        secret: what it keeps to itself, by name; see `gleak.artifacts.secret.Secret`.
+    """
+
+    model: Model
+    secret: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 class CraftingSpec(Spec):
@@ -16,5 +37,16 @@ class CraftingSpec(Spec):
     broadcasts_model: ClassVar[bool] = False
 
     @abstractmethod
-    def craft(self, model: Model, seed: int) -> Model:
-        """The parameters that are broadcast."""
+    def craft(self, model: Model, seed: int) -> Crafted:
+        """The parameters that are broadcast, and what the server remembers of them.
+
+        Raises:
+            FitError: a network that it cannot craft.
+        """
+
+    def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
+        """Refuse a model it cannot craft, as far as is known before any work.
+
+        Raises:
+            FitError: names the crafting and what does not fit it.
+        """

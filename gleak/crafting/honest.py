@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gleak.artifacts.model import Model
-from gleak.crafting.base import CraftingSpec
+from gleak.crafting.base import Crafted, CraftingSpec
 from gleak.registry import register
 
 
@@ -15,6 +15,6 @@ class Honest(CraftingSpec):
 
     broadcasts_model: ClassVar[bool] = True
 
-    def craft(self, model: Model, seed: int) -> Model:
+    def craft(self, model: Model, seed: int) -> Crafted:
         """See `CraftingSpec.craft`."""
-        return model
+        return Crafted(model)

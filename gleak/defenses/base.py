@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gleak.spec import Spec
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Generator, Tensor, nn
 
     from gleak.artifacts.encodings import Encoded
 
@@ -20,6 +20,22 @@ class DefenseSpec(Spec):
     """What a client does to its update before sending it."""
 
     kind: ClassVar[str] = "defense"
+
+    def with_samples(
+        self, update: dict[str, Tensor], model: nn.Module, inputs: Tensor, labels: Tensor
+    ) -> dict[str, Tensor]:
+        """What becomes of an update while the client has its samples at hand; then see `protect`.
+
+        Args:
+            update: for each parameter, Shape (R, *shape).
+            model: holds the broadcast parameters; left as it is.
+            inputs: Shape (N, *shape).
+            labels: Shape (N).
+
+        Returns:
+            The same parameters, Shape (R, *shape).
+        """
+        return update
 
     @abstractmethod
     def protect(

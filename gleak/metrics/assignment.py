@@ -16,18 +16,24 @@ from scipy.spatial.distance import cdist
 NONE_LEFT = -1
 
 
-def assign_samples(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
+def assign_samples(
+    truth: np.ndarray, estimate: np.ndarray, allowed: np.ndarray | None = None
+) -> np.ndarray:
     """Assign samples at the least sum of mean squared errors.
 
     Args:
         truth: Shape (V, N, *shape).
         estimate: Shape (V, M, *shape).
+        allowed: Shape (V, N, M), which may be assigned; None: all.
 
     Returns:
         Shape (V, N), positions among the M; -1 for none.
     """
-    pairs = zip(truth, estimate, strict=True)
-    return np.stack([assign(_squared_errors(true, found)) for true, found in pairs])
+    every = np.ones((len(truth), truth.shape[1], estimate.shape[1]), dtype=bool)
+    triples = zip(truth, estimate, every if allowed is None else allowed, strict=True)
+    return np.stack(
+        [assign_allowed(_squared_errors(true, found), may) for true, found, may in triples]
+    )
 
 
 def assign_up_to_sign(truth: np.ndarray, estimate: np.ndarray, mirrored: np.ndarray) -> np.ndarray:
@@ -77,6 +83,23 @@ def assign(costs: np.ndarray) -> np.ndarray:
     order = np.full(len(costs), NONE_LEFT)
     order[rows] = columns
     return order
+
+
+def assign_allowed(costs: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Assign as many samples of one victim as may be, at the least cost among such assignments.
+
+    Args:
+        costs: Shape (N, M), of each pair.
+        allowed: Shape (N, M), the pairs that may be assigned.
+
+    Returns:
+        Shape (N), positions among the M; -1 for none.
+    """
+    prohibitive = 1 + costs.sum()
+    order = assign(np.where(allowed, costs, prohibitive))
+    assigned = order != NONE_LEFT
+    assigned[assigned] = allowed[assigned, order[assigned]]
+    return np.where(assigned, order, NONE_LEFT)
 
 
 def gather(values: np.ndarray, order: np.ndarray, missing: float) -> np.ndarray:

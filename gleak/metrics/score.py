@@ -120,12 +120,23 @@ def match_to_truth(
 
 def _assigned(truth: Private, found: Reconstruction) -> tuple[np.ndarray, np.ndarray]:
     """Samples and labels in the order of the true ones."""
-    order = assign_samples(truth.inputs, found.inputs)
+    order = _sample_order(truth, found)
     label_order = assign_labels(truth.labels, found.labels)
     return (
         gather(found.inputs, order, np.nan),
         gather(found.labels, label_order, NONE_LEFT),
     )
+
+
+def _sample_order(truth: Private, found: Reconstruction) -> np.ndarray:
+    """Which of the samples found belongs to each true one."""
+    candidates = (
+        np.ones(found.labels.shape, dtype=bool) if found.behind is None else found.behind > 0
+    )
+    allowed = np.broadcast_to(candidates[:, None], (*truth.labels.shape, candidates.shape[1]))
+    if found.paired:
+        allowed = allowed & (truth.labels[:, :, None] == found.labels[:, None])
+    return assign_samples(truth.inputs, found.inputs, allowed)
 
 
 def _check_fit(private: Path, truth: Private, reconstruction: Path, found: Reconstruction) -> None:

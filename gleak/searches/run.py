@@ -68,6 +68,7 @@ def run_search(
     study: str,
     scale: str,
     seed: int,
+    secret_path: Path | None = None,
     device: str = "auto",
 ) -> None:
     """Try an attack's values on victims of the attacker's own, and write what serves best.
@@ -82,13 +83,20 @@ def run_search(
         study: whose search it is; written into the latter, as is the scale.
         scale: at which it is declared so.
         seed: of the run; the search's own is derived from it.
+        secret_path: ``secret.h5``, if the attack's spec asks for it.
         device: "auto", "cpu" or "cuda".
 
     Raises:
         GleakError: the metric cannot be computed here, or no trial gave a value.
     """
     observation = observe(
-        update_path, parameters_path, granted_paths, reads=search.reads, seed=seed, device=device
+        update_path,
+        parameters_path,
+        granted_paths,
+        reads=search.reads,
+        secret_path=secret_path,
+        seed=seed,
+        device=device,
     )
     truth = Private.read(private_path)
     levels = search.cell.strings()

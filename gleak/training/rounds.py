@@ -109,16 +109,22 @@ class Federation:
         with drawing_from(torch_stream(self.seed, "local training", number, client.number)):
             batches = mini_batches(len(labels), size, training.local_steps, shuffled=True)
             local = descend(self.network, inputs, labels, batches, training.lr, "cross_entropy")
+            shown = training.defense.with_samples(
+                {name: value[None] for name, value in local.mean_gradient.items()},
+                self.network,
+                inputs,
+                labels,
+            )
         return Report(
             samples=len(labels),
-            gradient=self._sent(client, local.mean_gradient, number),
+            gradient=self._sent(client, shown, number),
             buffers={name: value.clone() for name, value in self.network.named_buffers()},
             loss=float(local.losses.mean()),
         )
 
     def _sent(self, client: Client, mean: dict[str, Tensor], number: int) -> dict[str, Tensor]:
         """The mean gradient of a client's steps, defended and read by the server."""
-        gradient = {name: value.cpu()[None] for name, value in mean.items()}
+        gradient = {name: value.cpu() for name, value in mean.items()}
         random = torch_stream(self.seed, "local defense", number, client.number)
         sent = self.training.defense.protect(gradient, random, client.memory)
         return {name: torch.from_numpy(value.decode()[0])[0] for name, value in sent.items()}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gleak.artifacts.model import Model
-from gleak.crafting.craft import craft_parameters
+from gleak.crafting.craft import PARAMETERS, SECRET, craft_parameters
 from gleak.models.broadcast import load_network
 from gleak.registry import load, parse
 
@@ -24,11 +24,12 @@ def test_crafted_parameters_fit_the_model_and_repeat(
     name: str, model_path: Path, tmp_path: Path
 ) -> None:
     spec = parse("crafting", name)
-    outputs = [tmp_path / str(number) / "parameters.h5" for number in range(2)]
-    for output in outputs:
-        craft_parameters(spec, model_path, output, seed=2)
-    assert outputs[0].read_bytes() == outputs[1].read_bytes()
-    crafted = Model.read(outputs[0])
+    folders = [tmp_path / str(number) for number in range(2)]
+    for folder in folders:
+        craft_parameters(spec, model_path, folder, seed=2)
+    for file in (PARAMETERS, SECRET):
+        assert (folders[0] / file).read_bytes() == (folders[1] / file).read_bytes()
+    crafted = Model.read(folders[0] / PARAMETERS)
     assert crafted.spec == f"{Model.read(model_path).spec}/{name}"
     load_network(crafted, "parameters.h5")
 
@@ -36,6 +37,6 @@ def test_crafted_parameters_fit_the_model_and_repeat(
 @pytest.mark.parametrize("name", sorted(load("crafting")))
 def test_a_server_that_broadcasts_the_model_changes_nothing(name: str, model_path: Path) -> None:
     spec, model = parse("crafting", name), Model.read(model_path)
-    crafted = spec.craft(model, 0).parameters
+    crafted = spec.craft(model, 0).model.parameters
     same = all(np.array_equal(crafted[key], value) for key, value in model.parameters.items())
     assert same == spec.broadcasts_model

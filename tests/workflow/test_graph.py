@@ -35,7 +35,7 @@ def check_attack(job: Job) -> None:
     assert granted == {f"{grant}.h5" for grant in cell.attack.grants}
     others = {path.name for path in inputs if path.parent.name != "granted"}
     broadcast = "model.h5" if cell.crafting.broadcasts_model else "parameters.h5"
-    assert others == {"update.h5", broadcast}
+    assert others == {"update.h5", broadcast} | ({"secret.h5"} if cell.attack.crafting else set())
 
 
 @each_study
@@ -61,7 +61,7 @@ def check_search(job: Job) -> None:
     (folder,) = folders
     texts = dict(zip(LEVELS, folder.parts[folder.parts.index("artifacts") + 1 :], strict=False))
     assert Cell.from_path(texts).client.split == "train"
-    others = {path.name for path in inputs if path.parent.name != "granted"}
+    others = {path.name for path in inputs if path.parent.name != "granted"} - {"secret.h5"}
     assert others in ({"update.h5", "private.h5", f"{kind}.h5"} for kind in ("model", "parameters"))
     assert {path.parent.parent for path in inputs if path.parent.name == "granted"} <= folders
 

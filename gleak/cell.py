@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gleak.errors import FitError, SpecError, nearest
@@ -16,6 +17,11 @@ from gleak.registry import parse
 from gleak.spec import Spec, format_spec
 
 LEVELS = ("dataset", "model", "training", "crafting", "client", "defense", "attack")
+SCORED_BY: Mapping[str, str] = MappingProxyType(
+    {"training": "score_model", "crafting": "score_parameters", "attack": "score"}
+)
+"""A level that a scored cell may end with, which its metrics have as theirs -> the rule that scores
+it, and the function, in the module of `gleak.metrics` of the same name."""
 LONGEST_CELL = 200
 TRUTH = "truth"
 
@@ -78,6 +84,11 @@ class Cell:
         """Canonical string of each level."""
         return {level: str(spec) for level, spec in self.specs.items()}
 
+    @property
+    def end(self) -> str:
+        """The last level that is set."""
+        return list(self.specs)[-1]
+
     def upto(self, level: str) -> Cell:
         """The cell cut short after ``level``."""
         kept = LEVELS[: LEVELS.index(level) + 1]
@@ -136,7 +147,7 @@ class Paths:
         return self.results.joinpath("artifacts", *(texts[lv] for lv in LEVELS if texts.get(lv)))
 
     def scores(self, cell: Cell) -> Path:
-        """Scores of a cell: of its attack, or of the model it ends with."""
+        """Scores of a cell, whatever of `SCORED_BY` it ends with."""
         return self.folder(cell) / "scores.csv"
 
     def study(self, study: str, scale: str) -> Path:

@@ -1,9 +1,9 @@
-"""The command ``gleak``: what there is, what a file holds, whether a study is sound, what it costs.
+"""The command ``gleak``: what there is, what a file holds, whether studies are sound, their cost.
 
 One command writes into a study's folder: ``adopt``, which takes over what searches chose.
 
-No command imports torch. What a command needs is imported when it runs, so that each starts as
-fast as it can.
+No command imports torch but ``audit --data``, which computes gradients. What a command needs is
+imported when it runs, so that each starts as fast as it can.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CONFIG = Path("config.yaml")
 STUDIES = Path("studies")
+ALARMED = 2
 OUTCOMES = "results/studies/*/*/searches/*/chosen.yaml"
 Command = Callable[[Namespace], int]
 
@@ -34,7 +35,8 @@ def main(words: Sequence[str] | None = None) -> int:
         words: of the command line after ``gleak``; None for those this process was started with.
 
     Returns:
-        The exit code: 0, or 1 after an error, which is one line on stderr.
+        The exit code: 0, or 1 after an error, which is one line on stderr; of ``audit``, 2 where
+        it alarms.
     """
     parser = build_parser()
     chosen = parser.parse_args(words)
@@ -69,6 +71,9 @@ def build_parser() -> ArgumentParser:
     command.add_argument("file", type=Path, metavar="FILE", help="any .h5 of a run")
     command.add_argument("--image", type=int, metavar="N", help="save the image of sample N")
     command.add_argument("--output", type=Path, metavar="PNG", help="where; ./<stem>-<N>.png")
+    command = add("audit", run_audit, "whether parameters look crafted; exits with 2 if they do")
+    command.add_argument("file", type=Path, metavar="FILE", help="parameters.h5 or model.h5")
+    command.add_argument("--data", type=Path, metavar="DATASET", help="dataset.h5, to try them on")
     command = add("validate", run_validate, "check study files at every scale; runs nothing")
     command.add_argument("studies", nargs="*", metavar="STUDY", help="files; all of studies/")
     command = add("adopt", run_adopt, "let studies use what their searches chose")
@@ -110,6 +115,15 @@ def run_inspect(chosen: Namespace) -> int:
     else:
         print(describe_file(chosen.file))
     return 0
+
+
+def run_audit(chosen: Namespace) -> int:
+    """``gleak audit FILE [--data DATASET]``."""
+    from gleak.audit_report import audit_file
+
+    report = audit_file(chosen.file, chosen.data)
+    print(report)
+    return ALARMED if report.alarms else 0
 
 
 def run_validate(chosen: Namespace) -> int:

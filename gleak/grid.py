@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
 
-from gleak.cell import LEVELS, TRUTH, Cell
+from gleak.cell import LEVELS, SCORED_BY, TRUTH, Cell
 from gleak.errors import SpecError, at, nearest
 from gleak.figures.axes import check_axis, field_values
 from gleak.figures.names import BLIND, Names, bare, canonical
@@ -22,7 +22,6 @@ from gleak.settings import Scale
 from gleak.written import at_scale
 
 NO_SEARCHES: Mapping[str, Search] = MappingProxyType({})
-ENDS = ("attack", "training")
 
 
 def _as_list(value: object) -> object:
@@ -44,11 +43,13 @@ class Axes(BaseModel):
     """What a scale may say of a grid; what it leaves out is as at the scale of the paper.
 
     Args:
-        dataset, model, training, crafting, client, defense, attack: a spec string or a list. A
-            grid without those after training is one of models, which are scored as they are. On
-            the axis of attacks ``{search: NAME}``, with fields that are changed after it, is what
-            a search of the study chose at the scale.
-        zip: groups of levels whose lists advance together.
+        dataset, model, training, crafting, client, defense, attack: a spec string or a list. The
+            last level of a grid says what is scored: attacks by what they reconstruct, without
+            those after crafting the broadcast parameters by a client's audits, without those
+            after training the models as they are. On the axis of attacks ``{search: NAME}``, with
+            fields that are changed after it, is what a search of the study chose at the scale.
+        zip: groups of levels whose lists advance together. Where the first of a group tells its
+            cells apart, figures name no other.
         exclude: cells that have all of these specs are left out.
         stands_for: spec of an axis -> the published one it stands in for.
     """
@@ -99,8 +100,8 @@ class Grid:
     Args:
         name: as in the study.
         scale: one of `SCALES`.
-        cells: every attack's, blind's among them, in the order of the study; or every model's, cut
-            short after the training.
+        cells: all that are scored, cut short after the last level of the grid, in the order of the
+            study; of attacks blind's are among them.
         truths: the cells, cut short after the defence, in which the truth itself is scored.
         names: values of each level and what they are called.
         searches: names of those that some of its attacks come from.
@@ -117,7 +118,7 @@ class Grid:
     def scored(self) -> list[dict[str, str]]:
         """The spec of each level of all that has a ``scores.csv``, as its rows have it.
 
-        The truth's attack is TRUTH; levels after a model's training are empty.
+        The truth's attack is TRUTH; levels that the grid does not have are empty.
         """
         truths = [{**cell.strings(), "attack": TRUTH} for cell in self.truths]
         rows = [*(cell.strings() for cell in self.cells), *truths]
@@ -165,7 +166,7 @@ def expand(
     if controls:
         axes["attack"] += controls
     values = {level: tuple(dict.fromkeys(texts)) for level, texts in axes.items()}
-    names = Names(values, {}, _labels(file.labels), {"attack": tuned})
+    names = Names(values, {}, _labels(file.labels), {"attack": tuned}, written.zip or ())
     with at(f"{where}, stands_for"):
         names = replace(names, stands_for=_stand_ins(written.stands_for or {}, names))
     return Grid(name, scale, cells, truths, names, _searches(written))
@@ -200,11 +201,9 @@ def _check_levels(given: Sequence[str]) -> None:
     """Refuse axes with a gap, and those that end with what has no scores."""
     if gaps := [level for level in LEVELS[: len(given)] if level not in given]:
         raise SpecError(f"axis {gaps[0]!r} is left out before {given[-1]!r}")
-    if not given or given[-1] not in ENDS:
+    if not given or given[-1] not in SCORED_BY:
         last = repr(given[-1]) if given else "none"
-        raise SpecError(
-            f"the last axis is {last}; a grid ends with {ENDS[0]!r}, or with {ENDS[1]!r} for models"
-        )
+        raise SpecError(f"the last axis is {last}; a grid ends with one of {', '.join(SCORED_BY)}")
 
 
 def _axis(level: str, texts: Sequence[str] | None, where: str) -> list[str]:

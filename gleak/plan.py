@@ -8,12 +8,13 @@ An evaluation is a gradient of a function of a gradient. A gradient costs about 
 passes, and a gradient of any function at most about four times the function (Baur and Strassen
 1983), hence 12. On one core 8.4e9 multiply-adds per second then make one victim's evaluation on
 a LeNet with 32 x 32 colour images and 10 classes cost about 1 ms. Training takes epochs x
-samples x 3 forward passes, a client 3 for each gradient of a sample; an attack that repeats a
-client's local steps takes as many gradients in each evaluation. Every job takes 4 s to start. A
-GPU, stopping early and victims that share a batch make it less.
+samples x 3 forward passes, a client 3 for each gradient of a sample, on auditing parameters too; an
+attack that repeats a client's local steps takes as many gradients in each evaluation. Every job
+takes 4 s to start. A GPU, stopping early and victims that share a batch make it less.
 
 On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
-compression, sparse updates and snapshots are left out. What only a dataset's files tell is
+compression, sparse updates, snapshots and what a server that crafts parameters remembers of them,
+which is small beside them, are left out. What only a dataset's files tell is
 assumed: 100 classes, 10,000 samples in each split.
 """
 
@@ -27,8 +28,9 @@ from pathlib import Path
 import numpy as np
 from tabulate import tabulate
 
-from gleak.cell import TRUTH, Cell, Paths
+from gleak.cell import SCORED_BY, TRUTH, Cell, Paths
 from gleak.clients.grants import AUXILIARY
+from gleak.registry import parse
 from gleak.searches.declaration import Search
 from gleak.settings import Settings
 from gleak.study import Study
@@ -52,6 +54,7 @@ RULES = (
     "score",
     "score_truth",
     "score_model",
+    "score_parameters",
     "tabulate",
     "draw",
     "judge",
@@ -127,9 +130,7 @@ def describe_searches(study: Study, settings: Settings) -> str:
 def _search_jobs(search: Search, folder: Path, settings: Settings) -> Iterator[Job]:
     """The jobs from the dataset to what one search chose."""
     cell, paths = search.cell, Paths(settings.results_dir)
-    yield _prepare(cell, paths)
-    yield _train(cell, paths)
-    yield from _send(cell, paths)
+    yield from _before_attack(cell, paths)
     work = search.trials * _attack_work(cell)
     yield Job("search", folder / "searches" / search.name / "chosen.yaml", work)
 
@@ -181,7 +182,7 @@ def _describe_done(plan: Plan) -> str:
 
 def _cells(plan: Plan) -> Plan:
     """The last job of each cell."""
-    return frozenset(job for job in plan if job.rule in ("score", "score_model"))
+    return frozenset(job for job in plan if job.rule in SCORED_BY.values())
 
 
 def _round(value: float) -> str:
@@ -204,28 +205,23 @@ def _grid_jobs(study: Study, name: str, settings: Settings) -> Iterator[Job]:
 
 
 def cell_jobs(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
-    """The jobs from the dataset to the scores of one cell, an attack's or a model's."""
+    """The jobs from the dataset to the scores of one cell, whatever it ends with."""
+    yield from _before_attack(cell, paths)
+    if "attack" in cell.specs:
+        yield from _attack(cell, paths, shards)
+    work = _audit_work(cell) if cell.end == "crafting" else 0.0
+    yield Job(SCORED_BY[cell.end], paths.scores(cell), work)
+
+
+def _before_attack(cell: Cell, paths: Paths) -> Iterator[Job]:
+    """What happens before an attack, as far as a cell goes."""
     yield _prepare(cell, paths)
     yield _train(cell, paths)
-    if "attack" in cell.specs:
-        yield from _leak(cell, paths, shards)
-    else:
-        yield Job("score_model", paths.scores(cell))
-
-
-def _leak(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
-    """What a cell does with its model."""
-    yield from _send(cell, paths)
-    yield from _attack(cell, paths, shards)
-    yield Job("score", paths.scores(cell))
-
-
-def _send(cell: Cell, paths: Paths) -> Iterator[Job]:
-    """What happens before an attack: the server broadcasts and the clients send."""
-    if not cell.crafting.broadcasts_model:
+    if "crafting" in cell.specs and not cell.crafting.broadcasts_model:
         folder = paths.folder(cell.upto("crafting"))
-        yield Job("craft_parameters", folder / "parameters.h5", bytes=_model_bytes(cell))
-    yield _simulate(cell, paths)
+        yield Job("craft_parameters", folder / "parameters.h5", bytes=model_bytes(cell))
+    if "defense" in cell.specs:
+        yield _simulate(cell, paths)
 
 
 def _prepare(cell: Cell, paths: Paths) -> Job:
@@ -240,7 +236,7 @@ def _train(cell: Cell, paths: Paths) -> Job:
     samples = _samples(cell, "train")
     passes = cell.training.epochs_of_data(samples) * samples * GRADIENT_FACTOR
     output = paths.folder(cell.upto("training")) / "model.h5"
-    return Job("train_model", output, passes * _forward(cell), _model_bytes(cell))
+    return Job("train_model", output, passes * _forward(cell), model_bytes(cell))
 
 
 def _simulate(cell: Cell, paths: Paths) -> Job:
@@ -277,6 +273,12 @@ def _attack_work(cell: Cell) -> float:
     return evaluations * FACTOR * _forward(cell)
 
 
+def _audit_work(cell: Cell) -> float:
+    """Multiply-adds of a client's gradients on the parameters it was sent."""
+    samples: int = parse("metric", "audit_dominance").samples
+    return samples * GRADIENT_FACTOR * _forward(cell)
+
+
 def _samples(cell: Cell, split: str) -> int:
     sizes: dict[str, int] | None = cell.dataset.sizes
     return ASSUMED_SAMPLES if sizes is None else sizes[split]
@@ -295,9 +297,10 @@ def _forward(cell: Cell) -> int:
 def update_bytes(cell: Cell) -> int:
     """Size of what all victims of a cell send, as plain single-precision values."""
     victims: int = cell.client.victims
-    return victims * _model_bytes(cell)
+    return victims * model_bytes(cell)
 
 
-def _model_bytes(cell: Cell) -> int:
+def model_bytes(cell: Cell) -> int:
+    """Size of a cell's parameters, as plain single-precision values."""
     parameters: int = cell.model.parameters(cell.dataset.shape, _classes(cell))
     return parameters * FLOAT_BYTES

@@ -244,6 +244,9 @@ def _expectation(
         expectation = read_model(sort_of(written), written, "expectation")
         scales = _known("grid", expectation.grid, grids)
         expectation.check([grid.names for grid in scales.values()])
+    for scale, grid in scales.items():
+        with at(f"{where}, scale {scale!r}"):
+            expectation.groups(grid.names, grid.scored)
     return expectation
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gleak.cell import TRUTH, Cell, Paths
 from gleak.errors import GleakError
-from gleak.plan import update_bytes
+from gleak.plan import model_bytes, update_bytes
 from gleak.runtime.digest import source_digest
 from gleak.settings import SCALES, Settings
 from gleak.study import load_study
@@ -63,11 +63,11 @@ def resolved(*levels):
     )
 
 
-def source(stage, *levels):
-    """For `params`: digest of the code a stage runs, the modules of these levels' specs included."""
+def source(stage, *levels, with_specs=()):
+    """For `params`: digest of the code a stage runs, with that of these levels' specs and others."""
 
     def digest(wildcards):
-        parts = cell(wildcards).components(*levels) if levels else []
+        parts = [*with_specs, *(cell(wildcards).components(*levels) if levels else [])]
         return source_digest(stage, *sorted({name for part in parts for name in part.modules}))
 
     return digest
@@ -85,6 +85,9 @@ def broadcast(levels):
     return f"{PATHS.folder(levels.upto('crafting'))}/parameters.h5"
 
 
-def memory(base, copies):
-    """For `resources`: megabytes of a job that holds its cell's updates so many times at once."""
-    return lambda wildcards: base + copies * update_bytes(cell(wildcards)) // 10**6
+def memory(base, copies, of=update_bytes):
+    """For `resources`: megabytes of a job that holds its cell's updates so many times at once.
+
+    Or its parameters, of=model_bytes.
+    """
+    return lambda wildcards: base + copies * of(cell(wildcards)) // 10**6

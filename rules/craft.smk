@@ -11,7 +11,7 @@ rule craft_parameters:
         f"{BENCHMARKS}/{CRAFTED}/craft_parameters.tsv"
     threads: 1
     resources:
-        mem_mb=4000,
+        mem_mb=memory(4000, copies=3, of=model_bytes),
         runtime=30,
     params:
         specs=resolved("model", "crafting"),

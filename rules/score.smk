@@ -1,19 +1,25 @@
-"""Scoring: where a reconstruction first meets the truth, after every attack is over."""
+"""Scoring: where a reconstruction first meets the truth, after every attack is over.
 
+Models and broadcast parameters are scored by themselves, without any attack or truth.
+"""
+
+from gleak.cell import SCORED_BY
 from gleak.metrics.base import metrics_of
 
 
-def scoring(stage, level):
-    """For `params`: the metrics of the cells that end with a level, and the code that measures."""
-    metrics = metrics_of(level)
-    modules = sorted({name for metric in metrics for name in metric.modules})
+def scoring(end, *levels):
+    """For `params`: the metrics of cells with this end, and the code that measures.
+
+    That of these levels' specs is part of it.
+    """
+    metrics = metrics_of(end)
     return {
         "metrics": json.dumps([metric.resolved() for metric in metrics]),
-        "source": source_digest(stage, *modules),
+        "source": source(f"gleak.metrics.{SCORED_BY[end]}", *levels, with_specs=metrics),
     }
 
 
-SCORING = scoring("gleak.metrics.score", "attack")
+SCORING = scoring("attack")
 
 
 rule score:
@@ -75,6 +81,29 @@ rule score_model:
         mem_mb=2000,
         runtime=10,
     params:
-        **scoring("gleak.metrics.score_model", "training"),
+        **scoring("training"),
     script:
         "../workflow_scripts/score_model.py"
+
+
+rule score_parameters:
+    """Audit what is broadcast as a client can: with its own data, without the server's secret."""
+    input:
+        parameters=parameters,
+        dataset=f"{ARTIFACTS}/{DATASET}/dataset.h5",
+    output:
+        scores=f"{ARTIFACTS}/{CRAFTED}/scores.csv",
+    log:
+        f"{LOGS}/{CRAFTED}/score_parameters.log",
+    benchmark:
+        f"{BENCHMARKS}/{CRAFTED}/score_parameters.tsv"
+    threads: 1
+    resources:
+        mem_mb=memory(4000, copies=4, of=model_bytes),
+        runtime=60,
+    params:
+        **scoring("crafting", "model"),
+        specs=resolved("model"),
+        seed=SETTINGS.seed,
+    script:
+        "../workflow_scripts/score_parameters.py"

@@ -11,7 +11,10 @@ import torch
 from hypothesis import settings
 
 from gleak.artifacts.dataset import Dataset
+from gleak.cell import Cell
 from gleak.clients.simulate import simulate_clients
+from gleak.crafting.craft import PARAMETERS, craft_parameters
+from gleak.errors import FitError
 from gleak.registry import parse
 from gleak.training.train import train_model
 
@@ -23,6 +26,20 @@ CLASSES = 4
 IMAGE = (3, 8, 8)
 COLUMNS = (6,)
 MODELS = {"image": "lenet+width=4", "tabular": "mlp+hidden=16"}
+DATASETS = {"image": "photos", "tabular": "breast_cancer"}
+SMALL_MODELS = (
+    "lenet+width=4",
+    "mlp+hidden=16",
+    "mlp+hidden=16+activation=relu",
+    "vgg_small+width=8+hidden=16",
+)
+OTHERS = {
+    "training": "untrained",
+    "crafting": "honest",
+    "client": "fedsgd",
+    "defense": "none",
+    "attack": "blind",
+}
 Simulate = Callable[..., Path]
 
 
@@ -75,6 +92,23 @@ def table() -> Dataset:
 
 
 @pytest.fixture(scope="session")
+def fitting_model() -> Callable[..., str]:
+    """The first small model for data of a modality that fits what is chosen at other levels."""
+
+    def choose(modality: str = "image", **levels: str) -> str:
+        chosen = {**OTHERS, "dataset": DATASETS[modality], **levels}
+        for model in SMALL_MODELS:
+            try:
+                Cell.parse({**chosen, "model": model})
+            except FitError:
+                continue
+            return model
+        raise AssertionError(f"{levels} fit none of {SMALL_MODELS}")
+
+    return choose
+
+
+@pytest.fixture(scope="session")
 def simulate(images: Dataset, table: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Simulate:
     """Run the stages up to the update, once for each choice; gives the folder they wrote."""
     made: dict[tuple[str, ...], Path] = {}
@@ -85,8 +119,9 @@ def simulate(images: Dataset, table: Dataset, tmp_path_factory: pytest.TempPathF
         training: str = "untrained+init=uniform",
         client: str = "fedsgd+victims=3",
         defense: str = "none",
+        crafting: str = "honest",
     ) -> Path:
-        key = (modality, model, training, client, defense)
+        key = (modality, model, training, client, defense, crafting)
         if key not in made:
             folder = made[key] = tmp_path_factory.mktemp("cell")
             dataset = images if modality == "image" else table
@@ -100,11 +135,14 @@ def simulate(images: Dataset, table: Dataset, tmp_path_factory: pytest.TempPathF
                 seed=1,
                 device="cpu",
             )
+            server = parse("crafting", crafting)
+            if not server.broadcasts_model:
+                craft_parameters(server, folder / "model.h5", folder, seed=1)
             simulate_clients(
                 parse("client", client),
                 parse("defense", defense),
                 folder / "dataset.h5",
-                folder / "model.h5",
+                folder / ("model.h5" if server.broadcasts_model else PARAMETERS),
                 folder,
                 spec=f"{dataset.spec}/{architecture}",
                 seed=1,

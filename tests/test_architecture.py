@@ -33,6 +33,7 @@ LAYERS = (
     ("grid",),
     ("study",),
     ("plan", "catalog", "adopt"),
+    ("audit_report",),
     ("cli",),
 )
 HEAVY = (

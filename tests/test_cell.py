@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from gleak.cell import LEVELS, LONGEST_CELL, Cell, Paths
+from gleak.cell import LEVELS, LONGEST_CELL, SCORED_BY, Cell, Paths
 from gleak.errors import FitError, SpecError
+from gleak.metrics.base import Level, metrics_of
 
 TEXTS = {
     "dataset": "digits",
@@ -36,6 +39,15 @@ def test_a_cell_may_be_cut_short(level: str) -> None:
     assert str(cell) == "/".join(TEXTS[name] for name in kept)
     assert cell == Cell.parse({name: TEXTS[name] for name in kept})
     assert str(getattr(cell, level)) == TEXTS[level]
+    assert cell.end == level
+
+
+@pytest.mark.parametrize("level", SCORED_BY)
+def test_what_a_scored_cell_ends_with_has_metrics_and_what_measures_them(level: str) -> None:
+    assert set(SCORED_BY) == {*get_args(Level)} <= {*LEVELS}
+    assert metrics_of(level)
+    name = SCORED_BY[level]
+    assert callable(getattr(import_module(f"gleak.metrics.{name}"), name))
 
 
 def test_components_are_specs_and_those_nested_in_them() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import yaml
 from PIL import Image
 
 from gleak import __version__
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.cli import main
 from gleak.searches.chosen import Outcome
@@ -43,6 +46,40 @@ def private(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def parameters(tmp_path: Path) -> Path:
+    """A fresh `fc2` of 64 pixels and three classes."""
+    path, random, layers = tmp_path / "parameters.h5", np.random.default_rng(0), {}
+    for name, (outputs, inputs) in {"1": (32, 64), "3": (3, 32)}.items():
+        layers[f"{name}.weight"] = random.uniform(-1, 1, (outputs, inputs)) / inputs**0.5
+        layers[f"{name}.bias"] = random.uniform(-1, 1, outputs) / inputs**0.5
+    Model(
+        model="fc2+hidden=32",
+        classes=3,
+        input_shape=np.array([1, 8, 8]),
+        parameters=layers,
+        buffers={},
+        train_loss=np.zeros(0),
+        test_accuracy=np.zeros(0),
+    ).write(path)
+    return path
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Nine grey images of three classes."""
+    path, labels = tmp_path / "dataset.h5", np.arange(9) % 3
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 1, 8, 8)).astype(np.uint8)
+    Dataset(
+        train_inputs=pixels,
+        train_labels=labels,
+        test_inputs=pixels,
+        test_labels=labels,
+        class_names=np.array(list("abc")),
+    ).write(path)
+    return path
+
+
 def break_study(name: str, key: str) -> None:
     content = yaml.safe_load(Path("studies/cpl.yaml").read_text(encoding="utf-8"))
     content[key] = {}
@@ -63,7 +100,8 @@ def test_without_a_command_help_is_printed(capsys: Capture):
     assert main([]) == 0
     printed = capsys.readouterr().out
     assert all(
-        name in printed for name in ("list", "describe", "inspect", "validate", "adopt", "plan")
+        name in printed
+        for name in ("list", "describe", "inspect", "audit", "validate", "adopt", "plan")
     )
 
 
@@ -95,6 +133,7 @@ def test_describe(capsys: Capture):
         (("list", "datset"), "did you mean 'dataset'"),
         (("describe", "lenett"), "did you mean 'lenet'"),
         (("inspect", "nothing.h5"), "nothing.h5"),
+        (("audit", "nothing.h5"), "nothing.h5"),
         (("validate", "nothing.yaml"), "nothing.yaml"),
         (("validate", "cppl"), "unknown study 'cppl' in studies/; did you mean 'cpl'"),
         (("plan", "cppl"), "unknown study 'cppl' in studies/; did you mean 'cpl'"),
@@ -131,6 +170,33 @@ def test_inspect_saves_an_image(private: Path, folder: Path, capsys: Capture):
 
 def test_inspect_wants_to_know_which_image(private: Path, capsys: Capture):
     assert "--image N" in fails(capsys, "inspect", str(private), "--output", "a.png")
+
+
+def test_audit_is_quiet_on_honest_parameters(parameters: Path, dataset: Path, capsys: Capture):
+    assert main(["audit", str(parameters)]) == 0
+    printed = capsys.readouterr().out
+    assert "says nothing" in printed
+    assert printed.splitlines()[-1].startswith("0 of ")
+    assert main(["audit", str(parameters), "--data", str(dataset)]) == 0
+    assert "says nothing" not in capsys.readouterr().out
+
+
+def test_audit_tells_of_crafted_parameters_by_its_exit_code(parameters: Path, capsys: Capture):
+    model = Model.read(parameters)
+    model.parameters["1.weight"][1] = -model.parameters["1.weight"][0]
+    model.write(parameters)
+    assert main(["audit", str(parameters)]) == 2
+    printed = capsys.readouterr().out
+    assert "2 of 32 rows are parallel to another" in printed
+    assert printed.splitlines()[-1].endswith(" audits alarm: audit_parallel")
+
+
+def test_audit_wants_the_dataset_of_the_model(parameters: Path, dataset: Path, capsys: Capture):
+    model = Model.read(parameters)
+    replace(model, classes=4).write(parameters)
+    assert "(1, 8, 8) in 4 classes" in fails(
+        capsys, "audit", str(parameters), "--data", str(dataset)
+    )
 
 
 def test_validate_takes_every_study_of_the_folder(folder: Path, capsys: Capture):
@@ -240,10 +306,20 @@ def test_plan_counts_what_studies_share_once(folder: Path, capsys: Capture):
 
 
 @pytest.mark.parametrize(
-    "command", ["list", "describe cpl", "validate", "plan", "inspect FILE", "adopt OUTCOME"]
+    "command",
+    [
+        "list",
+        "describe cpl",
+        "validate",
+        "plan",
+        "inspect FILE",
+        "audit PARAMETERS",
+        "adopt OUTCOME",
+    ],
 )
-def test_commands_import_nothing_heavy(tuned: Path, private: Path, command: str):
-    words = command.replace("FILE", str(private)).replace("OUTCOME", str(tuned)).split()
+def test_commands_import_nothing_heavy(tuned: Path, private: Path, parameters: Path, command: str):
+    files = {"FILE": private, "PARAMETERS": parameters, "OUTCOME": tuned}
+    words = [str(files.get(word, word)) for word in command.split()]
     code = (
         "import sys; from gleak.cli import main; code = main(sys.argv[1:]);"
         f"print(*sorted(set({HEAVY}) & set(sys.modules)), file=sys.stderr); sys.exit(code)"

@@ -200,12 +200,52 @@ def test_a_grid_of_models_has_zips_exclusions_stand_ins_and_scales():
     ]
 
 
+def test_a_grid_of_broadcast_parameters_ends_with_the_crafting():
+    found = models(crafting=["honest", "fishing"], labels={"audit_zeros": "zeros"})
+    assert len(found.cells) == 2 * 2 * 2
+    assert {cell.end for cell in found.cells} == {"crafting"}
+    assert found.truths == []
+    later = dict.fromkeys(["client", "defense", "attack"], "")
+    assert found.scored == [{**cell.strings(), **later} for cell in found.cells]
+    found.names.check_metric("audit_zeros")
+    for metric in ("mse", "test_accuracy"):
+        with pytest.raises(SpecError, match=r"of the grid end with crafting; .*audit_zeros"):
+            found.names.check_metric(metric)
+
+
+CRAFTED: dict[str, Any] = {
+    "dataset": "mnist",
+    "defense": "none",
+    "crafting": ["honest", "honest", "fishing"],
+    "attack": ["dlg", "invertgrad", "fishing"],
+    "zip": [["crafting", "attack"]],
+}
+
+
+def test_attacks_advance_with_the_parameters_crafted_for_them():
+    found = grid(**CRAFTED)
+    pairs = [(row["crafting"], row["attack"]) for row in found.scored]
+    attacks = list(zip(CRAFTED["crafting"], CRAFTED["attack"], strict=True))
+    controls = [(crafting, "blind") for crafting in ("honest", "fishing")]
+    assert pairs == [*attacks, *controls, ("honest", "truth"), ("fishing", "truth")]
+    assert found.names.values["crafting"] == ("honest", "fishing")
+    assert found.names.together("attack") == {"crafting", "attack"}
+    assert found.names.together("model") == {"model"}
+    assert grid().names.together("attack") == {"attack"}
+
+
+def test_a_scale_has_groups_of_its_own():
+    quick = {"crafting": "honest", "attack": "dlg", "zip": []}
+    assert not grid("quick", **CRAFTED, quick=quick).names.zipped
+    assert grid("small", **CRAFTED, quick=quick).names.zipped == [["crafting", "attack"]]
+
+
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
         ({"client": None}, "axis 'client' is left out before 'attack'"),
-        (dict.fromkeys(BASE), "the last axis is none; a grid ends with 'attack'"),
-        ({"attack": None}, "the last axis is 'defense'; a grid ends with 'attack', or"),
+        (dict.fromkeys(BASE), "the last axis is none; a grid ends with one of training, crafting"),
+        ({"attack": None}, "the last axis is 'defense'; a grid ends with one of .*, attack"),
         ({"training": None, "quick": {"client": "fedsgd"}}, "axis 'training' is left out before"),
     ],
 )
@@ -214,8 +254,8 @@ def test_axes_leave_no_gap_and_end_with_what_is_scored(fields: dict[str, Any], f
         grid(**fields)
 
 
-def test_an_axis_of_attacks_at_one_scale_makes_no_grid_of_models():
-    with pytest.raises(SpecError, match="the last axis is 'crafting'"):
+def test_what_is_scored_is_the_same_at_every_scale():
+    with pytest.raises(SpecError, match="scale 'paper', axis 'crafting': has no values"):
         models(quick={"crafting": "honest"})
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from gleak.artifacts.model import Model
 from gleak.cell import LEVELS, Cell, Paths
-from gleak.crafting.base import CraftingSpec
+from gleak.crafting.base import Crafted, CraftingSpec
+from gleak.metrics.base import metrics_of
 from gleak.plan import (
     ASSUMED_CLASSES,
     ASSUMED_SAMPLES,
@@ -45,8 +46,8 @@ class Turned(CraftingSpec):
 
     name: ClassVar[str] = "turned"
 
-    def craft(self, model: Model, seed: int) -> Model:
-        return model
+    def craft(self, model: Model, seed: int) -> Crafted:
+        return Crafted(model)
 
 
 def cell(text: str = LENET, **changes: str) -> Cell:
@@ -170,6 +171,24 @@ def test_a_model_is_scored_without_an_attack():
     assert only(trained, "score_model").output.parent == only(trained, "train_model").output.parent
     assert len(whole & trained) == 2
     assert "0 of 2" in show({"both": whole | trained})
+
+
+def test_what_is_broadcast_is_audited_without_clients():
+    honest = plan(cell().upto("crafting"))
+    assert rules(honest) == {"prepare_dataset": 1, "train_model": 1, "score_parameters": 1}
+    found = Cell({**cell().upto("training").specs, "crafting": Turned()})
+    crafted = plan(found)
+    assert set(rules(crafted)) - set(rules(honest)) == {"craft_parameters"}
+    audit, craft = only(crafted, "score_parameters"), only(crafted, "craft_parameters")
+    assert audit.output.parent == craft.output.parent != only(honest, audit.rule).output.parent
+    assert "0 of 2" in show({"both": honest | crafted})
+
+
+def test_an_audit_costs_a_gradient_for_each_of_its_samples():
+    forward = cell().model.multiply_adds(cell().dataset.shape, cell().dataset.classes)
+    samples = max(getattr(metric, "samples", 0) for metric in metrics_of("crafting"))
+    job = only(plan(cell().upto("crafting")), "score_parameters")
+    assert job.work == samples * 3 * forward > 0
 
 
 def test_sizes_on_disk():

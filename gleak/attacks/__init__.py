@@ -9,8 +9,10 @@ from gleak.attacks import cpa_fi_gm as cpa_fi_gm
 from gleak.attacks import cpl as cpl
 from gleak.attacks import dlg as dlg
 from gleak.attacks import fi as fi
+from gleak.attacks import fishing as fishing
 from gleak.attacks import gm as gm
 from gleak.attacks import idlg as idlg
 from gleak.attacks import invertgrad as invertgrad
 from gleak.attacks import melis as melis
+from gleak.attacks import mkor as mkor
 from gleak.attacks import spear as spear

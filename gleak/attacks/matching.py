@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.errors import FitError
+from gleak.matching.distances.cosine import Cosine
+from gleak.matching.optimizers.adam import Adam
 from gleak.matching.parts import ClientModel, Compared, Parts
+from gleak.matching.starts.base import StartSpec
+from gleak.matching.starts.normal import Normal
+from gleak.registry import nested
 from gleak.spec import knob
 
 if TYPE_CHECKING:
@@ -102,3 +107,32 @@ class QuasiNewtonAttack(MatchingAttack):
     def common(self) -> dict[str, Any]:
         """Also those that say when to stop and when to begin afresh."""
         return {name: getattr(self, name) for name in QuasiNewtonAttack.model_fields}
+
+
+class SignedAdamAttack(MatchingAttack):
+    """Base of the attacks as InvertGrad searches: signed Adam on the cosine distance.
+
+    With total variation, and inside the box of valid images.
+    """
+
+    iterations: int = knob(4800, "budget of one victim", source="InvertGrad reference", ge=1)
+    lr: float = knob(
+        0.1, "learning rate; a tenth after 3/8, 5/8 and 7/8", source="InvertGrad", gt=0
+    )
+    tv: float = knob(
+        0.1, "weight of the total variation (images)", source="InvertGrad, small networks", ge=0
+    )
+    start: Annotated[StartSpec, nested("start")] = knob(
+        Normal(), "first dummy input", source="InvertGrad"
+    )
+
+    def common(self) -> dict[str, Any]:
+        """Also those that say how the dummy moves."""
+        return {
+            **super().common(),
+            "start": self.start,
+            "distance": Cosine(),
+            "optimizer": Adam(lr=self.lr, signed=True, schedule="steps"),
+            "total_variation": self.tv,
+            "box": True,
+        }

@@ -30,6 +30,12 @@ class ClientSpec(Spec):
     )
     batch_size: int = knob(1, "samples behind one round of one client", ge=1)
     labels: Literal["random", "unique"] = knob("random", "unique: no label twice in one batch")
+    classes: int | None = knob(
+        None,
+        "a batch is drawn from so many, chosen at random for each victim; none: all",
+        source="MKOR supplement",
+        ge=1,
+    )
     split: Literal["test", "train"] = knob("test", "where samples come from (train: for tuning)")
     loss: Loss = knob("cross_entropy", "training loss; nll_raw is minus the raw logit of the label")
 
@@ -57,6 +63,16 @@ class ClientSpec(Spec):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_classes(self) -> Self:
+        wanted = self.batch_size if self.labels == "unique" else 1
+        if self.classes is not None and wanted > self.classes:
+            raise ValueError(
+                f"{wanted} samples with unique labels need as many classes, not "
+                f"classes={self.classes}"
+            )
+        return self
+
     @abstractmethod
     def compute(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """One client's update before any defence.
@@ -77,7 +93,7 @@ class ClientSpec(Spec):
         """Refuse a dataset that cannot supply the batches, as far as is known before reading it.
 
         Raises:
-            FitError: a batch larger than the split, or more unique labels than classes.
+            FitError: a batch larger than the split, or more classes than it has.
         """
         sizes = dataset.sizes
         check_batch(self, sizes[self.split] if sizes else None, dataset.classes, str(dataset))
@@ -93,6 +109,10 @@ def check_batch(client: ClientSpec, size: int | None, classes: int | None, datas
         raise FitError(
             f"client {client}: batch_size={client.batch_size} is more than the {size} samples "
             f"in the {client.split} split of {dataset}"
+        )
+    if classes is not None and client.classes is not None and client.classes > classes:
+        raise FitError(
+            f"client {client}: classes={client.classes} is more than the {classes} of {dataset}"
         )
     if client.labels == "unique" and classes is not None and client.batch_size > classes:
         raise FitError(

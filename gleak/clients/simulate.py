@@ -18,6 +18,7 @@ from gleak.clients.base import ClientSpec, check_batch
 from gleak.clients.batches import draw_batches
 from gleak.clients.grants import make_grants
 from gleak.defenses.base import DefenseSpec
+from gleak.errors import at
 from gleak.models.broadcast import load_network
 from gleak.models.embedding import true_embeddings
 from gleak.runtime.device import choose_device
@@ -54,7 +55,8 @@ def simulate_clients(
     dataset = Dataset.read(dataset_path)
     labels = dataset.labels(client.split)
     check_batch(client, len(labels), len(np.unique(labels)), dataset.spec)
-    indices = draw_batches(client, labels, seed)
+    with at(dataset.spec):
+        indices = draw_batches(client, labels, seed)
     network = load_network(Model.read(parameters_path), str(parameters_path))
     network = network.to(choose_device(device))
     inputs = dataset.samples(client.split, indices)

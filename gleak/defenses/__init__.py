@@ -6,5 +6,6 @@ from gleak.defenses import laplace as laplace
 from gleak.defenses import low_rank as low_rank
 from gleak.defenses import none as none
 from gleak.defenses import random_mask as random_mask
+from gleak.defenses import soteria as soteria
 from gleak.defenses import threshold as threshold
 from gleak.defenses import topk as topk

@@ -6,21 +6,23 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
 from gleak.errors import SpecError
 from gleak.figures.axes import check_axis, level_of, place
 from gleak.figures.names import BLIND, TRUTH, Names
+from gleak.metrics.scores import LEVEL_COLUMNS
 from gleak.spec import Spec, knob
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Statistic = Literal["mean", "median", "min", "max", "var", "std"]
+Statistic = Literal["mean", "median", "min", "max", "var", "std", "best"]
 Over = Literal["all", "successful", "successful_else_all"]
 Row = Mapping[str, str]
+R = TypeVar("R", bound=Mapping[str, Any])
 
 
 def as_list(value: object) -> object:
@@ -107,14 +109,17 @@ class FigureSpec(Spec):
     def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
         """The rows the figure is about; controls only if attacks are told apart.
 
+        Where the crafting is not told apart, a control is there once for all of them.
+
         Raises:
             SpecError: ``where`` names what the grid does not have.
         """
         wanted = names.select(self.where)
         kept = [row for row in rows if all(row[level] == wanted[level] for level in wanted)]
-        if "attack" in {*map(level_of, self.used_axes), *wanted}:
-            return kept
-        return without_controls(kept)
+        told_apart = {*map(level_of, self.used_axes), *wanted}
+        if "attack" not in told_apart:
+            return without_controls(kept)
+        return kept if "crafting" in told_apart else merge_controls(kept)
 
     def _check_places(self, rows: Sequence[Row]) -> None:
         if not rows:
@@ -136,3 +141,17 @@ class FigureSpec(Spec):
 def without_controls(rows: Sequence[Row]) -> list[Row]:
     """The rows of attacks alone, neither blind nor the truth."""
     return [row for row in rows if row["attack"] not in (BLIND, TRUTH)]
+
+
+def merge_controls(rows: Sequence[R]) -> list[R]:
+    """The rows, of controls that differ in the crafting alone only the first.
+
+    What is broadcast changes neither the truth nor what is guessed without an update.
+    """
+    others = [level for level in LEVEL_COLUMNS if level != "crafting"]
+    first = {tuple(row[level] for level in others): row for row in reversed(rows)}
+    return [
+        row
+        for row in rows
+        if row["attack"] not in (BLIND, TRUTH) or first[tuple(row[lv] for lv in others)] is row
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
@@ -11,8 +12,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gleak.errors import SpecError
-from gleak.figures.base import Over, Statistic
-from gleak.figures.names import Names
+from gleak.figures.base import Over, R, Statistic, merge_controls
+from gleak.figures.names import BLIND, TRUTH, Names
+from gleak.metrics.scores import LEVEL_COLUMNS
 
 Verdict = Literal["holds", "fails", "no data"]
 
@@ -72,6 +74,52 @@ class Expectation(BaseModel):
         for level, wanted in [*self.where.items(), *((along, value) for value in order)]:
             if all(scale.resolve(level, wanted) is None for scale in names):
                 raise SpecError(f"the grid has no {level} {wanted!r} at any scale")
+
+    def groups(self, names: Names, rows: Sequence[R]) -> list[list[R]]:
+        """The cells that are judged; in a group are those that are compared with each other.
+
+        They differ in the level along which they are compared, and in those that advance with it,
+        alone. Controls are there only where attacks are named.
+
+        Args:
+            names: of the grid.
+            rows: the specs of everything in it that has scores, whatever else is said of them.
+
+        Raises:
+            SpecError: cells of one group that have the same value along the level.
+        """
+        along, _ = self.compared
+        fixed = [level for level in LEVEL_COLUMNS if level not in names.together(along)]
+        found: dict[tuple[str, ...], list[R]] = {}
+        for row in self._concerned(names, rows):
+            found.setdefault(tuple(row[level] for level in fixed), []).append(row)
+        groups = [merge_controls(group) for group in found.values()]
+        for group in groups:
+            self._check_group(names, group)
+        return groups
+
+    def _concerned(self, names: Names, rows: Sequence[R]) -> list[R]:
+        where = {level: names.resolve(level, text) for level, text in self.where.items()}
+        along, order = self.compared
+        wanted = {names.resolve(along, text) for text in order}
+        hidden = () if "attack" in (*where, along) else (BLIND, TRUTH)
+        return [
+            row
+            for row in rows
+            if all(row[level] == value for level, value in where.items())
+            and (not along or row[along] in wanted)
+            and row["attack"] not in hidden
+        ]
+
+    def _check_group(self, names: Names, group: Sequence[Mapping[str, Any]]) -> None:
+        along, _ = self.compared
+        others = sorted(names.together(along) - {along})
+        for value, times in Counter(row[along] for row in group if along).items():
+            if times > 1:
+                raise SpecError(
+                    f"{along} {value!r} stands in {times} cells that differ in what advances with "
+                    f"it ({', '.join(others)}); give each a grid of its own"
+                )
 
 
 class Order(Expectation):

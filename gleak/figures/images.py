@@ -24,7 +24,8 @@ class Images(FigureSpec):
     result. Layout ``results`` has one line per cell, the results of its first victims, below a
     line of the truth that all cells share whose samples are the same.
 
-    The truth of a batch is matched to the result by an optimal assignment, as in scoring.
+    The truth of a batch is matched to the result by an optimal assignment, as in scoring. A sample
+    that an attack found nothing for has a hatched tile.
     """
 
     needs: ClassVar[Literal["scores", "images"]] = "images"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from gleak.figures.base import Material, Row
 from gleak.figures.images import Images
@@ -26,12 +27,12 @@ from gleak.figures.strips import (
     tabulate_strips,
 )
 from gleak.figures.style import new_figure, save, save_numbers, theme
-from gleak.figures.summary import CELL
 
 SIDE = 0.85  # inches of an image
 GAP = 0.1  # inches between images
 ABOVE, BELOW = 0.15, 0.12  # inches of a line of text above and below an image
 LEFT = 0.9  # inches for the labels of the lines
+MISSING: dict[str, Any] = {"hatch": "////", "facecolor": "0.95", "edgecolor": "0.7", "linewidth": 0}
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Entry:
     """An image and what stands above and below it.
 
     Args:
-        pixels: Shape (C, H, W); None leaves the place empty.
+        pixels: Shape (C, H, W); None: a hatched tile, or an empty place if nothing is said of it.
         above, below: "" for nothing.
     """
 
@@ -86,13 +87,10 @@ def draw_images(figure: Images, material: Material, stem: Path) -> None:
 def lay_out_search(strips: list[Strip], names: Names) -> list[Line]:
     """One line per strip; results stand below each other, whatever comes before them."""
     columns = max(len(strip.pictures) for strip in strips)
-    varying = _varying([strip.shown.row for strip in strips])
+    varying = names.varying([strip.shown.row for strip in strips])
     lines = []
     for strip in strips:
-        *before, result = [
-            Entry(picture.pixels, _above(picture), _below(strip, picture))
-            for picture in strip.pictures
-        ]
+        *before, result = [_entry(strip, picture) for picture in strip.pictures]
         gap = [EMPTY] * (columns - len(strip.pictures))
         sample = f", sample {strip.sample}" if strip.sample else ""
         texts = [*_headings(strip.shown.row, names, varying), f"victim {strip.victim}{sample}"]
@@ -104,20 +102,20 @@ def lay_out_results(strips: list[Strip], names: Names) -> list[Line]:
     """A line of the truth, then the results of each cell that follows and has the same truth."""
     cells = [list(run) for _, run in groupby(strips, key=lambda strip: strip.shown)]
     groups = [list(run) for _, run in groupby(cells, key=_truth_of)]
-    varying = _varying([strip.shown.row for strip in strips])
+    varying = names.varying([strip.shown.row for strip in strips])
     return [line for group in groups for line in _group(group, names, varying)]
 
 
 def _group(cells: list[list[Strip]], names: Names, varying: list[str]) -> list[Line]:
     """The lines of cells that share a truth; what they have in common stands beside it."""
     rows = [cell[0].shown.row for cell in cells]
-    inside = _varying(rows)
+    inside = [level for level in varying if len({row[level] for row in rows}) > 1]
     common = _headings(rows[0], names, [level for level in varying if level not in inside])
     truths = [Entry(strip.pictures[0].pixels) for strip in cells[0]]
     results = [
         Line(
             "\n".join(_headings(row, names, inside)) or RESULT,
-            [Entry(s.pictures[-1].pixels, below=_below(s, s.pictures[-1])) for s in cell],
+            [replace(_entry(strip, strip.pictures[-1]), above="") for strip in cell],
         )
         for row, cell in zip(rows, cells, strict=True)
     ]
@@ -135,12 +133,15 @@ LAYOUTS: dict[str, Callable[[list[Strip], Names], list[Line]]] = {
 }
 
 
-def _varying(rows: Sequence[Row]) -> list[str]:
-    return [level for level in CELL if len({row[level] for row in rows}) > 1]
-
-
 def _headings(row: Row, names: Names, levels: list[str]) -> list[str]:
     return [names.heading(level, row[level]) for level in levels]
+
+
+def _entry(strip: Strip, picture: Picture) -> Entry:
+    """A picture with its texts; what was not kept of a search leaves its place empty."""
+    if picture.pixels is None and picture.step != RESULT:
+        return EMPTY
+    return Entry(picture.pixels, _above(picture), _below(strip, picture))
 
 
 def _above(picture: Picture) -> str:
@@ -155,7 +156,8 @@ def _below(strip: Strip, picture: Picture) -> str:
     if picture.step == TRUTH:
         return ""
     verdict = "" if strip.converged or picture.step != RESULT else "\nnot converged"
-    return f"MSE {format_number(picture.mse)}{verdict}"
+    found = "not found" if picture.pixels is None else f"MSE {format_number(picture.mse)}"
+    return f"{found}{verdict}"
 
 
 def _draw(lines: list[Line]) -> Figure:
@@ -175,10 +177,19 @@ def _draw(lines: list[Line]) -> Figure:
 
 
 def _show(axes: Axes, entry: Entry) -> None:
-    """An image, enlarged without smoothing, and its texts."""
-    if entry.pixels is None:
-        return
-    pixels = entry.pixels.transpose(1, 2, 0)
+    """An image and its texts, or a hatched tile with the texts of one that is missing."""
+    if entry.pixels is not None:
+        _show_pixels(axes, entry.pixels)
+    elif entry.below:
+        tile = Rectangle((0, 0), 1, 1, transform=axes.transAxes, **MISSING)
+        axes.add_patch(tile)
+    axes.set_title(entry.above, fontsize=7, pad=2)
+    _write(axes, 0.5, -0.04, entry.below, ha="center", va="top", size=6.5, color="0.3")
+
+
+def _show_pixels(axes: Axes, image: np.ndarray) -> None:
+    """An image of Shape (C, H, W), enlarged without smoothing."""
+    pixels = image.transpose(1, 2, 0)
     grey = pixels.shape[2] == 1
     axes.imshow(
         pixels[..., 0] if grey else pixels,
@@ -187,8 +198,6 @@ def _show(axes: Axes, entry: Entry) -> None:
         vmax=1,
         interpolation="nearest",
     )
-    axes.set_title(entry.above, fontsize=7, pad=2)
-    _write(axes, 0.5, -0.04, entry.below, ha="center", va="top", size=6.5, color="0.3")
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:

@@ -13,9 +13,9 @@ import pandas as pd
 from gleak.artifacts.store import atomic
 from gleak.errors import GleakError
 from gleak.figures.expectations import Expectation
-from gleak.figures.names import BLIND, TRUTH, Names
+from gleak.figures.names import Names
 from gleak.figures.numbers import format_number
-from gleak.figures.summary import CELL, Row, records, summarise
+from gleak.figures.summary import Row, records, summarise
 from gleak.metrics.scores import read_scores
 from gleak.registry import parse
 
@@ -81,44 +81,20 @@ def _verdicts(expectation: Expectation, scores: pd.DataFrame, names: Names) -> I
     """One verdict per group; a single one without data where the grid has no such cells."""
     metric = str(parse("metric", expectation.metric))
     summary = summarise(scores, metric, expectation.statistic, expectation.over)
-    groups = _groups(expectation, _concerned(expectation, records(summary), names))
+    groups = expectation.groups(names, records(summary))
     if not groups:
         yield {"group": "", "ours": "", "verdict": NO_DATA}
-    varying = [level for level in CELL if len({row[level] for rows in groups for row in rows}) > 1]
     along, order = expectation.compared
+    varying = names.varying([row for rows in groups for row in rows])
+    heading = [level for level in varying if level not in names.together(along)]
     for rows in groups:
         labels, values = _values(along, order, rows, names)
         numbers = map(format_number, values)
         yield {
-            "group": ", ".join(names.heading(lv, rows[0][lv]) for lv in varying if lv != along),
+            "group": ", ".join(names.heading(level, rows[0][level]) for level in heading),
             "ours": ", ".join(" ".join(p).strip() for p in zip(labels, numbers, strict=True)),
             "verdict": expectation.judge(values),
         }
-
-
-def _concerned(expectation: Expectation, rows: list[Row], names: Names) -> list[Row]:
-    """The cells that are judged; controls only where attacks are named."""
-    where = {level: names.resolve(level, text) for level, text in expectation.where.items()}
-    along, order = expectation.compared
-    wanted = {names.resolve(along, text) for text in order}
-    hidden = () if "attack" in (*where, along) else (BLIND, TRUTH)
-    return [
-        row
-        for row in rows
-        if all(row[level] == value for level, value in where.items())
-        and (not along or row[along] in wanted)
-        and row["attack"] not in hidden
-    ]
-
-
-def _groups(expectation: Expectation, rows: list[Row]) -> list[list[Row]]:
-    """Cells that differ in nothing but the level along which they are compared."""
-    along, _ = expectation.compared
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        key = tuple(row[level] for level in CELL if level != along)
-        groups.setdefault(key, []).append(row)
-    return list(groups.values())
 
 
 def _values(

@@ -47,16 +47,37 @@ class Names:
         stands_for: for each level, our value -> the published one it stands in for.
         labels: a value, name, metric or axis -> what figures print.
         tuned_from: for each level, a value that a search chose -> what the search began with.
+        zipped: groups of levels that advance together.
     """
 
     values: Mapping[str, tuple[str, ...]]
     stands_for: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     tuned_from: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    zipped: Sequence[Sequence[str]] = ()
 
     def before_search(self, level: str, value: str) -> str:
         """What the search began with that chose a value; the value itself if none did."""
         return self.tuned_from.get(level, {}).get(value, value)
+
+    def together(self, level: str) -> frozenset[str]:
+        """The levels that advance with one, itself among them."""
+        return frozenset({level}).union(*(group for group in self.zipped if level in group))
+
+    def varying(self, rows: Sequence[Mapping[str, str]]) -> list[str]:
+        """The levels that tell cells apart.
+
+        Of levels that advance together those are left out, from the last of their group on, without
+        which the others of the group tell the same apart.
+        """
+        kept = [level for level in self.values if _count(rows, [level]) > 1]
+        for group in self.zipped:
+            for level in reversed(group):
+                inside = [other for other in group if other in kept]
+                others = [other for other in inside if other != level]
+                if others != inside and _count(rows, others) == _count(rows, inside):
+                    kept.remove(level)
+        return kept
 
     def check_metric(self, metric: str) -> None:
         """Refuse a metric that the cells of the grid do not have.
@@ -168,6 +189,11 @@ class Names:
         plain = cls.name.replace("_", " ")
         label = self.labels.get(metric, self.labels.get(bare(metric), plain))
         return label if unit in ("1", cls.name) else f"{label} ({unit})"
+
+
+def _count(rows: Sequence[Mapping[str, str]], levels: Sequence[str]) -> int:
+    """How many combinations of values these levels have."""
+    return len({tuple(row[level] for level in levels) for row in rows})
 
 
 def _differing(level: str, value: str, alike: Sequence[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from gleak.errors import FitError
 from gleak.figures.base import Shown
 from gleak.figures.images import Images
 from gleak.figures.summary import CELL
-from gleak.metrics.assignment import NONE_LEFT, assign_samples
+from gleak.metrics.assignment import NONE_LEFT, sample_order
 
 TRUTH, START, SNAPSHOT, RESULT = "truth", "start", "snapshot", "result"
 
@@ -27,7 +27,8 @@ class Picture:
     Args:
         step: truth, start, snapshot or result.
         iteration: when it was taken; None for the truth and for searches without a record.
-        pixels: Shape (C, H, W); None where there is none to show.
+        pixels: Shape (C, H, W); None where there is none to show: it was not kept, or, of a result,
+            nothing was found for this sample.
         mse: to the truth; NaN without an image.
     """
 
@@ -62,10 +63,10 @@ def read_strips(figure: Images, shown: Shown) -> list[Strip]:
         FitError: the cell is not about images.
     """
     private = Private.read(shown.private, victims=slice(figure.victims))
-    found = Reconstruction.read(shown.reconstruction)
+    found = Reconstruction.read(shown.reconstruction, victims=slice(figure.victims))
     if private.modality != "image":
         raise FitError(f"{shown.private}: holds {private.modality} data; no images to show")
-    order = assign_samples(private.inputs, found.inputs[: len(private.inputs)])
+    order = sample_order(private, found)
     samples = min(figure.samples, private.inputs.shape[1])
     return [
         Strip(

@@ -10,6 +10,7 @@ import pandas as pd
 
 from gleak.figures.base import Over, Statistic
 from gleak.metrics.scores import LEVEL_COLUMNS, UNAVAILABLE
+from gleak.registry import parse
 
 Row = Mapping[str, Any]
 SUCCESS = "success_content"
@@ -85,7 +86,8 @@ def summarise(
     Args:
         scores: in the form of `gleak.metrics.scores`.
         metric: canonical spec.
-        statistic: of the counted rows; var and std are those of a sample (divided by n - 1).
+        statistic: of the counted rows; var and std are those of a sample (divided by n - 1); best
+            is the mean over victims of the best sample of each, as MKOR's tables have it.
         over: which rows count, see `counted`.
 
     Returns:
@@ -94,11 +96,20 @@ def summarise(
         there are of the metric).
     """
     cells = scores[CELL].drop_duplicates().set_index(CELL)
-    entering = counted(scores, metric, over).groupby(CELL)
+    rows = counted(scores, metric, over)
+    entering = rows.groupby(CELL)
     all_rows = scores[scores["metric"] == metric].groupby(CELL).size()
     table = cells.assign(metric=metric, statistic=statistic, over=over)
     table["failed"] = entering["failed"].any().reindex(cells.index, fill_value=False)
-    table["ours"] = entering["value"].agg(statistic).reindex(cells.index)
+    table["ours"] = _aggregate(rows, metric, statistic).reindex(cells.index)
     table["count"] = entering.size().reindex(cells.index, fill_value=0)
     table["rows"] = all_rows.reindex(cells.index, fill_value=0)
     return table.reset_index()
+
+
+def _aggregate(rows: pd.DataFrame, metric: str, statistic: Statistic) -> pd.Series:
+    """The statistic of each cell's values."""
+    if statistic != "best":
+        return rows.groupby(CELL)["value"].agg(statistic)
+    best = "max" if parse("metric", metric).better == "higher" else "min"
+    return rows.groupby(VICTIM)["value"].agg(best).groupby(level=CELL).mean()

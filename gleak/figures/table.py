@@ -26,7 +26,9 @@ class Table(FigureSpec):
     columns: list[str] = Field(description="axes told apart by columns, outermost first; or metric")
     metrics: list[str] = Field(description="the metrics, in order", min_length=1)
     statistics: dict[str, Statistics] = knob(
-        {}, "metric: statistic, or a list of them; the mean where none is given"
+        {},
+        "metric: statistic, or a list of them; the mean where none is given; best is the mean of "
+        "each victim's best sample",
     )
     over: dict[str, Over] = knob(
         {}, "metric: all (default), successful, or successful_else_all (all where none succeeded)"

@@ -1,5 +1,15 @@
-"""Metrics: how much of the truth an attack shows, its cost, a model's worth. One file each."""
+"""Metrics: how much an attack shows, its cost, a model's worth, a client's audit. One file each."""
 
+from gleak.metrics import audit_alarms as audit_alarms
+from gleak.metrics import audit_bias as audit_bias
+from gleak.metrics import audit_columns as audit_columns
+from gleak.metrics import audit_dominance as audit_dominance
+from gleak.metrics import audit_negligible as audit_negligible
+from gleak.metrics import audit_outliers as audit_outliers
+from gleak.metrics import audit_parallel as audit_parallel
+from gleak.metrics import audit_size as audit_size
+from gleak.metrics import audit_spectrum as audit_spectrum
+from gleak.metrics import audit_zeros as audit_zeros
 from gleak.metrics import categories as categories
 from gleak.metrics import embedding_cosine as embedding_cosine
 from gleak.metrics import epsilon_paper as epsilon_paper
@@ -15,8 +25,10 @@ from gleak.metrics import peak_memory as peak_memory
 from gleak.metrics import psnr as psnr
 from gleak.metrics import psnr_oracle_sign as psnr_oracle_sign
 from gleak.metrics import restarts as restarts
+from gleak.metrics import samples_found as samples_found
 from gleak.metrics import seconds as seconds
 from gleak.metrics import ssim as ssim
 from gleak.metrics import success_content as success_content
 from gleak.metrics import success_labels as success_labels
 from gleak.metrics import test_accuracy as test_accuracy
+from gleak.metrics import unique_samples as unique_samples

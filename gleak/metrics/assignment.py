@@ -8,12 +8,57 @@ Hungarian method, so it flatters a reconstruction that is mere chance: judge by 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
+if TYPE_CHECKING:
+    from gleak.artifacts.private import Private
+    from gleak.artifacts.reconstruction import Reconstruction
+
 NONE_LEFT = -1
+
+
+def sample_order(truth: Private, found: Reconstruction) -> np.ndarray:
+    """Which of the samples found belongs to each true one.
+
+    Args:
+        truth: of V victims, N samples each.
+        found: of the same victims, M samples each.
+
+    Returns:
+        Shape (V, N), positions among the M; -1 for none.
+    """
+    return assign_samples(truth.inputs, found.inputs, allowed_pairs(truth.labels, found))
+
+
+def allowed_pairs(labels: np.ndarray, found: Reconstruction) -> np.ndarray:
+    """Which of the samples found may belong to which true ones.
+
+    Those that an attack says it did not find belong to none; where it knows the label of each, it
+    belongs to true ones of that label alone.
+
+    Args:
+        labels: Shape (V, N), the true ones.
+        found: of the same victims, M samples each.
+
+    Returns:
+        Shape (V, N, M).
+    """
+    is_found = which_found(found)
+    allowed = np.broadcast_to(is_found[:, None], (*labels.shape, is_found.shape[1]))
+    if found.paired:
+        allowed = allowed & (labels[:, :, None] == found.labels[:, None])
+    return allowed
+
+
+def which_found(found: Reconstruction) -> np.ndarray:
+    """Which of its samples an attack says that it found; Shape (V, M)."""
+    if found.behind is None:
+        return np.ones(found.labels.shape, dtype=bool)
+    return np.asarray(found.behind > 0)
 
 
 def assign_samples(
@@ -36,22 +81,27 @@ def assign_samples(
     )
 
 
-def assign_up_to_sign(truth: np.ndarray, estimate: np.ndarray, mirrored: np.ndarray) -> np.ndarray:
+def assign_up_to_sign(
+    truth: np.ndarray, estimate: np.ndarray, mirrored: np.ndarray, allowed: np.ndarray
+) -> np.ndarray:
     """As `assign_samples`, a sample paired under whichever of its signs has the smaller error.
 
     Args:
         truth: Shape (V, N, *shape).
         estimate: Shape (V, M, *shape).
         mirrored: Shape (V, M, *shape), the same samples under the other sign.
+        allowed: Shape (V, N, M), which may be assigned.
 
     Returns:
         Shape (V, N), positions among the M; -1 for none.
     """
-    triples = zip(truth, estimate, mirrored, strict=True)
+    victims = zip(truth, estimate, mirrored, allowed, strict=True)
     return np.stack(
         [
-            assign(np.minimum(_squared_errors(true, found), _squared_errors(true, other)))
-            for true, found, other in triples
+            assign_allowed(
+                np.minimum(_squared_errors(true, found), _squared_errors(true, other)), may
+            )
+            for true, found, other, may in victims
         ]
     )
 

@@ -16,6 +16,7 @@ from gleak.spec import Spec
 if TYPE_CHECKING:
     from gleak.artifacts.model import Model
     from gleak.artifacts.reconstruction import Reconstruction
+    from gleak.metrics.audit import Broadcast
 
 
 class MetricUnavailable(GleakError):  # noqa: N818
@@ -64,7 +65,7 @@ class Comparison:
         return self.reconstruction.converged
 
 
-Level = Literal["training", "attack"]
+Level = Literal["training", "crafting", "attack"]
 
 
 class ScoreSpec(Spec):
@@ -87,6 +88,20 @@ class ModelMetricSpec(ScoreSpec):
 
         Raises:
             MetricUnavailable: it cannot be told of this model.
+        """
+
+
+class ParametersMetricSpec(ScoreSpec):
+    """One number per broadcast: what a client can tell of the parameters it is sent."""
+
+    level: ClassVar[Level] = "crafting"
+
+    @abstractmethod
+    def measure(self, broadcast: Broadcast) -> float:
+        """The value.
+
+        Raises:
+            MetricUnavailable: it cannot be told of these parameters.
         """
 
 

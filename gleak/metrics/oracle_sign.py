@@ -50,14 +50,16 @@ class OracleSignMetric(MetricSpec):
 def with_oracle_signs(comparison: Comparison) -> Comparison:
     """The comparison with each image under the sign of the smaller squared error.
 
-    Images are assigned to the truth anew, at the least sum of the smaller of both errors. Where
-    both are equal, the attack's own sign stays.
+    Images are assigned to the truth anew, at the least sum of the smaller of both errors among the
+    pairs that `gleak.metrics.assignment.allowed_pairs` gives. Where both are equal, the attack's
+    own sign stays.
     """
-    from gleak.metrics.assignment import assign_up_to_sign, gather
+    from gleak.metrics.assignment import allowed_pairs, assign_up_to_sign, gather
 
     found = comparison.reconstruction
     assert found is not None and found.mirrored is not None
-    order = assign_up_to_sign(comparison.truth, found.inputs, found.mirrored)
+    allowed = allowed_pairs(comparison.truth_labels, found)
+    order = assign_up_to_sign(comparison.truth, found.inputs, found.mirrored, allowed)
     own, other = (gather(images, order, np.nan) for images in (found.inputs, found.mirrored))
     errors = [((images - comparison.truth) ** 2).sum(axis=(2, 3, 4)) for images in (own, other)]
     is_other = (errors[1] < errors[0])[..., None, None, None]

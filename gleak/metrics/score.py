@@ -13,7 +13,7 @@ import pandas as pd
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.errors import ArtifactError
-from gleak.metrics.assignment import NONE_LEFT, assign_labels, assign_samples, gather
+from gleak.metrics.assignment import NONE_LEFT, assign_labels, gather, sample_order, which_found
 from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable, metrics_of
 from gleak.metrics.scores import (
     LEVEL_COLUMNS,
@@ -120,23 +120,12 @@ def match_to_truth(
 
 def _assigned(truth: Private, found: Reconstruction) -> tuple[np.ndarray, np.ndarray]:
     """Samples and labels in the order of the true ones."""
-    order = _sample_order(truth, found)
-    label_order = assign_labels(truth.labels, found.labels)
+    order = sample_order(truth, found)
+    labels = np.where(which_found(found), found.labels, NONE_LEFT)
     return (
         gather(found.inputs, order, np.nan),
-        gather(found.labels, label_order, NONE_LEFT),
+        gather(labels, assign_labels(truth.labels, labels), NONE_LEFT),
     )
-
-
-def _sample_order(truth: Private, found: Reconstruction) -> np.ndarray:
-    """Which of the samples found belongs to each true one."""
-    candidates = (
-        np.ones(found.labels.shape, dtype=bool) if found.behind is None else found.behind > 0
-    )
-    allowed = np.broadcast_to(candidates[:, None], (*truth.labels.shape, candidates.shape[1]))
-    if found.paired:
-        allowed = allowed & (truth.labels[:, :, None] == found.labels[:, None])
-    return assign_samples(truth.inputs, found.inputs, allowed)
 
 
 def _check_fit(private: Path, truth: Private, reconstruction: Path, found: Reconstruction) -> None:

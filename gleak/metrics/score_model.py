@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from gleak.artifacts.model import Model
-from gleak.metrics.base import MetricUnavailable, ModelMetricSpec, metrics_of
+from gleak.metrics.base import MetricUnavailable, metrics_of
 from gleak.metrics.scores import COLUMNS, LEVEL_COLUMNS, OK, TYPES, UNAVAILABLE, save_scores
 
 logger = logging.getLogger(__name__)
@@ -31,18 +32,34 @@ def score_model(model: Path, output: Path, levels: Mapping[str, str]) -> pd.Data
     Raises:
         ArtifactError: the file is not what it should be.
     """
-    trained = Model.read(model)
+    return score_alone(metrics_of("training"), Model.read(model), output, levels)
+
+
+def score_alone(
+    metrics: Iterable[Any], subject: object, output: Path, levels: Mapping[str, str]
+) -> pd.DataFrame:
+    """Measure what is scored without a reconstruction, and write the table of scores.
+
+    Args:
+        metrics: those that measure such a subject, one value each.
+        subject: what they measure: a model, or what is broadcast.
+        output: the table to write.
+        levels: the spec string of each level up to the subject's own.
+
+    Returns:
+        The table: one row per metric, of victim 0, later levels and grants empty.
+    """
     fixed = {**dict.fromkeys(LEVEL_COLUMNS, ""), **levels, "victim": 0, "grants": ""}
-    rows = [{**fixed, **_measure(metric, trained)} for metric in metrics_of("training")]
+    rows = [{**fixed, **_measure(metric, subject)} for metric in metrics]
     table = pd.DataFrame(rows, columns=COLUMNS).astype(TYPES)
     save_scores(table, output)
     return table
 
 
-def _measure(metric: ModelMetricSpec, model: Model) -> dict[str, object]:
+def _measure(metric: Any, subject: object) -> dict[str, object]:
     """What is particular to a row."""
     try:
-        return {"metric": str(metric), "value": metric.measure(model), "status": OK}
+        return {"metric": str(metric), "value": metric.measure(subject), "status": OK}
     except MetricUnavailable as reason:
         logger.warning("metric %s is unavailable: %s", metric, reason)
         return {"metric": str(metric), "value": np.nan, "status": UNAVAILABLE}

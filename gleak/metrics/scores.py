@@ -1,9 +1,9 @@
 """The table of scores: its columns, reading and writing it.
 
 Long form: one row per victim, sample and metric; per victim and metric where the metric is one
-number for a whole batch, ``sample`` then being empty. Of a trained model there is one row per
-metric; its victim is 0, and the levels after the training are empty. Rows are never dropped:
-``status`` says what became of them.
+number for a whole batch, ``sample`` then being empty. Of a trained model and of broadcast
+parameters there is one row per metric; its victim is 0, and the levels after the training or the
+crafting are empty. Rows are never dropped: ``status`` says what became of them.
 """
 
 from __future__ import annotations

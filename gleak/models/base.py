@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu"]
+Norm = Literal["batch", "none"]
 FirstLayer = Literal["convolution", "dense", "unknown"]
 
 
@@ -20,14 +21,17 @@ class ModelSpec(Spec):
     """An architecture; its parameters come from a training spec.
 
     ``first_layer`` is the kind of layer that takes the samples as they are; "unknown" where only
-    the network itself tells. ``smallest_side`` is the shortest height or width of an image that
-    leaves every layer something.
+    the network itself tells.
     """
 
     kind: ClassVar[str] = "model"
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image"})
     first_layer: ClassVar[FirstLayer] = "convolution"
-    smallest_side: ClassVar[int] = 1
+
+    @property
+    def smallest_side(self) -> int:
+        """The shortest height or width of an image that leaves every layer something."""
+        return 1
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from gleak.models.activations import activation
 
 if TYPE_CHECKING:
+    from gleak.models.base import Norm
     from gleak.models.convolution import Convolution
-    from gleak.models.residual import Block, Norm
+    from gleak.models.residual import Block
 
 
 class Residual(nn.Module):

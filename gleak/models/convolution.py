@@ -12,12 +12,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A square convolution of odd size, padded so that only its stride shrinks the image."""
+    """A square convolution of odd size.
+
+    Padded, only its stride shrinks the image; else it is used where all of its kernel lies within.
+    """
 
     inputs: int
     outputs: int
     kernel: int = 3
     stride: int = 1
+    padded: bool = True
+
+    @property
+    def padding(self) -> int:
+        """Zeros on each side of the image."""
+        return self.kernel // 2 if self.padded else 0
 
     @property
     def weights(self) -> int:
@@ -26,7 +35,8 @@ class Convolution:
 
     def sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         """Height and width of its outputs."""
-        return tuple(math.ceil(side / self.stride) for side in sides)
+        lost = self.kernel - 1 - 2 * self.padding
+        return tuple(math.ceil((side - lost) / self.stride) for side in sides)
 
     def layer(self, *, bias: bool = True) -> nn.Conv2d:
         """The layer itself."""
@@ -37,6 +47,6 @@ class Convolution:
             self.outputs,
             self.kernel,
             self.stride,
-            padding=self.kernel // 2,
+            padding=self.padding,
             bias=bias,
         )

@@ -1,4 +1,4 @@
-"""What reaches the first dense layer of a network."""
+"""What reaches the dense layers of a network, the first above all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gleak.models.passes import passes
 
 @dataclass(frozen=True)
 class Entry:
-    """The first dense layer with a bias that a network passes, and what it is given.
+    """A dense layer with a bias that a network passes, and what it is given.
 
     Args:
         layer: its name in the network.
@@ -37,6 +37,16 @@ def first_dense_entry(network: nn.Module, inputs: Tensor) -> Entry | None:
     Returns:
         None where there is none, or it is passed more than once or not given one vector a sample.
     """
+    return _of_vectors(_dense_entries(network, inputs), 0)
+
+
+def last_dense_entry(network: nn.Module, inputs: Tensor) -> Entry | None:
+    """As `first_dense_entry`, of the last dense layer, which is a classifier's."""
+    return _of_vectors(_dense_entries(network, inputs), -1)
+
+
+def _dense_entries(network: nn.Module, inputs: Tensor) -> list[Entry]:
+    """Every pass of a dense layer with a bias, in order."""
     passed: list[Entry] = []
     hooks = [
         layer.register_forward_pre_hook(
@@ -50,8 +60,16 @@ def first_dense_entry(network: nn.Module, inputs: Tensor) -> Entry | None:
     finally:
         for hook in hooks:
             hook.remove()
-    once = [entry.layer for entry in passed].count(passed[0].layer) == 1 if passed else False
-    return passed[0] if once and passed[0].embeddings.ndim == 2 else None
+    return passed
+
+
+def _of_vectors(passed: list[Entry], position: int) -> Entry | None:
+    """The entry in this place if its layer is passed once and given one vector a sample."""
+    if not passed:
+        return None
+    chosen = passed[position]
+    once = [entry.layer for entry in passed].count(chosen.layer) == 1
+    return chosen if once and chosen.embeddings.ndim == 2 else None
 
 
 class _ReachedLayer(Exception):  # noqa: N818

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-VALUES = 512 * 3 * 32 * 32
+VALUES = 256 * 3 * 32 * 32
 
 
 def passes(samples: int, shape: Sequence[int]) -> Iterator[slice]:

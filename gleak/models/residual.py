@@ -10,15 +10,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from gleak.models.base import Activation, ModelSpec
+from gleak.models.base import Activation, ModelSpec, Norm
 from gleak.models.convolution import Convolution
 
 if TYPE_CHECKING:
     from torch import nn
-
-Norm = Literal["batch", "none"]
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gleak.models.base import Activation
+from gleak.models.base import Activation, Norm
 from gleak.models.convolution import Convolution
-from gleak.models.residual import Block, Norm, ResidualNetwork, basic_block
+from gleak.models.residual import Block, ResidualNetwork, basic_block
 from gleak.registry import register
 from gleak.spec import knob
 

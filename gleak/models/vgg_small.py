@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from gleak.models.vgg import VGG, Normalised
 from gleak.registry import register
 from gleak.spec import knob
@@ -17,7 +15,6 @@ class VGGSmall(VGG):
     """Three stages of two convolutions, twice as wide each time, and one hidden dense layer."""
 
     source = "ours, after Simonyan and Zisserman 2015"
-    smallest_side: ClassVar[int] = 2**STAGES
 
     width: int = knob(32, "channels of the first stage", source="ours", ge=1)
     hidden: int = knob(512, "neurons of the first dense layer", source="ours", ge=1)
@@ -26,11 +23,11 @@ class VGGSmall(VGG):
     )
 
     @property
-    def stages(self) -> list[list[int]]:
-        """See `VGG.stages`."""
+    def widths(self) -> list[list[int]]:
+        """See `VGG.widths`."""
         return [[self.width * 2**number] * DEPTH for number in range(STAGES)]
 
     @property
     def hidden_layers(self) -> list[int]:
-        """See `VGG.hidden_layers`."""
+        """See `StagedNetwork.hidden_layers`."""
         return [self.hidden]

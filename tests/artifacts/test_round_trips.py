@@ -19,10 +19,11 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.schema import ArraySchema, array_fields, attribute_fields
+from gleak.artifacts.secret import Secret
 from gleak.artifacts.store import Artifact
 from gleak.artifacts.update import Update
 
-DECLARED = [Dataset, Granted, Model, Private, Reconstruction]
+DECLARED = [Dataset, Granted, Model, Private, Reconstruction, Secret]
 TYPES = {
     "float": [np.float32, np.float64, np.float16],
     "int": [np.int64, np.int32, np.uint8],

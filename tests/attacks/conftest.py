@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,20 +13,41 @@ from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.attacks.run import observe
 from gleak.clients.simulate import simulate_clients
+from gleak.crafting.craft import PARAMETERS, SECRET
 from gleak.metrics.assignment import assign_samples, gather
 from gleak.registry import parse
 from gleak.training.train import train_model
 
+Look = Callable[..., Observation]
+
+
+@pytest.fixture(scope="session")
+def look() -> Look:
+    """What an attack of this spec observes of a cell's folder; options as of `observe`."""
+
+    def observed(folder: Path, spec: AttackSpec, seed: int = 5, **options: Any) -> Observation:
+        return observe(
+            folder / "update.h5",
+            folder / (PARAMETERS if spec.crafting else "model.h5"),
+            {grant: folder / "granted" / f"{grant}.h5" for grant in spec.grants},
+            secret_path=folder / SECRET if spec.crafting else None,
+            seed=seed,
+            device="cpu",
+            **options,
+        )
+
+    return observed
+
 
 @pytest.fixture
-def make_case(simulate: Callable[..., Path]) -> Callable[..., tuple[Observation, Private]]:
+def make_case(
+    simulate: Callable[..., Path], look: Look
+) -> Callable[..., tuple[Observation, Private]]:
     """What an attack of this spec observes, and the truth behind it; arguments as `simulate`."""
 
     def make(spec: AttackSpec, *choice: str, **choices: str) -> tuple[Observation, Private]:
-        folder = simulate(*choice, **choices)
-        granted = {grant: folder / "granted" / f"{grant}.h5" for grant in spec.grants}
-        seen = observe(folder / "update.h5", folder / "model.h5", granted, seed=5, device="cpu")
-        return seen, Private.read(folder / "private.h5")
+        folder = simulate(*choice, **{"crafting": spec.crafting or "honest", **choices})
+        return look(folder, spec), Private.read(folder / "private.h5")
 
     return make
 
@@ -40,7 +62,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def make_photo_case(
-    photographs: Path, tmp_path_factory: pytest.TempPathFactory
+    photographs: Path, tmp_path_factory: pytest.TempPathFactory, look: Look
 ) -> Callable[..., tuple[Observation, Private]]:
     """What an attack of this spec observes of two victims with real images, and the truth."""
     made: dict[tuple[str, ...], Path] = {}
@@ -69,10 +91,7 @@ def make_photo_case(
     ) -> tuple[Observation, Private]:
         key = (client, model, defense)
         folder = made[key] = made.get(key) or simulate(*key)
-        granted = {grant: folder / "granted" / f"{grant}.h5" for grant in spec.grants}
-        paths = folder / "update.h5", folder / "model.h5"
-        seen = observe(*paths, granted, reads=spec.reads, seed=5, device="cpu")
-        return seen, Private.read(folder / "private.h5")
+        return look(folder, spec, reads=spec.reads), Private.read(folder / "private.h5")
 
     return make
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
+from typing import ClassVar
 
 import h5py
 import numpy as np
@@ -16,11 +17,12 @@ from torch import nn
 
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.secret import Secret
 from gleak.artifacts.update import Update
-from gleak.attacks.base import Observation
+from gleak.attacks.base import AttackSpec, Observation
 from gleak.attacks.gather import gather_shards, total_cost
 from gleak.attacks.run import Reads, attack, observe, share
-from gleak.errors import ArtifactError
+from gleak.errors import ArtifactError, FitError
 from gleak.registry import parse
 from gleak.runtime.provenance import record
 
@@ -87,6 +89,22 @@ def test_shares_gathered_are_the_whole(
                 getattr(gathered, name), value, rtol=1e-3, atol=1e-3, err_msg=name
             )
     assert gathered.spec == whole.spec
+
+
+def test_what_attacks_found_is_gathered_with_what_they_say_of_it(
+    folder: Path, tmp_path: Path
+) -> None:
+    whole = run(folder, tmp_path / "whole.h5", "blind")
+    behind = np.arange(2 * VICTIMS).reshape(VICTIMS, 2)
+    whole = replace(whole, behind=behind, paired=True)
+    parts = [share(VICTIMS, shard, 2) for shard in (1, 2)]
+    for number, part in enumerate(parts):
+        fields = {name: getattr(whole, name)[part] for name in ("inputs", "labels", "converged")}
+        replace(whole, **fields, behind=behind[part]).write(tmp_path / f"{number}.h5")
+    gather_shards([tmp_path / "0.h5", tmp_path / "1.h5"], tmp_path / "gathered.h5")
+    gathered = Reconstruction.read(tmp_path / "gathered.h5")
+    assert gathered.paired
+    assert np.array_equal(gathered.behind, behind)
 
 
 def test_shares_that_found_different_numbers_of_samples_are_not_joined(
@@ -216,3 +234,58 @@ def test_a_missing_grant_is_named(folder: Path) -> None:
     (folder / "granted" / "mean_input.h5").unlink()
     with pytest.raises(ArtifactError, match=r"mean_input\.h5: no such file"):
         run(folder, folder / "reconstruction.h5", "blind")
+
+
+class Reader(AttackSpec):
+    """Says what it knows of the server's secret: one grey for all of its samples."""
+
+    name: ClassVar[str] = "reader"
+    crafting: ClassVar[str | None] = "honest"
+
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        (grey,) = observation.secret.get("grey", [0.0])
+        shape = (observation.victims, observation.batch_size)
+        return Reconstruction(
+            inputs=np.full((*shape, *observation.input_shape), grey, dtype=np.float32),
+            labels=np.zeros(shape, dtype=int),
+            converged=np.ones(observation.victims, dtype=bool),
+        )
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_attack_reads_the_servers_secret_where_it_is_given(
+    folder: Path, tmp_path: Path, known: bool
+) -> None:
+    Secret(values={"grey": np.array([0.25])}).write(tmp_path / "secret.h5")
+    attack(
+        Reader(),
+        folder / "update.h5",
+        folder / "model.h5",
+        {},
+        tmp_path / "reconstruction.h5",
+        secret_path=tmp_path / "secret.h5" if known else None,
+        seed=3,
+        device="cpu",
+    )
+    found = Reconstruction.read(tmp_path / "reconstruction.h5").inputs
+    assert (found == (0.25 if known else 0)).all()
+
+
+def test_a_missing_secret_is_named(folder: Path) -> None:
+    missing = folder / "secret.h5"
+    with pytest.raises(ArtifactError, match=r"secret\.h5: no such file"):
+        observe(folder / "update.h5", folder / "model.h5", {}, secret_path=missing, seed=3)
+
+
+def test_parameters_an_attack_was_not_made_for_are_refused() -> None:
+    honest = parse("crafting", "honest")
+    Reader().check_crafting(honest)
+    parse("attack", "blind").check_crafting(honest)
+
+    class Other(Reader):
+        """Made for parameters that this server does not send."""
+
+        crafting: ClassVar[str | None] = "elsewhere"
+
+    with pytest.raises(FitError, match="these are honest; use crafting elsewhere"):
+        Other().check_crafting(honest)

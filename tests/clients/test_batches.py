@@ -63,6 +63,46 @@ def test_victims_in_a_row_hold_the_same_samples(
     assert np.array_equal(draw_batches(often, LABELS, seed), np.stack(expected))
 
 
+@given(st.integers(1, 5), st.integers(1, 12), st.integers(1, 8), st.integers(1, 8), seeds)
+def test_batches_of_fewer_classes_hold_those_alone(
+    classes: int, size: int, few: int, more: int, seed: int
+) -> None:
+    """60 samples, 12 of each class; a victim's do not depend on how many there are."""
+    spec = parse("client", f"fedsgd+victims={few + more}+batch_size={size}+classes={classes}")
+    indices = draw_batches(spec, LABELS, seed)
+    assert all(len(set(batch)) == size for batch in indices.tolist())
+    assert all(len(set(batch)) <= classes for batch in LABELS[indices].tolist())
+    some = parse("client", f"fedsgd+victims={few}+batch_size={size}+classes={classes}")
+    assert np.array_equal(draw_batches(some, LABELS, seed), indices[:few])
+
+
+def test_every_victim_has_classes_of_its_own_and_uses_them_all() -> None:
+    spec = parse("client", "fedsgd+victims=40+batch_size=12+classes=2")
+    labels = LABELS[draw_batches(spec, LABELS, 0)]
+    pairs = {tuple(sorted(set(batch))) for batch in labels.tolist()}
+    assert {len(pair) for pair in pairs} == {2}
+    assert len(pairs) == 10
+
+
+@given(st.integers(1, 5), st.integers(0, 4), seeds)
+def test_unique_labels_are_random_classes_as_they_are(size: int, spare: int, seed: int) -> None:
+    plain = client("unique", 4, size)
+    some = parse("client", f"{plain}+classes={min(5, size + spare)}")
+    assert np.array_equal(draw_batches(some, LABELS, seed), draw_batches(plain, LABELS, seed))
+
+
+def test_classes_with_too_few_samples_are_refused() -> None:
+    spec = parse("client", "fedsgd+victims=3+batch_size=25+classes=2")
+    with pytest.raises(FitError, match=r"victim 0 .* have 24 samples in the test .*=25; choose"):
+        draw_batches(spec, LABELS, 0)
+
+
+def test_fewer_classes_than_unique_labels_are_refused() -> None:
+    parse("client", "fedsgd+batch_size=3+labels=unique+classes=3")
+    with pytest.raises(SpecError, match=r"4 samples with unique labels .* not classes=3"):
+        parse("client", "fedsgd+batch_size=4+labels=unique+classes=3")
+
+
 @pytest.mark.parametrize(("victims", "repeats"), [(8, 3), (2, 4)])
 def test_every_batch_is_repeated_equally_often(victims: int, repeats: int) -> None:
     with pytest.raises(SpecError, match=f"victims={victims} is no multiple of repeats={repeats}"):
@@ -80,6 +120,7 @@ def test_other_seeds_draw_other_batches() -> None:
     [
         ("fedsgd+batch_size=61", "batch_size=61 is more than the 60 samples in the test split"),
         ("fedsgd+batch_size=6+labels=unique", "6 samples with unique labels .* has 5"),
+        ("fedsgd+classes=6", "classes=6 is more than the 5 of tiny"),
     ],
 )
 def test_batches_that_cannot_be_supplied_are_refused(spec: str, fault: str) -> None:
@@ -88,7 +129,8 @@ def test_batches_that_cannot_be_supplied_are_refused(spec: str, fault: str) -> N
 
 
 def test_what_is_not_known_yet_is_not_refused() -> None:
-    check_batch(parse("client", "fedsgd+batch_size=61+labels=unique"), None, None, "tiny")
+    for spec in ("fedsgd+batch_size=61+labels=unique", "fedsgd+classes=9"):
+        check_batch(parse("client", spec), None, None, "tiny")
 
 
 def test_a_dataset_is_asked_for_the_split_in_use() -> None:

@@ -39,7 +39,9 @@ def source(simulate: Callable[..., Path]) -> Path:
     return simulate()
 
 
-@pytest.mark.parametrize("defense", ["none", "gaussian", "laplace", "topk+scope=global+keep=0.01"])
+@pytest.mark.parametrize(
+    "defense", ["none", "gaussian", "laplace", "topk+scope=global+keep=0.01", "soteria+probes=2"]
+)
 def test_equal_inputs_give_equal_bytes(source: Path, tmp_path: Path, defense: str) -> None:
     for run_name in ("first", "second"):
         run(source, tmp_path / run_name, defense=defense)
@@ -97,9 +99,12 @@ def test_a_model_that_takes_samples_as_they_are_has_no_embeddings(
     assert granted.values.shape == (3, 2, 0)
 
 
-def test_a_victims_update_does_not_depend_on_the_others(source: Path, tmp_path: Path) -> None:
-    run(source, tmp_path / "few", "fedsgd+victims=2", "gaussian")
-    run(source, tmp_path / "more", "fedsgd+victims=5", "gaussian")
+@pytest.mark.parametrize("defense", ["gaussian", "soteria+probes=2"])
+def test_a_victims_update_does_not_depend_on_the_others(
+    source: Path, tmp_path: Path, defense: str
+) -> None:
+    run(source, tmp_path / "few", "fedsgd+victims=2", defense)
+    run(source, tmp_path / "more", "fedsgd+victims=5", defense)
     few, more = (Update.read(tmp_path / name / "update.h5").update for name in ("few", "more"))
     for name in few:
         assert np.array_equal(few[name].decode(), more[name].decode()[:2])
@@ -128,6 +133,29 @@ def test_a_table_keeps_the_groups_of_its_columns(
     run(simulate("tabular"), tmp_path)
     groups = Private.read(tmp_path / "private.h5").feature_groups
     assert np.array_equal(groups, table.feature_groups)
+
+
+def test_a_defence_is_given_each_victims_own_samples(
+    simulate: Callable[..., Path], tmp_path: Path
+) -> None:
+    source = simulate(model="lenet+width=4+activation=relu")
+    run(source, tmp_path, "fedsgd+victims=6", "soteria+probes=none")
+    left = Update.read(tmp_path / "update.h5").update["7.weight"].decode()[:, 0] == 0
+    assert (left == left[:, :1]).all()
+    assert len({mask.tobytes() for mask in left[:, 0]}) > 1
+    private = Private.read(tmp_path / "private.h5")
+    network = load_network(Model.read(source / "model.h5"), "model.h5")
+    for victim, (inputs, labels) in enumerate(zip(private.inputs, private.labels, strict=True)):
+        held = torch.from_numpy(inputs), torch.from_numpy(labels)
+        plain = parse("client", "fedsgd").compute(network, *held)
+        sent = parse("defense", "soteria+probes=none").with_samples(plain, network, *held)
+        assert np.array_equal((sent["7.weight"][0] == 0).numpy(), left[victim])
+
+
+def test_classes_with_too_few_samples_are_refused(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(FitError, match=r"tiny: client .* have 6 samples .* choose more classes"):
+        run(source, tmp_path, "fedsgd+batch_size=7+classes=1")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_batch_larger_than_the_split_is_refused(source: Path, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from gleak.registry import load, parse
 
 
 @pytest.fixture
-def model_path(simulate: Callable[..., Path]) -> Path:
-    return simulate() / "model.h5"
+def model_path(name: str, simulate: Callable[..., Path], fitting_model: Callable[..., str]) -> Path:
+    return simulate(model=fitting_model(crafting=name)) / "model.h5"
 
 
 @pytest.mark.parametrize("name", sorted(load("crafting")))

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from gleak.artifacts.encodings import check_encoded
 from gleak.registry import load, parse
+from gleak.runtime.seeding import drawing_from
 
 NAMES = sorted(load("defense"))
 NOISE = ["gaussian", "laplace"]
 OTHERS = [
     "dp+scaling=clip",
+    "gaussian+unit=deviation",
+    "laplace+unit=deviation",
     "low_rank+rank=1",
     "low_rank+rank=2+basis=best",
+    "soteria+layer=classifier+probes=3",
+    "soteria+probes=none",
     "threshold+scope=tensor",
     "topk+scope=global",
 ]
@@ -29,6 +35,7 @@ DETERMINISTIC = [
     "dp+sigma=0",
     "dp+sigma=0+scaling=clip",
     "low_rank+rank=2+basis=best",
+    "soteria",
     "threshold",
     "threshold+scope=tensor",
     "topk",
@@ -38,9 +45,11 @@ UNCHANGED = [
     "none",
     "dp+sigma=0+norm=100+scaling=clip",
     "gaussian+std=0",
+    "gaussian+std=0+unit=deviation",
     "laplace+std=0",
     "low_rank+rank=4",
     "random_mask+keep=1",
+    "soteria+percentile=0",
     "threshold+theta=0",
     "threshold+theta=0+scope=tensor",
     "topk+keep=1",
@@ -59,6 +68,20 @@ def update(rounds: int = 2, scale: float = 1.0) -> dict[str, Tensor]:
         name: scale * torch.randn(rounds, *shape, generator=numbers)
         for name, shape in SHAPES.items()
     }
+
+
+def network() -> nn.Module:
+    """One whose parameters have the names and shapes of the updates, in training mode."""
+    layers = {"0": nn.Conv2d(2, 3, 5), "relu": nn.ReLU(), "flat": nn.Flatten()}
+    layers |= {"1": nn.Linear(12, 4), "dropout": nn.Dropout()}
+    return nn.Sequential(OrderedDict(layers))
+
+
+def defended(spec: str, computed: dict[str, Tensor], model: nn.Module, seed: int = 0) -> dict:
+    """What becomes of an update while the client has its samples, five of them, at hand."""
+    inputs = torch.rand(5, 2, 6, 6, generator=stream(1))
+    with drawing_from(stream(seed)):
+        return parse("defense", spec).with_samples(computed, model, inputs, torch.arange(5) % 4)
 
 
 def received(spec: str, sent: dict[str, Tensor], seed: int = 0) -> dict[str, np.ndarray]:
@@ -91,6 +114,36 @@ def test_the_clients_own_values_are_left_as_they_are(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_with_samples_too_parameters_rounds_and_shapes_are_kept(spec: str, rounds: int) -> None:
+    after = defended(spec, update(rounds), network())
+    assert list(after) == list(SHAPES)
+    for key, value in update(rounds).items():
+        assert after[key].shape == value.shape
+        assert after[key].dtype == value.dtype
+        assert not after[key].requires_grad
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_with_samples_randomness_is_torchs_own(spec: str) -> None:
+    model = network()
+    first, again = (defended(spec, update(), model) for _ in range(2))
+    assert all(torch.equal(first[key], again[key]) for key in SHAPES)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_with_samples_the_clients_values_and_the_model_are_left_as_they_are(spec: str) -> None:
+    model, computed = network(), update()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    defended(spec, computed, model)
+    assert all(torch.equal(computed[key], value) for key, value in update().items())
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert all(layer.training for layer in model.modules())
+    assert not any(layer._forward_pre_hooks for layer in model.modules())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("spec", SPECS)
 def test_victims_are_joined_as_they_are_alone(spec: str) -> None:
     parts = [parse("defense", spec).protect(update(), stream(seed), {}) for seed in range(3)]
     for key in SHAPES:
@@ -115,7 +168,7 @@ def test_rounds_may_be_sent_one_at_a_time(spec: str) -> None:
 
 @pytest.mark.parametrize("spec", UNCHANGED)
 def test_no_strength_is_no_change(spec: str) -> None:
-    after = received(spec, update())
+    after = received(spec, defended(spec, update(), network()))
     for key, value in update().items():
         assert np.array_equal(after[key][0], value.numpy())
 
@@ -139,6 +192,25 @@ def test_noise_differs_between_victims_rounds_and_parameters(name: str) -> None:
     one, other = (received(name, silent, seed) for seed in (0, 1))
     rows = [*one["a"][0], *one["b"][0], *other["a"][0]]
     assert len({row.tobytes() for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_noise_may_be_relative_to_each_tensor_of_each_round(name: str) -> None:
+    """Deviations of n values lie within 5 standard errors; a mean or a scale has no part in it."""
+    shape, deviations = (2, 200, 200), {"a": [1e-6, 3.0], "b": [50.0, 0.2]}
+    drawn = torch.randn(*shape, generator=stream(3), dtype=torch.float64)
+    sent = {key: 7 + drawn * torch.tensor(d)[:, None, None] for key, d in deviations.items()}
+    for key, after in received(f"{name}+std=0.1+unit=deviation", sent).items():
+        noise = (after[0] - sent[key].numpy()).reshape(2, -1)
+        expected = 0.1 * sent[key].numpy().reshape(2, -1).std(1)
+        np.testing.assert_allclose(noise.std(1), expected, rtol=5 * math.sqrt(1.5 / 40000))
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_relative_noise_leaves_equal_values(name: str) -> None:
+    sent = {"one": torch.full((2, 1), 3.0), "all": torch.full((2, 4, 5), -2.0), "": torch.ones(2)}
+    for key, after in received(f"{name}+std=10+unit=deviation", sent).items():
+        assert np.array_equal(after[0], sent[key].numpy())
 
 
 def largest(values: np.ndarray, count: int) -> np.ndarray:

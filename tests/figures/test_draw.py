@@ -41,6 +41,22 @@ CONTENT = {
             "labels": {"training.defense": "noise", "test_accuracy": "accuracy"},
             "quick": {"dataset": "digits", "stands_for": {"digits": "mnist"}},
         },
+        "servers": {
+            "dataset": "digits",
+            "model": "lenet",
+            "training": "untrained",
+            "crafting": ["honest", "honest", "fishing"],
+            "client": "fedsgd+victims=2",
+            "defense": "none",
+            "attack": ["dlg", "invertgrad", "fishing"],
+            "zip": [["crafting", "attack"]],
+        },
+        "broadcasts": {
+            "dataset": "digits",
+            "model": "lenet",
+            "training": "untrained",
+            "crafting": ["honest", "fishing"],
+        },
     },
     "figures": {
         "speed": {
@@ -71,6 +87,22 @@ CONTENT = {
             "x": "training.defense",
             "y": "test_accuracy",
         },
+        "against": {
+            "kind": "table",
+            "grid": "servers",
+            "rows": ["metric"],
+            "columns": ["attack"],
+            "metrics": ["mse"],
+        },
+        "beside": {"kind": "bar", "grid": "servers", "x": "attack", "y": "mse"},
+        "audits": {
+            "kind": "table",
+            "grid": "broadcasts",
+            "rows": ["metric"],
+            "columns": ["crafting"],
+            "metrics": ["audit_zeros"],
+        },
+        "alarms": {"kind": "bar", "grid": "broadcasts", "x": "crafting", "y": "audit_zeros"},
     },
     "expect": [
         {
@@ -85,7 +117,7 @@ CONTENT = {
     ],
 }
 OF_ATTACKS = [name for name, figure in CONTENT["figures"].items() if figure["grid"] == "attacks"]
-OF_MODELS = [name for name in CONTENT["figures"] if name not in OF_ATTACKS]
+OF_MODELS = [name for name, figure in CONTENT["figures"].items() if figure["grid"] == "models"]
 PUBLISHED = """figure,dataset,training,attack,metric,statistic,value,note
 speed,mnist,,cpl,mse,mean,0.125,
 errors,mnist,,cpl,mse,mean,0.875,
@@ -195,6 +227,52 @@ def test_a_table_of_models_has_the_papers_values(
         ["accuracy", "none", "0.5", "–"],
         ["accuracy", "gaussian", "0.75", "0.875"],
     ]
+
+
+@pytest.fixture
+def table_of(
+    study: Study, tmp_path: Path, scored: Callable[..., pd.DataFrame], write: Callable[..., Path]
+) -> Callable[..., Path]:
+    """The table of a grid, from its metric and the value of each spec of the last level."""
+
+    def make(grid: str, metric: str, values: dict[str, float]) -> Path:
+        last = [*study.grid(grid, "quick").names.values][-1]
+        files = [
+            write(
+                f"{number}.csv", scored(metric, [[values[row[last]]], [values[row[last]]]], **row)
+            )
+            for number, row in enumerate(study.grid(grid, "quick").scored)
+        ]
+        tabulate(files, tmp_path / f"{grid}.csv")
+        return tmp_path / f"{grid}.csv"
+
+    return make
+
+
+def test_attacks_stand_on_an_axis_while_the_crafting_differs(
+    study: Study, paths: Paths, table_of: Callable[..., Path], tmp_path: Path
+):
+    values = {"dlg": 0.5, "invertgrad": 0.25, "fishing": 0.125, "blind": 0.75, "truth": 0.0}
+    scores = table_of("servers", "mse", values)
+    for figure in ("against", "beside"):
+        draw(study, figure, "quick", scores, None, paths, tmp_path)
+        table = pd.read_csv(tmp_path / f"{figure}.csv")
+        assert dict(zip(table["attack"], table["ours"], strict=True)) == values
+    head = (tmp_path / "against.md").read_text(encoding="utf-8").splitlines()[0]
+    names = [name.strip() for name in head.strip("|").split("|")]
+    assert names == ["metric", *(f"{attack}, ours" for attack in values)]
+
+
+def test_figures_of_broadcast_parameters_need_no_attack(
+    study: Study, paths: Paths, table_of: Callable[..., Path], tmp_path: Path
+):
+    scores = table_of("broadcasts", "audit_zeros", {"honest": 0.25, "fishing": 4.0})
+    for figure in ("audits", "alarms"):
+        draw(study, figure, "quick", scores, None, paths, tmp_path)
+        table = pd.read_csv(tmp_path / f"{figure}.csv", keep_default_na=False)
+        assert table["ours"].tolist() == [0.25, 4.0]
+        assert set(table["client"]) == {""}
+    assert study.caption("audits", "quick").endswith("model ``lenet``; training ``untrained``.")
 
 
 def test_a_claim_about_models_is_judged(study: Study, accuracies: Path, tmp_path: Path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,17 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from gleak.artifacts.reconstruction import Reconstruction
 from gleak.errors import SpecError
 from gleak.figures.base import Material, Shown
-from gleak.figures.images_drawing import Line, lay_out_results, lay_out_search
+from gleak.figures.images_drawing import EMPTY, MISSING, Line, lay_out_results, lay_out_search
 from gleak.figures.names import Names
 from gleak.figures.strips import read_strips
 from gleak.registry import find
 from gleak.spec import build_spec
 
 CONVERGED = (True, False, True)
+TILE = [float(MISSING[colour]) for colour in ("facecolor", "edgecolor")]
 
 
 def make(**fields: Any) -> Any:
@@ -41,6 +44,36 @@ def test_victims_without_snapshots_have_gaps_and_no_error(
     table = pd.read_csv(tmp_path / "images.csv")
     assert table["mse"].isna().groupby(table["victim"]).sum().to_dict() == {0: 0, 1: 0, 2: 5}
     assert table.loc[table["step"] == "result", "iteration"].tolist() == [7, 8, 9]
+
+
+@pytest.mark.parametrize("layout", ["search", "results"])
+def test_what_was_not_found_has_a_hatched_tile(
+    shown: Callable[..., Shown], material: Callable[..., Material], tmp_path: Path, layout: str
+):
+    cell = shown(snapshots=False)
+    found = Reconstruction.read(cell.reconstruction)
+    shares = []
+    for behind in (1, 0):
+        counts = np.full(found.labels.shape, behind)
+        replace(found, behind=counts).write(cell.reconstruction)
+        make(layout=layout).draw(material(cell), tmp_path / "images")
+        with Image.open(tmp_path / "images.png") as picture:
+            greys = np.asarray(picture.convert("L")) / 255
+        shares.append([(abs(greys - level) < 0.01).mean() for level in TILE])
+    (face, hatch), (face_of_tiles, hatch_of_tiles) = shares
+    assert face_of_tiles > face + 0.05
+    assert hatch_of_tiles > hatch + 0.01
+
+
+def test_texts_of_what_was_not_found(shown: Callable[..., Shown], names: Names):
+    cell = shown(converged=CONVERGED)
+    found = Reconstruction.read(cell.reconstruction)
+    behind = np.array([[1, 1], [0, 0], [0, 0]])
+    replace(found, behind=behind).write(cell.reconstruction)
+    lines = lay_out_search(read_strips(make(), cell), names)
+    texts = ["MSE 0.01", "not found\nnot converged", "not found"]
+    assert [line.entries[-1].below for line in lines] == texts
+    assert [line.entries[1] is EMPTY for line in lines] == [False, True, True]
 
 
 def test_results_of_searches_stand_below_each_other(shown: Callable[..., Shown], names: Names):
@@ -100,6 +133,19 @@ def test_a_few_samples_of_a_batch_stand_above_what_each_attack_found(
         [""],
         *[["MSE 0.01"]] * 3,
     ]
+
+
+def test_a_crafting_that_advances_with_the_attack_is_named_by_it(
+    shown: Callable[..., Shown], names: Names
+):
+    pairs = [("honest", "dlg"), ("honest", "invertgrad"), ("fishing", "fishing")]
+    cells = [shown(crafting=crafting, attack=attack) for crafting, attack in pairs]
+    values = {"crafting": ("honest", "fishing"), "attack": ("dlg", "invertgrad", "fishing")}
+    zipped = Names({**names.values, **values}, zipped=[["crafting", "attack"]])
+    labels = [line.label for line in results(zipped, *cells)]
+    assert labels == ["truth", "dlg", "invertgrad", "fishing"]
+    apart = [line.label for line in results(replace(zipped, zipped=()), *cells)]
+    assert apart[1:] == ["honest\ndlg", "honest\ninvertgrad", "fishing\nfishing"]
 
 
 def test_cells_of_other_samples_have_truths_of_their_own(shown: Callable[..., Shown], names: Names):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from gleak.errors import GleakError
+from gleak.errors import GleakError, SpecError
 from gleak.figures.judge import judge_study
 from gleak.study import Study, load_study
 
@@ -54,11 +54,11 @@ def judge(tmp_path: Path, scored: Scored, write: Callable[..., Path]) -> Callabl
     return judge
 
 
-def make_study(folder: Path, expectations: list[dict[str, Any]]) -> Study:
+def make_study(folder: Path, expectations: list[dict[str, Any]], **axes: Any) -> Study:
     content = {
         "title": "t",
         "paper": "p",
-        "grids": {"attacks": GRID},
+        "grids": {"attacks": {**GRID, **axes}},
         "figures": {},
         "expect": [{"id": f"e{i}", **CLAIM, **fields} for i, fields in enumerate(expectations)],
     }
@@ -101,6 +101,33 @@ def test_a_trend_along_defences(judge: Callable[..., pd.DataFrame]):
     table = judge({"along": "defense", "trend": "rises", "order": ["none", "gaussian"]})
     assert table["verdict"].tolist() == ["holds"] * 4
     assert table["ours"][0] == "none 10, gaussian 11"
+
+
+def test_attacks_are_compared_across_the_parameters_that_advance_with_them(
+    tmp_path: Path, scored: Scored, write: Callable[..., Path]
+):
+    axes = {"crafting": ["honest", "honest", "fishing"], "attack": ["cpl", "dlg", "fishing"]}
+    claim = {"along": "attack", "order": ["fishing", "cpl", "dlg", "blind"]}
+    study = make_study(tmp_path, [claim], **axes, defense="none", zip=[["crafting", "attack"]])
+    speeds = {"fishing": 1.0, "cpl": 2.0, "dlg": 3.0, "blind": 4.0, "truth": 5.0}
+    rows = study.grid("attacks", "quick").scored
+    path = write("s.csv", *(scored("iterations", [speeds[row["attack"]]], **row) for row in rows))
+    table = judge_study(study, "quick", {"attacks": path}, tmp_path)
+    ours = "fishing 1, cpl 2, dlg 3, blind 4"
+    assert table[["group", "ours", "verdict"]].to_numpy().tolist() == [
+        ["digits (for mnist)", ours, "holds"],
+        ["photos (for cifar10)", ours, "holds"],
+    ]
+
+
+def test_cells_that_would_count_as_one_are_refused_before_they_run(tmp_path: Path):
+    axes = {"crafting": ["honest", "fishing", "fishing+target=1"], "zip": [["crafting", "attack"]]}
+    claim = {"along": "attack", "order": ["fishing", "cpl"]}
+    fault = (
+        "expect 'e0', scale 'quick': attack 'fishing' stands in 2 cells .*crafting.* grid of its"
+    )
+    with pytest.raises(SpecError, match=fault):
+        make_study(tmp_path, [claim], attack=["cpl", "fishing", "fishing"], **axes)
 
 
 def test_a_failed_gate_stops_after_writing(judge: Callable[..., pd.DataFrame], tmp_path: Path):

@@ -158,6 +158,54 @@ def test_a_stand_in_of_the_same_name_is_not_announced():
     assert "for" not in names.heading("client", values[0])
 
 
+ZIPPED = Names(
+    {
+        "dataset": ("mnist", "cifar10"),
+        "model": ("lenet", "mlp"),
+        "crafting": ("honest", "fishing"),
+        "attack": ("dlg", "invertgrad", "fishing"),
+    },
+    zipped=[["dataset", "model"], ["crafting", "attack"]],
+)
+
+
+def rows_of(*texts: str) -> list[dict[str, str]]:
+    return [dict(zip(ZIPPED.values, text.split("/"), strict=True)) for text in texts]
+
+
+def test_levels_advance_with_those_of_their_group():
+    assert ZIPPED.together("attack") == ZIPPED.together("crafting") == {"crafting", "attack"}
+    assert Names(ZIPPED.values).together("attack") == {"attack"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "told_apart"),
+    [
+        (["mnist/lenet/honest/dlg"], []),
+        (["mnist/lenet/honest/dlg", "cifar10/mlp/honest/dlg"], ["dataset"]),
+        (["mnist/lenet/honest/dlg", "cifar10/lenet/honest/dlg"], ["dataset"]),
+        (["mnist/lenet/honest/dlg", "mnist/mlp/honest/dlg"], ["model"]),
+        (["mnist/lenet/honest/dlg", "mnist/lenet/fishing/fishing"], ["crafting"]),
+        (
+            [f"mnist/lenet/{x}" for x in ("honest/dlg", "honest/invertgrad", "fishing/fishing")],
+            ["attack"],
+        ),
+        (
+            [f"mnist/lenet/{x}" for x in ("honest/dlg", "honest/invertgrad", "fishing/dlg")],
+            ["crafting", "attack"],
+        ),
+        (
+            [f"{x}/honest/{y}" for x in ("mnist/lenet", "cifar10/mlp") for y in ("dlg", "fishing")],
+            ["dataset", "attack"],
+        ),
+    ],
+)
+def test_cells_are_told_apart_by_the_first_of_a_group_where_it_is_enough(
+    texts: list[str], told_apart: list[str]
+):
+    assert ZIPPED.varying(rows_of(*texts)) == told_apart
+
+
 TUNED = Names(
     {"attack": ("cpl+iterations=5+alpha=3", "cpl+iterations=5", "dlg")},
     labels={"cpl+alpha=0.5": "tuned"},

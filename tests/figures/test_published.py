@@ -11,7 +11,9 @@ from gleak.errors import SpecError
 from gleak.figures.names import Names
 from gleak.figures.published import add_published, read_published
 from gleak.figures.summary import summarise
+from gleak.metrics.scores import LEVEL_COLUMNS
 
+Scored = Callable[..., pd.DataFrame]
 HEADER = "figure,dataset,attack,defense,metric,statistic,value,note"
 
 
@@ -55,6 +57,19 @@ def test_unknown_columns_are_refused(tmp_path: Path):
     path.write_text(HEADER.replace("dataset", "datset") + "\n")
     with pytest.raises(SpecError, match="did you mean 'dataset'"):
         read_published(path)
+
+
+def test_one_attack_has_a_value_for_each_crafting(tmp_path: Path, scored: Scored):
+    path = tmp_path / "p.csv"
+    lines = ["f,mkor,mkor,0.5,ssim,best,", "f,mkor+hiding=naive,mkor,0.75,ssim,best,"]
+    header = "figure,crafting,attack,value,metric,statistic,note"
+    path.write_text("\n".join([header, *lines, "f,,gm,0.25,ssim,best,"]) + "\n")
+    cells = [("honest", "gm"), ("mkor+hiding=naive", "mkor"), ("mkor", "mkor"), ("mkor", "blind")]
+    scores = pd.concat(scored("ssim", [[0.1]], crafting=c, attack=a) for c, a in cells)
+    values = {level: tuple(scores[level].unique()) for level in LEVEL_COLUMNS}
+    table = add_published(summarise(scores, "ssim", "best"), read_published(path), Names(values))
+    assert table["published"].tolist()[:3] == [0.25, 0.75, 0.5]
+    assert np.isnan(table["published"][3])
 
 
 def test_values_stand_beside_ours(

@@ -62,6 +62,31 @@ def test_a_sample_that_nothing_is_left_for_has_no_result(shown: Callable[..., Sh
     assert np.isnan(results[0].mse)
 
 
+def test_a_sample_that_was_not_found_has_no_result(shown: Callable[..., Shown]):
+    """Samples stand in the other order than the truth; mid-grey is no image of either."""
+    cell = shown(snapshots=False)
+    found = Reconstruction.read(cell.reconstruction)
+    inputs = found.inputs.copy()
+    inputs[0, 1] = 0.5
+    behind = np.array([[1, 0], [1, 1], [0, 0]])
+    replace(found, inputs=inputs, behind=behind).write(cell.reconstruction)
+    results = [strip.pictures[-1] for strip in read_strips(make(samples=2, victims=3), cell)]
+    assert [result.pixels is None for result in results] == [True, *[False] * 3, *[True] * 2]
+    assert [result.mse for result in results[1:4]] == pytest.approx([0.01] * 3, rel=1e-5)
+
+
+def test_samples_of_known_labels_are_matched_by_them(shown: Callable[..., Shown]):
+    cell = shown(snapshots=False)
+    private, found = Private.read(cell.private), Reconstruction.read(cell.reconstruction)
+    labels = np.array([[3, 5]] * 3)
+    replace(private, labels=labels).write(cell.private)
+    replace(found, labels=labels, paired=True).write(cell.reconstruction)
+    for strip in read_strips(make(samples=2), cell):
+        pixels = strip.pictures[-1].pixels
+        assert pixels is not None
+        np.testing.assert_array_equal(pixels, found.inputs[strip.victim, strip.sample])
+
+
 def test_attacks_without_snapshots_show_truth_and_result(shown: Callable[..., Shown]):
     strips = read_strips(make(), shown(snapshots=False))
     assert {tuple(p.step for p in strip.pictures) for strip in strips} == {("truth", "result")}

@@ -36,6 +36,14 @@ def test_statistics_equal_a_hand_computation(scored: Scored, statistic: str, by_
     assert (row["count"], row["rows"]) == (4, 4)
 
 
+@pytest.mark.parametrize(("metric", "best"), [("ssim", (0.9 + 0.4) / 2), ("mse", (0.1 + 0.3) / 2)])
+def test_the_best_is_that_of_each_victim_on_average(scored: Scored, metric: str, best: float):
+    table = pd.concat(
+        [scored(metric, [[0.1, 0.9, np.nan], [0.3, 0.4, 0.3]]), scored(metric, [0.5], attack="dlg")]
+    )
+    assert summarise(table, metric, "best")["ours"].tolist() == pytest.approx([best, 0.5])
+
+
 def test_unconverged_rows_count_and_unmatched_ones_do_not(scored: Scored):
     table = pd.concat(
         [

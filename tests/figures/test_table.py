@@ -162,6 +162,19 @@ def test_controls_without_any_value_have_no_line(material: Material, tmp_path: P
     assert "blind" in (tmp_path / "t.csv").read_text()
 
 
+def test_a_control_stands_once_unless_the_crafting_is_told_apart(
+    names: Names, cell: Callable[..., dict[str, str]]
+):
+    honest, fished = (
+        [cell(crafting=crafting, attack=attack) for attack in ("cpl", "blind", "truth")]
+        for crafting in ("honest", "fishing")
+    )
+    noisy = [cell(crafting="fishing", defense="gaussian", attack="blind")]
+    rows = [*honest, *fished, *noisy]
+    assert make().chosen(names, rows) == [*honest, fished[0], *noisy]
+    assert make(rows=["crafting", "metric"]).chosen(names, rows) == rows
+
+
 def test_two_values_of_one_label_are_refused(material: Material, names: Names, tmp_path: Path):
     same = Names(names.values, {}, {"photos": "images", "digits": "images"})
     with pytest.raises(SpecError, match="labelled images"):

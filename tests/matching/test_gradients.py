@@ -271,10 +271,28 @@ def test_each_piece_of_a_residual_network_is_the_vectorised_one(norm: str, sampl
     "fields", ["", "+norm=none", "+activation=tanh", "+downsampling=false", "+activation=sigmoid"]
 )
 def test_residual_networks_are_split_by_layers(fields: str) -> None:
-    model = randomised(parse("model", f"resnet20{fields}").build(SHAPE, CLASSES))
-    gradients = choose_gradients(model, "cross_entropy", SHAPE)
+    assert_split_as_vectorised(f"resnet20{fields}", SHAPE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lenet5",
+        "lenet5+downsampling=stride",
+        "vgg_small+activation=tanh+width=2+hidden=6",
+        "vgg_small+activation=tanh+downsampling=stride+norm=batch+width=2+hidden=6",
+    ],
+)
+def test_networks_of_stages_are_split_by_layers(name: str) -> None:
+    assert_split_as_vectorised(name, (2, 13, 12))
+
+
+def assert_split_as_vectorised(name: str, shape: tuple[int, ...]) -> None:
+    """The squared distance, and its slopes at inputs and labels."""
+    model = randomised(parse("model", name).build(shape, CLASSES))
+    gradients = choose_gradients(model, "cross_entropy", shape)
     assert isinstance(gradients, LayerwiseGradients)
-    (inputs, soft), observed = batch(2), targets_of(model)
+    (inputs, soft), observed = batch(2, shape), targets_of(model)
     outcomes = []
     for way in (gradients, VmappedGradients(model, "cross_entropy")):
         distance = L2().measure(way(inputs, soft, observed))

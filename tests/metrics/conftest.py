@@ -82,6 +82,7 @@ def make_comparison(
                 objective=np.full(victims, 0.25),
                 mirrored=1 - estimate,
                 embeddings=estimate.reshape(victims, samples, -1),
+                behind=np.ones((victims, samples), dtype=int),
                 **books,
             ),
             provenance={"cpu_seconds": 12.0, "peak_memory_mb": 345.0},

@@ -1,14 +1,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
 
-from gleak.metrics.assignment import assign_labels, assign_samples, gather
+from gleak.metrics.assignment import (
+    NONE_LEFT,
+    allowed_pairs,
+    assign_allowed,
+    assign_labels,
+    assign_samples,
+    gather,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 4)
@@ -58,6 +68,58 @@ def test_equal_labels_are_the_intersection_of_the_multisets(truth: list[int], es
     equal = (gather(found, order, -1) == true).sum()
     assert equal == (Counter(truth) & Counter(estimate)).total()
     assert (order >= 0).sum() == min(len(truth), len(estimate))
+
+
+def assignments_of(allowed: np.ndarray) -> list[tuple[int, ...]]:
+    """All that are allowed, those that leave samples out among them."""
+    samples, found = allowed.shape
+    places = [*range(found), *[NONE_LEFT] * samples]
+    return [
+        chosen
+        for chosen in sorted(set(permutations(places, samples)))
+        if all(place == NONE_LEFT or allowed[row, place] for row, place in enumerate(chosen))
+    ]
+
+
+def rank(costs: np.ndarray, chosen: Sequence[int]) -> tuple[int, float]:
+    """How many samples an assignment leaves out, and what the others cost."""
+    pairs = [(row, place) for row, place in enumerate(chosen) if place != NONE_LEFT]
+    return len(chosen) - len(pairs), float(sum(costs[pair] for pair in pairs))
+
+
+@given(data=st.data(), samples=st.integers(1, 3), found=st.integers(1, 3))
+def test_as_many_as_may_be_are_assigned_at_the_least_cost(
+    data: st.DataObject, samples: int, found: int
+):
+    allowed = data.draw(npst.arrays(bool, (samples, found)))
+    costs = data.draw(npst.arrays(float, (samples, found), elements=st.floats(0, 1e6, width=32)))
+    order = assign_allowed(costs, allowed).tolist()
+    possible = assignments_of(allowed)
+    assert tuple(order) in possible
+    assert rank(costs, order) == pytest.approx(min(rank(costs, chosen) for chosen in possible))
+
+
+@given(seed=seeds, samples=sizes, found=sizes)
+def test_where_all_are_allowed_nothing_changes(seed: int, samples: int, found: int):
+    generator = np.random.default_rng(seed)
+    truth, estimate = generator.random((2, samples, 3)), generator.random((2, found, 3))
+    every = np.ones((2, samples, found), dtype=bool)
+    np.testing.assert_array_equal(
+        assign_samples(truth, estimate, every), assign_samples(truth, estimate)
+    )
+
+
+def test_samples_that_were_not_found_and_other_labels_are_not_allowed():
+    labels, found = np.array([[4, 1, 4]]), np.array([[4, 4, 1, 7]])
+    behind = np.array([[1, 0, 2, 1]])
+    silent = SimpleNamespace(labels=found, behind=None, paired=False)
+    assert allowed_pairs(labels, silent).all()
+    assert allowed_pairs(labels, silent).shape == (1, 3, 4)
+    partly = SimpleNamespace(labels=found, behind=behind, paired=False)
+    assert allowed_pairs(labels, partly).tolist() == [[[True, False, True, True]] * 3]
+    paired = SimpleNamespace(labels=found, behind=behind, paired=True)
+    of_four, of_one = [True, False, False, False], [False, False, True, False]
+    assert allowed_pairs(labels, paired).tolist() == [[of_four, of_one, of_four]]
 
 
 def test_an_empty_estimate_leaves_every_sample_unmatched():

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from gleak.metrics.base import Comparison, MetricUnavailable, metrics_of
-from gleak.metrics.privacy import PrivacyMetric
+from gleak.metrics.base import Comparison, Level, MetricUnavailable, metrics_of
 from gleak.registry import load
 
 Make = Callable[..., Comparison]
 METRICS = {metric.name: metric for metric in metrics_of("attack")}
 PER_SAMPLE = [name for name, metric in METRICS.items() if metric.per == "sample"]
 PER_VICTIM = [name for name, metric in METRICS.items() if metric.per == "victim"]
-OF_THE_ATTACK = [name for name in PER_VICTIM if not isinstance(METRICS[name], PrivacyMetric)]
 OF_CONTENT = [name for name in PER_SAMPLE if name != "success_labels"]
 
 pytestmark = pytest.mark.usefixtures("random_weights")
@@ -40,7 +39,7 @@ def without_last(comparison: Comparison) -> Comparison:
     found, estimate = comparison.reconstruction, comparison.estimate.copy()
     assert found is not None
     estimate[:, -1] = np.nan
-    fields = ("inputs", "labels", "mirrored", "embeddings")
+    fields = ("inputs", "labels", "mirrored", "embeddings", "behind")
     fewer = {field: getattr(found, field)[:, :-1] for field in fields}
     return replace(comparison, estimate=estimate, reconstruction=replace(found, **fewer))
 
@@ -86,15 +85,30 @@ def test_a_missing_sample_is_not_matched_and_leaves_the_others_alone(
     np.testing.assert_allclose(with_hole[matched], without[matched], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", OF_THE_ATTACK)
-def test_the_truth_control_has_no_cost(name: str, make_comparison: Make, samples: np.ndarray):
-    control = replace(make_comparison(samples, samples), reconstruction=None, provenance={})
-    with pytest.raises(MetricUnavailable, match="truth control does not iterate"):
-        METRICS[name].measure(control)
+@pytest.mark.parametrize("name", PER_VICTIM)
+def test_of_the_truth_control_is_said_what_no_attack_has_a_part_in(
+    name: str, make_comparison: Make, samples: np.ndarray
+):
+    """Costs and what an attack says of itself are not among it."""
+    metric, attacked = METRICS[name], make_comparison(samples, 1 - samples)
+    control = replace(attacked, reconstruction=None, provenance={})
+    books = attacked.reconstruction
+    assert books is not None
+    fewer = {name: getattr(books, name)[:, :-1] for name in ("inputs", "labels", "behind")}
+    worse = replace(books, objective=books.objective + 1, iterations=books.iterations + 1, **fewer)
+    another = replace(attacked, reconstruction=worse, provenance={})
+    try:
+        said = metric.measure(control) if metric.applies(control) else None
+    except MetricUnavailable as reason:
+        assert "truth control does not iterate" in str(reason)
+    else:
+        if said is not None:
+            for comparison in (attacked, another):
+                np.testing.assert_array_equal(metric.measure(comparison), said)
 
 
-def test_every_metric_is_of_reconstructions_or_of_models():
-    names = [metric.name for level in ("attack", "training") for metric in metrics_of(level)]
+def test_every_metric_is_of_the_cells_that_end_with_some_level():
+    names = [metric.name for level in get_args(Level) for metric in metrics_of(level)]
     assert sorted(names) == sorted(load("metric"))
 
 

@@ -26,7 +26,8 @@ def compared(make: Make, truth: np.ndarray, found: np.ndarray, other: np.ndarray
     """A comparison whose attack found images under two signs; the estimate beside is no matter."""
     whole = make(truth, truth)
     assert whole.reconstruction is not None
-    both = replace(whole.reconstruction, inputs=found, mirrored=other)
+    labels = np.zeros(found.shape[:2], dtype=int)
+    both = replace(whole.reconstruction, inputs=found, mirrored=other, labels=labels, behind=None)
     return replace(whole, reconstruction=both)
 
 
@@ -80,6 +81,16 @@ def test_images_that_none_is_left_for_are_unmatched(
     found = 1 - truth[:, [2, 1]]
     comparison = compared(make_comparison, truth, found, 1 - found)
     assert metric.matched(comparison).tolist() == [[False, True, True]]
+
+
+def test_images_that_an_attack_did_not_find_have_no_sign(make_comparison: Make):
+    truth = np.random.default_rng(0).random((1, 3, 1, 4, 4))
+    comparison = compared(make_comparison, truth, truth, 1 - truth)
+    assert comparison.reconstruction is not None
+    partly = replace(comparison.reconstruction, behind=np.array([[1, 0, 2]]))
+    signed = with_oracle_signs(replace(comparison, reconstruction=partly))
+    assert np.isnan(signed.estimate[0, 1]).all()
+    np.testing.assert_array_equal(signed.estimate[:, [0, 2]], truth[:, [0, 2]])
 
 
 @each

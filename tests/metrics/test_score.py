@@ -202,7 +202,7 @@ def test_a_better_assignment_of_content_does_not_follow_the_labels(run, truth, m
     found = make_reconstruction(labels=truth.labels[:, ::-1].copy())
     table = run(found)
     assert values(table, "mse") == [0] * 6
-    assert values(table, "success_labels") == [1] * 6
+    assert values(table, "success_labels") == [1, 0, 1] * 2
 
 
 def test_a_metric_with_fields_stands_under_its_spec(run, make_reconstruction):
@@ -248,6 +248,48 @@ def test_unreadable_provenance_is_refused_by_name(run, tmp_path, make_reconstruc
     (tmp_path / "provenance.json").write_text("{")
     with pytest.raises(ArtifactError, match=r"provenance\.json: cannot be read"):
         run(make_reconstruction())
+
+
+def test_samples_an_attack_did_not_find_are_not_compared(run, truth, make_reconstruction):
+    """Not even where mid-grey would be the nearest."""
+    inputs = truth.inputs[:, [2, 1, 0]].copy()
+    inputs[:, 1] = 0.5
+    behind = np.array([[1, 0, 2], [1, 0, 1]])
+    found = make_reconstruction(inputs=inputs, behind=behind)
+    table = run(found)
+    assert statuses(table, "mse") == ["ok", "unmatched", "ok"] * 2
+    np.testing.assert_allclose(values(table, "mse"), [0, np.nan, 0] * 2, atol=1e-12)
+    assert values(table, "success_content") == [1, 0, 1] * 2
+    assert values(table, "samples_found") == pytest.approx([1 / 3, 2 / 3])
+    assert values(table, "success_labels") == [1, 0, 1] * 2
+    assert values(run(make_reconstruction(inputs=inputs)), "mse")[1] > 0
+
+
+def test_an_attack_that_finds_nothing_leaves_all_unmatched(run, truth, make_reconstruction):
+    grey = np.full_like(truth.inputs, 0.5)
+    table = run(make_reconstruction(inputs=grey, behind=np.zeros((2, 3), dtype=int)))
+    assert statuses(table, "mse") == ["unmatched"] * 6
+    assert values(table, "samples_found") == [0, 0]
+
+
+def test_paired_samples_are_matched_to_those_of_their_label(run, truth, make_reconstruction):
+    """Labels of the truth are 4 1 4 and 0 1 2; samples 0 and 1 of each victim are exchanged."""
+    exchanged = truth.inputs[:, [1, 0, 2]]
+    assert values(run(make_reconstruction(inputs=exchanged)), "mse") == [0] * 6
+    wrong = values(run(make_reconstruction(inputs=exchanged, paired=True)), "mse")
+    errors = ((exchanged - truth.inputs) ** 2).mean((2, 3, 4))
+    assert wrong[1] == pytest.approx(errors[0, 1])
+    assert wrong[3:] == pytest.approx(errors[1])
+    labels = truth.labels[:, [1, 0, 2]]
+    assert_perfect(run(make_reconstruction(inputs=exchanged, labels=labels, paired=True)))
+
+
+def test_paired_samples_of_labels_nobody_has_are_not_compared(run, truth, make_reconstruction):
+    labels = truth.labels.copy()
+    labels[0, 1] = 9
+    table = run(make_reconstruction(labels=labels, paired=True))
+    assert statuses(table, "mse") == ["ok", "unmatched", "ok", "ok", "ok", "ok"]
+    assert values(table, "success_labels") == [1, 0, 1, 1, 1, 1]
 
 
 def test_labels_alone_may_be_wrong(run, truth, make_reconstruction):

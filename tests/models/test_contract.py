@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -21,12 +22,18 @@ NAMES = sorted(set(load("model")) - {"custom"})
 VARIANTS = [
     "fc2+hidden=9",
     "lenet+width=3+dropout=0.5",
+    "lenet5+dropout=0.5+downsampling=stride",
+    "lenet5+activation=relu",
     "mlp+dropout=0.5",
     "resnet20+norm=none",
     "resnet20+width=2",
     "resnet20+downsampling=false",
-    "vgg16+normalise=none+dropout=0.5",
+    "vgg16+dropout=0.5+normalise=none",
+    "vgg16+downsampling=stride+norm=batch",
     "vgg_small+normalise=imagenet+width=3+hidden=5",
+    "vgg_small+norm=batch+width=3",
+    "vgg_small+downsampling=stride",
+    "vgg_small+downsampling=stride+norm=batch",
 ]
 
 
@@ -80,8 +87,9 @@ def test_the_first_layer_is_of_the_kind_it_says(name: str, shape: tuple[int, ...
 @pytest.mark.parametrize(("name", "shape"), CASES)
 def test_multiply_adds_are_those_torch_counts(name: str, shape: tuple[int, ...]) -> None:
     spec = parse("model", name)
+    network = spec.build(shape, 7).eval()
     with FlopCounterMode(display=False) as counter:
-        spec.build(shape, 7)(torch.rand(1, *shape))
+        network(torch.rand(1, *shape))
     assert spec.multiply_adds(shape, 7) == counter.get_total_flops() / 2
 
 
@@ -103,21 +111,23 @@ def test_refuses_a_modality_it_does_not_take(name: str) -> None:
                 spec.check(modality, shapes[-1])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *VARIANTS])
 def test_images_one_pixel_too_small_are_refused(name: str) -> None:
     spec = parse("model", name)
     least = spec.smallest_side
     spec.check("image", (3, least, least))
     network = spec.build((3, least, least), 7).eval()
     assert network(torch.rand(2, 3, least, least)).shape == (2, 7)
-    with pytest.raises(FitError, match=f"{name} needs images of {least} pixels or more"):
+    refused = f"model {name} needs images of {least} pixels or more"
+    with pytest.raises(FitError, match=re.escape(refused)):
         spec.check("image", (3, 99, least - 1))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("activation", Activation.__args__)
 def test_activation_is_the_named_one(name: str, activation: str) -> None:
-    network = parse("model", f"{name}+activation={activation}").build((1, 8, 8), 3)
+    spec = parse("model", f"{name}+activation={activation}")
+    network = spec.build((1, spec.smallest_side, spec.smallest_side), 3)
     kinds = {type(layer).__name__.lower() for layer in network.modules()}
     assert activation.replace("_", "") in kinds
 

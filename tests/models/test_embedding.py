@@ -10,13 +10,14 @@ from gleak.models.embedding import (
     features_before,
     first_dense_entry,
     first_dense_layer,
+    last_dense_entry,
     takes_samples,
     true_embeddings,
 )
 from gleak.registry import parse
 
 IMAGES = torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(0))
-NAMES = ["lenet", "resnet20", "vgg_small+width=4+hidden=8", "fc2"]
+NAMES = ["lenet", "lenet5", "resnet20", "vgg_small+width=4+hidden=8", "fc2"]
 
 
 class Alarm(nn.Module):
@@ -109,6 +110,28 @@ def test_where_only_the_network_tells_the_neurons_are_unknown() -> None:
     assert parse("model", "lenet").first_dense_neurons(None) is None
     network = nn.Sequential(nn.Conv2d(3, 4, 12), nn.Flatten())
     assert first_dense_layer(network, tuple(IMAGES.shape[1:])) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "width"),
+    [
+        ("fc2", "3", 256),
+        ("lenet+width=2", "7", 18),
+        ("vgg_small+width=4+hidden=8", "classifier.3", 8),
+    ],
+)
+def test_the_last_dense_layer_is_that_of_the_classes(name: str, layer: str, width: int) -> None:
+    network = parse("model", name).build(IMAGES.shape[1:], 4).eval()
+    entry = last_dense_entry(network, IMAGES)
+    assert entry is not None
+    assert (entry.layer, entry.embeddings.shape) == (layer, (5, width))
+    assert torch.equal(network.get_submodule(layer)(entry.embeddings), network(IMAGES))
+
+
+def test_what_stands_before_the_last_dense_layer_does_not_matter() -> None:
+    entry = last_dense_entry(Twice(), IMAGES)
+    assert entry is not None
+    assert entry.layer == "last"
 
 
 def test_a_layer_without_a_bias_is_passed_over() -> None:

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from gleak.models.blocks import Residual, residual_layers
@@ -11,17 +9,6 @@ from gleak.models.convolution import Convolution
 from gleak.models.residual import Block, basic_block
 
 BOTTLENECK = Block((Convolution(4, 2, 1), Convolution(2, 2, 3, 2), Convolution(2, 4, 1)))
-
-
-@given(st.sampled_from([1, 3, 5, 7]), st.integers(1, 3), st.integers(1, 9), st.integers(1, 9))
-def test_a_described_convolution_is_the_built_one(
-    kernel: int, stride: int, height: int, width: int
-) -> None:
-    described = Convolution(2, 3, kernel, stride)
-    built = residual_layers(described, [basic_block(3, 3, 1)], "relu", "none", 2)[0]
-    assert built.weight.numel() == described.weights
-    outputs = built(torch.zeros(1, 2, height, width))
-    assert outputs.shape == (1, 3, *described.sides((height, width)))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -11,6 +13,10 @@ from gleak.runtime.torchvision_ops import ensure_operators
 
 IMAGENET = ((3, 224, 224), 1000)
 TINY = "vgg_small+width=2+hidden=6"
+
+
+def state_shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in network.state_dict().items()}
 
 
 def test_vgg16_is_torchvisions_network_behind_its_normalisation() -> None:
@@ -25,6 +31,18 @@ def test_vgg16_is_torchvisions_network_behind_its_normalisation() -> None:
     prepare = VGG16_Weights.IMAGENET1K_V1.transforms()
     mean, deviation = (torch.tensor(v)[:, None, None] for v in (prepare.mean, prepare.std))
     assert torch.equal(ours(images), theirs((images - mean) / deviation))
+
+
+def test_vgg16_with_batch_norm_is_torchvisions_too() -> None:
+    """Names and shapes of all that a file of its parameters holds, and the order of layers."""
+    ensure_operators()
+    from torchvision.models import vgg16_bn
+
+    with torch.device("meta"):
+        theirs = vgg16_bn(weights=None, init_weights=False)
+        ours = parse("model", "vgg16+norm=batch").build((3, 32, 32), 1000)
+    assert state_shapes(ours) == state_shapes(theirs)
+    assert [type(layer) for layer in ours.features] == [type(layer) for layer in theirs.features]
 
 
 def test_vgg16_is_as_large_as_published() -> None:
@@ -46,6 +64,23 @@ def test_dense_layers_take_what_pooling_leaves(side: int) -> None:
     features = network.features(torch.rand(2, 1, side, side))
     assert features.shape == (2, 8, side // 8, side // 8)
     assert network.classifier[0].in_features == features[0].numel()
+
+
+@pytest.mark.parametrize("side", [1, 7, 8, 9, 32])
+def test_the_last_convolution_of_each_stage_steps_where_nothing_is_pooled(side: int) -> None:
+    network = parse("model", f"{TINY}+downsampling=stride").build((1, side, side), 4)
+    strides = [at.stride[0] for at in network.features if isinstance(at, nn.Conv2d)]
+    assert strides == [1, 2] * 3
+    assert not [layer for layer in network.modules() if isinstance(layer, nn.MaxPool2d)]
+    halved = math.ceil(side / 8)
+    assert network.features(torch.rand(2, 1, side, side)).shape == (2, 8, halved, halved)
+
+
+def test_batch_norm_stands_between_a_convolution_and_its_activation() -> None:
+    network = parse("model", f"{TINY}+norm=batch+activation=tanh").build((1, 8, 8), 4)
+    kinds = [type(layer) for layer in network.features]
+    stage = [nn.Conv2d, nn.BatchNorm2d, nn.Tanh] * 2 + [nn.MaxPool2d]
+    assert kinds == stage * 3
 
 
 def test_grey_images_are_not_normalised_as_colours() -> None:
@@ -73,7 +108,7 @@ def test_hidden_values_are_dropped_in_training_alone() -> None:
     assert not torch.equal(network.train()(images), plain(images))
 
 
-@pytest.mark.parametrize("model", [TINY, "vgg16"])
+@pytest.mark.parametrize("model", [TINY, "vgg16", "vgg16+norm=batch", "vgg16+downsampling=stride"])
 def test_gradients_are_split_layer_by_layer(model: str) -> None:
     with torch.device("meta"):
         network = parse("model", model).build((3, 32, 32), 4).eval()

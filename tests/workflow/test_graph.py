@@ -38,6 +38,19 @@ def check_attack(job: Job) -> None:
     assert others == {"update.h5", broadcast} | ({"secret.h5"} if cell.attack.crafting else set())
 
 
+def check_secret(job: Job) -> None:
+    """What a server keeps to itself is there for attacks made for its crafting, or their search."""
+    if "secret.h5" not in {path.name for path in job.files("input")}:
+        return
+    if job.attacks:
+        cell = Cell.from_path({level: job.wildcards[level] for level in LEVELS})
+    else:
+        assert job.rule == "search"
+        study = load_study(ALL[job.wildcards["study"]])
+        cell = study.search(job.wildcards["search"], job.wildcards["scale"]).cell
+    assert cell.attack.crafting == cell.crafting.name
+
+
 @each_study
 @each_scale
 def test_every_study_has_a_graph_and_no_attack_in_it_reaches_the_truth(
@@ -48,6 +61,8 @@ def test_every_study_has_a_graph_and_no_attack_in_it_reaches_the_truth(
     assert attacks
     for job in attacks:
         check_attack(job)
+    for job in jobs:
+        check_secret(job)
     drawn = {path for job in jobs for path in job.files("output") if path.suffix == ".svg"}
     (everything,) = (job for job in jobs if job.rule == "all")
     assert drawn
@@ -76,6 +91,7 @@ def test_searches_see_no_victim_of_which_results_are_reported(
     assert {job.wildcards["search"] for job in searches} == {*load_study(ALL[study]).searches}
     for job in searches:
         check_search(job)
+        check_secret(job)
     assert not [job for job in jobs if job.attacks]
     assert not [job for job in graph(study, scale) if job.rule == "search"]
     reported = {
@@ -102,6 +118,27 @@ def test_no_share_of_a_cell_reaches_the_truth(planned: Project) -> None:
     assert len(attacks) == 6
     for job in attacks:
         check_attack(job)
+
+
+def test_no_client_defence_or_audit_sees_the_secret_of_the_server(planned: Project) -> None:
+    sent = CELL.replace("honest/fedsgd/none", "fishing/fedsgd/gaussian")
+    attacks = ["fishing", "invertgrad", "blind"]
+    jobs = planned.jobs(*(f"{sent}/{attack}/scores.csv" for attack in attacks))
+    readers = [job for job in jobs if "secret.h5" in {path.name for path in job.files("input")}]
+    assert [job.wildcards["attack"] for job in readers] == ["fishing"]
+    for job in jobs:
+        check_secret(job)
+
+
+@pytest.mark.parametrize(
+    ("crafting", "broadcast"), [("honest", "model.h5"), ("fishing", "parameters.h5")]
+)
+def test_an_audit_sees_what_a_client_sees(planned: Project, crafting: str, broadcast: str) -> None:
+    folder = Path(CELL).parents[2] / crafting
+    jobs = planned.jobs(folder / "scores.csv")
+    (audit,) = (job for job in jobs if job.rule == "score_parameters")
+    assert {path.name for path in audit.files("input")} == {"dataset.h5", broadcast}
+    assert not [job for job in jobs if job.rule == "simulate_clients"]
 
 
 def test_what_is_granted_is_what_the_spec_asks_for(planned: Project) -> None:

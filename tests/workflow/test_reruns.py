@@ -12,18 +12,24 @@ if TYPE_CHECKING:
 
 CPL, GI = "cpl+iterations=20", "invertgrad+iterations=5"
 FL = "federated+clients=10+rounds=3+defense=topk"
-OF_MODELS = {"train_model", "score_model"}
+LEVELS = {
+    **dict.fromkeys(["train_model", "score_model"], "training"),
+    **dict.fromkeys(["craft_parameters", "score_parameters"], "crafting"),
+}
 DRAWN = {"draw errors", "draw budget", "draw pictures"}
 STUDY = {"tabulate attacks", "judge", "all", *DRAWN}
 MODELS = {"tabulate models", "judge", "all", "draw accuracy"}
+BROADCASTS = {"tabulate broadcasts", "judge", "all", "draw audits"}
+AUDITS = {"score_parameters honest", "score_parameters fishing"}
+FISHED = {"craft_parameters fishing", "score_parameters fishing"}
 MODEL_SCORES = {f"score_model {FL}", "score_model untrained+init=uniform"}
 SCORES = {f"score {CPL}", f"score {GI}", "score blind"}
 
 
 def name(job: Job) -> str:
-    """The rule and the attack, figure, grid or model it is for."""
+    """The rule and the attack, figure, grid, model or crafting it is for."""
     rule = job.rule.removesuffix("_table")
-    kinds = ["attack", "figure", "grid", *(["training"] if rule in OF_MODELS else [])]
+    kinds = [LEVELS[rule]] if rule in LEVELS else ["attack", "figure", "grid"]
     return " ".join([rule, *(job.wildcards[kind] for kind in kinds if kind in job.wildcards)])
 
 
@@ -45,6 +51,8 @@ def after(project: Project, *files: str, added: str = "\nEDITED = True\n") -> se
         ),
         ("gleak/metrics/mse.py", {*SCORES, "score_truth", *STUDY}),
         ("gleak/metrics/test_accuracy.py", {*MODEL_SCORES, *MODELS}),
+        ("gleak/metrics/audit_zeros.py", {*AUDITS, *BROADCASTS}),
+        ("gleak/crafting/fishing.py", {*FISHED, *BROADCASTS}),
         ("gleak/training/rounds.py", {f"train_model {FL}", f"score_model {FL}", *MODELS}),
         ("gleak/figures/line_drawing.py", {"draw budget", "all"}),
         ("gleak/figures/judge.py", {"judge", "all"}),
@@ -78,4 +86,4 @@ def test_a_changed_default_reruns_the_cells_that_have_it(finished: Project) -> N
 def test_another_seed_runs_everything_again(finished: Project) -> None:
     again = {name(job) for job in finished.jobs(seed=1)}
     assert again >= {"prepare_dataset", f"train_model {FL}", "simulate_clients", "attack blind"}
-    assert again >= SCORES | STUDY | MODEL_SCORES | MODELS
+    assert again >= SCORES | STUDY | MODEL_SCORES | MODELS | AUDITS | FISHED | BROADCASTS

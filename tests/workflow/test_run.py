@@ -29,7 +29,7 @@ RANGES = {
     "success_labels": (0, 1),
 }
 BEST = {"mse": 0, "psnr": 100, "ssim": 1, "success_content": 1, "success_labels": 1}
-FIGURES = ["errors", "budget", "pictures", "accuracy"]
+FIGURES = ["errors", "budget", "pictures", "accuracy", "audits"]
 OF_THE_MACHINE = ["seconds", "peak_memory"]
 
 
@@ -92,6 +92,20 @@ def test_a_table_of_models_holds_their_accuracy(finished: Project) -> None:
     assert len(table) == 2
 
 
+def test_a_table_of_broadcast_parameters_holds_their_audits(finished: Project) -> None:
+    table = pd.read_csv(finished.results / "studies/tiny/quick/audits.csv")
+    assert len(table) == 2 * 2
+    for crafting, rows in table.groupby("crafting"):
+        folder = finished.cell.parents[2] / crafting
+        scores = read_scores([folder / "scores.csv"]).set_index("metric")["value"]
+        assert dict(zip(rows["metric"], rows["ours"], strict=True)) == pytest.approx(
+            scores[rows["metric"]].to_dict()
+        )
+        assert (folder / "secret.h5").exists() == (crafting == "fishing")
+    worst = table.groupby("crafting")["ours"].max()
+    assert worst["honest"] < 1 < worst["fishing"]
+
+
 def test_the_claim_is_judged(finished: Project) -> None:
     verdicts = pd.read_csv(finished.results / "studies/tiny/quick/expectations.csv")
     assert verdicts["verdict"].tolist() == ["holds"]
@@ -113,7 +127,7 @@ def test_every_job_left_a_log_and_a_benchmark(finished: Project) -> None:
         for found in [(finished.results / kind).rglob(f"*{suffix}")]
     )
     assert logs == benchmarks
-    assert len(logs) == 20
+    assert len(logs) == 25
 
 
 def test_a_second_run_has_nothing_to_do(finished: Project) -> None:

@@ -1,0 +1,84 @@
+"""Reading each class's features off the first dense layer of a crafted network (MKOR Eq. 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FEWEST = 0.5
+"""Of so many samples, as far as the bias gradient tells, a class is said to be there."""
+
+
+@dataclass(frozen=True)
+class ClassFeatures:
+    """What one update says of each class.
+
+    Args:
+        means: Shape (classes, E), mean of the features of its samples; of no meaning where it has
+            none.
+        counts: Shape (classes), how many samples it has, whole numbers; 0 also where it cannot be
+            told.
+    """
+
+    means: Tensor
+    counts: Tensor
+
+
+def read_classes(
+    weight: Tensor, bias: Tensor, secret: Mapping[str, np.ndarray], batch_size: int, loss: str
+) -> ClassFeatures:
+    """Separate the classes in the gradient of the mean loss over one batch.
+
+    A class's logit has the derivative p - 1 for its own samples and p for others, where p is its
+    softmax; with ``nll_raw``, -1 and 0. A path leads it back to rows of the first dense layer: so
+    they hold gain (p S - Z) and their biases gain (p K - c), where S sums the features of the
+    batch, Z those of the class, of which there are c. With ``nll_raw`` p is 0 and Z / c their ratio
+    (MKOR Eq. 9). With ``cross_entropy`` p is known from images the server made up, S / K is
+    read where p S drowns Z, and p S is taken off (ours).
+
+    Args:
+        weight: Shape (neurons, E), of the first dense layer.
+        bias: Shape (neurons).
+        secret: of the crafting `gleak.crafting.mkor.MKOR`.
+        batch_size: K.
+        loss: "cross_entropy" or "nll_raw".
+    """
+    sums, totals = (
+        batch_size * _along_paths(gradient, secret) for gradient in (weight, bias[:, None])
+    )
+    totals = totals.flatten()
+    if loss == "cross_entropy":
+        chances = torch.from_numpy(secret["chances"]).to(sums)
+        shown = totals.argmax()
+        if totals[shown] < FEWEST:
+            return ClassFeatures(sums, torch.zeros_like(totals, dtype=torch.long))
+        mean = sums[shown] / totals[shown]
+        sums = sums - batch_size * chances[:, None] * mean
+        totals = totals - batch_size * chances
+        totals[shown] = 0
+    means = sums / torch.where(totals == 0, 1, totals)[:, None]
+    return ClassFeatures(means, whole_counts(-totals, batch_size))
+
+
+def _along_paths(gradient: Tensor, secret: Mapping[str, np.ndarray]) -> Tensor:
+    """Derivative by each class's logit times what went in, mean over its paths; (classes, E)."""
+    rows = torch.from_numpy(secret["rows"])
+    gains = torch.from_numpy(secret["gains"]).to(gradient)
+    paths = rows.shape[1] // (2 if secret["pairs"][0] else 1)
+    return (
+        sum(gradient[row] / gain[:, None] for row, gain in zip(rows.T, gains.T, strict=True))
+        / paths
+    )
+
+
+def whole_counts(counts: Tensor, batch_size: int) -> Tensor:
+    """Counts rounded to whole numbers, the smallest parts given up if they exceed the batch."""
+    rounded = torch.where(counts >= FEWEST, counts.round().clamp(1, batch_size), 0).long()
+    while (excess := int(rounded.sum()) - batch_size) > 0:
+        weakest = torch.where(rounded > 0, counts - rounded, torch.inf).argsort()[:excess]
+        rounded[weakest] -= (rounded[weakest] > 0).long()
+    return rounded

@@ -1,0 +1,76 @@
+"""Class fishing's parameters: a last layer to which all classes but one are the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gleak.crafting.base import Crafted, CraftingSpec
+from gleak.errors import FitError
+from gleak.models.classifier import classifier_parameters
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from gleak.artifacts.model import Model
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
+
+
+@register("fishing")
+class Fishing(CraftingSpec):
+    """A server that fishes for the samples of one class, whatever the size of the batch.
+
+    Of the last layer it keeps the target's row w and bias; the other rows are zero and the other
+    biases large. So a sample's gradient at the features is (p - [label = target]) w, where p, the
+    target's softmax, is next to nothing: every earlier layer's gradient is that of the target's
+    samples alone, times their share of the batch. With the loss ``nll_raw`` p is exactly zero, and
+    so it is in float32 from a ``bias`` of 50 on for logits of up to 13 (``lenet``, ``mlp`` and
+    ``vgg_small``, before and after training on digits). At 10 the others add 1e-4 of the norm.
+
+    A server does not know which classes a client holds, and all clients are sent the same
+    parameters: a client without the target shows nothing.
+    """
+
+    source = "Wen et al. 2022, class fishing; CF in MKOR section 4"
+
+    target: int = knob(0, "class that is fished for", source="reference", ge=0)
+    bias: float = knob(
+        100.0, "bias of the other classes", unit="logit", source="ours; reference: 1000", ge=0
+    )
+
+    def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
+        """Refuse a target that is no class of the dataset, as far as these are known.
+
+        Raises:
+            FitError: see `CraftingSpec.check`.
+        """
+        if dataset.classes is not None:
+            self._check_target(dataset.classes, f"dataset {dataset}")
+
+    def craft(self, model: Model, seed: int) -> Crafted:
+        """See `CraftingSpec.craft`.
+
+        Returns:
+            The secret: ``target``, Shape (1).
+        """
+        self._check_target(model.classes, f"model {model.model}")
+        try:
+            names = classifier_parameters(model.parameters, model.classes)
+        except FitError as error:
+            raise FitError(f"crafting {self} does not fit model {model.model}: {error}") from None
+        parameters = dict(model.parameters)
+        for name, elsewhere in zip(names, (0.0, self.bias), strict=True):
+            crafted = np.full_like(parameters[name], elsewhere)
+            crafted[self.target] = parameters[name][self.target]
+            parameters[name] = crafted
+        return Crafted(replace(model, parameters=parameters), {"target": np.array([self.target])})
+
+    def _check_target(self, classes: int, holder: str) -> None:
+        if self.target >= classes:
+            raise FitError(
+                f"crafting {self}: target={self.target} is no class of {holder}, which has "
+                f"{classes}; choose 0 to {classes - 1}"
+            )

@@ -1,0 +1,106 @@
+"""MKOR's crafting of a whole network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+
+from gleak.crafting.mkor_classes import craft_classes
+from gleak.crafting.mkor_convolutions import craft_convolutions
+from gleak.crafting.mkor_greys import responses
+from gleak.crafting.mkor_views import plan_views, view_arrays
+from gleak.errors import FitError
+from gleak.models.chain import Chain, take_apart
+from gleak.models.embedding import features_before
+from gleak.runtime.seeding import stream, torch_stream
+
+if TYPE_CHECKING:
+    from gleak.crafting.mkor import MKOR
+
+SLOPES = (1.0, 1.3, 1.6)
+"""By which power amplitudes fall with frequency; in photographs about the first."""
+OF_EACH = 4
+GREYS = 4
+
+
+@torch.no_grad()
+def craft_network(
+    network: nn.Module, shape: Sequence[int], crafting: MKOR, seed: int
+) -> dict[str, np.ndarray]:
+    """Craft a network in place.
+
+    Args:
+        network: in evaluation mode.
+        shape: of an image.
+        crafting: its fields.
+        seed: of the run.
+
+    Returns:
+        What the server remembers; see `gleak.crafting.mkor.MKOR.craft`.
+
+    Raises:
+        FitError: the network is not one that can be crafted so; says why.
+    """
+    chain = take_apart(network)
+    if not chain.convolutions or not chain.dense:
+        raise FitError("it has no convolutions before dense layers")
+    layout = plan_views(chain.convolutions, shape, crafting.directions)
+    probes, random = made_up_images(shape, seed), torch_stream(seed, "crafting")
+    channels = craft_convolutions(chain, layout, probes, crafting, random)
+    features = features_before(network, chain.dense[0].name)(probes)
+    _check_features(chain, features, layout.windows.values)
+    paths = craft_classes(chain.dense, features, crafting, random)
+    if crafting.sink:
+        drowned = int(stream(seed, "sink").integers(len(paths.rows)))
+        chain.dense[-1].layer.bias[drowned] += crafting.sink
+    return {
+        **view_arrays(layout, channels.numpy()),
+        **responses(network, chain, channels, shape),
+        "rows": paths.rows.numpy(),
+        "gains": paths.gains.numpy(),
+        "pairs": np.array([int(paths.pairs)]),
+        "chances": network(probes).softmax(1).mean(0).numpy(),
+    }
+
+
+def made_up_images(shape: Sequence[int], seed: int) -> Tensor:
+    """Images that need no data: clouds, with spectra like those of photographs, and greys.
+
+    Returns:
+        Shape (M, *shape), in [0, 1].
+    """
+    random = torch_stream(seed, "made-up images")
+    clouds = [_cloud(shape, slope, random) for slope in SLOPES for _ in range(OF_EACH)]
+    greys = torch.linspace(0, 1, GREYS)[:, None, None, None].expand(GREYS, *shape)
+    return torch.cat([torch.stack(clouds), greys])
+
+
+def _cloud(shape: Sequence[int], slope: float, random: Generator) -> Tensor:
+    """A random field with a falling spectrum, its colours alike but not the same."""
+    colours, height, width = shape
+    frequencies = torch.hypot(torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width))
+    amplitudes = frequencies.clamp(min=1 / height) ** -slope
+    noise = torch.randn(1 + colours, height, width, generator=random)
+    fields = torch.fft.irfft2(torch.fft.rfft2(noise) * amplitudes, s=(height, width))
+    fields = fields / fields.std((1, 2), keepdim=True)
+    brightness, contrast = torch.rand(2, generator=random)
+    mixed = 0.8 * fields[:1] + 0.6 * fields[1:]
+    return (0.2 + 0.6 * brightness + (0.1 + 0.2 * contrast) * mixed).clamp(0, 1)
+
+
+def _check_features(chain: Chain, features: Tensor, values: int) -> None:
+    """Refuse networks that resize what convolutions make before the first dense layer.
+
+    Raises:
+        FitError: says what was expected.
+    """
+    channels = chain.convolutions[-1].layer.out_channels
+    if features.shape[1] != channels * values**2:
+        raise FitError(
+            f"its first dense layer is given {features.shape[1]} values, and the convolutions make "
+            f"{channels} x {values} x {values}; choose images of the size it was designed for"
+        )

@@ -1,0 +1,61 @@
+"""Batches of which a few samples make the whole gradient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gleak.metrics.audit import AuditSpec, Finding
+from gleak.metrics.base import MetricUnavailable
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from gleak.metrics.audit import Broadcast
+
+VANISHED = 1e-3
+FEWEST_SAMPLES = 8
+
+
+@register("audit_dominance")
+class AuditDominance(AuditSpec):
+    """How many times fewer samples than a batch has make the sum of its gradients, at worst.
+
+    With g the norms of the samples' gradients of one parameter, N sum(g^2) / sum(g)^2: 1 if all are
+    equal, N if one sample is the whole sum. A sample's gradient is that of cross-entropy per unit
+    of its gradient at the logits, so that what a trained model has learnt well does not count as
+    suppressed. The client draws the batch from its train split.
+    """
+
+    source = "MKOR section 2: whether the sum gradient is dominated by a few samples"
+
+    limit: float = knob(4.0, "above which it alarms", source="ours: above honest models", gt=0)
+    samples: int = knob(64, "in the batch", source="ours", ge=FEWEST_SAMPLES)
+
+    def examine(self, broadcast: Broadcast) -> list[Finding]:
+        """See `AuditSpec.examine`.
+
+        Raises:
+            MetricUnavailable: the client brings no samples, or too few.
+        """
+        data = broadcast.samples
+        if data is None or len(data.labels("train")) < FEWEST_SAMPLES:
+            raise MetricUnavailable(
+                f"it needs {FEWEST_SAMPLES} samples of the client's own or more"
+            )
+        from gleak.metrics.sample_gradients import gradient_norms
+
+        norms = gradient_norms(broadcast.model, data, self.samples, broadcast.seed)
+        return [_examine(name, values) for name, values in norms.items() if values.any()]
+
+
+def _examine(name: str, norms: np.ndarray) -> Finding:
+    """Of one parameter; Shape of the norms (N)."""
+    shares = norms / norms.sum()
+    vanished = int(np.count_nonzero(norms < VANISHED * norms.max()))
+    text = (
+        f"one of {len(norms)} samples is {shares.max():.0%} of the sum, {vanished} are below a "
+        "thousandth of it"
+    )
+    return Finding(name, float(len(norms) * (shares**2).sum()), text)

@@ -1,0 +1,60 @@
+"""Dense layers that give as many values as a sample has."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from gleak.metrics.audit import AuditSpec, Finding
+from gleak.metrics.base import MetricUnavailable
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from gleak.metrics.audit import Broadcast, Layer
+
+
+@register("audit_size")
+class AuditSize(AuditSpec):
+    """Largest number of outputs of a dense layer over the values of a sample.
+
+    A layer that reads samples off needs many outputs, and one that gives the sample back, so that
+    the network behind can go on, as many as it has values. So layers with no more outputs than
+    inputs are 0, and so are those a convolutional network ends with: they are given features, and
+    VGG-16's 4,096 honest neurons are more than the values of a small image. Layers are wider than
+    rows of tables as a rule, so of tables it says nothing.
+    """
+
+    source = (
+        "MKOR section 2: checking the size of the FC layer; Fowl et al., Robbing the Fed (2022)"
+    )
+
+    limit: float = knob(
+        0.5, "share above which it alarms", source="ours: above honest models", gt=0
+    )
+
+    def examine(self, broadcast: Broadcast) -> list[Finding]:
+        """See `AuditSpec.examine`.
+
+        Raises:
+            MetricUnavailable: the samples are rows of a table.
+        """
+        if broadcast.model.modality != "image":
+            raise MetricUnavailable("dense layers are wider than a table's rows as a rule")
+        values = math.prod(map(int, broadcast.model.input_shape))
+        head = _classifier(broadcast.layers)
+        findings = []
+        for layer in broadcast.layers:
+            if layer.dense:
+                outputs, inputs = layer.weights.shape
+                share = outputs / values if outputs > inputs and layer.name not in head else 0.0
+                text = f"{inputs} inputs, {outputs} outputs; a sample has {values} values"
+                findings.append(Finding(layer.name, share, text))
+        return findings
+
+
+def _classifier(layers: list[Layer]) -> set[str]:
+    """Names of the dense layers behind the last convolution; none where there is no convolution."""
+    convolutions = [at for at, layer in enumerate(layers) if not layer.dense]
+    first = convolutions[-1] + 1 if convolutions else len(layers)
+    return {layer.name for layer in layers[first:]}

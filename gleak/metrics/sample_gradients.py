@@ -1,0 +1,62 @@
+"""Gradients of a client's samples, one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gleak.models.broadcast import load_network
+from gleak.runtime.seeding import stream
+
+if TYPE_CHECKING:
+    from gleak.artifacts.dataset import Dataset
+    from gleak.artifacts.model import Model
+
+
+def gradient_norms(model: Model, data: Dataset, samples: int, seed: int) -> dict[str, np.ndarray]:
+    """Norm of each sample's gradient of cross-entropy, per unit of its gradient at the logits.
+
+    Args:
+        model: the parameters, those of its architecture.
+        data: a client's, of the shape and with the classes of the model.
+        samples: how many to draw from its train split, fewer where it has fewer.
+        seed: of the draw.
+
+    Returns:
+        By parameter; Shape (N). Samples whose loss has no gradient are left out.
+
+    Raises:
+        ArtifactError: see `gleak.models.broadcast.load_network`.
+    """
+    network = load_network(model, "the parameters")
+    labels = data.labels("train")
+    random = stream(seed, "audited samples")
+    chosen = random.choice(len(labels), min(samples, len(labels)), replace=False)
+    inputs = torch.from_numpy(data.samples("train", chosen))
+    norms = [
+        _norms(network, sample, int(label))
+        for sample, label in zip(inputs.split(1), labels[chosen], strict=True)
+    ]
+    names = [name for name, _ in network.named_parameters()]
+    kept = np.array([row for row in norms if row]).reshape(-1, len(names))
+    return dict(zip(names, kept.T, strict=True))
+
+
+def _norms(network: nn.Module, sample: Tensor, label: int) -> list[float]:
+    """Of every parameter; an empty list where the softmax is one-hot at the label exactly."""
+    logits = network(sample)
+    direction = functional.softmax(logits.detach().double(), dim=1)
+    direction[:, label] = -direction[:, torch.arange(direction.shape[1]) != label].sum()
+    if not (length := direction.norm()):
+        return []
+    gradients = torch.autograd.grad(
+        logits,
+        list(network.parameters()),
+        (direction / length).to(logits.dtype),
+        materialize_grads=True,
+    )
+    return [float(gradient.norm()) for gradient in gradients]

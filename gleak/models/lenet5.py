@@ -1,0 +1,63 @@
+"""LeCun's convolutional network for handwritten digits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gleak.models.base import Activation
+from gleak.models.convolution import Convolution
+from gleak.models.staged import StagedNetwork
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from torch import nn
+
+KERNEL = 5
+CHANNELS = (6, 16)
+HIDDEN = (120, 84)
+
+
+@register("lenet5")
+class LeNet5(StagedNetwork):
+    """LeNet-5 as attacked by MKOR: two 5 x 5 convolutions with average pooling, three dense layers.
+
+    Images of 28 x 28 are padded at the first convolution alone, so the first dense layer takes 400
+    values; with downsampling=stride, MKOR's modified LeNet, as many. It is simpler than in 1998:
+    the second convolution sees all channels, pooling has no parameters, the last layer is dense.
+    DLG's LeNet is `lenet`.
+    """
+
+    source = "LeCun et al. 1998, section II; MKOR section 4"
+
+    activation: Activation = knob(
+        "sigmoid",
+        "after each layer but the last",
+        source="MKOR section 3.6; a scaled tanh in LeCun et al. 1998",
+    )
+
+    @property
+    def hidden_layers(self) -> list[int]:
+        """See `StagedNetwork.hidden_layers`."""
+        return list(HIDDEN)
+
+    def convolutions(self, channels: int) -> list[list[Convolution]]:
+        """See `StagedNetwork.convolutions`."""
+        first, second = CHANNELS
+        return [
+            [Convolution(channels, first, KERNEL)],
+            [Convolution(first, second, KERNEL, padded=False)],
+        ]
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """See `ModelSpec.build`."""
+        from torch import nn
+
+        from gleak.models.staged_layers import convolutional_layers, dense_layers
+
+        pooling = nn.AvgPool2d if self.downsampling == "pooling" else None
+        return nn.Sequential(
+            *convolutional_layers(self.stages(shape[0]), self.activation, pooling),
+            nn.Flatten(),
+            *dense_layers(self.dense_layers(shape, classes), self.activation, self.dropout),
+        )

@@ -1,0 +1,111 @@
+"""Networks of stages of convolutions, each of which halves the image, and dense layers."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count, pairwise
+from typing import ClassVar, Literal
+
+from gleak.models.base import Activation, ModelSpec
+from gleak.models.convolution import Convolution
+from gleak.spec import knob
+
+Downsampling = Literal["pooling", "stride"]
+
+
+class StagedNetwork(ModelSpec):
+    """Base of the networks whose images are halved after each stage of convolutions.
+
+    ``pooled`` is the side that images are averaged to before the dense layers; None: they are taken
+    as they are. No layer overwrites the outputs of another, so that gradients can be split layer by
+    layer (see `gleak.matching.gradients`).
+    """
+
+    pooled: ClassVar[int | None] = None
+
+    activation: Activation
+    dropout: float = knob(
+        0.0,
+        "share of the hidden dense values a client drops; attackers drop none",
+        source="ours: CPA and MKOR name none; 0.5 in VGG section 3.1",
+        ge=0,
+        lt=1,
+    )
+    downsampling: Downsampling = knob(
+        "pooling",
+        "stride: the last convolution of each stage steps by 2 and nothing is pooled",
+        source="LeCun et al. 1998; VGG section 2.1; stride: MKOR section 4, modified networks",
+    )
+
+    @abstractmethod
+    def convolutions(self, channels: int) -> list[list[Convolution]]:
+        """Each stage's convolutions, on images of so many channels, if pooling follows them."""
+
+    @property
+    @abstractmethod
+    def hidden_layers(self) -> list[int]:
+        """Neurons of each dense layer but the last."""
+
+    @property
+    def values_per_channel(self) -> int:
+        """Trained values beside the weights for each output of a convolution: its bias."""
+        return 1
+
+    @property
+    def smallest_side(self) -> int:
+        """See `ModelSpec`."""
+        return next(side for side in count(1) if min(self._halved((1, side, side))) > 0)
+
+    def stages(self, channels: int) -> list[list[Convolution]]:
+        """Each stage's convolutions as they are built."""
+        stages = self.convolutions(channels)
+        if self.downsampling == "pooling":
+            return stages
+        return [[*others, replace(last, stride=2)] for *others, last in stages]
+
+    def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
+        """Inputs and outputs of each dense layer."""
+        sides = [self.pooled or side for side in self._halved(shape)]
+        features = self.stages(shape[0])[-1][-1].outputs * math.prod(sides)
+        return list(pairwise([features, *self.hidden_layers, classes]))
+
+    def first_dense_neurons(self, classes: int | None) -> int | None:
+        """See `ModelSpec.first_dense_neurons`."""
+        return self.hidden_layers[0]
+
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        """See `ModelSpec.multiply_adds`; normalisation and pooling are not counted."""
+        convolutions = sum(
+            convolution.weights * math.prod(sides) for convolution, sides in self._placed(shape)
+        )
+        dense = sum(inputs * outputs for inputs, outputs in self.dense_layers(shape, classes))
+        return convolutions + dense
+
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        """See `ModelSpec.parameters`."""
+        convolutions = sum(
+            convolution.weights + self.values_per_channel * convolution.outputs
+            for convolution, _ in self._placed(shape)
+        )
+        dense = sum((inputs + 1) * outputs for inputs, outputs in self.dense_layers(shape, classes))
+        return convolutions + dense
+
+    def _placed(self, shape: tuple[int, ...]) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
+        """Every convolution, with height and width of its outputs."""
+        sides = shape[1:]
+        for stage in self.stages(shape[0]):
+            for convolution in stage:
+                sides = convolution.sides(sides)
+                yield convolution, sides
+            sides = self._after_pooling(sides)
+
+    def _halved(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Height and width behind the last stage."""
+        *_, (_, sides) = self._placed(shape)
+        return self._after_pooling(sides)
+
+    def _after_pooling(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        return sides if self.downsampling == "stride" else tuple(side // 2 for side in sides)

@@ -1,0 +1,64 @@
+"""Small networks, and what views of an image show by definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.crafting.mkor_views import View, Windows
+from gleak.registry import parse
+
+CLASSES = 4
+
+
+@pytest.fixture(scope="session")
+def windows_shown() -> Callable[..., Tensor]:
+    """What views show of images, window by window, zeros beside them; Shape (M, K, P, P)."""
+
+    def show(images: Tensor, views: Sequence[View], windows: Windows, pooled: bool) -> Tensor:
+        kept = Tensor.amax if pooled else Tensor.mean
+        beside = windows.side
+        padded = nn.functional.pad(torch.stack([images, 1 - images]), [beside] * 4)
+        steps = windows.scale * torch.arange(windows.values)
+        return torch.stack(
+            [
+                kept(
+                    padded[
+                        int(view.reversed),
+                        :,
+                        view.colour,
+                        beside + row : beside + row + windows.extent,
+                        beside + column : beside + column + windows.extent,
+                    ],
+                    (1, 2),
+                )
+                for view in views
+                for row in (view.row + steps).tolist()
+                for column in (view.column + steps).tolist()
+            ],
+            1,
+        ).unflatten(1, (len(views), windows.values, windows.values))
+
+    return show
+
+
+@pytest.fixture(scope="session")
+def untrained() -> Callable[..., nn.Module]:
+    """A network in evaluation mode; batch normalisation as if trained, of either sign."""
+
+    def build(model: str, shape: Sequence[int], classes: int = CLASSES) -> nn.Module:
+        torch.manual_seed(0)
+        network = parse("model", model).build(tuple(shape), classes)
+        for layer in network.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                nn.init.normal_(layer.running_mean, std=0.3)
+                nn.init.uniform_(layer.running_var, 0.5, 2)
+                nn.init.uniform_(layer.weight, 0.5, 2)
+                nn.init.normal_(layer.bias, std=0.3)
+                layer.weight.data[::2] *= -1
+        return network.eval()
+
+    return build

@@ -1,0 +1,203 @@
+"""What channels are planned to show, and that they do so in a network crafted by the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from gleak.crafting.mkor_convolutions import craft_convolutions
+from gleak.crafting.mkor_views import Layout, plan_views, view_arrays
+from gleak.errors import FitError
+from gleak.models.chain import take_apart
+from gleak.registry import parse
+
+NAIVE = parse("crafting", "mkor+hiding=naive")
+POOLS = {"max": nn.MaxPool2d, "mean": nn.AvgPool2d}
+
+
+def convolution(
+    outputs: int = 128, inputs: int = 128, kernel: int = 3, stride: int = 1, padded: bool = True
+) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2 if padded else 0)
+
+
+def planned(
+    *layers: nn.Module, shape: tuple[int, ...] = (1, 16, 16), directions: int | None = None
+) -> Layout:
+    return plan_views(take_apart(nn.Sequential(*layers)).convolutions, shape, directions)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[nn.Sequential, str, int]:
+    """Convolutions that shrink images in one way, which way, and a side that is large enough.
+
+    Before max-pooling comes a convolution, as in VGG: beside an image its reverse is not 0. Behind
+    one without padding there are only such: zeros beside what is left hide pixels.
+    """
+    way = draw(st.sampled_from(["max", "mean", "stride"]))
+    shrinks = draw(st.lists(st.booleans(), min_size=1, max_size=4).filter(lambda each: 0 < sum(each) < 4))
+    layers: list[nn.Module] = [convolution(inputs=1)] if way == "max" else []
+    padded = draw(st.integers(0, len(shrinks)))
+    for number, shrinking in enumerate(shrinks):
+        layer = convolution(
+            inputs=128 if layers else 1,
+            kernel=draw(st.sampled_from([3, 5])),
+            stride=2 if shrinking and way == "stride" else 1,
+            padded=number < padded,
+        )
+        layers += [layer, nn.ReLU()]
+        layers += [POOLS[way](2)] if shrinking and way in POOLS else []
+    network, side = nn.Sequential(*layers), draw(st.integers(4, 24))
+    try:
+        network(torch.zeros(1, 1, side, side))
+    except RuntimeError:
+        assume(False)
+    return network, way, side
+
+
+@given(networks(), st.sampled_from([None, 0, 1, 2]))
+def test_naive_channels_show_exactly_the_windows_of_the_plan(
+    windows_shown: Callable[..., Tensor],
+    network: tuple[nn.Sequential, str, int],
+    directions: int | None,
+) -> None:
+    layers, way, side = network
+    images = torch.rand(2, 1, side, side, generator=torch.Generator().manual_seed(0))
+    chain = take_apart(layers)
+    layout = plan_views(chain.convolutions, (1, side, side), directions)
+    channels = craft_convolutions(chain, layout, images, NAIVE, torch.Generator())
+    found = layers(images)[:, channels]
+    expected = windows_shown(images, layout.views, layout.windows, way == "max")
+    assert found.shape == expected.shape
+    inside = on_image(layout)
+    assert inside.any()
+    torch.testing.assert_close(found[:, inside], expected[:, inside])
+
+
+def on_image(layout: Layout) -> Tensor:
+    """Which windows lie on the image, with a part of them at least; Shape (K, values, values)."""
+    windows = layout.windows
+    steps = windows.scale * torch.arange(windows.values)
+    rows, columns = (
+        torch.tensor([getattr(view, name) for view in layout.views])[:, None] + steps
+        for name in ("row", "column")
+    )
+    on = [(each > -windows.extent) & (each < windows.side) for each in (rows, columns)]
+    return on[0][:, :, None] & on[1][:, None, :]
+
+
+@given(networks())
+def test_windows_divide_the_image_as_finely_as_the_first_dividing_layer(
+    network: tuple[nn.Sequential, str, int],
+) -> None:
+    """Their first pixels are evenly spaced, none stands twice, and those of all kinds agree."""
+    layers, way, side = network
+    layout = plan_views(take_apart(layers).convolutions, (1, side, side), None)
+    starts = {}
+    for view in layout.views:
+        steps = layout.windows.scale * np.arange(layout.windows.values)
+        key = (view.reversed, view.column)
+        starts.setdefault(key, []).extend((view.row + steps).tolist())
+    first, *others = (sorted(rows) for rows in starts.values())
+    assert all(rows == first for rows in others)
+    assert len({*np.diff(first)}) <= 1
+    assert {view.reversed for view in layout.views} == ({False, True} if way == "max" else {False})
+
+
+@pytest.mark.parametrize(
+    ("width", "windows"), [(8, 8 / 4), (16, 8 / 2), (32, 8), (64, 8)]
+)  # of 8 values a side, times 2 for each direction that the widths allow
+def test_as_many_directions_are_taken_as_there_are_channels_for(width: int, windows: float) -> None:
+    """The last layers divide, where there are most channels: colours x 2 x 4 for each."""
+    spec = parse("model", f"vgg_small+width={width}")
+    layout = plan_views(take_apart(spec.build((3, 16, 16), 4)).convolutions, (3, 16, 16), None)
+    channels = len(layout.views)
+    assert channels <= spec.widths[-1][-1]
+    number = round(np.log(channels / 6) / np.log(4))
+    assert channels == 6 * 4**number
+    assert len({view.row for view in layout.views}) == 2**number
+    shrunk = [len(taps) for taps in layout.taps]
+    assert shrunk == sorted(shrunk)
+
+
+def test_vgg16_shows_what_the_paper_says() -> None:
+    """Section 3.4.2: 384 of 512 channels, windows of 32 pixels, shifted by multiples of 4."""
+    with torch.device("meta"):
+        network = parse("model", "vgg16").build((3, 224, 224), 10)
+    layout = plan_views(take_apart(network).convolutions, (3, 224, 224), 3)
+    assert len(layout.views) == 384
+    assert asdict(layout.windows) == {"scale": 32, "extent": 32, "values": 7, "side": 224}
+    assert {view.row for view in layout.views} == {*range(0, 32, 4)}
+    assert [len(taps) for taps in layout.taps] == [6] * 6 + [24] * 3 + [96] * 3 + [384]
+
+
+def test_windows_that_would_leave_the_image_go_the_other_way() -> None:
+    """Unpadded convolutions see the middle: 4 x 4 pixels of 8 x 8, then one more about them."""
+    layout = planned(convolution(inputs=1, kernel=5, padded=False), nn.AvgPool2d(2), shape=(1, 8, 8))
+    assert {view.row for view in layout.views} == {2, 3}
+    cropped = (convolution(inputs=1, kernel=3), nn.AvgPool2d(2), convolution(), nn.AvgPool2d(2))
+    rows = {view.row for view in planned(*cropped, shape=(1, 8, 8)).views}
+    assert rows == {0, 1, 2, 3}
+
+
+def test_arrays_say_what_views_and_windows_say() -> None:
+    layout = planned(convolution(inputs=3), nn.MaxPool2d(2), shape=(3, 8, 8))
+    channels = np.random.default_rng(0).permutation(len(layout.views))
+    found = view_arrays(layout, channels)
+    for name in ("colour", "reversed", "row", "column"):
+        assert found[name].tolist() == [getattr(view, name) for view in layout.views]
+    assert np.array_equal(found["channel"], channels)
+    assert found["windows"].tolist() == list(asdict(layout.windows).values())
+
+
+@pytest.mark.parametrize(
+    ("layers", "reason"),
+    [
+        ([nn.Conv2d(1, 9, 2)], "convolution '0' is not one of whole square kernels of odd side"),
+        ([nn.Conv2d(1, 9, 1)], "convolution '0' is not one of whole square kernels of odd side"),
+        ([nn.Conv2d(1, 9, (3, 5))], "convolution '0' is not one of whole square kernels"),
+        ([nn.Conv2d(1, 9, 3, dilation=2)], "convolution '0' is not one of whole square kernels"),
+        ([convolution(9, 1), nn.Conv2d(9, 9, 3, groups=3)], "convolution '1' is not one of whole"),
+        ([convolution(9, 1), nn.Conv2d(9, 9, 3, stride=(1, 2))], "convolution '1' is not one"),
+        ([nn.Conv2d(1, 9, 3, bias=False)], "convolution '0' has no bias"),
+        ([convolution(9, 1), nn.MaxPool2d(3)], "pooling behind '0' is not 2 x 2"),
+        ([convolution(9, 1), nn.AvgPool2d(2, 1)], "pooling behind '0' is not 2 x 2"),
+        ([convolution(9, 1), nn.MaxPool2d(2, padding=1)], "pooling behind '0' is not 2 x 2"),
+        ([convolution(9, 1, stride=3)], "'0' shrinks images by 3, not by 1 or 2"),
+        ([convolution(9, 1, stride=2), nn.AvgPool2d(2)], "'0' shrinks images by 4, not by 1 or 2"),
+        (
+            [convolution(9, 1, stride=2), convolution(9, 9), nn.MaxPool2d(2)],
+            "pooling behind '1' is of pixels between which '0' skips others",
+        ),
+        ([convolution(9, 1), convolution(1, 9), nn.MaxPool2d(2)], "'1' has 1 channels, and 2 are"),
+    ],
+)
+def test_layers_that_one_hot_kernels_cannot_be_laid_through_are_named(
+    layers: list[nn.Module], reason: str
+) -> None:
+    with pytest.raises(FitError, match=reason):
+        planned(*layers)
+
+
+def test_more_directions_than_channels_allow_are_refused() -> None:
+    layers = convolution(8, 1), nn.MaxPool2d(2), convolution(31, 8), nn.MaxPool2d(2)
+    assert len(planned(*layers).views) == 8
+    with pytest.raises(FitError, match=r"'2' has 31 channels, and 32 are needed; fewer directions"):
+        planned(*layers, directions=2)
+
+
+def test_images_that_are_not_square_are_refused() -> None:
+    with pytest.raises(FitError, match="images of 16 x 12 pixels are not square"):
+        planned(convolution(inputs=1), shape=(1, 16, 12))
+
+
+def test_pooling_before_strides_leaves_no_gaps() -> None:
+    layers = convolution(inputs=1), nn.MaxPool2d(2), convolution(stride=2)
+    assert asdict(planned(*layers).windows) == {"scale": 4, "extent": 2, "values": 4, "side": 16}

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.defenses.soteria import Soteria
+from gleak.errors import FitError, SpecError
+from gleak.registry import parse
+from gleak.runtime.seeding import drawing_from
+
+IMAGES = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(4)
+
+
+def network(name: str = "lenet+width=2", shape: tuple[int, ...] = (1, 8, 8)) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model: nn.Module = parse("model", name).build(shape, 4)
+    return model.eval()
+
+
+def ones(model: nn.Module, rounds: int = 1) -> dict[str, Tensor]:
+    """An update in which every value that is left out shows."""
+    return {name: torch.ones(rounds, *value.shape) for name, value in model.named_parameters()}
+
+
+def pruned(
+    spec: str, model: nn.Module, weight: str, images: Tensor = IMAGES, seed: int = 0
+) -> np.ndarray:
+    """Which columns of a weight are left out, whole columns alone; Shape (E)."""
+    with drawing_from(torch.Generator().manual_seed(seed)):
+        after = parse("defense", spec).with_samples(ones(model), model, images, LABELS)
+    left = after.pop(weight)[0]
+    assert all((value == 1).all() for value in after.values())
+    assert (left == left[:1]).all()
+    return (left[0] == 0).numpy()
+
+
+def slow_sums(features: nn.Module, images: Tensor) -> np.ndarray:
+    """The sum over samples of ||dr_i / dX|| / |r_i|, one sample and element at a time."""
+    sums = torch.zeros(features(images).shape[1], dtype=torch.float64)
+    for image in images:
+        sample = image[None].requires_grad_()
+        values = features(sample)[0]
+        for number, value in enumerate(values):
+            if value != 0:
+                (slope,) = torch.autograd.grad(value, sample, retain_graph=True)
+                sums[number] += slope.double().norm() / value.detach().double().abs()
+    return sums.numpy()
+
+
+@pytest.mark.parametrize("percentile", [60, 80])
+@pytest.mark.parametrize(
+    ("name", "weight", "layer"),
+    [
+        ("lenet+width=2", "7.weight", "first_dense"),
+        ("vgg_small+width=4+hidden=6", "classifier.0.weight", "first_dense"),
+        ("vgg_small+width=4+hidden=6", "classifier.3.weight", "classifier"),
+    ],
+)
+def test_elements_below_the_percentile_of_the_definition_are_pruned(
+    name: str, weight: str, layer: str, percentile: int
+) -> None:
+    model = network(name)
+    whole = list(model.named_modules())
+    parts = [(key, part) for key, part in whole if key and not list(part.children())]
+    until = [key for key, _ in parts].index(weight.removesuffix(".weight"))
+    sums = slow_sums(nn.Sequential(*(part for _, part in parts[:until])), IMAGES)
+    expected = sums < np.percentile(sums, percentile)
+    spec = f"soteria+percentile={percentile}+layer={layer}+probes=none"
+    assert np.array_equal(pruned(spec, model, weight), expected)
+    assert expected.any()
+
+
+def test_of_a_network_on_the_samples_themselves_the_largest_values_go() -> None:
+    """There dr_i / dX has length 1; a value that is zero in all samples counts as pruned first."""
+    images = torch.zeros(2, 1, 2, 5)
+    images.flatten(1)[:] = torch.tensor([0.0, 0.9, -0.8, 0.1, 0.2, 0.7, 0.3, 0.6, 0.4, 0.5])
+    model = nn.Sequential(nn.Flatten(), nn.Linear(10, 3))
+    for percentile, expected in ((10, {0}), (50, {0, 1, 2, 5, 7}), (90, set(range(10)) - {3})):
+        left = pruned(f"soteria+percentile={percentile}", model, "1.weight", images)
+        assert set(np.flatnonzero(left)) == expected
+
+
+def test_a_dead_sample_has_no_say() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    images = torch.tensor([[0.0, 0.5, 0.4, 0.3], [0.9, 0.5, 0.4, 0.3]]).reshape(2, 1, 2, 2)
+    assert pruned("soteria+percentile=25", model, "1.weight", images).tolist() == [1, 0, 0, 0]
+
+
+def test_every_round_has_the_same_mask() -> None:
+    model = network()
+    after = Soteria(probes=None).with_samples(ones(model, 3), model, IMAGES, LABELS)["7.weight"]
+    assert torch.equal(after, after[:1].expand_as(after))
+    assert (after == 0).any()
+
+
+def test_estimates_depend_on_the_random_numbers_and_come_near() -> None:
+    model = network("lenet+width=12")
+    exact = pruned("soteria+probes=none", model, "7.weight")
+    few, others = (pruned("soteria+probes=2", model, "7.weight", seed=s) for s in (0, 1))
+    many = pruned("soteria+probes=40", model, "7.weight")
+    assert len(exact) == 48
+    assert not np.array_equal(few, others)
+    assert (many == exact).mean() > 0.9
+
+
+def test_no_more_elements_than_probes_have_exact_derivatives() -> None:
+    model = network()
+    exact = pruned("soteria+probes=none", model, "7.weight")
+    for seed in range(3):
+        assert np.array_equal(pruned("soteria+probes=8", model, "7.weight", seed=seed), exact)
+
+
+def test_statistics_of_a_network_in_training_are_left_alone() -> None:
+    model = network("resnet20+width=1").train()
+    before = {key: value.clone() for key, value in model.named_buffers()}
+    Soteria().with_samples(ones(model), model, IMAGES, LABELS)
+    assert before
+    assert all(torch.equal(value, before[key]) for key, value in model.named_buffers())
+    assert model.training
+
+
+@pytest.mark.parametrize("layer", ["first_dense", "classifier"])
+def test_a_model_without_such_a_layer_is_refused(layer: str) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 8), nn.Flatten())
+    with pytest.raises(FitError, match=r"defense soteria.*no dense layer"):
+        parse("defense", f"soteria+layer={layer}").with_samples({}, model, IMAGES, LABELS)
+
+
+@pytest.mark.parametrize("fields", ["percentile=100", "percentile=-1", "probes=0", "layer=last"])
+def test_what_is_no_such_defence_is_refused(fields: str) -> None:
+    with pytest.raises(SpecError, match=fields.partition("=")[0]):
+        parse("defense", f"soteria+{fields}")

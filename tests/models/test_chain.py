@@ -1,0 +1,133 @@
+"""Networks taken apart and run again step by step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.errors import FitError
+from gleak.models.chain import Chain, take_apart
+from gleak.registry import parse
+
+CONVOLUTION, DENSE = nn.Conv2d(1, 2, 3), nn.Linear(8, 4)
+CHAINS = (
+    "lenet",
+    "lenet5",
+    "lenet5+downsampling=stride",
+    "lenet5+dropout=0.3",
+    "mlp+hidden=16",
+    "vgg_small+width=2+hidden=6",
+    "vgg_small+width=2+hidden=6+norm=batch+normalise=imagenet",
+    "vgg_small+width=2+hidden=6+activation=tanh+dropout=0.5",
+    "vgg_small+width=2+hidden=6+activation=leaky_relu+downsampling=stride",
+)
+
+
+def run(chain: Chain, images: Tensor) -> Tensor:
+    """What the docstrings say that the steps do."""
+    values = images if chain.normalisation is None else chain.normalisation(images)
+    for step in chain.convolutions:
+        values = step.layer(values)
+        values = step.activation(values if step.norm is None else step.norm(values))
+        values = values if step.pool is None else step.pool(values)
+    values = values.flatten(1)
+    for dense in chain.dense:
+        values = dense.activation(dense.layer(values))
+    return values
+
+
+@pytest.mark.parametrize("model", CHAINS)
+def test_the_steps_one_after_another_are_the_network(model: str) -> None:
+    torch.manual_seed(0)
+    network = parse("model", model).build((3, 16, 16), 4)
+    images = torch.rand(5, 3, 16, 16)
+    network(images)  # batch normalisation sees some, so that what it does is not the identity
+    network.eval()
+    chain = take_apart(network)
+    assert torch.equal(run(chain, images), network(images))
+    for step in [*chain.convolutions, *chain.dense]:
+        assert network.get_submodule(step.name) is step.layer
+
+
+@pytest.mark.parametrize("model", CHAINS)
+def test_factors_say_by_how_much_images_shrink(model: str) -> None:
+    for step in take_apart(parse("model", model).build((3, 16, 16), 4)).convolutions:
+        values = torch.zeros(1, step.layer.in_channels, 32, 32)
+        padding = step.layer.kernel_size[0] // 2 - step.layer.padding[0]
+        values = nn.functional.pad(values, [padding] * 4)
+        pooled = step.layer(values) if step.pool is None else step.pool(step.layer(values))
+        assert pooled.shape[2] * step.factor == 32
+
+
+def test_each_step_has_what_stands_behind_it() -> None:
+    chain = take_apart(parse("model", "vgg_small+norm=batch+dropout=0.5").build((3, 16, 16), 4))
+    assert chain.normalisation is None
+    assert [step.pool is not None for step in chain.convolutions] == [False, True] * 3
+    assert all(step.norm.num_features == step.layer.out_channels for step in chain.convolutions)
+    assert all(type(step.activation) is nn.ReLU for step in chain.convolutions)
+    assert [step.dropout for step in chain.dense] == [0.5, 0]
+    assert [type(step.activation) for step in chain.dense] == [nn.ReLU, nn.Identity]
+
+
+def test_one_layer_in_several_places_stands_in_each() -> None:
+    relu = nn.ReLU()
+    network = nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1),
+        relu,
+        nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), relu),
+        nn.Flatten(),
+        nn.Linear(8, 6),
+        relu,
+        nn.Linear(6, 4),
+    )
+    chain, images = take_apart(network), torch.rand(3, 1, 2, 2)
+    assert torch.equal(run(chain, images), network(images))
+    assert [step.activation for step in chain.convolutions] == [relu, relu]
+    assert chain.dense[0].activation is relu
+
+
+@pytest.mark.parametrize(
+    ("layers", "stranger"),
+    [
+        ([nn.ReLU()], "ReLU '0'"),
+        ([nn.BatchNorm2d(1), CONVOLUTION], "BatchNorm2d '0'"),
+        ([nn.MaxPool2d(2), CONVOLUTION], "MaxPool2d '0'"),
+        ([CONVOLUTION, nn.Flatten(), DENSE, CONVOLUTION], "Conv2d '3'"),
+        ([CONVOLUTION, nn.Flatten(), DENSE, nn.AvgPool2d(2)], "AvgPool2d '3'"),
+        ([CONVOLUTION, nn.Dropout(0.5), nn.Flatten(), DENSE], "Dropout '1'"),
+        ([CONVOLUTION, nn.Softmax(1)], "Softmax '1'"),
+        ([CONVOLUTION, nn.Sequential(nn.ReLU(), nn.GELU())], "GELU '1.1'"),
+    ],
+)
+def test_a_layer_without_a_place_is_named(layers: list[nn.Module], stranger: str) -> None:
+    with pytest.raises(FitError, match=f"has no place for {stranger}$"):
+        take_apart(nn.Sequential(*layers))
+
+
+@pytest.mark.parametrize(
+    ("layers", "stranger"),
+    [
+        ([nn.ReLU(), nn.BatchNorm2d(2)], "BatchNorm2d '2'"),
+        ([nn.MaxPool2d(2), nn.BatchNorm2d(2)], "BatchNorm2d '2'"),
+        ([nn.BatchNorm2d(2), nn.BatchNorm2d(2)], "BatchNorm2d '2'"),
+        ([nn.AvgPool2d(2), nn.ReLU()], "ReLU '2'"),
+        ([nn.ReLU(), nn.Tanh()], "Tanh '2'"),
+        ([nn.MaxPool2d(2), nn.MaxPool2d(2)], "MaxPool2d '2'"),
+    ],
+)
+def test_layers_in_an_order_that_no_step_has_are_refused(
+    layers: list[nn.Module], stranger: str
+) -> None:
+    with pytest.raises(FitError, match=f"has no place for {stranger}$"):
+        take_apart(nn.Sequential(CONVOLUTION, *layers))
+
+
+def test_branching_networks_are_refused() -> None:
+    with pytest.raises(FitError, match="has no place for Residual"):
+        take_apart(parse("model", "resnet20").build((3, 8, 8), 4))
+
+
+def test_a_network_that_is_no_sequence_is_refused() -> None:
+    with pytest.raises(FitError, match="has no place for ModuleDict ''"):
+        take_apart(nn.ModuleDict({"convolution": CONVOLUTION}))

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from gleak.models.chain import take_apart
+from gleak.registry import parse
+
+MNIST = ((1, 28, 28), 10)
+DOWNSAMPLINGS = ["pooling", "stride"]
+
+
+def build(fields: str = "") -> nn.Sequential:
+    return parse("model", f"lenet5{fields}").build(*MNIST)
+
+
+@pytest.mark.parametrize("downsampling", DOWNSAMPLINGS)
+def test_the_first_dense_layer_takes_four_hundred_values(downsampling: str) -> None:
+    network = build(f"+downsampling={downsampling}")
+    shapes = [tuple(value.shape) for value in network.parameters() if value.ndim > 1]
+    assert shapes == [(6, 1, 5, 5), (16, 6, 5, 5), (120, 400), (84, 120), (10, 84)]
+
+
+def test_it_has_the_parameters_that_are_known_of_it() -> None:
+    """61,706: of the convolutions 156 and 2,416, of the dense layers 48,120, 10,164 and 850."""
+    assert parse("model", "lenet5").parameters(*MNIST) == 156 + 2416 + 48120 + 10164 + 850
+
+
+@pytest.mark.parametrize(
+    ("downsampling", "shapes"),
+    [
+        ("pooling", [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5)]),
+        ("stride", [(6, 14, 14), (16, 5, 5)]),
+    ],
+)
+def test_images_are_halved_by_the_mean_or_by_steps(
+    downsampling: str, shapes: list[tuple[int, ...]]
+) -> None:
+    values, found = torch.rand(2, 1, 28, 28), []
+    for layer in build(f"+downsampling={downsampling}"):
+        values = layer(values)
+        if isinstance(layer, nn.Conv2d | nn.AvgPool2d):
+            found.append(tuple(values.shape[1:]))
+    assert found == shapes
+
+
+def test_every_layer_but_the_last_is_followed_by_a_sigmoid() -> None:
+    layers = list(build())
+    trained = [n for n, layer in enumerate(layers) if isinstance(layer, nn.Conv2d | nn.Linear)]
+    assert [type(layers[n + 1]) for n in trained[:-1]] == [nn.Sigmoid] * 4
+    assert trained[-1] == len(layers) - 1
+
+
+@pytest.mark.parametrize("downsampling", DOWNSAMPLINGS)
+def test_its_layers_run_one_after_another(downsampling: str) -> None:
+    chain = take_apart(build(f"+downsampling={downsampling}+dropout=0.25"))
+    assert [step.factor for step in chain.convolutions] == [2, 2]
+    assert [step.dropout for step in chain.dense] == [0.25, 0.25, 0]

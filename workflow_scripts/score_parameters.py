@@ -1,0 +1,21 @@
+"""Runs `gleak.metrics.score_parameters.score_parameters` for one job."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.metrics.score_parameters import score_parameters
+from gleak.runtime.logs import log_to
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+with log_to(snakemake.log[0]):
+    score_parameters(
+        Path(snakemake.input.parameters),
+        Path(snakemake.input.dataset),
+        Path(snakemake.output.scores),
+        dict(snakemake.wildcards.items()),
+        snakemake.params.seed,
+    )

@@ -23,7 +23,7 @@ class MKOR(AttackSpec):
     turned into intensities by what they are of grey images, and these, of windows, into an image.
     Behind max-pooling a pixel is half-way between its tightest bounds (Eq. 19); behind average
     pooling or strides windows show means or pixels. What lies between is filled in smoothly, in
-    closed form, in place of the reference's box filter.
+    closed form, in place of the reference's box filter; how smoothly is told by what was read.
 
     Several samples of a class give their mean: it stands once for each, and ``behind`` says of how
     many. A class that cannot be read is left out, and samples nothing was found for are mid-grey

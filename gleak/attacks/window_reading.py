@@ -13,23 +13,29 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-LENGTH = 64.0
-"""Pixels over which intensities are taken to be alike, before anything is known."""
-DOUBT = 1e-5
-"""Variance of what is read, in that of intensities; keeps the inverse well behaved."""
-FLATTEST = 1e-4
-"""Of the steepest view's rise: views that answer less to intensities say nothing of them."""
+from gleak.attacks.dense_first import MID_GREY
+
+LENGTHS = (1.0, 4.0, 16.0, 64.0)
+"""Pixels over which intensities may be alike, before anything is known."""
+DOUBTS = tuple(10.0**power for power in np.arange(-6, 2.1, 0.5))
+"""Variances that errors of what is read may have, in that of intensities."""
+EXACT = 1e-3
+"""With errors of no more variance, images are drawn in straight lines between what is read."""
+FLATTEST = 1e-6
+LEAST = 1e-12
 
 
 def intensities(features: Tensor, secret: Mapping[str, np.ndarray]) -> Tensor:
     """Features of crafted channels as intensities, by what they were of grey images.
+
+    A zero where no grey gives zero was not sent (a sparse update, or a defence that prunes).
 
     Args:
         features: Shape (M, E), of the first dense layer.
         secret: of the crafting `gleak.crafting.mkor.MKOR`.
 
     Returns:
-        Shape (M, K, values, values), of each view.
+        Shape (M, K, values, values), of each view; NaN where nothing was sent.
     """
     responses = torch.from_numpy(secret["responses"]).to(features)
     levels = torch.from_numpy(secret["levels"]).to(features)
@@ -39,7 +45,9 @@ def intensities(features: Tensor, secret: Mapping[str, np.ndarray]) -> Tensor:
     falling = torch.from_numpy(secret["reversed"] == 1).to(maps.device)[:, None, None]
     rising = torch.where(falling, -responses, responses).cummax(0).values.movedim(0, -1)
     sought = torch.where(falling, -maps, maps).movedim(0, -1)
-    return _interpolated(sought, rising.contiguous(), levels).movedim(-1, 0)
+    shown = _interpolated(sought, rising.contiguous(), levels).movedim(-1, 0)
+    explained = (rising[..., 0] <= 0) & (rising[..., -1] >= 0)
+    return shown.masked_fill((maps == 0) & ~explained, torch.nan)
 
 
 def _interpolated(sought: Tensor, rising: Tensor, levels: Tensor) -> Tensor:
@@ -81,10 +89,11 @@ class WindowReader:
         """
         starts, copies = self._on_grid(shown, reverse=False)
         if not (self.secret["reversed"] == 1).any():
-            return self._smooth(copies, starts, self.extent)
+            return self._smooth(filled(copies), starts, self.extent)
         _, reverses = self._on_grid(shown, reverse=True)
         step = int(starts[1] - starts[0]) if len(starts) > 1 else self.extent
-        upper, lower = self._tightest(copies, step), -self._tightest(-reverses, step)
+        upper = self._tightest(copies.nan_to_num(1), step)
+        lower = -self._tightest(-reverses.nan_to_num(0), step)
         return self._smooth((upper + lower) / 2, starts, step)
 
     def _on_grid(self, shown: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
@@ -111,42 +120,97 @@ class WindowReader:
         return -functional.max_pool2d(-padded, reach, stride=1)
 
     def _smooth(self, values: Tensor, starts: Tensor, extent: int) -> Tensor:
-        """The likeliest image whose means over windows are these (see `reading_matrix`)."""
-        matrix = reading_matrix(self.side, starts, extent, self.resolution).to(values)
-        middle = values.mean((2, 3), keepdim=True)
-        return (middle + matrix @ (values - middle) @ matrix.T).clamp(0, 1)
+        """The likeliest images whose means over windows are these (see `Prior`)."""
+        priors = [
+            Prior(covariance(self.side, length, self.resolution), starts, extent)
+            for length in LENGTHS
+        ]
+        middle = values.mean((2, 3), keepdim=True).double()
+        told = torch.stack([prior.likelihoods(values - middle) for prior in priors], 1)
+        best = told.flatten(1).argmax(1)
+        lengths, doubts = best // len(DOUBTS), torch.tensor(DOUBTS)[best % len(DOUBTS)]
+        lengths[doubts <= EXACT], doubts[doubts <= EXACT] = len(LENGTHS) - 1, DOUBTS[0]
+        images = [
+            priors[length].expect(image, doubt)
+            for length, doubt, image in zip(lengths, doubts.tolist(), values - middle, strict=True)
+        ]
+        return (middle + torch.stack(images)).clamp(0, 1).to(values.dtype)
 
 
-def reading_matrix(side: int, starts: Tensor, extent: int, resolution: int | None) -> Tensor:
-    """From means over windows to pixels, along one side.
+class Prior:
+    """What is taken of images before anything is known, and the means over windows that it expects.
 
-    Before anything is known, neighbouring intensities are alike: their covariance is exp(-d / 64)
-    at d pixels. Given the means, the expected intensities are a matrix times these; between single
-    pixels that is a straight line.
+    Rows and columns have the covariances of a side each; the variance of an image, the length over
+    which it is alike and the errors of what was read are those under which that is likeliest.
+
+    Args:
+        pixels: Shape (side, side), covariance along a side.
+        starts: Shape (P), first pixel of each window.
+        extent: pixels in a window; beyond the image there are none.
+    """
+
+    def __init__(self, pixels: Tensor, starts: Tensor, extent: int) -> None:
+        places = torch.arange(len(pixels))
+        within = (places >= starts[:, None]) & (places < starts[:, None] + extent)
+        means = within.double() / within.sum(1, keepdim=True)
+        lengths, self.directions = torch.linalg.eigh(means @ pixels @ means.T)
+        self.variances = lengths.clamp(min=0)[:, None] * lengths.clamp(min=0)
+        self.back = pixels @ means.T @ self.directions
+
+    def likelihoods(self, values: Tensor) -> Tensor:
+        """How likely images are, each with its likeliest variance.
+
+        Args:
+            values: Shape (M, colours, P, P), about zero.
+
+        Returns:
+            Shape (M, doubts), natural logarithms up to a constant.
+        """
+        power = self._along(values).square()
+        told = []
+        for doubt in DOUBTS:
+            expected = self.variances + doubt
+            scale = (power / expected).mean((1, 2, 3)).clamp(min=LEAST)
+            told.append(-(scale.log() + expected.log().mean()) * power[0].numel() / 2)
+        return torch.stack(told, 1)
+
+    def expect(self, values: Tensor, doubt: float) -> Tensor:
+        """The expected image, given the means over windows.
+
+        Args:
+            values: Shape (colours, P, P), about zero.
+            doubt: variance of their errors, in that of intensities.
+
+        Returns:
+            Shape (colours, side, side).
+        """
+        return self.back @ (self._along(values) / (self.variances + doubt)) @ self.back.T
+
+    def _along(self, values: Tensor) -> Tensor:
+        """Values along the directions in which they vary independently."""
+        return self.directions.T @ values.double() @ self.directions
+
+
+def covariance(side: int, length: float, resolution: int | None) -> Tensor:
+    """Of the intensities along a side: exp(-d / length) at d pixels.
 
     Args:
         side: pixels.
-        starts: Shape (P), first pixel of each window.
-        extent: pixels in a window; beyond the image there are none.
-        resolution: see `WindowReader`.
+        length: of likeness, in pixels.
+        resolution: see `WindowReader`; the covariance is then that of images enlarged from it.
 
     Returns:
-        Shape (side, P).
+        Shape (side, side).
     """
-    pixels = torch.arange(side, dtype=torch.float64)
-    within = (pixels >= starts[:, None]) & (pixels < starts[:, None] + extent)
-    means = within.double() / within.sum(1, keepdim=True)
-    prior = _alike(pixels)
-    if resolution is not None:
-        enlarged = enlargement(resolution, side)
-        prior = enlarged @ _alike(torch.arange(resolution) * side / resolution) @ enlarged.T
-    seen = means @ prior @ means.T + DOUBT * torch.eye(len(starts), dtype=torch.float64)
-    matrix: Tensor = torch.linalg.solve(seen, means @ prior).T
-    return matrix
+    if resolution is None:
+        return _alike(torch.arange(side), length)
+    enlarged = enlargement(resolution, side)
+    small = _alike(torch.arange(resolution) * side / resolution, length)
+    return enlarged @ small @ enlarged.T
 
 
-def _alike(places: Tensor) -> Tensor:
-    return torch.exp(-(places[:, None] - places).abs().double() / LENGTH)
+def _alike(places: Tensor, length: float) -> Tensor:
+    return torch.exp(-(places[:, None] - places).abs().double() / length)
 
 
 def enlargement(small: int, large: int) -> Tensor:
@@ -154,3 +218,18 @@ def enlargement(small: int, large: int) -> Tensor:
     steps = torch.eye(small, dtype=torch.float64)[None]
     enlarged = functional.interpolate(steps, large, mode="linear", align_corners=False)
     return enlarged[0].T
+
+
+def filled(grid: Tensor) -> Tensor:
+    """A grid whose gaps are the means of their neighbours, from the edges of each gap inwards.
+
+    Args:
+        grid: Shape (M, colours, P, P), NaN where nothing is known.
+    """
+    if grid.isnan().all((2, 3)).any():
+        return grid.nan_to_num(MID_GREY)
+    while (gaps := grid.isnan()).any():
+        around = functional.avg_pool2d((~gaps).to(grid.dtype), 3, stride=1, padding=1)
+        means = functional.avg_pool2d(grid.nan_to_num(0), 3, stride=1, padding=1) / around
+        grid = grid.where(~gaps, means)
+    return grid

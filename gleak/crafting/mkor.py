@@ -61,6 +61,12 @@ class MKOR(CraftingSpec):
     noise: float = knob(
         1e-4, "deviation of the noise, in that of the layer's weights", source="MKOR Eq. 12", ge=0
     )
+    cover: float = knob(
+        0.0,
+        "deviation of noise on every weight in the end, in that of the layer's weights",
+        source="MKOR sections 3.2.3 and 3.4.3",
+        ge=0,
+    )
     quiet: int = knob(
         1000, "patches whose directions other channels' weights lose", source="ours", ge=0
     )

@@ -54,6 +54,7 @@ def craft_network(
     features = features_before(network, chain.dense[0].name)(probes)
     _check_features(chain, features, layout.windows.values)
     paths = craft_classes(chain.dense, features, crafting, random)
+    _cover(chain, crafting.cover, random)
     if crafting.sink:
         drowned = int(stream(seed, "sink").integers(len(paths.rows)))
         chain.dense[-1].layer.bias[drowned] += crafting.sink
@@ -65,6 +66,14 @@ def craft_network(
         "pairs": np.array([int(paths.pairs)]),
         "chances": network(probes).softmax(1).mean(0).numpy(),
     }
+
+
+def _cover(chain: Chain, amount: float, random: Generator) -> None:
+    """Noise on every weight, in the deviation of its layer's weights."""
+    weights = [step.layer.weight for step in chain.convolutions]
+    for weight in [*weights, *(step.layer.weight for step in chain.dense)]:
+        noise = weight.new_empty(weight.shape).normal_(generator=random)
+        weight.add_(amount * weight.std() * noise)
 
 
 def made_up_images(shape: Sequence[int], seed: int) -> Tensor:

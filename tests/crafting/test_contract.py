@@ -40,3 +40,12 @@ def test_a_server_that_broadcasts_the_model_changes_nothing(name: str, model_pat
     crafted = spec.craft(model, 0).model.parameters
     same = all(np.array_equal(crafted[key], value) for key, value in model.parameters.items())
     assert same == spec.broadcasts_model
+
+
+@pytest.mark.parametrize("name", sorted(load("crafting")))
+def test_a_server_leaves_the_model_it_was_given_as_it_was(name: str, model_path: Path) -> None:
+    given, untouched = Model.read(model_path), Model.read(model_path)
+    parse("crafting", name).craft(given, 0)
+    for part in ("parameters", "buffers"):
+        for key, value in getattr(untouched, part).items():
+            assert np.array_equal(getattr(given, part)[key], value)

@@ -59,7 +59,7 @@ class MKOR(AttackSpec):
         observed = mean_gradients(observation)
         secret, reader = observation.secret, WindowReader(observation.secret, self.resolution)
         samples = []
-        for weight, bias in zip(*(observed[name] for name in names), strict=True):
+        for weight, bias in zip(*(observed[name].cpu() for name in names), strict=True):
             found = read_classes(weight, bias, secret, observation.batch_size, observation.loss)
             held = found.counts.nonzero().flatten()
             images = reader.images(intensities(found.means[held], secret))

@@ -130,11 +130,12 @@ class WindowReader:
         best = told.flatten(1).argmax(1)
         lengths, doubts = best // len(DOUBTS), torch.tensor(DOUBTS)[best % len(DOUBTS)]
         lengths[doubts <= EXACT], doubts[doubts <= EXACT] = len(LENGTHS) - 1, DOUBTS[0]
-        images = [
-            priors[length].expect(image, doubt)
-            for length, doubt, image in zip(lengths, doubts.tolist(), values - middle, strict=True)
-        ]
-        return (middle + torch.stack(images)).clamp(0, 1).to(values.dtype)
+        images = middle.repeat(1, 1, self.side, self.side)
+        for image, length, doubt, seen in zip(
+            images, lengths, doubts.tolist(), values - middle, strict=True
+        ):
+            image += priors[length].expect(seen, doubt)
+        return images.clamp(0, 1).to(values.dtype)
 
 
 class Prior:
@@ -171,7 +172,7 @@ class Prior:
         for doubt in DOUBTS:
             expected = self.variances + doubt
             scale = (power / expected).mean((1, 2, 3)).clamp(min=LEAST)
-            told.append(-(scale.log() + expected.log().mean()) * power[0].numel() / 2)
+            told.append(-(scale.log() + expected.log().mean()) * power.shape[1:].numel() / 2)
         return torch.stack(told, 1)
 
     def expect(self, values: Tensor, doubt: float) -> Tensor:
@@ -224,10 +225,10 @@ def filled(grid: Tensor) -> Tensor:
     """A grid whose gaps are the means of their neighbours, from the edges of each gap inwards.
 
     Args:
-        grid: Shape (M, colours, P, P), NaN where nothing is known.
+        grid: Shape (M, colours, P, P), NaN where nothing is known; one of which nothing at all is
+            known becomes mid-grey.
     """
-    if grid.isnan().all((2, 3)).any():
-        return grid.nan_to_num(MID_GREY)
+    grid = grid.masked_fill(grid.isnan().all((2, 3), keepdim=True), MID_GREY)
     while (gaps := grid.isnan()).any():
         around = functional.avg_pool2d((~gaps).to(grid.dtype), 3, stride=1, padding=1)
         means = functional.avg_pool2d(grid.nan_to_num(0), 3, stride=1, padding=1) / around

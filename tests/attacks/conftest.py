@@ -13,7 +13,7 @@ from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.attacks.run import observe
 from gleak.clients.simulate import simulate_clients
-from gleak.crafting.craft import PARAMETERS, SECRET
+from gleak.crafting.craft import PARAMETERS, SECRET, craft_parameters
 from gleak.metrics.assignment import assign_samples, gather
 from gleak.registry import parse
 from gleak.training.train import train_model
@@ -64,18 +64,24 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_photo_case(
     photographs: Path, tmp_path_factory: pytest.TempPathFactory, look: Look
 ) -> Callable[..., tuple[Observation, Private]]:
-    """What an attack of this spec observes of two victims with real images, and the truth."""
+    """What an attack of this spec observes of two victims with real images, and the truth.
+
+    Parameters are crafted as the attack has it, or as asked.
+    """
     made: dict[tuple[str, ...], Path] = {}
 
-    def simulate(client: str, model: str, defense: str) -> Path:
+    def simulate(client: str, model: str, defense: str, crafting: str) -> Path:
         folder = tmp_path_factory.mktemp("cell")
         architecture, training = parse("model", model), parse("training", "untrained")
+        server = parse("crafting", crafting)
         train_model(architecture, training, photographs, folder / "model.h5", seed=1, device="cpu")
+        if not server.broadcasts_model:
+            craft_parameters(server, folder / "model.h5", folder, seed=1)
         simulate_clients(
             parse("client", client),
             parse("defense", defense),
             photographs,
-            folder / "model.h5",
+            folder / ("model.h5" if server.broadcasts_model else PARAMETERS),
             folder,
             spec=f"photos/{architecture}",
             seed=1,
@@ -88,8 +94,9 @@ def make_photo_case(
         client: str = "fedsgd+batch_size=6+victims=2",
         model: str = "fc2",
         defense: str = "none",
+        crafting: str | None = None,
     ) -> tuple[Observation, Private]:
-        key = (client, model, defense)
+        key = (client, model, defense, crafting or spec.crafting or "honest")
         folder = made[key] = made.get(key) or simulate(*key)
         return look(folder, spec, reads=spec.reads), Private.read(folder / "private.h5")
 

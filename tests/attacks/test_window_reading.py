@@ -13,11 +13,13 @@ from PIL import Image
 from torch import Tensor, nn
 
 from gleak.attacks.window_reading import (
+    Prior,
     WindowReader,
     _interpolated,
+    covariance,
     enlargement,
+    filled,
     intensities,
-    reading_matrix,
 )
 from gleak.crafting.mkor_network import craft_network
 from gleak.models.embedding import features_before
@@ -199,16 +201,57 @@ def test_images_are_in_range_whatever_is_read(seed: int, size: float) -> None:
     assert found.max() <= 1
 
 
-def test_noise_is_not_made_larger_than_it_is() -> None:
-    images = some_images(high=0.5)
-    network, secret = crafted(SMALL)
-    features = features_before(network, "classifier.0")(images).detach()
-    noisy = features + 1e-3 * torch.randn(
-        features.shape, generator=torch.Generator().manual_seed(0)
-    )
+@pytest.mark.parametrize("noise", [0.03, 0.1, 0.3])
+def test_noise_is_made_less_in_smooth_images(noise: float) -> None:
+    matrix = enlargement(4, 16).float()
+    images = matrix @ torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(0)) @ matrix.T
+    found, secret = shown(images, f"{SMALL}+downsampling=stride")
     reader = WindowReader(secret, None)
-    found = [reader.images(intensities(each, secret)) for each in (features, noisy)]
-    assert 0 < (found[0] - found[1]).abs().max() < 0.05
+    noisy = found + noise * torch.randn(found.shape, generator=torch.Generator().manual_seed(1))
+    clean, estimate = reader.images(found), reader.images(noisy)
+    assert (estimate - clean).pow(2).mean().sqrt() < 0.8 * noise
+
+
+@each_way
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_windows_that_were_not_sent_are_filled_in(way: str, share: float) -> None:
+    images = torch.linspace(0.2, 0.8, 16).expand(1, *SHAPE)
+    found, secret = shown(images, f"{SMALL}+downsampling={way}")
+    lost = torch.rand(found.shape, generator=torch.Generator().manual_seed(0)) < share
+    reader = WindowReader(secret, None)
+    estimate = reader.images(found.masked_fill(lost, torch.nan))
+    assert estimate.isfinite().all()
+    blind = (images - images.mean()).pow(2).mean()
+    assert (estimate - images).pow(2).mean() < blind / 4
+
+
+def test_zeros_that_no_grey_gives_were_not_sent() -> None:
+    network, secret = crafted(f"{SMALL}+activation=sigmoid")
+    features = features_before(network, "classifier.0")(some_images()).detach()
+    lost = torch.rand(features.shape, generator=torch.Generator().manual_seed(0)) < 0.3
+    whole, pruned = (
+        intensities(each, secret) for each in (features, features.masked_fill(lost, 0))
+    )
+    values = secret["windows"][2]
+    expected = lost.unflatten(1, (-1, values, values))[:, secret["channel"]]
+    assert torch.equal(pruned.isnan(), expected)
+    assert torch.equal(pruned[~expected], whole[~expected])
+
+
+@given(st.integers(0, 2**31), st.floats(0, 1), st.integers(1, 6))
+def test_gaps_are_filled_with_what_lies_between_their_neighbours(
+    seed: int, share: float, side: int
+) -> None:
+    random = torch.Generator().manual_seed(seed)
+    grid = torch.rand(2, 3, side, side, generator=random)
+    gaps = torch.rand(grid.shape, generator=random) < share
+    found = filled(grid.masked_fill(gaps, torch.nan))
+    assert torch.equal(found[~gaps], grid[~gaps])
+    for image, colour in np.ndindex(2, 3):
+        known = grid[image, colour][~gaps[image, colour]]
+        low, high = (known.min(), known.max()) if len(known) else (0.5, 0.5)
+        assert (found[image, colour] >= low - 1e-6).all()
+        assert (found[image, colour] <= high + 1e-6).all()
 
 
 @each_way
@@ -222,29 +265,50 @@ grids = st.tuples(st.integers(1, 4), st.integers(0, 3), st.integers(1, 4)).map(
 )
 
 
-@given(grids, st.integers(0, 2**31))
-def test_estimates_agree_with_what_was_read(grid: tuple[Tensor, int], seed: int) -> None:
+@given(grids, st.sampled_from([1.0, 8.0, 64.0]), st.integers(0, 2**31))
+def test_expected_images_agree_with_what_was_read_of_them(
+    grid: tuple[Tensor, int], length: float, seed: int
+) -> None:
     starts, extent = grid
     pixels = torch.arange(24)
     within = (pixels >= starts[:, None]) & (pixels < starts[:, None] + extent)
     means = within.double() / within.sum(1, keepdim=True)
-    truth = torch.rand(24, generator=torch.Generator().manual_seed(seed)).double().cumsum(0) / 24
-    read = means @ truth
-    estimate = reading_matrix(24, starts, extent, None) @ read
-    torch.testing.assert_close(means @ estimate, read, atol=0.01, rtol=0)
+    truth = torch.randn(2, 24, 24, generator=torch.Generator().manual_seed(seed)).double()
+    read = means @ truth.cumsum(1).cumsum(2) @ means.T / 24
+    estimate = Prior(covariance(24, length, None), starts, extent).expect(read, 1e-9)
+    torch.testing.assert_close(means @ estimate @ means.T, read, atol=0.01, rtol=0.01)
 
 
 @pytest.mark.parametrize("gap", [2, 4, 8])
-def test_between_single_pixels_lies_a_straight_line(gap: int) -> None:
+def test_between_single_pixels_lie_straight_lines(gap: int) -> None:
     starts = torch.arange(0, 33, gap)
-    line = 0.2 + 0.02 * torch.arange(33).double()
-    estimate = reading_matrix(33, starts, 1, None) @ line[starts]
-    torch.testing.assert_close(estimate, line, atol=5e-3, rtol=0)
+    ramp = 0.2 + 0.01 * (torch.arange(33)[:, None] + torch.arange(33)).double()
+    read = ramp[starts][:, starts][None]
+    estimate = Prior(covariance(33, 64, None), starts, 1).expect(read, 1e-9)
+    torch.testing.assert_close(estimate[0], ramp, atol=0.01, rtol=0)
 
 
-def test_all_pixels_are_read_as_they_are() -> None:
-    matrix = reading_matrix(16, torch.arange(16), 1, None)
-    torch.testing.assert_close(matrix, torch.eye(16).double(), atol=2e-3, rtol=0)
+@pytest.mark.parametrize("doubt", [0.01, 1, 100])
+def test_expected_images_are_those_of_a_gaussian_process(doubt: float) -> None:
+    """Written down as one system of equations for all windows."""
+    starts, values = torch.arange(0, 6, 2), some_images().double()[0, :1, :3, :3]
+    pixels = covariance(6, 4, None)
+    means = torch.eye(6).double()[starts]
+    seen = torch.kron(means @ pixels @ means.T, means @ pixels @ means.T)
+    weights = torch.linalg.solve(seen + doubt * torch.eye(9), values.flatten())
+    expected = torch.kron(pixels @ means.T, pixels @ means.T) @ weights
+    torch.testing.assert_close(Prior(pixels, starts, 1).expect(values, doubt).flatten(), expected)
+
+
+@pytest.mark.parametrize("resolution", [None, 5])
+def test_covariances_fall_with_the_distance(resolution: int | None) -> None:
+    found = covariance(16, 4.0, resolution)
+    torch.testing.assert_close(found, found.T)
+    assert torch.linalg.eigvalsh(found).min() > -1e-12
+    distances = (torch.arange(16)[:, None] - torch.arange(16)).abs()
+    if resolution is None:
+        torch.testing.assert_close(found, torch.exp(-distances.double() / 4))
+    assert (found[0].diff() <= 1e-9).all()
 
 
 @pytest.mark.parametrize(("small", "large"), [(4, 16), (5, 16), (8, 12), (16, 16)])
@@ -258,7 +322,7 @@ def test_enlargement_is_that_of_pictures(small: int, large: int) -> None:
 
 @each_way
 def test_an_enlarged_image_is_found_again_if_its_size_is_known(way: str) -> None:
-    """Windows of 2 pixels at 4 x 4 of 16 x 16; nothing is lost of 4 x 4 smooth values."""
+    """Single pixels at 8 x 8 of 16 x 16 lose nothing of 4 x 4 values."""
     matrix = enlargement(4, 16).float()
     images = matrix @ torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(0)) @ matrix.T
     found, secret = shown(images, f"{SMALL}+downsampling={way}")
@@ -266,6 +330,5 @@ def test_an_enlarged_image_is_found_again_if_its_size_is_known(way: str) -> None
         (WindowReader(secret, resolution).images(found) - images).pow(2).mean().sqrt()
         for resolution in (4, None)
     ]
-    assert errors[0] < 0.8 * errors[1]
-    if way == "stride":
-        assert errors[0] < 5e-3
+    assert errors[0] < errors[1]
+    assert way == "pooling" or errors[0] < 5e-3

@@ -85,6 +85,19 @@ def test_a_sink_takes_nearly_all_of_the_softmax(untrained: Untrained, hiding: st
         torch.testing.assert_close(sunk.state_dict()[name], value)
 
 
+def test_a_cover_of_noise_lies_on_every_weight(untrained: Untrained) -> None:
+    bare, covered = untrained(MODEL, SHAPE), untrained(MODEL, SHAPE)
+    crafted(bare)
+    crafted(covered, "mkor+cover=0.1")
+    for name, value in bare.named_parameters():
+        noise = (covered.get_parameter(name) - value).detach()
+        if value.ndim == 1:
+            assert not noise.any()
+            continue
+        assert noise.std() == pytest.approx(float(0.1 * value.detach().std()), rel=0.15)
+        assert (noise != 0).float().mean() > 0.99
+
+
 def test_sinks_are_of_many_classes(untrained: Untrained) -> None:
     sinks = {
         int(crafted(untrained(MODEL, SHAPE), "mkor+sink=30", seed)["chances"].argmax())

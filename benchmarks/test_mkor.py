@@ -1,0 +1,89 @@
+"""Cost of MKOR on VGG-16 at 224 x 224 on one core; run by `make bench`.
+
+Seconds are CPU seconds of this process, for one image of each class of the bundled photographs: the
+client's gradient, and decoding it once it is read. `extra_info` holds seconds for each image, the
+mean PSNR and the peak of memory, which only grows: run one test at a time to compare it.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.attacks.base import Observation
+from gleak.attacks.mkor import MKOR
+from gleak.crafting.mkor_network import craft_network
+from gleak.metrics.assignment import assign_samples, gather
+from gleak.registry import parse
+
+SHAPE, CLASSES = (3, 224, 224), 10
+
+
+@dataclass
+class Case:
+    """A crafted network, a batch, and what the client sent of it."""
+
+    network: nn.Module
+    secret: dict[str, np.ndarray]
+    inputs: Tensor
+    sent: dict[str, Tensor]
+
+
+def client(network: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
+    spec = parse("client", f"fedsgd+batch_size={CLASSES}+labels=unique+loss=nll_raw")
+    return spec.compute(network, inputs, torch.arange(CLASSES))
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    network = parse("model", "vgg16+normalise=none").build(SHAPE, CLASSES).eval()
+    secret = craft_network(network, SHAPE, parse("crafting", "mkor"), seed=0)
+    photos = parse("dataset", "photos+size=224+crops=1").load(None, seed=0)
+    inputs = torch.from_numpy(photos.samples("test", np.argsort(photos.test_labels)))
+    return Case(network, secret, inputs, client(network, inputs))
+
+
+def timed(benchmark, work):
+    started = time.process_time()
+    made = benchmark.pedantic(work, rounds=1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    seconds = (time.process_time() - started) / CLASSES
+    benchmark.extra_info.update({"cpu_seconds_an_image": seconds, "peak_memory_mb": peak})
+    return made
+
+
+def test_the_client(benchmark, case: Case):
+    timed(benchmark, lambda: client(case.network, case.inputs))
+
+
+def test_decoding(benchmark, case: Case):
+    observation = Observation(
+        update={name: value.detach()[None] for name, value in case.sent.items()},
+        sent={},
+        model=case.network,
+        modality="image",
+        input_shape=SHAPE,
+        classes=CLASSES,
+        batch_size=CLASSES,
+        mini_batch=CLASSES,
+        local_steps=1,
+        local_lr=1.0,
+        loss="nll_raw",
+        content="gradient",
+        granted={},
+        victim_ids=np.arange(1),
+        seed=0,
+        secret=case.secret,
+    )
+    found = timed(benchmark, lambda: MKOR().reconstruct(observation))
+    truth = case.inputs.numpy()[None]
+    errors = (gather(found.inputs, assign_samples(truth, found.inputs), np.nan) - truth) ** 2
+    benchmark.extra_info["psnr"] = float(np.mean(-10 * np.log10(errors.mean(axis=(2, 3, 4)))))

@@ -38,7 +38,8 @@ def read_classes(
     they hold gain (p S - Z) and their biases gain (p K - c), where S sums the features of the
     batch, Z those of the class, of which there are c. With ``nll_raw`` p is 0 and Z / c their ratio
     (MKOR Eq. 9). With ``cross_entropy`` p is known from images the server made up, S / K is
-    read where p S drowns Z, and p S is taken off (ours).
+    read where p S drowns Z, and p S is taken off (ours). Clients that drop neurons drop whole paths
+    for a sample: of a class's paths the one that shows most samples counts them.
 
     Args:
         weight: Shape (neurons, E), of the first dense layer.
@@ -47,10 +48,9 @@ def read_classes(
         batch_size: K.
         loss: "cross_entropy" or "nll_raw".
     """
-    sums, totals = (
-        batch_size * _along_paths(gradient, secret) for gradient in (weight, bias[:, None])
-    )
-    totals = totals.flatten()
+    sums = batch_size * _along_paths(weight, secret).mean(0)
+    each = batch_size * _along_paths(bias[:, None], secret).flatten(1)
+    totals = each.mean(0)
     if loss == "cross_entropy":
         chances = torch.from_numpy(secret["chances"]).to(sums)
         shown = totals.argmax()
@@ -58,21 +58,23 @@ def read_classes(
             return ClassFeatures(sums, torch.zeros_like(totals, dtype=torch.long))
         mean = sums[shown] / totals[shown]
         sums = sums - batch_size * chances[:, None] * mean
-        totals = totals - batch_size * chances
-        totals[shown] = 0
+        each, totals = each - batch_size * chances, totals - batch_size * chances
+        each[:, shown] = totals[shown] = 0
     means = sums / torch.where(totals == 0, 1, totals)[:, None]
-    return ClassFeatures(means, whole_counts(-totals, batch_size))
+    most = -each.amin(0) * float(secret["kept"][0])
+    return ClassFeatures(means, whole_counts(most, batch_size))
 
 
 def _along_paths(gradient: Tensor, secret: Mapping[str, np.ndarray]) -> Tensor:
-    """Derivative by each class's logit times what went in, mean over its paths; (classes, E)."""
+    """Derivative by each class's logit times what went in; Shape (paths, classes, E)."""
     rows = torch.from_numpy(secret["rows"])
     gains = torch.from_numpy(secret["gains"]).to(gradient)
-    paths = rows.shape[1] // (2 if secret["pairs"][0] else 1)
-    return (
-        sum(gradient[row] / gain[:, None] for row, gain in zip(rows.T, gains.T, strict=True))
-        / paths
-    )
+    width = 2 if secret["pairs"][0] else 1
+    paths = [
+        sum(gradient[row] / gain[:, None] for row, gain in zip(*path, strict=True))
+        for path in zip(rows.T.split(width), gains.T.split(width), strict=True)
+    ]
+    return torch.stack(paths)
 
 
 def whole_counts(counts: Tensor, batch_size: int) -> Tensor:

@@ -94,7 +94,10 @@ class WindowReader:
         step = int(starts[1] - starts[0]) if len(starts) > 1 else self.extent
         upper = self._tightest(copies.nan_to_num(1), step)
         lower = -self._tightest(-reverses.nan_to_num(0), step)
-        return self._smooth((upper + lower) / 2, starts, step)
+        cells = starts[0] + step * torch.arange(upper.shape[-1])
+        inside = (cells > -step) & (cells < self.side)
+        middles = ((upper + lower) / 2)[..., inside, :][..., inside]
+        return self._smooth(middles, cells[inside], step)
 
     def _on_grid(self, shown: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
         """First pixels of all windows of a kind along a side, and what they show.
@@ -114,9 +117,12 @@ class WindowReader:
         return torch.from_numpy(starts[inside]), grid[..., inside, :][..., inside]
 
     def _tightest(self, bounds: Tensor, step: int) -> Tensor:
-        """The least bound of all windows that a cell lies in (MKOR Eq. 17, 18); cells are steps."""
-        reach = self.extent // step
-        padded = functional.pad(bounds, (reach - 1, 0, reach - 1, 0), value=torch.inf)
+        """The least bound of all windows that a cell lies in (MKOR Eq. 17, 18); cells are steps.
+
+        Cells go on behind the start of the last window, to its end.
+        """
+        reach = max(1, self.extent // step)
+        padded = functional.pad(bounds, [reach - 1] * 4, value=torch.inf)
         return -functional.max_pool2d(-padded, reach, stride=1)
 
     def _smooth(self, values: Tensor, starts: Tensor, extent: int) -> Tensor:

@@ -33,8 +33,8 @@ class MKOR(CraftingSpec):
     from neurons that serve no class, which switch it off for about half of the images: we choose
     neurons that are on for made-up images, and give a path its row's largest weight. Eq. 20 leaves
     the weights from channels that carry nothing, which blur the image unless ``beta`` is 4 or more
-    and activations explode: with ``quiet`` they lose the directions that the activations of so many
-    made-up patches span, which leaves most of their length.
+    and activations explode: with ``quiet`` they lose that share of the directions that kernels can
+    see, those in which the activations of made-up images are widest, 1,000 at most.
 
     ``sink`` is our remedy for cross-entropy, where on one sample of each class the softmax all but
     cancels the signal: the bias of one class's logit is raised, which shows the attacker the sum
@@ -67,8 +67,12 @@ class MKOR(CraftingSpec):
         source="MKOR sections 3.2.3 and 3.4.3",
         ge=0,
     )
-    quiet: int = knob(
-        1000, "patches whose directions other channels' weights lose", source="ours", ge=0
+    quiet: float = knob(
+        0.5,
+        "share of their directions that other channels' weights lose",
+        source="ours",
+        ge=0,
+        le=1,
     )
     paths: int | None = knob(
         None, "paths to each class; none: 4 where neurons are dropped, else 1", source="ours", ge=1
@@ -89,7 +93,7 @@ class MKOR(CraftingSpec):
                 "with a dense layer, whose gradient shows them as it is: use attack cpa or aono"
             )
         neurons, classes = model.first_dense_neurons(dataset.classes), dataset.classes
-        if model.first_layer == "convolution" and neurons == classes:
+        if model.hidden_dense is False:
             raise FitError(
                 f"crafting {self} needs two dense layers or more, and model {model} has one; "
                 "use lenet5, vgg_small or vgg16"
@@ -109,7 +113,8 @@ class MKOR(CraftingSpec):
 
         Returns:
             The secret: ``rows``, ``gains`` and ``pairs`` of
-            `gleak.crafting.mkor_classes.ClassPaths`; ``chances``, Shape (classes), the softmax on
+            `gleak.crafting.mkor_classes.ClassPaths`; ``kept``, the chance that a path is not
+            dropped; ``chances``, Shape (classes), the softmax on
             made-up images; what `gleak.crafting.mkor_views.view_arrays` and
             `gleak.crafting.mkor_greys.responses` say.
         """

@@ -15,6 +15,7 @@ from gleak.models.chain import Chain, ConvolutionStep
 if TYPE_CHECKING:
     from gleak.crafting.mkor import MKOR
 
+PATCHES = 1000
 NEGLIGIBLE = 1e-5
 """Directions in which activations vary less than this share of the widest are not removed."""
 CENTRES: dict[type[nn.Module], float] = {nn.Sigmoid: 0.5}
@@ -102,9 +103,9 @@ def _blend(
     bias[outgoing] = noise * bias.new_empty(len(outgoing)).normal_(generator=random)
     others = _others(weight.shape[1], incoming)
     if crafting.quiet and len(others):
-        patches = _patches(step.layer, activations, others, crafting.quiet, random)
         rows = weight[outgoing[:, None], others].flatten(1)
-        quiet = _without(rows, _widest(patches))
+        patches = _patches(step.layer, activations, others, random)
+        quiet = _without(rows, _widest(patches, round(crafting.quiet * rows.shape[1])))
         weight[outgoing[:, None], others] = quiet.unflatten(1, (len(others), *weight.shape[2:]))
 
 
@@ -114,22 +115,22 @@ def _others(count: int, chosen: Tensor) -> Tensor:
     return left.nonzero().flatten()
 
 
-def _patches(
-    layer: nn.Conv2d, activations: Tensor, channels: Tensor, count: int, random: Generator
-) -> Tensor:
-    """What the kernels see of some channels at places drawn at random; Shape (count, features)."""
+def _patches(layer: nn.Conv2d, activations: Tensor, channels: Tensor, random: Generator) -> Tensor:
+    """What the kernels see of some channels at places drawn at random; Shape (1000, features)."""
     size, padding = layer.kernel_size[0], int(layer.padding[0])
     padded = nn.functional.pad(activations[:, channels], [padding] * 4)
     windows = padded.unfold(2, size, 1).unfold(3, size, 1)
     samples, _, rows, columns = windows.shape[:4]
-    places = [torch.randint(most, (count,), generator=random) for most in (samples, rows, columns)]
+    places = [
+        torch.randint(most, (PATCHES,), generator=random) for most in (samples, rows, columns)
+    ]
     return windows[places[0], :, places[1], places[2]].flatten(1)
 
 
-def _widest(patches: Tensor) -> Tensor:
-    """Orthonormal rows: the directions that activations take, but for negligible ones."""
+def _widest(patches: Tensor, count: int) -> Tensor:
+    """Orthonormal rows: so many directions that activations take, the widest, none negligible."""
     _, lengths, directions = torch.linalg.svd(patches, full_matrices=False)
-    return directions[lengths > NEGLIGIBLE * lengths[0]]
+    return directions[:count][lengths[:count] > NEGLIGIBLE * lengths[0]]
 
 
 def _without(rows: Tensor, directions: Tensor) -> Tensor:

@@ -64,6 +64,7 @@ def craft_network(
         "rows": paths.rows.numpy(),
         "gains": paths.gains.numpy(),
         "pairs": np.array([int(paths.pairs)]),
+        "kept": np.array([np.prod([1 - step.dropout for step in chain.dense])]),
         "chances": network(probes).softmax(1).mean(0).numpy(),
     }
 

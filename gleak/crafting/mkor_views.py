@@ -104,6 +104,8 @@ def plan_views(
     for step in steps:
         _check_step(step)
     _check_gaps(steps)
+    if len({type(step.pool) for step in steps if step.pool is not None}) > 1:
+        raise FitError("it pools by maxima in one place and by means in another")
     if shape[1] != shape[2]:
         raise FitError(f"images of {shape[1]} x {shape[2]} pixels are not square")
     shrinking = sum(step.factor > 1 for step in steps)

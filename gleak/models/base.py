@@ -21,12 +21,14 @@ class ModelSpec(Spec):
     """An architecture; its parameters come from a training spec.
 
     ``first_layer`` is the kind of layer that takes the samples as they are; "unknown" where only
-    the network itself tells.
+    the network itself tells; ``hidden_dense`` whether dense layers stand before the classifier,
+    None where only the network tells.
     """
 
     kind: ClassVar[str] = "model"
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image"})
     first_layer: ClassVar[FirstLayer] = "convolution"
+    hidden_dense: ClassVar[bool | None] = False
 
     @property
     def smallest_side(self) -> int:

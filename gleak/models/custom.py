@@ -28,6 +28,7 @@ class Custom(ModelSpec):
 
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image", "tabular"})
     first_layer: ClassVar[FirstLayer] = "unknown"
+    hidden_dense: ClassVar[bool | None] = None
 
     factory: str = knob(
         "my_models.build",

@@ -20,6 +20,7 @@ class Perceptron(ModelSpec):
     """
 
     first_layer: ClassVar[FirstLayer] = "dense"
+    hidden_dense: ClassVar[bool | None] = True
 
     hidden: int
     activation: Activation

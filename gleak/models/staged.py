@@ -24,6 +24,7 @@ class StagedNetwork(ModelSpec):
     layer (see `gleak.matching.gradients`).
     """
 
+    hidden_dense: ClassVar[bool | None] = True
     pooled: ClassVar[int | None] = None
 
     activation: Activation

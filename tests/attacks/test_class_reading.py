@@ -79,6 +79,7 @@ def batch(
         "rows": paths.rows.numpy(),
         "gains": paths.gains.numpy(),
         "pairs": np.array([int(paths.pairs)]),
+        "kept": np.array([(1 - dropout) ** (layers - 1)]),
         "chances": network(made_up).softmax(1).mean(0).detach().numpy(),
     }
     return Batch(network, secret, torch.rand(len(labels), FEATURES), torch.tensor(labels))

@@ -77,7 +77,7 @@ def blind(truth: Private) -> float:
         (SMALL, "mkor+alpha=-3", EACH_ONCE + RAW, 7),
         (f"{SMALL}+norm=batch", "mkor", EACH_ONCE + RAW, 7),
         (f"{SMALL}+normalise=imagenet", "mkor", EACH_ONCE + RAW, 7),
-        (f"{SMALL}+activation=tanh", "mkor+quiet=2000", EACH_ONCE + RAW, 5),
+        (f"{SMALL}+activation=tanh", "mkor+quiet=1", EACH_ONCE + RAW, 5),
         (f"{SMALL}+activation=leaky_relu", "mkor", EACH_ONCE + RAW, 7),
         ("lenet5+downsampling=stride", NAIVE, EACH_ONCE + RAW, 3),
     ],

@@ -27,7 +27,7 @@ from gleak.registry import parse
 
 SHAPE = (3, 16, 16)
 SMALL = "vgg_small+width=24+hidden=16"
-NAIVE, HIDDEN = "mkor+hiding=naive", "mkor"
+NAIVE, HIDDEN = "mkor+hiding=naive", "mkor+quiet=1"
 Secret = dict[str, np.ndarray]
 ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "tanh")
 EXTRAS = ("", "+norm=batch", "+normalise=imagenet")
@@ -108,7 +108,7 @@ def test_greys_are_read_as_what_they_are(
     found, _ = shown(greys, model, crafting)
     curved = activation in ("sigmoid", "tanh")
     error = (found - greys[:, :1, :1, :1]).abs().max()
-    assert error < (0.01 if curved or crafting == HIDDEN else 1e-4)
+    assert error < (0.03 if crafting == HIDDEN else 0.01 if curved else 1e-4)
 
 
 @each_activation
@@ -145,8 +145,9 @@ def test_images_lie_between_the_tightest_bounds(
         step = int(starts[1] - starts[0])
         assert starts.tolist() == [*range(0, 16, step)]
         cells = images.unfold(2, step, step).unfold(3, step, step)
-        assert (cells.amax((4, 5)) <= reader._tightest(copies, step) + slack).all()
-        assert (cells.amin((4, 5)) >= -reader._tightest(-reverses, step) - slack).all()
+        seen = (..., slice(len(starts)), slice(len(starts)))
+        assert (cells.amax((4, 5)) <= reader._tightest(copies, step)[seen] + slack).all()
+        assert (cells.amin((4, 5)) >= -reader._tightest(-reverses, step)[seen] - slack).all()
 
 
 def test_bounds_are_those_of_equations_17_and_18() -> None:

@@ -21,7 +21,7 @@ SHAPE = (3, 16, 16)
 SMALL = "vgg_small+width=8+hidden=16"
 EXTRAS = ("", "+norm=batch", "+normalise=imagenet", "+norm=batch+normalise=imagenet")
 STRAIGHT = ("relu", "leaky_relu")
-NAIVE, HIDDEN = "mkor+hiding=naive", "mkor"
+NAIVE, HIDDEN = "mkor+hiding=naive", "mkor+quiet=1"
 each_extra = pytest.mark.parametrize("extra", EXTRAS)
 each_way = pytest.mark.parametrize("downsampling", ["pooling", "stride"])
 
@@ -128,12 +128,12 @@ def test_images_are_lost_among_other_channels_unless_these_are_quiet(
 ) -> None:
     """Eq. 20 alone does not suffice."""
     errors = []
-    for quiet in (0, 200, 1000):
-        laid = lay("vgg_small+width=16+hidden=16", f"{HIDDEN}+quiet={quiet}")
+    for quiet in (0, 0.5, 1):
+        laid = lay("vgg_small+width=16+hidden=16", f"mkor+quiet={quiet}")
         shown = windows_shown(images, laid.layout.views, laid.layout.windows, True)
         spread = (laid.features(images) - shown).std(0).mean()
         errors.append(float(spread))
-    assert errors[0] > 5 * errors[1] > 10 * errors[2]
+    assert errors[0] > 2 * errors[1] > 4 * errors[2]
 
 
 def test_only_ways_into_channels_with_a_view_are_changed(lay: Lay) -> None:
@@ -163,12 +163,10 @@ def test_between_channels_with_a_view_stand_one_hot_kernels_and_faint_noise(lay:
     assert rows[~hot].std() == pytest.approx(float(0.01 * before.std()), rel=0.15)
 
 
-@pytest.mark.parametrize("quiet", [0, 50, 100])
-def test_quiet_weights_lose_as_many_directions_as_patches_were_seen_at_most(
-    lay: Lay, quiet: int
-) -> None:
+@pytest.mark.parametrize("quiet", [0, 0.2, 0.5])
+def test_quiet_weights_lose_a_share_of_the_directions_at_most(lay: Lay, quiet: float) -> None:
     """Of random weights, sqrt(1 - directions lost / directions) of the length is left."""
-    laid = lay("vgg_small+width=32+hidden=16", f"{HIDDEN}+quiet={quiet}+noise=0")
+    laid = lay("vgg_small+width=32+hidden=16", f"mkor+quiet={quiet}+noise=0")
     _, *steps = zip(laid.before.convolutions, laid.after.convolutions, strict=True)
     for (before, after), taps in zip(steps, laid.layout.taps, strict=False):
         old, new = before.layer.weight.data.flatten(1), after.layer.weight.data.flatten(1)
@@ -176,7 +174,7 @@ def test_quiet_weights_lose_as_many_directions_as_patches_were_seen_at_most(
         directions = old.shape[1] - 9 * len(taps)
         honest = old[carrying].norm(dim=1) * (directions / old.shape[1]) ** 0.5
         left = (new[carrying].norm(dim=1) ** 2 - 1) ** 0.5 / honest
-        assert left.mean() > 0.95 * (1 - quiet / directions) ** 0.5
+        assert left.mean() > 0.95 * (1 - quiet) ** 0.5
         assert left.max() < 1.1
 
 

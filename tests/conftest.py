@@ -31,7 +31,7 @@ SMALL_MODELS = (
     "lenet+width=4",
     "mlp+hidden=16",
     "mlp+hidden=16+activation=relu",
-    "vgg_small+width=8+hidden=16",
+    "vgg_small+width=8+hidden=24",
 )
 OTHERS = {
     "training": "untrained",

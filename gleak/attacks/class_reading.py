@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 FEWEST = 0.5
-"""Of so many samples, as far as the bias gradient tells, a class is said to be there."""
+"""Of so many samples, as far as the bias tells, a class is said to be there; and so much of
+what the softmax gives to a class must be left for it to show the batch."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,10 @@ def read_classes(
     softmax; with ``nll_raw``, -1 and 0. A path leads it back to rows of the first dense layer: so
     they hold gain (p S - Z) and their biases gain (p K - c), where S sums the features of the
     batch, Z those of the class, of which there are c. With ``nll_raw`` p is 0 and Z / c their ratio
-    (MKOR Eq. 9). With ``cross_entropy`` p is known from images the server made up, S / K is
-    read where p S drowns Z, and p S is taken off (ours). Clients that drop neurons drop whole paths
+    (MKOR Eq. 9). With ``cross_entropy`` (ours) p is known from images the server made up, and p S
+    is taken off: S / K is read at the class that shows it most, whose bias gradient is the largest:
+    the sink, or one that no sample has. It is the mean of all samples but those of that class,
+    which is given up. Without either nothing is told. Clients that drop neurons drop whole paths
     for a sample: of a class's paths the one that shows most samples counts them.
 
     Args:
@@ -54,15 +57,16 @@ def read_classes(
     if loss == "cross_entropy":
         chances = torch.from_numpy(secret["chances"]).to(sums)
         shown = totals.argmax()
-        if totals[shown] < FEWEST:
+        if totals[shown] < FEWEST * batch_size * chances[shown]:
             return ClassFeatures(sums, torch.zeros_like(totals, dtype=torch.long))
         mean = sums[shown] / totals[shown]
         sums = sums - batch_size * chances[:, None] * mean
         each, totals = each - batch_size * chances, totals - batch_size * chances
         each[:, shown] = totals[shown] = 0
     means = sums / torch.where(totals == 0, 1, totals)[:, None]
-    most = -each.amin(0) * float(secret["kept"][0])
-    return ClassFeatures(means, whole_counts(most, batch_size))
+    kept = float(secret["kept"][0])
+    counts = -totals if kept == 1 else -each.amin(0) * kept
+    return ClassFeatures(means, whole_counts(counts, batch_size))
 
 
 def _along_paths(gradient: Tensor, secret: Mapping[str, np.ndarray]) -> Tensor:

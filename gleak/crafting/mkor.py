@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from gleak.crafting.base import Crafted, CraftingSpec
 from gleak.errors import FitError
 from gleak.registry import register
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from gleak.models.base import ModelSpec
 
 PARALLEL_PATHS = 4
+CUTTING = ("relu", "leaky_relu")
 
 
 @register("mkor")
@@ -92,17 +95,29 @@ class MKOR(CraftingSpec):
                 f"crafting {self} copies images through convolutions, and model {model} begins "
                 "with a dense layer, whose gradient shows them as it is: use attack cpa or aono"
             )
-        neurons, classes = model.first_dense_neurons(dataset.classes), dataset.classes
         if model.hidden_dense is False:
             raise FitError(
                 f"crafting {self} needs two dense layers or more, and model {model} has one; "
                 "use lenet5, vgg_small or vgg16"
             )
-        if neurons and classes and neurons < classes * (self.paths or 1):
-            raise FitError(
-                f"crafting {self}: {classes} classes need {classes * (self.paths or 1)} neurons in "
-                f"the first dense layer, and model {model} has {neurons}"
-            )
+        self._check_neurons(dataset, model)
+
+    def _check_neurons(self, dataset: DatasetSpec, model: ModelSpec) -> None:
+        """Refuse dense layers with too few neurons, where their widths are known.
+
+        Raises:
+            FitError: names the width and what is needed.
+        """
+        widths, classes = getattr(model, "hidden_layers", []), dataset.classes or 0
+        paths = classes * self.paths_beside(getattr(model, "dropout", 0.0))
+        cut = self.hiding != "naive" and getattr(model, "activation", "") in CUTTING
+        for number, width in enumerate(widths):
+            needed = paths * (2 if cut and number == 0 else 1)
+            if width < needed:
+                raise FitError(
+                    f"crafting {self}: {classes} classes need {needed} neurons in dense layer "
+                    f"{number + 1}, and model {model} has {width}"
+                )
 
     def paths_beside(self, dropout: float) -> int:
         """Paths to each class, if so large a share of the neurons is dropped."""
@@ -112,11 +127,11 @@ class MKOR(CraftingSpec):
         """See `CraftingSpec.craft`.
 
         Returns:
-            The secret: ``rows``, ``gains`` and ``pairs`` of
-            `gleak.crafting.mkor_classes.ClassPaths`; ``kept``, the chance that a path is not
-            dropped; ``chances``, Shape (classes), the softmax on
-            made-up images; what `gleak.crafting.mkor_views.view_arrays` and
-            `gleak.crafting.mkor_greys.responses` say.
+            The parameters, whose test accuracy is left out, and the secret: ``rows`` and ``pairs``
+            of `gleak.crafting.mkor_classes.ClassPaths`, ``gains`` of
+            `gleak.crafting.mkor_classes.path_gains`; ``kept``, Shape (1), the chance that a path is
+            not dropped; ``chances``, Shape (classes), the softmax on made-up images; what
+            `gleak.crafting.mkor_views.view_arrays` and `gleak.crafting.mkor_greys.responses` say.
         """
         from gleak.crafting.mkor_network import craft_network
         from gleak.models.broadcast import load_network, with_state
@@ -126,6 +141,4 @@ class MKOR(CraftingSpec):
             secret = craft_network(network, tuple(map(int, model.input_shape)), self, seed)
         except FitError as error:
             raise FitError(f"crafting {self} does not fit model {model.model}: {error}") from None
-        return Crafted(
-            replace(with_state(model, network), test_accuracy=model.test_accuracy), secret
-        )
+        return Crafted(replace(with_state(model, network), test_accuracy=np.empty(0)), secret)

@@ -26,12 +26,10 @@ class ClassPaths:
 
     Args:
         rows: neurons of the first dense layer, Shape (classes, M).
-        gains: what the class's logit changes by when the neuron's sum does, Shape (classes, M).
         pairs: whether only one of two neighbours in ``rows`` lets a sample's gradient through.
     """
 
     rows: Tensor
-    gains: Tensor
     pairs: bool
 
 
@@ -64,19 +62,39 @@ def craft_classes(
             step.layer.weight.zero_()
             step.layer.bias.zero_()
     rows = _begin(first.layer, classes * paths, pairs, crafting, random)
-    carriers, gains = rows, torch.ones(rows.shape)
-    values = first.activation(first.layer(features))
-    gains = gains * _slopes(first, features)[rows]
+    carriers, values = rows, first.activation(first.layer(features))
+    for step in others[:-1]:
+        carriers = _go_on(step, carriers, values, None, crafting, random)[:, None]
+        values = step.activation(step.layer(values))
+    outputs = torch.arange(classes).repeat_interleave(paths)
+    _go_on(others[-1], carriers, values, outputs, crafting, random)
+    return ClassPaths(rows.reshape(classes, -1), pairs)
+
+
+def path_gains(steps: Sequence[DenseStep], features: Tensor, rows: Tensor) -> Tensor:
+    """What each class's logit changes by when the sum in one of its neurons does.
+
+    Args:
+        steps: the dense layers, as they are broadcast.
+        features: Shape (M, E), what the first is given of made-up images; the mean over them.
+        rows: Shape (classes, K), neurons of the first.
+
+    Returns:
+        Shape (classes, K); of a neuron behind a ReLU, when it is active.
+    """
+    first, *others = steps
+    sums = first.layer(features).detach().requires_grad_()
+    values = first.activation(sums)
+    entered = logits = values.detach().requires_grad_()
     for step in others:
-        last = step is steps[-1]
-        outputs = torch.arange(classes).repeat_interleave(paths) if last else None
-        chosen, weights = _go_on(step, carriers, values, outputs, crafting, random)
-        gains = gains * weights
-        if not last:
-            gains = gains * _slopes(step, values)[chosen][:, None]
-            values = step.activation(step.layer(values))
-        carriers = chosen[:, None]
-    return ClassPaths(rows.reshape(classes, -1), gains.reshape(classes, -1), pairs)
+        logits = step.activation(step.layer(logits))
+    (slopes,) = torch.autograd.grad(values.sum(), sums)
+    opened = torch.ones_like(slopes) if isinstance(first.activation, CUTTING) else slopes
+    gains = []
+    for output, neurons in zip(logits.sum(0), rows, strict=True):
+        (gradient,) = torch.autograd.grad(output, entered, retain_graph=True)
+        gains.append((gradient * opened)[:, neurons].mean(0))
+    return torch.stack(gains)
 
 
 def _check(steps: Sequence[DenseStep], paths: int, pairs: bool) -> None:
@@ -115,7 +133,7 @@ def _go_on(
     outputs: Tensor | None,
     crafting: MKOR,
     random: Generator,
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     """Lead each path through one more layer.
 
     Args:
@@ -127,13 +145,13 @@ def _go_on(
         random: chooses neurons and draws noise.
 
     Returns:
-        The neurons, Shape (paths), and the weights that lead there, Shape (paths, 1 or 2).
+        The neurons, Shape (paths).
     """
     layer, paths = step.layer, len(carriers)
     if crafting.hiding == "naive":
         chosen = torch.arange(paths) if outputs is None else outputs
         layer.weight[chosen[:, None], carriers] = 1.0
-        return chosen, torch.ones(carriers.shape)
+        return chosen
     largest = layer.weight.abs().amax(1)
     noise = crafting.noise * layer.weight.std()
     taken = carriers.flatten()
@@ -144,9 +162,8 @@ def _go_on(
     else:
         chosen = outputs
         layer.bias.abs_()
-    weights = largest[chosen][:, None].expand(carriers.shape)
-    layer.weight[chosen[:, None], carriers] = weights
-    return chosen, weights
+    layer.weight[chosen[:, None], carriers] = largest[chosen][:, None].expand(carriers.shape)
+    return chosen
 
 
 def _choose(step: DenseStep, values: Tensor, paths: int, random: Generator) -> Tensor:
@@ -155,13 +172,3 @@ def _choose(step: DenseStep, values: Tensor, paths: int, random: Generator) -> T
         return torch.randperm(step.layer.out_features, generator=random)[:paths]
     sums = values @ step.layer.weight.T + step.layer.bias.abs()
     return sums.amin(0).argsort(descending=True)[:paths]
-
-
-def _slopes(step: DenseStep, values: Tensor) -> Tensor:
-    """Slope of the activation in each neuron on a middling image; 1 on the open side of a ReLU."""
-    if isinstance(step.activation, CUTTING):
-        return torch.ones(step.layer.out_features)
-    with torch.enable_grad():
-        sums = step.layer(values).detach().requires_grad_()
-        (slopes,) = torch.autograd.grad(step.activation(sums).sum(), sums)
-    return slopes.mean(0)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from gleak.crafting.mkor_classes import craft_classes
+from gleak.crafting.mkor_classes import craft_classes, path_gains
 from gleak.crafting.mkor_convolutions import craft_convolutions
 from gleak.crafting.mkor_greys import responses
 from gleak.crafting.mkor_views import plan_views, view_arrays
@@ -27,7 +27,6 @@ OF_EACH = 4
 GREYS = 4
 
 
-@torch.no_grad()
 def craft_network(
     network: nn.Module, shape: Sequence[int], crafting: MKOR, seed: int
 ) -> dict[str, np.ndarray]:
@@ -45,15 +44,15 @@ def craft_network(
     Raises:
         FitError: the network is not one that can be crafted so; says why.
     """
-    chain = take_apart(network)
+    chain = take_apart(network.requires_grad_(False))
     if not chain.convolutions or not chain.dense:
         raise FitError("it has no convolutions before dense layers")
     layout = plan_views(chain.convolutions, shape, crafting.directions)
     probes, random = made_up_images(shape, seed), torch_stream(seed, "crafting")
     channels = craft_convolutions(chain, layout, probes, crafting, random)
-    features = features_before(network, chain.dense[0].name)(probes)
-    _check_features(chain, features, layout.windows.values)
-    paths = craft_classes(chain.dense, features, crafting, random)
+    features_of = features_before(network, chain.dense[0].name)
+    _check_features(chain, features_of(probes), layout.windows.values)
+    paths = craft_classes(chain.dense, features_of(probes), crafting, random)
     _cover(chain, crafting.cover, random)
     if crafting.sink:
         drowned = int(stream(seed, "sink").integers(len(paths.rows)))
@@ -62,7 +61,7 @@ def craft_network(
         **view_arrays(layout, channels.numpy()),
         **responses(network, chain, channels, shape),
         "rows": paths.rows.numpy(),
-        "gains": paths.gains.numpy(),
+        "gains": path_gains(chain.dense, features_of(probes), paths.rows).numpy(),
         "pairs": np.array([int(paths.pairs)]),
         "kept": np.array([np.prod([1 - step.dropout for step in chain.dense])]),
         "chances": network(probes).softmax(1).mean(0).numpy(),

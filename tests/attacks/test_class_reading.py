@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from gleak.attacks.class_reading import ClassFeatures, read_classes, whole_counts
-from gleak.crafting.mkor_classes import craft_classes
+from gleak.crafting.mkor_classes import craft_classes, path_gains
 from gleak.models.activations import ACTIVATIONS
 from gleak.models.chain import take_apart
 from gleak.models.losses import sample_losses
@@ -77,7 +77,7 @@ def batch(
         network[-1].bias.data[sink] += 12
     secret = {
         "rows": paths.rows.numpy(),
-        "gains": paths.gains.numpy(),
+        "gains": path_gains(take_apart(network).dense, made_up, paths.rows).numpy(),
         "pairs": np.array([int(paths.pairs)]),
         "kept": np.array([(1 - dropout) ** (layers - 1)]),
         "chances": network(made_up).softmax(1).mean(0).detach().numpy(),

@@ -30,8 +30,8 @@ SMALL = "vgg_small+width=8+hidden=20"
             "model mlp begins with a dense layer, .*: use attack cpa or aono",
         ),
         ("breast_cancer", "mlp", "mkor", "copies images, not tabular data"),
-        ("photos", "vgg_small+hidden=9", "mkor", "10 classes need 10 neurons .* has 9$"),
-        ("photos", "vgg_small+hidden=29", "mkor+paths=3", "10 classes need 30 neurons .* has 29$"),
+        ("photos", "vgg_small+hidden=9", "mkor", "10 classes need 20 neurons .* has 9$"),
+        ("photos", "vgg_small+hidden=29", "mkor+paths=3", "10 classes need 60 neurons .* has 29$"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_any_work(
@@ -77,7 +77,7 @@ def test_crafted_parameters_are_those_of_the_model_in_kind(simulate: Callable[..
     """And spread as widely, none of them zero."""
     honest = Model.read(simulate(model=SMALL, training="untrained") / "model.h5")
     crafted = MKOR(quiet=0).craft(honest, 0).model
-    assert crafted.test_accuracy == honest.test_accuracy
+    assert not len(crafted.test_accuracy)
     assert list(crafted.parameters) == list(honest.parameters)
     for name, value in crafted.parameters.items():
         before = honest.parameters[name]

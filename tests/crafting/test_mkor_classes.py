@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.crafting.mkor_classes import ClassPaths, craft_classes, needs_pairs
+from gleak.crafting.mkor_classes import ClassPaths, craft_classes, needs_pairs, path_gains
 from gleak.errors import FitError
 from gleak.models.activations import ACTIVATIONS
 from gleak.models.chain import Chain, take_apart
@@ -80,11 +80,12 @@ def test_gains_are_the_slopes_of_logits(activation: str, layers: int) -> None:
     """Of the neuron that is on; behind curved activations on a middling image."""
     made, features = laid("mkor+noise=0", activation, layers), torch.rand(20, FEATURES)
     found = slopes(made, features)
-    for label, (rows, gains) in enumerate(zip(made.paths.rows, made.paths.gains, strict=True)):
+    told = path_gains(made.after.dense, torch.rand(16, FEATURES), made.paths.rows)
+    for label, (rows, gains) in enumerate(zip(made.paths.rows, told, strict=True)):
         strongest = found[label][:, rows].abs().amax(1)
         curved = activation in ("sigmoid", "tanh")
         torch.testing.assert_close(
-            strongest, gains[:1].abs().expand(20), rtol=0.3 if curved else 1e-5, atol=0
+            strongest, gains[:1].abs().expand(20), rtol=0.4 if curved else 1e-5, atol=0
         )
 
 

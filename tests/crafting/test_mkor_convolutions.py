@@ -18,7 +18,7 @@ from gleak.models.embedding import features_before
 from gleak.registry import parse
 
 SHAPE = (3, 16, 16)
-SMALL = "vgg_small+width=8+hidden=16"
+SMALL = "vgg_small+width=8+hidden=24"
 EXTRAS = ("", "+norm=batch", "+normalise=imagenet", "+norm=batch+normalise=imagenet")
 STRAIGHT = ("relu", "leaky_relu")
 NAIVE, HIDDEN = "mkor+hiding=naive", "mkor+quiet=1"

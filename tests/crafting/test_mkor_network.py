@@ -15,7 +15,7 @@ from gleak.errors import FitError
 from gleak.registry import parse
 
 SHAPE = (3, 16, 16)
-MODEL = "vgg_small+width=8+hidden=16"
+MODEL = "vgg_small+width=8+hidden=24"
 Untrained = Callable[..., nn.Module]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CONFIG = Path("config.yaml")
 STUDIES = Path("studies")
-ALARMED = 2
+ALARMED = 3
 OUTCOMES = "results/studies/*/*/searches/*/chosen.yaml"
 Command = Callable[[Namespace], int]
 
@@ -35,7 +35,7 @@ def main(words: Sequence[str] | None = None) -> int:
         words: of the command line after ``gleak``; None for those this process was started with.
 
     Returns:
-        The exit code: 0, or 1 after an error, which is one line on stderr; of ``audit``, 2 where
+        The exit code: 0, or 1 after an error, which is one line on stderr; of ``audit``, 3 where
         it alarms.
     """
     parser = build_parser()
@@ -71,7 +71,7 @@ def build_parser() -> ArgumentParser:
     command.add_argument("file", type=Path, metavar="FILE", help="any .h5 of a run")
     command.add_argument("--image", type=int, metavar="N", help="save the image of sample N")
     command.add_argument("--output", type=Path, metavar="PNG", help="where; ./<stem>-<N>.png")
-    command = add("audit", run_audit, "whether parameters look crafted; exits with 2 if they do")
+    command = add("audit", run_audit, "whether parameters look crafted; exits with 3 if they do")
     command.add_argument("file", type=Path, metavar="FILE", help="parameters.h5 or model.h5")
     command.add_argument("--data", type=Path, metavar="DATASET", help="dataset.h5, to try them on")
     command = add("validate", run_validate, "check study files at every scale; runs nothing")

@@ -185,7 +185,7 @@ def test_audit_tells_of_crafted_parameters_by_its_exit_code(parameters: Path, ca
     model = Model.read(parameters)
     model.parameters["1.weight"][1] = -model.parameters["1.weight"][0]
     model.write(parameters)
-    assert main(["audit", str(parameters)]) == 2
+    assert main(["audit", str(parameters)]) == 3
     printed = capsys.readouterr().out
     assert "2 of 32 rows are parallel to another" in printed
     assert printed.splitlines()[-1].endswith(" audits alarm: audit_parallel")

@@ -266,7 +266,8 @@ def open_checked(path: Path | str, cls: type[Artifact] | None = None) -> Iterato
         if cls is not None and found != (cls.format, cls.version):
             raise ArtifactError(
                 f"{path}: holds {found[0]} version {found[1]}, "
-                f"expected {cls.format} version {cls.version}; {AGAIN}"
+                f"expected {cls.format} version {cls.version}; "
+                f"{AGAIN if found[0] == cls.format else 'give a file of that format'}"
             )
         try:
             yield file

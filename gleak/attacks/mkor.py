@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.dense_first import MID_GREY
 from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-MID_GREY = 0.5
-
 
 @register("mkor")
 class MKOR(AttackSpec):
     """MKOR's decoding (Eq. 9, 14 to 19): every class of a batch, without iterations.
+
+    The parameters are those of the crafting `mkor`. Clients' usual loss is ``cross_entropy``, under
+    which batches that hold every class need its ``sink``; the paper's loss is ``nll_raw``.
 
     Features of each class are read off the first dense layer (`gleak.attacks.class_reading`) and
     turned into intensities by what they are of grey images, and these, of windows, into an image.

@@ -29,7 +29,8 @@ class Signal:
 
     Args:
         channels: Shape (K), which ones carry it.
-        gain, offset: Shape (K), what a value is times the intensity, and what is added.
+        gain, offset: Shape (K), what a value is times what the convolution is to see, and what is
+            added; 1 and 0 behind the first, so that weights of `beta` compound.
         centre: of its values, where the next activation is about zero; None: they stay positive.
     """
 

@@ -1,7 +1,8 @@
 """Audits: what a client can tell from the parameters it was sent, before it trains on them.
 
 A statistic of every layer is compared with a limit that honest models keep, whether fresh or
-trained. A layer that is too small for a statistic says nothing.
+trained (which models those were stands in docs/results/mkor.md). A layer that is too small for a
+statistic says nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -152,7 +153,7 @@ class AuditSpec(ParametersMetricSpec):
         findings = broadcast.findings(self)
         if not findings:
             raise MetricUnavailable("no layer is large enough to tell")
-        return max(findings, key=lambda finding: finding.statistic)
+        return max(map(_alarming_if_not_finite, findings), key=lambda finding: finding.statistic)
 
     def alarms(self, broadcast: Broadcast) -> bool:
         """Whether a layer exceeds the limit; False as well where no layer says anything."""
@@ -164,6 +165,13 @@ class AuditSpec(ParametersMetricSpec):
     def measure(self, broadcast: Broadcast) -> float:
         """The worst layer's statistic over the limit."""
         return self.worst(broadcast).statistic / self.limit
+
+
+def _alarming_if_not_finite(finding: Finding) -> Finding:
+    """What cannot be computed of a layer, such as overflowing gradients, is as bad as can be."""
+    if math.isfinite(finding.statistic):
+        return finding
+    return replace(finding, statistic=math.inf, text=f"not finite: {finding.text}")
 
 
 def spread_out(count: int, wanted: int) -> np.ndarray:

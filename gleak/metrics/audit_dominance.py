@@ -45,12 +45,15 @@ class AuditDominance(AuditSpec):
         data = broadcast.samples
         if data is None or len(data.labels("train")) < FEWEST_SAMPLES:
             raise MetricUnavailable(
-                f"it needs {FEWEST_SAMPLES} samples of the client's own or more"
+                f"it needs {FEWEST_SAMPLES} of the client's own samples or more; give --data"
             )
         from gleak.metrics.sample_gradients import gradient_norms
 
         norms = gradient_norms(broadcast.model, data, self.samples, broadcast.seed)
-        return [_examine(name, values) for name, values in norms.items() if values.any()]
+        told = [_examine(name, values) for name, values in norms.items() if values.any()]
+        if not told:
+            raise MetricUnavailable("no sample has a gradient")
+        return told
 
 
 def _examine(name: str, norms: np.ndarray) -> Finding:

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 @register("samples_found")
 class SamplesFound(MetricSpec):
-    """Share of a victim's batch that the attack says it found, each as a sample of its own.
+    """Share of a victim's batch that the attack found as samples of their own, and says so.
 
     Means of several samples do not count (``behind`` of
-    `gleak.artifacts.reconstruction.Reconstruction` is 1 for those that do). Whether the attack is
-    right is for the metrics of samples to say.
+    `gleak.artifacts.reconstruction.Reconstruction` is 1 for those that do), nor, where it says
+    which label each has, samples of labels that the batch does not hold exactly once. How alike
+    they are is for the metrics of samples to say.
     """
 
     per: ClassVar[Literal["sample", "victim"]] = "victim"
@@ -34,4 +35,8 @@ class SamplesFound(MetricSpec):
         """Shape (V), in [0, 1]."""
         found = comparison.reconstruction
         assert found is not None and found.behind is not None
-        return np.asarray((found.behind == 1).sum(1) / comparison.truth_labels.shape[1])
+        alone = found.behind == 1
+        if found.paired:
+            held = (found.labels[:, :, None] == comparison.truth_labels[:, None]).sum(2)
+            alone = alone & (held == 1)
+        return np.asarray(alone.sum(1) / comparison.truth_labels.shape[1])

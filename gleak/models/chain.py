@@ -75,8 +75,11 @@ def take_apart(network: nn.Module) -> Chain:
     Average pooling to a fixed side is left out: it must leave the images it is used on as they are.
 
     Raises:
-        FitError: names the first layer that has no place in such a chain.
+        FitError: it is no `torch.nn.Sequential`, or a layer has no place in such a chain.
     """
+    if not isinstance(network, nn.Sequential):
+        kind = type(network).__name__
+        raise FitError(f"the network, a {kind}, is no torch.nn.Sequential, which tells its order")
     chain = Chain()
     for name, layer in network.named_modules(remove_duplicate=False):
         if not isinstance(layer, nn.Sequential):

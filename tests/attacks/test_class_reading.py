@@ -139,6 +139,15 @@ def test_a_class_that_is_absent_stands_in_for_a_sink(activation: str, layers: in
     assert all((mean - overall).abs().max() > 0.2 for mean in means.values())
 
 
+@pytest.mark.parametrize("labels", [(2,), (0, 3), (0, 1, 3)])
+def test_cross_entropy_hides_small_batches_least(labels: tuple[int, ...]) -> None:
+    """However little of the softmax goes to the classes that are absent."""
+    held = batch("mkor", labels=labels)
+    found = held.read("cross_entropy")
+    assert found.counts.tolist() == held.counts
+    assert max(held.errors(found).values()) < 0.1
+
+
 @each_activation
 def test_one_sample_of_each_class_and_no_sink_tell_nothing(activation: str) -> None:
     held = batch("mkor", activation, labels=(0, 1, 2, 3))

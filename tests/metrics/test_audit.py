@@ -264,3 +264,16 @@ def test_alarms_are_counted():
     broadcast = crafted(sink)
     assert parse("metric", "audit_alarms").measure(broadcast) == 1
     assert parse("metric", "audit_alarms").measure(crafted(naive)) == len(FOUND_BY[naive])
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_cannot_be_computed_alarms(monkeypatch: pytest.MonkeyPatch, first: int):
+    """Overflowing gradients are no way to hide, wherever the layer stands."""
+    audit = AUDITS["audit_bias"]
+    findings = [Finding("9", float("nan"), "no number"), Finding("5", 0.1, "small")]
+    told = findings[::-1] if first else findings
+    monkeypatch.setattr(type(audit), "examine", lambda *_: told)
+    broadcast = Broadcast(model_of(fresh(0)))
+    assert audit.alarms(broadcast)
+    assert audit.worst(broadcast).layer == "9"
+    assert audit.measure(broadcast) == float("inf")

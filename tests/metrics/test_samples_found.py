@@ -27,6 +27,14 @@ def test_means_of_several_samples_are_not_samples(comparison):
     assert METRIC.measure(comparison).tolist() == [1, 0.25, 0]
 
 
+def test_labels_that_the_batch_does_not_hold_once_are_not_found(comparison):
+    truth = np.array([[0, 1, 2, 2], [0, 1, 2, 3], [0, 0, 0, 0]])
+    labels = np.array([[0, 1, 2, 5, 9], [0, 0, 3, 9, 9], [1, 0, 0, 0, 0]])
+    found = replace(comparison.reconstruction, labels=labels, paired=True)
+    measured = METRIC.measure(replace(comparison, truth_labels=truth, reconstruction=found))
+    assert measured.tolist() == [0.5, 0.25, 0]
+
+
 def test_applies_where_an_attack_says_what_it_found(comparison):
     assert METRIC.applies(comparison)
     silent = replace(comparison.reconstruction, behind=None)

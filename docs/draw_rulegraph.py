@@ -12,7 +12,10 @@ mpl.rcParams["svg.hashsalt"] = "gleak"
 
 from matplotlib import pyplot as plt  # noqa: E402
 
-COLOURS = {"attack": "#c8553d", **dict.fromkeys(["score", "score_truth", "score_model", "score_parameters"], "#588157")}
+COLOURS = {
+    "attack": "#c8553d",
+    **dict.fromkeys(["score", "score_truth", "score_model", "score_parameters"], "#588157"),
+}
 PLAIN = "#33658a"
 
 

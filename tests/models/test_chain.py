@@ -129,5 +129,5 @@ def test_branching_networks_are_refused() -> None:
 
 
 def test_a_network_that_is_no_sequence_is_refused() -> None:
-    with pytest.raises(FitError, match="ModuleDict, is no torch.nn.Sequential"):
+    with pytest.raises(FitError, match=r"ModuleDict, is no torch\.nn\.Sequential"):
         take_apart(nn.ModuleDict({"convolution": CONVOLUTION}))

@@ -71,6 +71,7 @@ def craft_classes(
     return ClassPaths(rows.reshape(classes, -1), pairs)
 
 
+@torch.enable_grad()
 def path_gains(steps: Sequence[DenseStep], features: Tensor, rows: Tensor) -> Tensor:
     """What each class's logit changes by when the sum in one of its neurons does.
 

@@ -17,11 +17,12 @@ from gleak.attacks.base import Observation
 from gleak.matching.engine import match
 from gleak.matching.parts import Parts
 from gleak.registry import parse
+from gleak.runtime.device import prepare_cpu
 
 
 @pytest.fixture(autouse=True)
 def one_core():
-    torch.set_num_threads(1)
+    prepare_cpu(1)
 
 
 def observe(model: str, victims: int, shape: tuple[int, ...], classes: int = 10) -> Observation:

@@ -21,6 +21,7 @@ from gleak.attacks.mkor import MKOR
 from gleak.crafting.mkor_network import craft_network
 from gleak.metrics.assignment import assign_samples, gather
 from gleak.registry import parse
+from gleak.runtime.device import prepare_cpu
 
 SHAPE, CLASSES = (3, 224, 224), 10
 
@@ -42,13 +43,13 @@ def client(network: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def case() -> Case:
-    torch.set_num_threads(1)
+    prepare_cpu(1)
     torch.manual_seed(0)
     network = parse("model", "vgg16+normalise=none").build(SHAPE, CLASSES).eval()
     secret = craft_network(network, SHAPE, parse("crafting", "mkor"), seed=0)
     photos = parse("dataset", "photos+size=224+crops=1").load(None, seed=0)
     inputs = torch.from_numpy(photos.samples("test", np.argsort(photos.test_labels)))
-    return Case(network, secret, inputs, client(network, inputs))
+    return Case(network, secret, inputs, client(network.requires_grad_(), inputs))
 
 
 def timed(benchmark, work):

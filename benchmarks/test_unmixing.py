@@ -16,13 +16,14 @@ import torch
 from gleak.attacks.base import Observation
 from gleak.metrics.assignment import assign_samples, gather
 from gleak.registry import parse
+from gleak.runtime.device import prepare_cpu
 
 SIDE = 32
 
 
 @pytest.fixture(autouse=True)
 def one_core():
-    torch.set_num_threads(1)
+    prepare_cpu(1)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gleak.attacks.run import attack, share
 from gleak.cell import Cell
-from gleak.runtime.device import set_threads
+from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 output = Path(snakemake.output.reconstruction)
 wildcards = dict(snakemake.wildcards.items())
 with log_to(snakemake.log[0]), record(output.parent, threads=snakemake.threads):
-    set_threads(snakemake.threads)
+    prepare_cpu(snakemake.threads)
     cell = Cell.from_path(wildcards)
     shard, shards = int(wildcards.get("shard", 1)), int(wildcards.get("shards", 1))
     attack(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gleak.runtime.device import set_threads
+from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 from gleak.searches.declaration import Declaration, read_search
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 folder = Path(snakemake.output.chosen).parent
 with log_to(snakemake.log[0]), record(folder, threads=snakemake.threads):
-    set_threads(snakemake.threads)
+    prepare_cpu(snakemake.threads)
     declared = Declaration.model_validate_json(snakemake.params.declared)
     run_search(
         read_search(snakemake.wildcards.search, declared),

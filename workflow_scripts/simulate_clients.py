@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gleak.cell import Cell
 from gleak.clients.simulate import simulate_clients
-from gleak.runtime.device import set_threads
+from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 folder = Path(snakemake.output.sent).parent
 with log_to(snakemake.log[0]), record(folder, threads=snakemake.threads):
-    set_threads(snakemake.threads)
+    prepare_cpu(snakemake.threads)
     cell = Cell.from_path(dict(snakemake.wildcards.items()))
     simulate_clients(
         cell.client,

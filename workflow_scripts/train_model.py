@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.cell import Cell
-from gleak.runtime.device import set_threads
+from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 from gleak.training.train import train_model
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 output = Path(snakemake.output.model)
 with log_to(snakemake.log[0]), record(output.parent, threads=snakemake.threads):
-    set_threads(snakemake.threads)
+    prepare_cpu(snakemake.threads)
     cell = Cell.from_path(dict(snakemake.wildcards.items()))
     train_model(
         cell.model,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
 
 from gleak.errors import GleakError, nearest
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
     import torch
 
 DEVICES = ("auto", "cpu", "cuda")
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""Parameters of the GNU C library's mallopt(3)."""
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -34,8 +38,21 @@ def choose_device(wanted: str) -> torch.device:
     return torch.device("cuda" if available and wanted != "cpu" else "cpu")
 
 
-def set_threads(threads: int) -> None:
-    """Let torch use as many CPU threads as the job was given."""
+def prepare_cpu(threads: int) -> None:
+    """Let torch use as many CPU threads as the job was given, and keep the memory it frees.
+
+    Large tensors come and go with every layer; given back to the kernel each time, their pages are
+    cleared again and again (a fifth of the CPU seconds of a gradient of VGG-16).
+    """
     import torch
 
     torch.set_num_threads(max(1, threads))
+    keep_freed_memory()
+
+
+def keep_freed_memory() -> None:
+    """Tell the C library to reuse freed memory itself; it stays as it is where it cannot."""
+    adjust = getattr(ctypes.CDLL(None), "mallopt", None)
+    if adjust is not None:
+        adjust(M_MMAP_MAX, 0)
+        adjust(M_TRIM_THRESHOLD, 2**31 - 1)

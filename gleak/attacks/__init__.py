@@ -1,5 +1,6 @@
 """Attacks: one file each."""
 
+from gleak.attacks import agic as agic
 from gleak.attacks import aono as aono
 from gleak.attacks import blind as blind
 from gleak.attacks import cpa as cpa
@@ -8,6 +9,7 @@ from gleak.attacks import cpa_fi as cpa_fi
 from gleak.attacks import cpa_fi_gm as cpa_fi_gm
 from gleak.attacks import cpl as cpl
 from gleak.attacks import dlg as dlg
+from gleak.attacks import dlg_adam as dlg_adam
 from gleak.attacks import fi as fi
 from gleak.attacks import fishing as fishing
 from gleak.attacks import gm as gm

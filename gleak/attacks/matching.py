@@ -45,7 +45,7 @@ class MatchingAttack(AttackSpec):
         return {name: getattr(self, name) for name in MatchingAttack.model_fields}
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        """Refuse data the start cannot serve, and batches whose labels must repeat under `sign`.
+        """Refuse data the start cannot serve, and rules that find too few labels.
 
         Raises:
             FitError: see `AttackSpec.check`.
@@ -56,7 +56,7 @@ class MatchingAttack(AttackSpec):
         except FitError as error:
             raise FitError(f"attack {self}: {error}") from None
         must_repeat = dataset.classes is not None and client.batch_size > dataset.classes
-        if self.parts().labels == "sign" and must_repeat:
+        if self.parts().labels in ("sign", "rows") and must_repeat:
             raise FitError(
                 f"attack {self} finds no label twice, and {client.batch_size} samples in "
                 f"{dataset.classes} classes of {dataset} repeat some; use cpl's rule, argmin"

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from gleak.matching.gradients import Gradients
-from gleak.matching.labels import RULES, classifier_gradient
+from gleak.matching.labels import inferred_labels
+from gleak.matching.layer_weights import weighted
 from gleak.matching.problem import IMAGES, Evaluation, Problem, mean_gradients, total_variation
 from gleak.matching.unrolled import client_gradients
 
@@ -60,6 +61,11 @@ class GradientMatching(Problem):
         """What distances are relative to; Shape (V)."""
         return self.parts.distance.scale(list(self.observed.values()))
 
+    @cached_property
+    def layer_weights(self) -> dict[str, Tensor]:
+        """How much each parameter counts, Shape (V); none where all count alike."""
+        return self.parts.layers.of(self.observed) if self.parts.layers else {}
+
     def keep(self, rows: Tensor | slice) -> Self:
         """See `Problem.keep`."""
         sent = {name: value[rows] for name, value in self.sent.items()}
@@ -81,12 +87,13 @@ class GradientMatching(Problem):
         return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
 
     def _pieces(self, inputs: Tensor, targets: Tensor) -> list[Piece]:
-        """Dummy and observed gradients, cut to what is compared."""
+        """Dummy and observed gradients, cut to what is compared, as much as each counts."""
         pieces = self.gradients(inputs, targets, self.observed)
-        return [
+        compared = [
             piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
             for piece in pieces
         ]
+        return weighted(compared, self.layer_weights)
 
     def _label_term(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Squared distance of the probabilities to the labels (CPL Algorithm 1, line 12)."""
@@ -113,6 +120,5 @@ def _fixed_targets(
     if parts.labels == "known":
         labels = observation.granted["labels"].long()
     else:
-        scores = classifier_gradient(observation.model, observed, observation.classes)
-        labels = RULES[parts.labels](scores, observation.batch_size).sort(1).values
+        labels = inferred_labels(parts.labels, observation, observed)
     return functional.one_hot(labels, observation.classes).float()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from gleak.errors import FitError
+
+if TYPE_CHECKING:
+    from gleak.attacks.base import Observation
 
 
 def classifier_parameter(model: nn.Module, classes: int) -> str:
@@ -28,6 +32,22 @@ def classifier_parameter(model: nn.Module, classes: int) -> str:
         )
     name, layer = heads.popitem()
     return f"{name}.weight" if layer.bias is None else f"{name}.bias"
+
+
+def lowest_of_rows(model: nn.Module, update: dict[str, Tensor], classes: int) -> Tensor:
+    """The least entry in each row of the classifier's weight gradient (GradInversion, Eq. 4).
+
+    Behind an activation that is never negative, only rows of labels in the batch hold entries well
+    below zero. Other samples add to a row's sum, but less to its least entry.
+
+    Returns:
+        Shape (V, classes).
+
+    Raises:
+        FitError: the model has no dense layer with one output per class.
+    """
+    layer, _, _ = classifier_parameter(model, classes).rpartition(".")
+    return update[f"{layer}.weight"].amin(-1)
 
 
 def classifier_gradient(model: nn.Module, update: dict[str, Tensor], classes: int) -> Tensor:
@@ -57,8 +77,8 @@ def infer_by_sign(scores: Tensor, samples: int) -> Tensor:
     """
     if samples > scores.shape[1]:
         raise FitError(
-            f"labels=sign gives no label twice, so {scores.shape[1]} classes do not serve a batch "
-            f"of {samples}; use an attack that takes labels=argmin or labels=known"
+            f"labels=sign and labels=rows give no label twice, so {scores.shape[1]} classes do not "
+            f"serve a batch of {samples}; use an attack that takes labels=argmin or labels=known"
         )
     return scores.argsort(1)[:, :samples]
 
@@ -79,7 +99,26 @@ def infer_by_argmin(scores: Tensor, samples: int) -> Tensor:
     return torch.cat(found, 1)
 
 
-RULES: dict[str, Callable[[Tensor, int], Tensor]] = {
-    "sign": infer_by_sign,
-    "argmin": infer_by_argmin,
+Scores = Callable[[nn.Module, dict[str, Tensor], int], Tensor]
+"""From a model, the gradients of its parameters and the number of classes; Shape (V, classes)."""
+RULES: dict[str, tuple[Scores, Callable[[Tensor, int], Tensor]]] = {
+    "sign": (classifier_gradient, infer_by_sign),
+    "rows": (lowest_of_rows, infer_by_sign),
+    "argmin": (classifier_gradient, infer_by_argmin),
 }
+
+
+def inferred_labels(rule: str, observation: Observation, gradients: dict[str, Tensor]) -> Tensor:
+    """Labels of every victim's samples, in ascending order; Shape (V, N).
+
+    Args:
+        rule: one of `RULES`.
+        observation: of the victims.
+        gradients: of the parameters, Shape (V, *shape).
+
+    Raises:
+        FitError: the model has no classifier, or the rule cannot give so many labels.
+    """
+    score, infer = RULES[rule]
+    scores = score(observation.model, gradients, observation.classes)
+    return infer(scores, observation.batch_size).sort(1).values

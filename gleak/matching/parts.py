@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from gleak.matching.distances.base import DistanceSpec
+    from gleak.matching.layer_weights import LayerWeights
     from gleak.matching.optimizers.base import OptimizerSpec
     from gleak.matching.starts.base import StartSpec
 
-LabelRule = Literal["known", "joint", "sign", "argmin"]
+LabelRule = Literal["known", "joint", "sign", "rows", "argmin"]
 """Granted, optimised with the samples, or read off the classifier's gradient."""
 
 ClientModel = Literal["one_step", "unrolled"]
@@ -53,6 +54,7 @@ class Parts(SearchParts):
     Args:
         labels: how the labels are known (see `gleak.matching.labels`); "joint" optimises them.
         distance: between dummy and observed gradient.
+        layers: how much each layer counts in it; None: all alike.
         client_model: how an update of several local steps is matched.
         compared: of an update in which only some values were sent, these alone, or all, those left
             out counting as zeros.
@@ -61,6 +63,7 @@ class Parts(SearchParts):
 
     labels: LabelRule
     distance: DistanceSpec
+    layers: LayerWeights | None = None
     client_model: ClientModel = "one_step"
     compared: Compared = "sent"
     label_term: float = 0.0

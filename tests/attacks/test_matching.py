@@ -44,6 +44,9 @@ def test_every_field_changes_the_parts(name: str) -> None:
         "box": "false",
         "client_model": "unrolled",
         "compared": "all",
+        "beta": "3",
+        "weights": "exponential",
+        "relu_modifier": "false",
     }
     standard = parse("attack", name).parts()
     for field in load("attack")[name].model_fields:

@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from gleak.errors import FitError
-from gleak.matching.labels import classifier_gradient, infer_by_argmin, infer_by_sign
+from gleak.matching.labels import (
+    classifier_gradient,
+    infer_by_argmin,
+    infer_by_sign,
+    lowest_of_rows,
+)
 from gleak.registry import parse
 
 CLASSES = 10
@@ -73,3 +78,17 @@ def test_a_model_without_a_classifier_is_refused() -> None:
 def test_sign_refuses_more_samples_than_classes() -> None:
     with pytest.raises(FitError, match="2 classes do not serve a batch of 3"):
         infer_by_sign(torch.zeros(1, 2), 3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_least_entries_of_rows_tell_unique_labels(seed: int) -> None:
+    """Of a confident network too, where sums of rows mix the labels' with the others' signs."""
+    torch.manual_seed(seed)
+    layer = nn.Linear(50, 10)
+    features, labels = torch.rand(4, 50) ** 8, torch.randperm(10)[:4]
+    loss = nn.functional.cross_entropy(layer(features), labels)
+    names = [f"0.{name}" for name, _ in layer.named_parameters()]
+    gradients = torch.autograd.grad(loss, list(layer.parameters()))
+    update = {name: value[None] for name, value in zip(names, gradients, strict=True)}
+    found = infer_by_sign(lowest_of_rows(nn.Sequential(layer), update, 10), 4)
+    assert sorted(found[0].tolist()) == sorted(labels.tolist())

@@ -1,0 +1,72 @@
+"""Approximate gradient inversion: layer weights and the one-batch approximation."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from gleak.attacks.matching import MatchingAttack
+from gleak.matching.distances.cosine import Cosine
+from gleak.matching.layer_weights import LayerFunction, LayerWeights
+from gleak.matching.optimizers.adam import Adam
+from gleak.matching.parts import LabelRule, Parts
+from gleak.matching.starts.base import StartSpec
+from gleak.matching.starts.normal import Normal
+from gleak.registry import nested, register
+from gleak.spec import Spec, knob
+
+
+@register("agic")
+class AGIC(MatchingAttack):
+    """Adam on the layer-weighted cosine distance with total variation (Eq. 2, 6 to 8).
+
+    An update of several local steps is taken for one step over all of its samples (Eq. 4), so the
+    cost does not depend on their number, and labels can be read off it. The paper tells what the
+    weights of layers depend on: 50 for untrained networks, 2 for trained ones.
+    """
+
+    source = "Xu et al. 2022"
+
+    iterations: int = knob(10000, "budget of one victim", source="AGIC section V-A", ge=1)
+    lr: float = knob(0.1, "learning rate at the start", source="AGIC section V-A", gt=0)
+    tv: float = knob(
+        1e-4, "weight of the total variation (images)", source="AGIC, untrained ResNet20-4", ge=0
+    )
+    start: Annotated[StartSpec, nested("start")] = knob(
+        Normal(), "first dummy input", source="InvertGrad"
+    )
+    labels: LabelRule = knob("rows", "how labels are found", source="AGIC section V-A")
+    beta: float = knob(
+        50.0,
+        "weight of the last convolution, the first being 1; 1: all alike",
+        source="AGIC, untrained networks; 2 for trained ones",
+        gt=0,
+    )
+    weights: LayerFunction = knob(
+        "linear", "how weights go from the first convolution to the last", source="AGIC Table I"
+    )
+    relu_modifier: bool = knob(
+        True, "layers with zeros in their gradients count more", source="AGIC Eq. 8"
+    )
+
+    def setting(self) -> Spec:
+        """The total variation's weight is tuned for each setting, but zero leaves the term out.
+
+        See `Spec.setting`.
+        """
+        default = type(self).model_fields["tv"].default if self.tv else self.tv
+        return super().setting().model_copy(update={"tv": default})
+
+    def parts(self) -> Parts:
+        """See `MatchingAttack.parts`."""
+        return Parts(
+            start=self.start,
+            labels=self.labels,
+            distance=Cosine(),
+            layers=LayerWeights(
+                beta=self.beta, function=self.weights, relu_modifier=self.relu_modifier
+            ),
+            optimizer=Adam(lr=self.lr, signed=True, schedule="steps"),
+            total_variation=self.tv,
+            box=True,
+            **self.common(),
+        )

@@ -1,0 +1,41 @@
+"""DLG with Adam, the first baseline of AGIC."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from gleak.attacks.matching import MatchingAttack
+from gleak.matching.distances.l2 import L2
+from gleak.matching.optimizers.adam import Adam
+from gleak.matching.parts import LabelRule, Parts
+from gleak.matching.starts.base import StartSpec
+from gleak.matching.starts.normal import Normal
+from gleak.registry import nested, register
+from gleak.spec import knob
+
+
+@register("dlg_adam")
+class DLGAdam(MatchingAttack):
+    """Adam on the squared distance; L-BFGS often fails to converge on large networks.
+
+    The paper gives it the labels, as it does all attacks it compares, and names no prior; images
+    are kept in [0, 1], for a baseline should not be weaker than it need be.
+    """
+
+    source = "Zhu et al. 2019, as the baseline of AGIC section V-A"
+
+    iterations: int = knob(10000, "budget of one victim", source="AGIC section V-A", ge=1)
+    lr: float = knob(0.1, "learning rate at the start", source="AGIC section V-A", gt=0)
+    start: Annotated[StartSpec, nested("start")] = knob(Normal(), "first dummy input", source="DLG")
+    labels: LabelRule = knob("rows", "how labels are found", source="AGIC section V-A")
+
+    def parts(self) -> Parts:
+        """See `MatchingAttack.parts`."""
+        return Parts(
+            start=self.start,
+            labels=self.labels,
+            distance=L2(),
+            optimizer=Adam(lr=self.lr, schedule="steps"),
+            box=True,
+            **self.common(),
+        )

@@ -23,8 +23,8 @@ class Encoding(ABC):
 
     @classmethod
     @abstractmethod
-    def stack(cls, parts: Sequence[Self]) -> Self:
-        """Join updates along the victim axis."""
+    def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
+        """Join updates along the axis of victims, 0, or of rounds, 1."""
 
     @abstractmethod
     def decode(self) -> np.ndarray:
@@ -61,9 +61,9 @@ class Dense(Encoding):
     values: np.ndarray
 
     @classmethod
-    def stack(cls, parts: Sequence[Self]) -> Self:
+    def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
         """See `Encoding.stack`."""
-        return cls(np.concatenate([part.values for part in parts]))
+        return cls(np.concatenate([part.values for part in parts], axis))
 
     def decode(self) -> np.ndarray:
         """See `Encoding.decode`; the values as they are."""
@@ -91,16 +91,16 @@ class Sparse(Encoding):
     shape: np.ndarray
 
     @classmethod
-    def stack(cls, parts: Sequence[Self]) -> Self:
-        """Join updates along the victim axis, short rows filled up with unused slots."""
+    def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
+        """See `Encoding.stack`; short rows are filled up with unused slots."""
         width = max(part.indices.shape[-1] for part in parts)
 
         def widen(values: np.ndarray, fill: int) -> np.ndarray:
             gap = [(0, 0)] * (values.ndim - 1) + [(0, width - values.shape[-1])]
             return np.pad(values, gap, constant_values=fill)
 
-        indices = np.concatenate([widen(part.indices, -1) for part in parts])
-        values = np.concatenate([widen(part.values, 0) for part in parts])
+        indices = np.concatenate([widen(part.indices, -1) for part in parts], axis)
+        values = np.concatenate([widen(part.values, 0) for part in parts], axis)
         return cls(indices, values, parts[0].shape)
 
     def decode(self) -> np.ndarray:
@@ -146,10 +146,10 @@ class Factored(Encoding):
     shape: np.ndarray
 
     @classmethod
-    def stack(cls, parts: Sequence[Self]) -> Self:
+    def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
         """See `Encoding.stack`; the parts are of one rank."""
-        left = np.concatenate([part.left for part in parts])
-        right = np.concatenate([part.right for part in parts])
+        left = np.concatenate([part.left for part in parts], axis)
+        right = np.concatenate([part.right for part in parts], axis)
         return cls(left, right, parts[0].shape)
 
     def decode(self) -> np.ndarray:

@@ -24,6 +24,8 @@ class Private(Artifact):
             `gleak.artifacts.dataset.Dataset`.
         embeddings: Shape (V, N, E), what the broadcast model's first dense layer is given of each
             sample; left out where that is the sample itself, or there is no such layer.
+        rounds: Shape (V, R, B), which of the samples stand behind each observed round; left out
+            where one round has them all.
     """
 
     format: ClassVar[str] = "gleak/private"
@@ -34,3 +36,4 @@ class Private(Artifact):
     indices: np.ndarray = array("victim sample", "position in the split", "int")
     feature_groups: np.ndarray | None = array("feature", "group number", "int", optional=True)
     embeddings: np.ndarray | None = array("victim sample embedding", "activation", optional=True)
+    rounds: np.ndarray | None = array("victim round member", "sample", "int", optional=True)

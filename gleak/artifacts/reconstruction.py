@@ -34,6 +34,7 @@ class Reconstruction(Artifact):
         behind: Shape (V, N), of how many true samples each is the mean; 0 where an attack found
             none and says so. Such a sample is mid-grey and is not compared with the truth.
         paired: whether each sample is known to have the label in its place.
+        rounds: Shape (V, N, E), in which round of each epoch it takes the sample to stand.
         embeddings: Shape (V, M, E), what it found of the inputs of the first dense layer.
     """
 
@@ -58,4 +59,5 @@ class Reconstruction(Artifact):
         "victim sample feature...", "intensity in [0, 1]", optional=True
     )
     behind: np.ndarray | None = array("victim sample", "samples", "int", optional=True)
+    rounds: np.ndarray | None = array("victim sample epoch", "round", "int", optional=True)
     embeddings: np.ndarray | None = array("victim source embedding", "activation", optional=True)

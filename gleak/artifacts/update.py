@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import h5py
+import numpy as np
 
 from gleak.artifacts.encodings import (
     Encoded,
@@ -14,7 +15,7 @@ from gleak.artifacts.encodings import (
     load_encoded,
     store_encoded,
 )
-from gleak.artifacts.schema import attribute
+from gleak.artifacts.schema import arrays, attribute
 from gleak.artifacts.store import Artifact, chosen_keys, create_group, member
 from gleak.errors import ArtifactError
 
@@ -32,6 +33,9 @@ class Update(Artifact):
         local_lr: learning rate of those steps.
         reduction: how the loss joins the samples of a batch.
         loss: "cross_entropy" or "nll_raw".
+        epochs: how often the rounds go through all samples of a client.
+        broadcast: for each parameter, what was broadcast before each round, Shape (R, *shape);
+            left out where one round was observed, before which they were those of the cell.
     """
 
     format: ClassVar[str] = "gleak/update"
@@ -43,16 +47,24 @@ class Update(Artifact):
     local_lr: float = attribute(1.0)
     reduction: str = attribute("mean")
     loss: str = attribute("cross_entropy")
+    epochs: int = attribute(1)
     update: dict[str, Encoded]
+    broadcast: dict[str, np.ndarray] | None = arrays("round weight...", "weight", optional=True)
 
     @property
     def victims(self) -> int:
         """Number of clients."""
         return next(iter(self.update.values())).leading[0]
 
+    @property
+    def rounds(self) -> int:
+        """Number of observed rounds."""
+        return next(iter(self.update.values())).leading[1]
+
     def validate(self, where: str | None = None) -> None:
         """Check every parameter; all must hold the same victims and rounds."""
         where = where or self.format
+        super().validate(where)
         if not self.update:
             raise ArtifactError(f"{where}: /update holds no parameter")
         for name, encoded in self.update.items():
@@ -75,8 +87,5 @@ class Update(Artifact):
     @classmethod
     def _load(cls, file: h5py.File, only: Collection[str] | None, victims: slice) -> dict[str, Any]:
         group = member(file, "update", h5py.Group)
-        return {
-            "update": {
-                name: load_encoded(group, name, victims) for name in chosen_keys(group, only)
-            }
-        }
+        update = {name: load_encoded(group, name, victims) for name in chosen_keys(group, only)}
+        return {"update": update, **super()._load(file, None, victims)}

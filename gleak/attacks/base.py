@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
@@ -34,13 +35,16 @@ class Observation:
         input_shape: shape of one sample.
         classes: number of outputs.
         batch_size: samples behind one update.
-        mini_batch, local_steps, local_lr, loss, content: as in `gleak.artifacts.update.Update`.
+        mini_batch, local_steps, local_lr, loss, content, epochs: as in
+            `gleak.artifacts.update.Update`.
         granted: by grant name, Shape (V, ...); only those the attack's spec asks for.
         victim_ids: Shape (V), each victim's number; with the seed it names its random stream.
         seed: of the attack's own randomness.
         spec: canonical path of the cell the update comes from.
         secret: what the server remembers of the parameters it crafted; see
             `gleak.artifacts.secret.Secret`. Empty where the attack's spec does not ask for it.
+        broadcast: parameters before each round, Shape (R, *shape); empty where there is one round,
+            at the parameters of the model.
     """
 
     update: dict[str, Tensor]
@@ -60,11 +64,49 @@ class Observation:
     seed: int
     spec: str = ""
     secret: Mapping[str, np.ndarray] = field(default_factory=dict)
+    epochs: int = 1
+    broadcast: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def victims(self) -> int:
         """How many victims are attacked at once."""
         return len(self.victim_ids)
+
+    @property
+    def rounds(self) -> int:
+        """How many updates of each victim were observed."""
+        return len(next(iter(self.update.values()))[0])
+
+    def of_round(self, number: int) -> Observation:
+        """One round alone, at the parameters that were broadcast before it.
+
+        Its random streams are its own, as those of another seed are.
+        """
+        some = slice(number, number + 1)
+        model = copy.deepcopy(self.model)
+        for name, parameter in model.named_parameters():
+            if name in self.broadcast:
+                parameter.data = self.broadcast[name][number].clone()
+        return replace(
+            self,
+            update={name: value[:, some] for name, value in self.update.items()},
+            sent={name: value[:, some] for name, value in self.sent.items()},
+            model=model,
+            seed=self.seed + number,
+            epochs=1,
+            broadcast={},
+        )
+
+    def of_victim(self, row: int) -> Observation:
+        """One victim alone."""
+        some = slice(row, row + 1)
+        return replace(
+            self,
+            update={name: value[some] for name, value in self.update.items()},
+            sent={name: value[some] for name, value in self.sent.items()},
+            granted={name: value[some] for name, value in self.granted.items()},
+            victim_ids=self.victim_ids[some],
+        )
 
 
 class AttackSpec(Spec):

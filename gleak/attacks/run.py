@@ -122,6 +122,10 @@ def observe(
         for name, encoded in update.update.items()
     }
     _check_origin(received, network, only, f"{update_path}", f"{parameters_path}")
+    broadcasts = {
+        name: torch.from_numpy(value).to(place) for name, value in (update.broadcast or {}).items()
+    }
+    _check_broadcast(broadcasts, network, update.rounds, f"{update_path}")
     return Observation(
         update=received,
         sent=_sent(update, place),
@@ -135,6 +139,8 @@ def observe(
         local_lr=update.local_lr,
         loss=update.loss,
         content=update.content,
+        epochs=update.epochs,
+        broadcast=broadcasts,
         granted={
             grant: _seen(Granted.read(path, victims=victims), update.victims, place)
             for grant, path in granted_paths.items()
@@ -158,6 +164,23 @@ def _sent(update: Update, place: torch.device) -> dict[str, Tensor]:
     return {
         name: torch.from_numpy(mask).to(place) for name, mask in masks.items() if mask is not None
     }
+
+
+def _check_broadcast(
+    broadcasts: Mapping[str, Tensor], network: nn.Module, rounds: int, where: str
+) -> None:
+    """Several rounds come with the parameters that were broadcast before each of them."""
+    if not broadcasts and rounds > 1:
+        raise ArtifactError(
+            f"{where}: holds {rounds} rounds, but no /broadcast of the parameters before each"
+        )
+    for name, parameter in network.named_parameters() if broadcasts else ():
+        found = tuple(broadcasts[name].shape) if name in broadcasts else None
+        if found != (rounds, *parameter.shape):
+            raise ArtifactError(
+                f"{where}: /broadcast/{name} has shape {found}, expected "
+                f"{(rounds, *parameter.shape)}; updates of different models are not of one client"
+            )
 
 
 def _check_origin(

@@ -1,4 +1,5 @@
 """How clients train and what they send: one file each."""
 
+from gleak.clients import epochs as epochs
 from gleak.clients import fedavg as fedavg
 from gleak.clients import fedsgd as fedsgd

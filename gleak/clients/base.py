@@ -11,7 +11,7 @@ from gleak.errors import FitError
 from gleak.spec import Spec, knob
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Generator, Tensor, nn
 
     from gleak.data.base import DatasetSpec
 
@@ -45,6 +45,22 @@ class ClientSpec(Spec):
         return "gradient"
 
     @property
+    def rounds(self) -> int:
+        """Observed rounds of one client, before each of which the server broadcasts."""
+        return 1
+
+    @property
+    def server_rate(self) -> float:
+        """How far the server goes against the mean of what clients send, between rounds."""
+        return 0.0
+
+    def members(self, generator: Generator) -> list[Tensor]:
+        """Positions of the samples behind each round, Shape (B); here all of them."""
+        import torch
+
+        return [torch.arange(self.batch_size)]
+
+    @property
     def protocol(self) -> dict[str, Any]:
         """What the server knows of local training: fields of `gleak.artifacts.update.Update`."""
         return {"batch_size": self.batch_size, "mini_batch": self.batch_size, "loss": self.loss}
@@ -75,18 +91,18 @@ class ClientSpec(Spec):
 
     @abstractmethod
     def compute(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """One client's update before any defence.
+        """One client's update of one round before any defence.
 
         Random numbers (dropout, the order of samples) are torch's own, set by the caller to the
         victim's stream.
 
         Args:
             model: holds the broadcast parameters; left as it is.
-            inputs: Shape (N, *shape).
-            labels: Shape (N).
+            inputs: of the round's samples, Shape (B, *shape).
+            labels: Shape (B).
 
         Returns:
-            For each parameter, Shape (R, *shape) for R observed rounds.
+            For each parameter, Shape (1, *shape).
         """
 
     def check(self, dataset: DatasetSpec) -> None:

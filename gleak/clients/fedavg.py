@@ -43,15 +43,20 @@ class FedAvg(ClientSpec):
         return "gradient" if self.sends == "gradient" else "difference"
 
     @property
+    def samples_of_a_round(self) -> int:
+        """Samples behind one update."""
+        return self.batch_size
+
+    @property
     def samples_of_a_step(self) -> int:
         """Size of a mini-batch."""
-        return self.mini_batch or self.batch_size
+        return self.mini_batch or self.samples_of_a_round
 
     @property
     def protocol(self) -> dict[str, Any]:
         """See `ClientSpec.protocol`."""
         return {
-            "batch_size": self.batch_size,
+            "batch_size": self.samples_of_a_round,
             "mini_batch": self.samples_of_a_step,
             "local_steps": self.local_steps,
             "local_lr": self.local_lr,
@@ -61,16 +66,16 @@ class FedAvg(ClientSpec):
     @property
     def gradients_per_sample(self) -> float:
         """See `ClientSpec.gradients_per_sample`."""
-        return self.local_steps * self.samples_of_a_step / self.batch_size
+        return self.local_steps * self.samples_of_a_step / self.samples_of_a_round
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
-        taken = self.local_steps * self.samples_of_a_step
-        if self.batch_size % self.samples_of_a_step or taken % self.batch_size:
+        samples, taken = self.samples_of_a_round, self.local_steps * self.samples_of_a_step
+        if samples % self.samples_of_a_step or taken % samples:
             raise ValueError(
                 f"{self.local_steps} local steps of {self.samples_of_a_step} samples do not go "
-                f"through batch_size={self.batch_size} a whole number of times; choose a "
-                "mini_batch that divides it, and local_steps a multiple of how many it makes"
+                f"through the {samples} of an update a whole number of times; choose a "
+                "mini_batch that divides them, and local_steps a multiple of how many it makes"
             )
         return self
 

@@ -105,7 +105,9 @@ def test_shuffled_mini_batches_follow_the_clients_stream(
     ],
 )
 def test_steps_that_do_not_go_through_the_batch_are_refused(fields: str) -> None:
-    with pytest.raises(SpecError, match=r"batch_size=6 a whole number of times; choose a mini_b"):
+    with pytest.raises(
+        SpecError, match=r"the 6 of an update a whole number of times; choose a mini_b"
+    ):
         parse("client", f"{BATCH}+{fields}")
 
 

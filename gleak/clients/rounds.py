@@ -1,0 +1,148 @@
+"""What victims send, round after round, and how the server goes on between the rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gleak.artifacts.encodings import Encoded
+from gleak.clients.base import ClientSpec
+from gleak.defenses.base import DefenseSpec, Memory
+from gleak.runtime.progress import Progress
+from gleak.runtime.seeding import drawing_from, torch_stream
+
+
+@dataclass
+class Victim:
+    """One client, between its rounds.
+
+    Args:
+        number: its place among the victims.
+        inputs: Shape (N, *shape), on the device of the network.
+        labels: Shape (N).
+        members: positions of the samples behind each round, Shape (B).
+        memory: what its defence kept back so far.
+    """
+
+    number: int
+    inputs: Tensor
+    labels: Tensor
+    members: list[Tensor]
+    memory: Memory = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All that goes over the wire.
+
+    Args:
+        update: of every parameter, for all victims and rounds.
+        broadcast: of every parameter, Shape (R, *shape); None where there is one round.
+        members: Shape (V, R, B), which samples stand behind a round; None where there is one.
+    """
+
+    update: dict[str, Encoded]
+    broadcast: dict[str, np.ndarray] | None
+    members: np.ndarray | None
+
+
+class Simulation:
+    """Victims that train from what a server broadcasts, and the server.
+
+    Args:
+        client: how victims train.
+        defense: what they do to an update.
+        network: holds the parameters that are broadcast first; changed in place by later rounds.
+        inputs: Shape (V, N, *shape).
+        labels: Shape (V, N).
+        seed: of the run.
+    """
+
+    def __init__(
+        self,
+        client: ClientSpec,
+        defense: DefenseSpec,
+        network: nn.Module,
+        inputs: np.ndarray,
+        labels: np.ndarray,
+        seed: int,
+    ) -> None:
+        self.client, self.defense, self.network, self.seed = client, defense, network, seed
+        place = next(network.parameters()).device
+        self.victims = [
+            Victim(
+                number,
+                torch.from_numpy(held).to(place),
+                torch.from_numpy(told).to(place),
+                client.members(torch_stream(seed, "members", number)),
+            )
+            for number, (held, told) in enumerate(zip(inputs, labels, strict=True))
+        ]
+
+    def run(self) -> Observed:
+        """All rounds."""
+        several, broadcast, rounds = self.client.rounds > 1, [], []
+        with Progress(self.client.rounds * len(self.victims), "clients") as progress:
+            for number in range(self.client.rounds):
+                if several:
+                    broadcast.append(self._parameters())
+                sent = []
+                for victim in self.victims:
+                    sent.append(self._send(victim, number))
+                    progress.advance()
+                rounds.append(_joined(sent, axis=0))
+                if number + 1 < self.client.rounds:
+                    self._go_on(rounds[-1])
+        return Observed(
+            update=_joined(rounds, axis=1),
+            broadcast=_stacked(broadcast) if several else None,
+            members=self._members() if several else None,
+        )
+
+    def _send(self, victim: Victim, number: int) -> dict[str, Encoded]:
+        """One victim's update of one round, as it is sent."""
+        of_round = (number,) if self.client.rounds > 1 else ()
+        some = victim.members[number].to(victim.labels.device)
+        held = victim.inputs[some], victim.labels[some]
+        with drawing_from(torch_stream(self.seed, "client", victim.number, *of_round)):
+            update = self.client.compute(self.network, *held)
+            update = self.defense.with_samples(update, self.network, *held)
+        computed = {name: value.detach().cpu() for name, value in update.items()}
+        random = torch_stream(self.seed, "defense", victim.number, *of_round)
+        return self.defense.protect(computed, random, victim.memory)
+
+    @torch.no_grad()
+    def _go_on(self, sent: dict[str, Encoded]) -> None:
+        """Go along the mean of what the server reads in the victims' updates as gradients."""
+        rate = self.client.server_rate
+        for name, parameter in self.network.named_parameters():
+            mean = torch.from_numpy(sent[name].decode()).mean((0, 1))
+            parameter.sub_(rate * mean.to(parameter))
+
+    def _parameters(self) -> dict[str, np.ndarray]:
+        return {
+            name: value.detach().cpu().numpy().copy()
+            for name, value in self.network.named_parameters()
+        }
+
+    def _members(self) -> np.ndarray:
+        return np.stack([torch.stack(victim.members).numpy() for victim in self.victims])
+
+
+def _joined(parts: list[dict[str, Encoded]], axis: int) -> dict[str, Encoded]:
+    """Each parameter along the axis of victims, 0, or rounds, 1; a defence encodes in one way."""
+    return {name: _stack([part[name] for part in parts], axis) for name in parts[0]}
+
+
+def _stack(parts: list[Any], axis: int) -> Encoded:
+    """One part is taken as it is, for it may fill half of the memory."""
+    encoded: Encoded = parts[0] if len(parts) == 1 else type(parts[0]).stack(parts, axis)
+    return encoded
+
+
+def _stacked(rounds: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.stack([parameters[name] for parameters in rounds]) for name in rounds[0]}

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu"]
 Norm = Literal["batch", "none"]
+Normalised = Literal["imagenet", "none"]
 FirstLayer = Literal["convolution", "dense", "unknown"]
+COLOURS = 3
 
 
 class ModelSpec(Spec):
@@ -64,3 +66,21 @@ class ModelSpec(Spec):
             raise FitError(
                 f"model {self} needs images of {self.smallest_side} pixels or more, not {shape}"
             )
+
+
+def check_colours(model: ModelSpec, normalised: Normalised, shape: tuple[int, ...]) -> None:
+    """Refuse channels that ImageNet's means are not of.
+
+    Args:
+        model: named in the error.
+        normalised: how it has its images.
+        shape: of an image.
+
+    Raises:
+        FitError: they are normalised as colours, and there are not three channels.
+    """
+    if normalised == "imagenet" and shape[0] != COLOURS:
+        raise FitError(
+            f"model {model} normalises images of {COLOURS} channels, and these have {shape[0]}; "
+            "normalise=none takes any"
+        )

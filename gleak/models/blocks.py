@@ -44,7 +44,7 @@ def residual_layers(
         norm: "batch" after each convolution; "none": convolutions have biases instead.
         classes: number of outputs.
     """
-    layers: list[nn.Module] = [*_convolution(stem, norm), activation(nonlinearity)]
+    layers: list[nn.Module] = [*convolution_layers(stem, norm), activation(nonlinearity)]
     for block in blocks:
         layers += [_residual(block, nonlinearity, norm), activation(nonlinearity)]
     pooled = [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
@@ -53,13 +53,14 @@ def residual_layers(
 
 def _residual(block: Block, nonlinearity: str, norm: Norm) -> Residual:
     first, *others = block.body
-    body = _convolution(first, norm)
+    body = convolution_layers(first, norm)
     for convolution in others:
-        body += [activation(nonlinearity), *_convolution(convolution, norm)]
-    shortcut = [] if block.shortcut is None else _convolution(block.shortcut, norm)
+        body += [activation(nonlinearity), *convolution_layers(convolution, norm)]
+    shortcut = [] if block.shortcut is None else convolution_layers(block.shortcut, norm)
     return Residual(nn.Sequential(*body), nn.Sequential(*shortcut))
 
 
-def _convolution(convolution: Convolution, norm: Norm) -> list[nn.Module]:
+def convolution_layers(convolution: Convolution, norm: Norm) -> list[nn.Module]:
+    """A convolution and the batch norm behind it, or one with biases (see `residual_layers`)."""
     layer = convolution.layer(bias=norm == "none")
     return [layer, nn.BatchNorm2d(convolution.outputs)] if norm == "batch" else [layer]

@@ -34,5 +34,5 @@ class Normalisation(nn.Module):
 
 
 def normalisation_layers(name: str) -> list[nn.Module]:
-    """The layer of that name (see `gleak.models.vgg.Normalised`); no layer for "none"."""
+    """The layer of that name (see `gleak.models.base.Normalised`); no layer for "none"."""
     return [] if name == "none" else [Normalisation(*MEANS_AND_DEVIATIONS[name])]

@@ -1,7 +1,7 @@
 """Residual networks, which differ in their blocks alone (He et al. 2016).
 
 What stands here describes the layers without building them, for estimates; the layers themselves
-are made by `gleak.models.blocks`.
+are made by `gleak.models.blocks` and `gleak.models.resnet_layers`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from gleak.models.convolution import Convolution
 
 if TYPE_CHECKING:
     from torch import nn
+
+WIDENING = 4
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,18 @@ def basic_block(inputs: int, outputs: int, stride: int) -> Block:
     return Block((Convolution(inputs, outputs, stride=stride), Convolution(outputs, outputs)))
 
 
+def bottleneck(inputs: int, width: int, stride: int) -> Block:
+    """A 3 x 3 convolution, with the stride, between one to fewer channels and one to four times."""
+    outputs = WIDENING * width
+    return Block(
+        (
+            Convolution(inputs, width, kernel=1),
+            Convolution(width, width, stride=stride),
+            Convolution(width, outputs, kernel=1),
+        )
+    )
+
+
 class ResidualNetwork(ModelSpec):
     """Base of the residual networks: a convolution, blocks, global average, dense layer."""
 
@@ -54,6 +68,10 @@ class ResidualNetwork(ModelSpec):
     def blocks(self) -> list[Block]:
         """All blocks, in their order."""
 
+    def pooled(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """Height and width of the first block's inputs: the stem's outputs as they are."""
+        return sides
+
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """See `ModelSpec.build`."""
         from gleak.models.blocks import residual_layers
@@ -63,12 +81,12 @@ class ResidualNetwork(ModelSpec):
         )
 
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `ModelSpec.multiply_adds`; normalisation is not counted."""
+        """See `ModelSpec.multiply_adds`; normalisation and pooling are not counted."""
         convolutions = sum(
             convolution.weights * math.prod(sides)
             for convolution, sides in self._convolutions(shape)
         )
-        return convolutions + self._features * classes
+        return convolutions + self.features * classes
 
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         """See `ModelSpec.parameters`; a convolution has biases or is followed by a batch norm."""
@@ -77,10 +95,11 @@ class ResidualNetwork(ModelSpec):
             convolution.weights + per_output * convolution.outputs
             for convolution, _ in self._convolutions(shape)
         )
-        return convolutions + (self._features + 1) * classes
+        return convolutions + (self.features + 1) * classes
 
     @property
-    def _features(self) -> int:
+    def features(self) -> int:
+        """Channels behind the last block, which the dense layer takes."""
         return self.blocks()[-1].body[-1].outputs
 
     def _convolutions(
@@ -90,6 +109,7 @@ class ResidualNetwork(ModelSpec):
         stem = self.stem(shape[0])
         sides = stem.sides(shape[1:])
         yield stem, sides
+        sides = self.pooled(sides)
         for block in self.blocks():
             if block.shortcut is not None:
                 yield block.shortcut, block.shortcut.sides(sides)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from gleak.data.base import Modality
-from gleak.errors import FitError
-from gleak.models.base import Activation, Norm
+from gleak.models.base import Activation, Norm, Normalised, check_colours
 from gleak.models.convolution import Convolution
 from gleak.models.staged import StagedNetwork
 from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import nn
-
-Normalised = Literal["imagenet", "none"]
-COLOURS = 3
 
 
 class VGG(StagedNetwork):
@@ -49,11 +45,7 @@ class VGG(StagedNetwork):
     def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
         """Refuse channels that ImageNet's means are not of, too; see `ModelSpec.check`."""
         super().check(modality, shape)
-        if self.normalise == "imagenet" and shape[0] != COLOURS:
-            raise FitError(
-                f"model {self} normalises images of {COLOURS} channels, and these have {shape[0]}; "
-                "normalise=none takes any"
-            )
+        check_colours(self, self.normalise, shape)
 
     def convolutions(self, channels: int) -> list[list[Convolution]]:
         """See `StagedNetwork.convolutions`."""

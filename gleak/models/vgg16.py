@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gleak.models.vgg import VGG, Normalised
+from gleak.models.base import Normalised
+from gleak.models.vgg import VGG
 from gleak.registry import register
 from gleak.spec import knob
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gleak.models.vgg import VGG, Normalised
+from gleak.models.base import Normalised
+from gleak.models.vgg import VGG
 from gleak.registry import register
 from gleak.spec import knob
 

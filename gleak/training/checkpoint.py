@@ -15,6 +15,7 @@ from gleak.errors import ArtifactError
 from gleak.runtime.checkpoints import checkpoint_path, fetch_command
 
 NAMED_DIGEST = re.compile(r"-([0-9a-f]{8,})\.")
+COUNTER = "num_batches_tracked"
 OTHER = "choose the model it is of, or another file"
 State = Mapping[str, Tensor]
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def load_checkpoint(network: nn.Module, name: str) -> None:
         )
     _log_digest(path)
     found, own = _read(path), network.state_dict()
-    kept = _of_other_classes(found, own)
+    kept = {**_of_other_classes(found, own), **_uncounted(found, own)}
     _check(path, found, own, kept)
     network.load_state_dict({**found, **kept})
 
@@ -80,6 +81,11 @@ def _of_other_classes(found: State, own: State) -> State:
         *(layer, len(found[last]), len(own[last])),
     )
     return kept
+
+
+def _uncounted(found: State, own: State) -> State:
+    """How many batches a batch norm has seen, which older files do not hold and nothing reads."""
+    return {n: own[n] for n in own.keys() - found.keys() if n.rpartition(".")[2] == COUNTER}
 
 
 def _check(path: Path, found: State, own: State, kept: State) -> None:

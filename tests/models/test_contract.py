@@ -28,6 +28,7 @@ VARIANTS = [
     "resnet20+norm=none",
     "resnet20+width=2",
     "resnet20+downsampling=false",
+    "resnet50+norm=none+normalise=none",
     "vgg16+dropout=0.5+normalise=none",
     "vgg16+downsampling=stride+norm=batch",
     "vgg_small+normalise=imagenet+width=3+hidden=5",

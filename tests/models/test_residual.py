@@ -6,9 +6,7 @@ from torch import nn
 
 from gleak.models.blocks import Residual, residual_layers
 from gleak.models.convolution import Convolution
-from gleak.models.residual import Block, basic_block
-
-BOTTLENECK = Block((Convolution(4, 2, 1), Convolution(2, 2, 3, 2), Convolution(2, 4, 1)))
+from gleak.models.residual import Block, basic_block, bottleneck
 
 
 @pytest.mark.parametrize(
@@ -18,13 +16,20 @@ BOTTLENECK = Block((Convolution(4, 2, 1), Convolution(2, 2, 3, 2), Convolution(2
         (basic_block(4, 8, 1), Convolution(4, 8, 1, 1)),
         (basic_block(4, 4, 2), Convolution(4, 4, 1, 2)),
         (basic_block(4, 8, 2), Convolution(4, 8, 1, 2)),
-        (BOTTLENECK, Convolution(4, 4, 1, 2)),
+        (bottleneck(8, 2, 1), None),
+        (bottleneck(4, 2, 1), Convolution(4, 8, 1, 1)),
+        (bottleneck(8, 2, 2), Convolution(8, 8, 1, 2)),
     ],
 )
 def test_shortcuts_are_convolutions_where_the_shape_changes(
     block: Block, shortcut: Convolution | None
 ) -> None:
     assert block.shortcut == shortcut
+
+
+def test_a_bottleneck_is_narrow_within_and_steps_there() -> None:
+    body = (Convolution(6, 2, 1), Convolution(2, 2, 3, 2), Convolution(2, 8, 1))
+    assert bottleneck(6, 2, 2) == Block(body)
 
 
 @pytest.mark.parametrize("norm", ["batch", "none"])

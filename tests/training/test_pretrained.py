@@ -45,6 +45,17 @@ def test_parameters_and_buffers_are_those_of_the_file(save: Save, images: Datase
     assert found == accuracy(theirs, images)
 
 
+def test_a_file_that_does_not_count_batches_is_taken(save: Save, images: Dataset) -> None:
+    """As torch wrote them before it counted, and as some of torchvision's files still are."""
+    theirs, ours = (parse("model", "resnet20").build(images.shape, 4) for _ in range(2))
+    theirs(torch.rand(8, 3, 8, 8))
+    state = {n: v for n, v in theirs.state_dict().items() if not n.endswith("_batches_tracked")}
+    assert len(state) < len(theirs.state_dict())
+    save(state)
+    load(ours, images)
+    assert all(torch.equal(ours.state_dict()[name], value) for name, value in state.items())
+
+
 def test_half_precision_is_widened(save: Save, images: Dataset) -> None:
     state = {name: value.half() for name, value in lenet().state_dict().items()}
     save(state)

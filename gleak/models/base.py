@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu"]
 Norm = Literal["batch", "none"]
-Normalised = Literal["imagenet", "none"]
+Normalised = Literal["imagenet", "cifar10", "none"]
 FirstLayer = Literal["convolution", "dense", "unknown"]
 COLOURS = 3
 
@@ -69,7 +69,7 @@ class ModelSpec(Spec):
 
 
 def check_colours(model: ModelSpec, normalised: Normalised, shape: tuple[int, ...]) -> None:
-    """Refuse channels that ImageNet's means are not of.
+    """Refuse channels that the means of colours are not of.
 
     Args:
         model: named in the error.
@@ -79,7 +79,7 @@ def check_colours(model: ModelSpec, normalised: Normalised, shape: tuple[int, ..
     Raises:
         FitError: they are normalised as colours, and there are not three channels.
     """
-    if normalised == "imagenet" and shape[0] != COLOURS:
+    if normalised != "none" and shape[0] != COLOURS:
         raise FitError(
             f"model {model} normalises images of {COLOURS} channels, and these have {shape[0]}; "
             "normalise=none takes any"

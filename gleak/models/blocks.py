@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from gleak.models.activations import activation
+from gleak.models.normalisation import normalisation_layers
 
 if TYPE_CHECKING:
     from gleak.models.base import Norm
     from gleak.models.convolution import Convolution
-    from gleak.models.residual import Block
+    from gleak.models.residual import Block, ResidualNetwork
 
 
 class Residual(nn.Module):
@@ -32,23 +32,22 @@ class Residual(nn.Module):
         return outputs
 
 
-def residual_layers(
-    stem: Convolution, blocks: Sequence[Block], nonlinearity: str, norm: Norm, classes: int
-) -> nn.Sequential:
-    """Stem, blocks, global average pooling and a dense layer, activated after stem and sums.
+def residual_layers(model: ResidualNetwork, stem: Convolution, classes: int) -> nn.Sequential:
+    """Normalisation, stem, blocks, global average pooling and a dense layer.
+
+    The stem and each block are activated.
 
     Args:
+        model: names activation, normalisations and blocks.
         stem: the first convolution.
-        blocks: in their order, one at least.
-        nonlinearity: name of the activation.
-        norm: "batch" after each convolution; "none": convolutions have biases instead.
         classes: number of outputs.
     """
-    layers: list[nn.Module] = [*convolution_layers(stem, norm), activation(nonlinearity)]
-    for block in blocks:
-        layers += [_residual(block, nonlinearity, norm), activation(nonlinearity)]
+    layers = normalisation_layers(model.normalise)
+    layers += [*convolution_layers(stem, model.norm), activation(model.activation)]
+    for block in model.blocks():
+        layers += [_residual(block, model.activation, model.norm), activation(model.activation)]
     pooled = [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    return nn.Sequential(*layers, *pooled, nn.Linear(blocks[-1].body[-1].outputs, classes))
+    return nn.Sequential(*layers, *pooled, nn.Linear(model.features, classes))
 
 
 def _residual(block: Block, nonlinearity: str, norm: Norm) -> Residual:

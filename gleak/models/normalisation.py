@@ -7,7 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-MEANS_AND_DEVIATIONS = {"imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
+MEANS_AND_DEVIATIONS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+}
+"""Of intensities in the training sets, for each colour."""
 
 
 class Normalisation(nn.Module):

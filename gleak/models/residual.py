@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gleak.models.base import Activation, ModelSpec, Norm
+from gleak.data.base import Modality
+from gleak.models.base import Activation, ModelSpec, Norm, Normalised, check_colours
 from gleak.models.convolution import Convolution
 
 if TYPE_CHECKING:
@@ -59,6 +60,12 @@ class ResidualNetwork(ModelSpec):
 
     activation: Activation
     norm: Norm
+    normalise: Normalised
+
+    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
+        """Refuse channels that the means of colours are not of, too; see `ModelSpec.check`."""
+        super().check(modality, shape)
+        check_colours(self, self.normalise, shape)
 
     @abstractmethod
     def stem(self, channels: int) -> Convolution:
@@ -76,9 +83,7 @@ class ResidualNetwork(ModelSpec):
         """See `ModelSpec.build`."""
         from gleak.models.blocks import residual_layers
 
-        return residual_layers(
-            self.stem(shape[0]), self.blocks(), self.activation, self.norm, classes
-        )
+        return residual_layers(self, self.stem(shape[0]), classes)
 
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """See `ModelSpec.multiply_adds`; normalisation and pooling are not counted."""

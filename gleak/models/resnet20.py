@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gleak.models.base import Activation, Norm
+from gleak.models.base import Activation, Norm, Normalised
 from gleak.models.convolution import Convolution
 from gleak.models.residual import Block, ResidualNetwork, basic_block
 from gleak.registry import register
@@ -32,6 +32,10 @@ class ResNet20(ResidualNetwork):
     width: int = knob(1, "multiplies all channels", source="He et al.; 4 in AGIC", ge=1)
     downsampling: bool = knob(
         True, "stride 2 at the second and third stage; false: 1", source="He et al.; false in DLG"
+    )
+
+    normalise: Normalised = knob(
+        "none", "how images are before the first convolution", source="cifar10 in AGIC section V-A"
     )
 
     def stem(self, channels: int) -> Convolution:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from gleak.data.base import Modality
-from gleak.models.base import Activation, Norm, Normalised, check_colours
+from gleak.models.base import Activation, Norm, Normalised
 from gleak.models.convolution import Convolution
 from gleak.models.residual import Block, ResidualNetwork, bottleneck
 from gleak.registry import register
@@ -36,11 +35,6 @@ class ResNet50(ResidualNetwork):
     normalise: Normalised = knob(
         "imagenet", "how images are before the first convolution", source="torchvision"
     )
-
-    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Refuse channels that ImageNet's means are not of, too; see `ModelSpec.check`."""
-        super().check(modality, shape)
-        check_colours(self, self.normalise, shape)
 
     def stem(self, channels: int) -> Convolution:
         """See `ResidualNetwork.stem`."""

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from gleak.models.blocks import Residual, residual_layers
+from gleak.models.blocks import Residual
 from gleak.models.convolution import Convolution
 from gleak.models.residual import Block, basic_block, bottleneck
+from gleak.registry import parse
 
 
 @pytest.mark.parametrize(
@@ -34,9 +35,9 @@ def test_a_bottleneck_is_narrow_within_and_steps_there() -> None:
 
 @pytest.mark.parametrize("norm", ["batch", "none"])
 def test_a_block_adds_the_inputs_to_what_its_body_makes_of_them(norm: str) -> None:
-    layers = residual_layers(Convolution(2, 3), [basic_block(3, 3, 1)], "relu", norm, 2)
+    layers = parse("model", f"resnet20+norm={norm}").build((2, 8, 8), 2)
     block = next(layer for layer in layers.eval() if isinstance(layer, Residual))
-    inputs = torch.rand(2, 3, 5, 5)
+    inputs = torch.rand(2, 16, 5, 5)
     assert torch.equal(block(inputs), block.body(inputs) + inputs)
     convolutions = [layer for layer in block.body if isinstance(layer, nn.Conv2d)]
     assert len(convolutions) == 2

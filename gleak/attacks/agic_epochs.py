@@ -1,0 +1,73 @@
+"""AGIC on all the updates of several epochs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.agic import AGIC
+from gleak.attacks.base import Observation
+from gleak.errors import FitError
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
+
+
+@register("agic_epochs")
+class AGICEpochs(AGIC):
+    """Updates with a sample in common are found, and each sample sought in all of its own (Eq. 5).
+
+    Every update is inverted alone, for ``matching_iterations``; images of one epoch are paired with
+    those of the next, the most alike first; then each sample is sought anew in the updates it was
+    found in, so that an update of B samples serves B searches. If an epoch is one update, nothing
+    needs to be paired. Total variation counts with the weight of each update.
+    """
+
+    source = "Xu et al. 2022, section IV-B"
+    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+
+    matching_iterations: int = knob(
+        2000, "budget of an update before updates are paired", source="AGIC section V-D", ge=1
+    )
+    gamma: float = knob(
+        0.1, "weight of the updates behind the first epoch", source="AGIC section V-A", ge=0
+    )
+    pooled: bool = knob(True, "pair by means of 2 x 2 pixels", source="AGIC section IV-B")
+    label_filter: bool = knob(
+        True, "pair updates first that share an inferred label", source="AGIC section IV-B"
+    )
+    only: int | None = knob(
+        None,
+        "one epoch, whose updates are inverted alone; none: all jointly",
+        source="AGIC VI",
+        ge=1,
+    )
+
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        """Refuse clients that are observed once, and labels that are not fixed.
+
+        Raises:
+            FitError: see `AttackSpec.check`.
+        """
+        super().check(dataset, model, client)
+        epochs = client.protocol.get("epochs", 1)
+        if epochs < (self.only or 2):
+            raise FitError(
+                f"attack {self} needs updates of {self.only or 2} epochs, and client {client} "
+                f"sends those of {epochs}; use client epochs"
+            )
+        if self.labels == "joint":
+            raise FitError(
+                f"attack {self} pairs updates by fixed labels, not labels=joint; use labels=rows"
+            )
+
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        """See `AttackSpec.reconstruct`."""
+        from gleak.matching.epochs import EpochSearch
+
+        search = EpochSearch(observation, self)
+        return search.alone(self.only - 1) if self.only else search.jointly()

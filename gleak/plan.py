@@ -242,11 +242,12 @@ def _train(cell: Cell, paths: Paths) -> Job:
 def _simulate(cell: Cell, paths: Paths) -> Job:
     client = cell.client
     samples = 2 * client.victims * client.batch_size + AUXILIARY + 1
-    gradients = client.victims * client.batch_size * client.gradients_per_sample
+    drift = client.gradients_per_sample + 1 if client.local_descent else 0
+    gradients = client.gradients_per_sample + drift
     return Job(
         "simulate_clients",
         paths.folder(cell.upto("defense")) / "update.h5",
-        gradients * GRADIENT_FACTOR * _forward(cell),
+        client.victims * client.batch_size * gradients * GRADIENT_FACTOR * _forward(cell),
         update_bytes(cell) + samples * prod(cell.dataset.shape) * FLOAT_BYTES,
     )
 

@@ -204,6 +204,7 @@ def test_sizes_on_disk():
 
 
 def test_local_steps_cost_the_client_and_who_repeats_them():
+    """The client twice, with the whole batch's gradient beside them: its drift is measured."""
     one, five, unrolled = (
         plan(cell(client=client, attack=attack))
         for client, attack in (
@@ -216,7 +217,7 @@ def test_local_steps_cost_the_client_and_who_repeats_them():
         rule: [only(jobs, rule).work for jobs in (one, five, unrolled)]
         for rule in ("simulate_clients", "attack")
     }
-    assert work["simulate_clients"] == [work["simulate_clients"][0] * n for n in (1, 5, 5)]
+    assert work["simulate_clients"] == [work["simulate_clients"][0] * n for n in (1, 11, 11)]
     assert work["attack"] == [work["attack"][0] * n for n in (1, 1, 5)]
 
 

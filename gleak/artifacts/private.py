@@ -26,6 +26,8 @@ class Private(Artifact):
             sample; left out where that is the sample itself, or there is no such layer.
         rounds: Shape (V, R, B), which of the samples stand behind each observed round; left out
             where one round has them all.
+        drift: Shape (V), how far each victim's local steps are from one on its whole batch (see
+            `gleak.clients.drift`); left out for clients of one step.
     """
 
     format: ClassVar[str] = "gleak/private"
@@ -37,3 +39,4 @@ class Private(Artifact):
     feature_groups: np.ndarray | None = array("feature", "group number", "int", optional=True)
     embeddings: np.ndarray | None = array("victim sample embedding", "activation", optional=True)
     rounds: np.ndarray | None = array("victim round member", "sample", "int", optional=True)
+    drift: np.ndarray | None = array("victim", "relative error", optional=True)

@@ -13,6 +13,7 @@ from gleak.spec import Spec, knob
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
+    from gleak.clients.descent import LocalDescent
     from gleak.data.base import DatasetSpec
 
 Loss = Literal["cross_entropy", "nll_raw"]
@@ -69,6 +70,14 @@ class ClientSpec(Spec):
     def gradients_per_sample(self) -> float:
         """Gradients computed for each sample of one round, for estimates of cost."""
         return 1.0
+
+    @property
+    def local_descent(self) -> LocalDescent | None:
+        """What takes its local steps, drawing random numbers as `compute` does; None: it takes one.
+
+        See `gleak.clients.drift`.
+        """
+        return None
 
     @model_validator(mode="after")
     def _check_repeats(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -68,6 +68,10 @@ class Descent:
     parameters: dict[str, Tensor]
     mean_gradient: dict[str, Tensor]
     losses: Tensor
+
+
+LocalDescent = Callable[[nn.Module, Tensor, Tensor], Descent]
+"""From a model, inputs (N, *shape) and labels (N) to where a client's steps lead."""
 
 
 def descend(

@@ -13,6 +13,8 @@ from gleak.spec import knob
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from gleak.clients.descent import Descent, LocalDescent
+
 
 @register("fedavg")
 class FedAvg(ClientSpec):
@@ -68,6 +70,11 @@ class FedAvg(ClientSpec):
         """See `ClientSpec.gradients_per_sample`."""
         return self.local_steps * self.samples_of_a_step / self.samples_of_a_round
 
+    @property
+    def local_descent(self) -> LocalDescent | None:
+        """See `ClientSpec.local_descent`."""
+        return self._descend if self.local_steps > 1 else None
+
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
         samples, taken = self.samples_of_a_round, self.local_steps * self.samples_of_a_step
@@ -81,13 +88,16 @@ class FedAvg(ClientSpec):
 
     def compute(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """See `ClientSpec.compute`."""
+        found = self._descend(model, inputs, labels)
+        if self.sends == "gradient":
+            return {name: value[None] for name, value in found.mean_gradient.items()}
+        before = dict(model.named_parameters())
+        return {name: (after - before[name])[None] for name, after in found.parameters.items()}
+
+    def _descend(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> Descent:
         from gleak.clients.descent import descend, mini_batches
 
         batches = mini_batches(
             len(inputs), self.samples_of_a_step, self.local_steps, self.order == "shuffled"
         )
-        found = descend(model, inputs, labels, batches, self.local_lr, self.loss)
-        if self.sends == "gradient":
-            return {name: value[None] for name, value in found.mean_gradient.items()}
-        before = dict(model.named_parameters())
-        return {name: (after - before[name])[None] for name, after in found.parameters.items()}
+        return descend(model, inputs, labels, batches, self.local_lr, self.loss)

@@ -105,14 +105,13 @@ class Simulation:
 
     def _send(self, victim: Victim, number: int) -> dict[str, Encoded]:
         """One victim's update of one round, as it is sent."""
-        of_round = (number,) if self.client.rounds > 1 else ()
         some = victim.members[number].to(victim.labels.device)
         held = victim.inputs[some], victim.labels[some]
-        with drawing_from(torch_stream(self.seed, "client", victim.number, *of_round)):
+        with drawing_from(stream_of(self.client, self.seed, "client", victim.number, number)):
             update = self.client.compute(self.network, *held)
             update = self.defense.with_samples(update, self.network, *held)
         computed = {name: value.detach().cpu() for name, value in update.items()}
-        random = torch_stream(self.seed, "defense", victim.number, *of_round)
+        random = stream_of(self.client, self.seed, "defense", victim.number, number)
         return self.defense.protect(computed, random, victim.memory)
 
     @torch.no_grad()
@@ -131,6 +130,14 @@ class Simulation:
 
     def _members(self) -> np.ndarray:
         return np.stack([torch.stack(victim.members).numpy() for victim in self.victims])
+
+
+def stream_of(
+    client: ClientSpec, seed: int, purpose: str, victim: int, number: int
+) -> torch.Generator:
+    """A victim's random numbers for one purpose in a round; where there are several, one each."""
+    of_round = (number,) if client.rounds > 1 else ()
+    return torch_stream(seed, purpose, victim, *of_round)
 
 
 def _joined(parts: list[dict[str, Encoded]], axis: int) -> dict[str, Encoded]:

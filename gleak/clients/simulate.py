@@ -12,6 +12,7 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.clients.base import ClientSpec, check_batch
 from gleak.clients.batches import draw_batches
+from gleak.clients.drift import measure_drift
 from gleak.clients.grants import make_grants
 from gleak.clients.rounds import Simulation
 from gleak.defenses.base import DefenseSpec
@@ -56,6 +57,7 @@ def simulate_clients(
     network = network.to(choose_device(device))
     inputs = dataset.samples(client.split, indices)
     embeddings = true_embeddings(network, inputs)
+    drift = measure_drift(client, network, inputs, labels[indices], seed)
     observed = Simulation(client, defense, network, inputs, labels[indices], seed).run()
     private = Private(
         spec=spec,
@@ -67,6 +69,7 @@ def simulate_clients(
         feature_groups=dataset.feature_groups,
         embeddings=embeddings,
         rounds=observed.members,
+        drift=drift,
     )
     Update(
         spec=spec,

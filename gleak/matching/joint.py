@@ -99,5 +99,6 @@ def _targets(problems: Sequence[GradientMatching], places: Sequence[Tensor], cou
     assert told is not None
     targets = told.new_zeros(len(told), count, told.shape[2])
     for problem, place in zip(reversed(problems), reversed(places), strict=True):
+        assert problem.targets is not None
         targets[:, place] = problem.targets
     return targets

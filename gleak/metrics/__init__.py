@@ -11,6 +11,7 @@ from gleak.metrics import audit_size as audit_size
 from gleak.metrics import audit_spectrum as audit_spectrum
 from gleak.metrics import audit_zeros as audit_zeros
 from gleak.metrics import categories as categories
+from gleak.metrics import drift as drift
 from gleak.metrics import embedding_cosine as embedding_cosine
 from gleak.metrics import epsilon_paper as epsilon_paper
 from gleak.metrics import epsilon_prv as epsilon_prv

@@ -38,6 +38,7 @@ class Comparison:
         feature_groups: of a table, one group number per column (see
             `gleak.artifacts.dataset.Dataset`).
         embeddings: the true ones, as in `gleak.artifacts.private.Private`.
+        drift: of the clients' local steps, as there.
         levels: the spec string of each level of the cell.
     """
 
@@ -50,6 +51,7 @@ class Comparison:
     provenance: dict[str, Any]
     feature_groups: np.ndarray | None = None
     embeddings: np.ndarray | None = None
+    drift: np.ndarray | None = None
     levels: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -114,6 +114,7 @@ def match_to_truth(
         provenance=dict(provenance or {}),
         feature_groups=truth.feature_groups,
         embeddings=truth.embeddings,
+        drift=truth.drift,
         levels=levels or {},
     )
 

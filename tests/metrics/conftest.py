@@ -62,7 +62,8 @@ def make_comparison(
     """A truth and an estimate of it, labels equal, by an attack that keeps every record.
 
     The columns of a table are categories, two columns to each. Embeddings are the samples
-    themselves; the other sign of a sample is one minus it. The defence is `dp`.
+    themselves; the other sign of a sample is one minus it. The defence is `dp`. Clients take local
+    steps, each victim's further off than the one before it.
     """
 
     def make(truth: np.ndarray, estimate: np.ndarray) -> Comparison:
@@ -88,6 +89,7 @@ def make_comparison(
             provenance={"cpu_seconds": 12.0, "peak_memory_mb": 345.0},
             feature_groups=None if truth.ndim == 5 else np.arange(truth.shape[-1]) // 2,
             embeddings=truth.reshape(victims, samples, -1),
+            drift=np.arange(victims) / 8,
             levels={**LEVELS, "defense": "dp+sigma=1"},
         )
 

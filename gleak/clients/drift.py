@@ -1,0 +1,108 @@
+"""How far clients of several local steps are from one step on their whole batch.
+
+Attackers that take an update for one gradient of all its samples (AGIC Equation 4) rest on the
+parameters hardly moving between the steps; drift says by how much they do.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gleak.clients.descent import gradients
+from gleak.clients.rounds import stream_of
+from gleak.runtime.progress import Progress
+from gleak.runtime.seeding import drawing_from, torch_stream
+
+if TYPE_CHECKING:
+    from gleak.clients.base import ClientSpec
+
+TOO_FAR = 0.5
+log = logging.getLogger(__name__)
+
+
+def measure_drift(
+    client: ClientSpec, network: nn.Module, inputs: np.ndarray, labels: np.ndarray, seed: int
+) -> np.ndarray | None:
+    """Relative error of the mean gradient of each victim's steps, taken for that of its batch.
+
+    The other gradient is that of the whole batch at the broadcast parameters. Both are taken
+    without dropout, as attackers have none, so that their difference comes from the steps alone.
+    The order of samples is that of the update, drawn anew: what is sent does not depend on this.
+    Of clients that are observed for several rounds it is the drift of the first.
+
+    Logs a warning where some victim's is more than `TOO_FAR`.
+
+    Args:
+        client: how they train.
+        network: holds the broadcast parameters; left as it is.
+        inputs: Shape (V, N, *shape).
+        labels: Shape (V, N).
+        seed: of the run.
+
+    Returns:
+        Shape (V); None of clients that take one step.
+    """
+    if client.local_descent is None:
+        return None
+    place = next(network.parameters()).device
+    found = np.zeros(len(labels))
+    with Progress(len(labels), "drift of the clients") as progress:
+        for victim in range(len(labels)):
+            some = client.members(torch_stream(seed, "members", victim))[0].numpy()
+            held = (torch.from_numpy(values[victim][some]).to(place) for values in (inputs, labels))
+            with drawing_from(stream_of(client, seed, "client", victim, 0)):
+                found[victim] = _drift(client, network, *held)
+            progress.advance()
+    _warn_if_far(client, found.max())
+    return found
+
+
+def _drift(client: ClientSpec, network: nn.Module, inputs: Tensor, labels: Tensor) -> float:
+    assert client.local_descent is not None
+    with _without_dropout(network):
+        mean = client.local_descent(network, inputs, labels).mean_gradient
+        whole = gradients(network, dict(network.named_parameters()), inputs, labels, client.loss)
+    return relative_error(mean, whole)
+
+
+def relative_error(found: Mapping[str, Tensor], true: Mapping[str, Tensor]) -> float:
+    """Length of the difference over that of the true values; 0 where both are zero.
+
+    Args:
+        found: by parameter, Shape (*shape).
+        true: likewise.
+    """
+    error = sum(float((found[name] - value).square().sum()) for name, value in true.items())
+    length = sum(float(value.square().sum()) for value in true.values())
+    return math.sqrt(error / max(length, torch.finfo(torch.float32).tiny))
+
+
+@contextmanager
+def _without_dropout(network: nn.Module) -> Iterator[None]:
+    shares = {layer: layer.p for layer in network.modules() if isinstance(layer, nn.Dropout)}
+    for layer in shares:
+        layer.p = 0.0
+    try:
+        yield
+    finally:
+        for layer, share in shares.items():
+            layer.p = share
+
+
+def _warn_if_far(client: ClientSpec, worst: float) -> None:
+    if worst > TOO_FAR:
+        log.warning(
+            "client %s: the mean gradient of the local steps differs from that of the whole batch "
+            "by up to %.2g times its length; attacks with client_model=one_step approximate the "
+            "steps by one batch: choose a smaller local_lr, or client_model=unrolled",
+            client,
+            worst,
+        )

@@ -1,6 +1,7 @@
 """Attacks: one file each."""
 
 from gleak.attacks import agic as agic
+from gleak.attacks import agic_epochs as agic_epochs
 from gleak.attacks import aono as aono
 from gleak.attacks import blind as blind
 from gleak.attacks import cpa as cpa

@@ -35,6 +35,9 @@ class AGIC(MatchingAttack):
         Normal(), "first dummy input", source="InvertGrad"
     )
     labels: LabelRule = knob("rows", "how labels are found", source="AGIC section V-A")
+    signed: bool = knob(
+        True, "use the sign of the gradient", source="InvertGrad; AGIC does not say"
+    )
     beta: float = knob(
         50.0,
         "weight of the last convolution, the first being 1; 1: all alike",
@@ -65,7 +68,7 @@ class AGIC(MatchingAttack):
             layers=LayerWeights(
                 beta=self.beta, function=self.weights, relu_modifier=self.relu_modifier
             ),
-            optimizer=Adam(lr=self.lr, signed=True, schedule="steps"),
+            optimizer=Adam(lr=self.lr, signed=self.signed, schedule="steps"),
             total_variation=self.tv,
             box=True,
             **self.common(),

@@ -55,11 +55,17 @@ class MatchingAttack(AttackSpec):
             self.parts().start.check(dataset)
         except FitError as error:
             raise FitError(f"attack {self}: {error}") from None
-        must_repeat = dataset.classes is not None and client.batch_size > dataset.classes
+        behind = client.protocol["batch_size"]
+        must_repeat = dataset.classes is not None and behind > dataset.classes
         if self.parts().labels in ("sign", "rows") and must_repeat:
             raise FitError(
-                f"attack {self} finds no label twice, and {client.batch_size} samples in "
+                f"attack {self} finds no label twice, and {behind} samples in "
                 f"{dataset.classes} classes of {dataset} repeat some; use cpl's rule, argmin"
+            )
+        if self.parts().labels == "known" and behind < client.batch_size:
+            raise FitError(
+                f"attack {self}: labels are granted for all {client.batch_size} samples of a "
+                f"client, and an update of {client} has {behind} of them; use labels=rows"
             )
 
     @property

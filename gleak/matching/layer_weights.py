@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from gleak.matching.distances.base import Piece
+    from gleak.matching.distances.base import Piece
 
 LayerFunction = Literal["linear", "exponential", "logarithmic"]
 FUNCTIONS: Mapping[LayerFunction, Callable[[int], float]] = MappingProxyType(
@@ -53,13 +53,13 @@ class LayerWeights:
         dense = sum(along) / len(along) if along else 1.0
         left = iter(along)
         weights: dict[str, Tensor] = {}
-        current = torch.ones(len(next(iter(observed.values()))))
+        current: Tensor | None = None
         for name, value in observed.items():
             if value.ndim - 1 == CONVOLUTION:
                 current = next(left) * self._modifier(value)
             elif value.ndim - 1 == DENSE:
                 current = value.new_full((len(value),), dense)
-            weights[name] = current.to(value)
+            weights[name] = value.new_ones(len(value)) if current is None else current.to(value)
         return weights
 
     def along(self, convolutions: int) -> list[float]:

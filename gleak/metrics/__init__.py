@@ -20,6 +20,7 @@ from gleak.metrics import evaluations as evaluations
 from gleak.metrics import iterations as iterations
 from gleak.metrics import lpips as lpips
 from gleak.metrics import lpips_oracle_sign as lpips_oracle_sign
+from gleak.metrics import matching_rate as matching_rate
 from gleak.metrics import mse as mse
 from gleak.metrics import objective as objective
 from gleak.metrics import peak_memory as peak_memory

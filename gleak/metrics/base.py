@@ -39,6 +39,7 @@ class Comparison:
             `gleak.artifacts.dataset.Dataset`).
         embeddings: the true ones, as in `gleak.artifacts.private.Private`.
         drift: of the clients' local steps, as there.
+        rounds: which samples stand behind each observed round, as there.
         levels: the spec string of each level of the cell.
     """
 
@@ -52,6 +53,7 @@ class Comparison:
     feature_groups: np.ndarray | None = None
     embeddings: np.ndarray | None = None
     drift: np.ndarray | None = None
+    rounds: np.ndarray | None = None
     levels: Mapping[str, str] = field(default_factory=dict)
 
     @property

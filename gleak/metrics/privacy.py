@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 class PrivacyMetric(MetricSpec):
     """Base of the metrics that give an epsilon, the same for all victims.
 
-    Other defences leave them out, and nothing is imported for them. What a victim sends is one
-    application of the Gaussian mechanism to all its samples, without subsampling: every client is
-    observed for one round, and the noise of a victim hides that victim alone.
+    Other defences leave them out, and nothing is imported for them. What a victim sends in a round
+    is one application of the Gaussian mechanism to all the samples of the round, without
+    subsampling, and the noise of a victim hides that victim alone. Several rounds compose: R of
+    them tell as much as one with noise less by the root of R (Dong et al. 2022, Corollary 3.3).
     """
 
     per: ClassVar[Literal["sample", "victim"]] = "victim"
@@ -45,7 +46,8 @@ class PrivacyMetric(MetricSpec):
             MetricUnavailable: no finite epsilon is known; without noise there is none.
         """
         defense, client = _defense(comparison), parse("client", comparison.levels["client"])
-        multiplier = defense.sigma / self.sensitivity(defense.norm, client.batch_size)
+        sensitivity = self.sensitivity(defense.norm, client.protocol["batch_size"])
+        multiplier = defense.sigma / (sensitivity * math.sqrt(client.rounds))
         epsilon = self.epsilon(multiplier) if multiplier > 0 else math.inf
         if not math.isfinite(epsilon):
             raise MetricUnavailable(f"defense {defense}: epsilon is infinite")

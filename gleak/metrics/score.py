@@ -115,6 +115,7 @@ def match_to_truth(
         feature_groups=truth.feature_groups,
         embeddings=truth.embeddings,
         drift=truth.drift,
+        rounds=truth.rounds,
         levels=levels or {},
     )
 

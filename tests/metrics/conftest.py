@@ -63,7 +63,8 @@ def make_comparison(
 
     The columns of a table are categories, two columns to each. Embeddings are the samples
     themselves; the other sign of a sample is one minus it. The defence is `dp`. Clients take local
-    steps, each victim's further off than the one before it.
+    steps, each victim's further off than the one before it, and send every sample in two rounds,
+    which the attack has paired.
     """
 
     def make(truth: np.ndarray, estimate: np.ndarray) -> Comparison:
@@ -84,12 +85,14 @@ def make_comparison(
                 mirrored=1 - estimate,
                 embeddings=estimate.reshape(victims, samples, -1),
                 behind=np.ones((victims, samples), dtype=int),
+                rounds=np.tile(np.arange(2 * samples).reshape(2, samples).T, (victims, 1, 1)),
                 **books,
             ),
             provenance={"cpu_seconds": 12.0, "peak_memory_mb": 345.0},
             feature_groups=None if truth.ndim == 5 else np.arange(truth.shape[-1]) // 2,
             embeddings=truth.reshape(victims, samples, -1),
             drift=np.arange(victims) / 8,
+            rounds=np.tile(np.arange(samples), (victims, 2))[:, :, None],
             levels={**LEVELS, "defense": "dp+sigma=1"},
         )
 

@@ -206,8 +206,22 @@ def test_scores_carry_one_epsilon_per_victim(truth, columns, tmp_path: Path):
 
 
 @pytest.mark.parametrize("client", load("client"))
-def test_a_client_is_observed_for_one_round(simulate, client: str):
-    """The accountants take one step; a client that sends more often needs as many."""
+def test_a_client_says_how_many_rounds_it_sends(simulate, client: str):
+    """Each of them is accounted for."""
     path = simulate(client=f"{client}+victims=2", defense="dp") / "update.h5"
     leading = [encoded.leading for encoded in Update.read(path).update.values()]
-    assert set(leading) == {(2, 1)}
+    assert set(leading) == {(2, parse("client", client).rounds)}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_rounds_compose(metric: str, make_comparison):
+    """Four rounds are one with half the noise; batches count as those of an update."""
+    images = np.zeros((2, 4, 1, 8, 8))
+
+    def epsilon(client: str, sigma: float) -> float:
+        levels = {"client": client, "defense": f"dp+sigma={sigma}"}
+        comparison = replace(make_comparison(images, images), levels=levels)
+        return float(parse("metric", metric).measure(comparison)[0])
+
+    several = epsilon("epochs+batch_size=4+update_size=2", 8)
+    assert several == pytest.approx(epsilon("fedsgd+batch_size=2", 4))

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from gleak.attacks.run import observe
+from gleak.matching.gradient_matching import GradientMatching
+from gleak.matching.joint import JointMatching, Part
+from gleak.registry import parse
+
+SPEC = parse("attack", "agic_epochs+tv=0.05")
+CLIENT = "epochs+victims=2+batch_size=4+update_size=2+labels=unique+server_lr=0.5"
+PLACES = [torch.tensor([0, 1]), torch.tensor([2, 0])]
+
+
+@pytest.fixture
+def updates(simulate: Callable[..., Path]) -> list[Part]:
+    """Two updates whose first and second sample, in this order, are taken for the same."""
+    folder = simulate(client=CLIENT)
+    observation = observe(folder / "update.h5", folder / "model.h5", {}, seed=0, device="cpu")
+    return [
+        Part(observation.of_round(number), places, weight)
+        for number, places, weight in zip((0, 3), PLACES, (1.0, 0.25), strict=True)
+    ]
+
+
+def test_it_is_the_weighted_sum_of_each_updates_objective(updates: list[Part]) -> None:
+    joint = JointMatching.of(updates, SPEC.parts())
+    points = torch.rand(2, joint.unknowns)
+    assert joint.shape[0] == 3
+    found, samples = joint.evaluate(points), joint.inputs(points)
+    expected = 0.0
+    for part in updates:
+        alone = GradientMatching.of(part.observation, SPEC.parts())
+        expected += part.weight * alone.evaluate(samples[:, part.places].flatten(1)).objective
+    torch.testing.assert_close(found.objective, expected)
+
+
+def test_its_gradient_is_that_of_finite_differences(updates: list[Part]) -> None:
+    joint = JointMatching.of(updates, SPEC.parts())
+    points, step = torch.rand(2, joint.unknowns), 1e-2
+    direction = torch.randn_like(points).sign()
+    ahead, behind = (joint.evaluate(points + sign * step * direction).objective for sign in (1, -1))
+    slope = (joint.evaluate(points).gradient * direction).sum(1)
+    torch.testing.assert_close(slope, (ahead - behind) / (2 * step), rtol=0.05, atol=1e-3)
+
+
+def test_a_shared_sample_hears_of_all_its_updates(updates: list[Part]) -> None:
+    """Without the second update's weight, its own other sample is moved by nothing."""
+    silent = [updates[0], replace(updates[1], weight=0.0)]
+    joint = JointMatching.of(silent, SPEC.parts())
+    gradient = joint.inputs(joint.evaluate(torch.rand(2, joint.unknowns)).gradient)
+    assert (gradient[:, 2] == 0).all()
+    assert gradient[:, :2].abs().flatten(2).sum(2).min() > 0
+
+
+def test_victims_are_kept_apart(updates: list[Part]) -> None:
+    joint = JointMatching.of(updates, SPEC.parts())
+    points = torch.rand(2, joint.unknowns)
+    both, second = joint.evaluate(points), joint.keep(slice(1, 2)).evaluate(points[1:])
+    torch.testing.assert_close(both.objective[1:], second.objective)
+    torch.testing.assert_close(both.gradient[1:], second.gradient, rtol=1e-3, atol=1e-6)

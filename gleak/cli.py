@@ -153,7 +153,10 @@ def describe_study(study: Study) -> str:
         {"grid": name, **{f"{scale} cells": str(len(grid.cells)) for scale, grid in grids.items()}}
         for name, grids in study.grids.items()
     ]
-    lines = [align(cells), f"figures: {', '.join(study.figures) or 'none'}"]
+    lines = [
+        align(cells) if cells else "no grids",
+        f"figures: {', '.join(study.figures) or 'none'}",
+    ]
     for name, scales in study.searches.items():
         chosen = [scale for scale, search in scales.items() if search.chosen]
         lines.append(f"search {name}: chosen at {', '.join(chosen) or 'no scale'}")

@@ -98,7 +98,7 @@ Plan = frozenset[Job]
 
 
 def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
-    """The jobs of each grid at the scale of the settings, and of all grids `TOGETHER`.
+    """The jobs of each grid at the scale of the settings, and of the whole study `TOGETHER`.
 
     Raises:
         SpecError: no such scale.
@@ -106,7 +106,8 @@ def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
     folder = Paths(settings.results_dir).study(study.name, settings.scale)
     plans = {name: frozenset(_grid_jobs(study, name, settings)) for name in study.grids}
     judge = {Job("judge", folder / "expectations.csv")} if study.expectations else set()
-    return {**plans, TOGETHER: frozenset(judge).union(*plans.values())}
+    drawn = {_draw(figure, folder) for figure in study.figures}
+    return {**plans, TOGETHER: frozenset(judge | drawn).union(*plans.values())}
 
 
 def describe_searches(study: Study, settings: Settings) -> str:
@@ -200,8 +201,12 @@ def _grid_jobs(study: Study, name: str, settings: Settings) -> Iterator[Job]:
         yield Job("score_truth", paths.folder(cell) / TRUTH / "scores.csv")
     yield Job("tabulate", folder / "grids" / f"{name}.csv")
     for figure, spec in study.figures.items():
-        if spec.grid == name:
-            yield Job("draw", folder / f"{figure}.svg")
+        if name in spec.grids:
+            yield _draw(figure, folder)
+
+
+def _draw(figure: str, folder: Path) -> Job:
+    return Job("draw", folder / f"{figure}.svg")
 
 
 def cell_jobs(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:

@@ -17,7 +17,7 @@ from gleak.errors import SpecError, at, nearest
 from gleak.figures.captions import caption
 from gleak.figures.expectations import Expectation, sort_of
 from gleak.grid import Grid, GridFile, check_labels, expand
-from gleak.registry import find
+from gleak.registry import find, load
 from gleak.searches.chosen import Adopted, chosen_file, read_choices
 from gleak.searches.declaration import Search, SearchFile, read_search
 from gleak.settings import SCALES
@@ -117,17 +117,20 @@ class Study:
 
     def caption(self, figure: str, scale: str) -> str:
         """A figure's caption with the conditions of a scale; see `gleak.figures.captions`."""
-        spec = self.figure(figure)
-        return caption(spec, self.grid(spec.grid, scale))
+        return caption(self.figure(figure), self.drawn(figure, scale))
+
+    def drawn(self, figure: str, scale: str) -> list[Grid]:
+        """The grids a figure is drawn from; none for figures of what is registered."""
+        return [self.grid(name, scale) for name in self.figure(figure).grids]
 
     def shown(self, figure: str, scale: str) -> list[Cell]:
         """The cells whose images a figure needs; none for figures that are drawn from scores."""
         spec = self.figure(figure)
         if spec.needs != "images":
             return []
-        grid = self.grid(spec.grid, scale)
-        chosen = spec.chosen(grid.names, grid.scored)
-        return [cell for cell in grid.cells if cell.strings() in chosen]
+        grids = self.drawn(figure, scale)
+        chosen = [row for grid in grids for row in spec.chosen(grid.names, grid.scored)]
+        return [cell for grid in grids for cell in grid.cells if cell.strings() in chosen]
 
 
 def load_study(path: Path | str) -> Study:
@@ -228,10 +231,10 @@ def _figure(
     fields = dict(written)
     with at(where):
         if "kind" not in fields:
-            raise SpecError("key 'kind' is missing: table, line, bar, distribution or images")
+            raise SpecError(f"key 'kind' is missing; valid: {', '.join(load('figure'))}")
         spec: Any = build_spec(find("figure", fields.pop("kind")), fields)
-        scales = _known("grid", spec.grid, grids)
-    for scale, grid in scales.items():
+        drawn = [_known("grid", name, grids) for name in spec.grids]
+    for scale, grid in (pair for scales in drawn for pair in scales.items()):
         with at(f"{where}, scale {scale!r}"):
             spec.check(grid.names, grid.scored)
     return spec

@@ -36,9 +36,10 @@ def figure_spec(wildcards):
     return checked(lambda: study_of(wildcards).figure(wildcards.figure))
 
 
-def figure_table(wildcards):
-    """The table of a figure's grid."""
-    return STUDY.format(**wildcards) + f"/grids/{figure_spec(wildcards).grid}.csv"
+def figure_tables(wildcards):
+    """The tables of the grids a figure is drawn from; none for figures of what is registered."""
+    folder = STUDY.format(**wildcards)
+    return [f"{folder}/grids/{grid}.csv" for grid in figure_spec(wildcards).grids]
 
 
 def figure_images(wildcards):
@@ -117,9 +118,9 @@ rule tabulate:
 
 
 rule draw:
-    """Draw one figure of a study from its grid's scores."""
+    """Draw one figure of a study, from its grid's scores if it has one."""
     input:
-        table=figure_table,
+        tables=figure_tables,
         images=figure_images,
         study=study_file,
         published=published,

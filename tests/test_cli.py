@@ -210,6 +210,14 @@ def test_validate_takes_every_study_of_the_folder(folder: Path, capsys: Capture)
     assert f"figures: {', '.join(study.figures)}\n" in printed
 
 
+def test_validate_takes_a_study_without_grids(tmp_path: Path, capsys: Capture):
+    figure = "{kind: attacks, attacks: dlg}"
+    text = f"title: t\npaper: p\ngrids: {{}}\nfigures: {{compared: {figure}}}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    assert main(["validate", str(tmp_path / "mine.yaml")]) == 0
+    assert "mine.yaml: ok\nno grids\nfigures: compared\n" in capsys.readouterr().out
+
+
 def test_validate_names_the_faults_of_all_files(folder: Path, capsys: Capture):
     break_study("a", "figurs")
     break_study("z", "grid")

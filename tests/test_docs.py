@@ -33,14 +33,16 @@ def test_each_class_of_the_guide_registers_and_describes_itself(block: str) -> N
 
 
 def test_the_studies_of_the_guide_are_valid(tmp_path: Path) -> None:
-    cells = {}
+    cells, figures = {}, set()
     for block in blocks(GUIDE, "yaml"):
         path = tmp_path / "guide.yaml"
         written = {"title": "t", "paper": "p", "figures": {}, **yaml.safe_load(block)}
         path.write_text(yaml.safe_dump(written))
         study = load_study(path)
         cells |= {name: len(study.grid(name, "quick").cells) for name in study.grids}
+        figures |= {spec.name for spec in study.figures.values()}
     assert cells == {"sizes": 3 * 3, "priors": 3}
+    assert figures == {"line", "attacks"}
 
 
 @pytest.mark.parametrize("path", re.findall(r"results/artifacts/([^\s`]+)", README))

@@ -95,6 +95,14 @@ def test_snakemake_plans_the_same_jobs(tmp_path: Path, shards: int):
     assert rules(found[TOGETHER]) == numbers
 
 
+def test_a_figure_without_a_grid_costs_one_job(tmp_path: Path):
+    figure = {"kind": "attacks", "attacks": "dlg"}
+    content = {"title": "t", "paper": "p", "grids": {}, "figures": {"compared": figure}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    found = plan_study(load_study(tmp_path / "study.yaml"), settings(tmp_path))
+    assert {name: rules(plan) for name, plan in found.items()} == {TOGETHER: {"draw": 1}}
+
+
 def test_shared_prefixes_count_once():
     attacks = [cell(attack=attack) for attack in ("cpl", "dlg", "blind")]
     found = plan(*attacks, cell(defense="gaussian"))

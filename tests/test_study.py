@@ -61,6 +61,7 @@ CONTENT: dict[str, Any] = {
             "columns": ["training.defense"],
             "metrics": ["test_accuracy"],
         },
+        "compared": {"kind": "attacks", "attacks": ["dlg", "cpl"]},
     },
     "expect": [
         {
@@ -108,7 +109,7 @@ def study(tmp_path: Path) -> Study:
 
 def test_a_study_is_read(study: Study):
     assert (study.name, study.title, study.paper) == ("mine", "Attacks", "Somebody 2020")
-    assert list(study.figures) == ["table", "line", "pictures", "accuracy"]
+    assert list(study.figures) == ["table", "line", "pictures", "accuracy", "compared"]
     assert len(study.grid("attacks", "quick").cells) == 6
     assert len(study.grid("attacks", "paper").cells) == 12
     assert study.grid("attacks", "quick").names.label("dataset", "digits") == "digits"
@@ -170,7 +171,18 @@ def test_asking_for_what_is_not_there(study: Study, ask: Any, fault: str):
             changed("figures", "table", "kind", value="tabel"),
             "figure 'table': unknown figure 'tabel'; did you mean 'table'",
         ),
-        (changed("figures", "table", value={"grid": "attacks"}), "key 'kind' is missing"),
+        (
+            changed("figures", "table", value={"grid": "attacks"}),
+            "key 'kind' is missing; valid: attacks, bar",
+        ),
+        (
+            changed("figures", "compared", "grid", value="attacks"),
+            "figure 'compared': .*unknown field 'grid'; valid: attacks, caption",
+        ),
+        (
+            changed("figures", "compared", "attacks", value=["dgl"]),
+            "figure 'compared': .*unknown attack 'dgl'; did you mean 'dlg'",
+        ),
         (
             changed("figures", "table", "rwos", value=[]),
             "figure 'table': .*unknown field 'rwos'; did you mean 'rows'",
@@ -307,7 +319,7 @@ def test_published_values_are_each_compared_with_a_cell(path: Path):
     study, table = load_study(path), read_published(STUDIES / "published" / f"{path.stem}.csv")
     for row in table.to_dict("records"):
         figure = study.figures[row["figure"]]
-        grid = study.grid(figure.grid, SCALES[-1])
+        (grid,) = study.drawn(row["figure"], SCALES[-1])
         cells = [
             scored
             for scored in figure.chosen(grid.names, grid.scored)

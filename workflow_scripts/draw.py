@@ -19,7 +19,7 @@ with log_to(snakemake.log[0]):
         load_study(Path(snakemake.input.study)),
         snakemake.wildcards.figure,
         snakemake.wildcards.scale,
-        Path(snakemake.input.table),
+        [Path(path) for path in snakemake.input.tables],
         Path(str(published)) if published else None,
         Paths(Path(snakemake.config["results_dir"])),
         Path(snakemake.output[0]).parent,

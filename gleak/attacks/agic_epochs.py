@@ -65,6 +65,11 @@ class AGICEpochs(AGIC):
                 f"attack {self} pairs updates by fixed labels, not labels=joint; use labels=rows"
             )
 
+    @property
+    def joins_epochs(self) -> bool:
+        """See `AttackSpec.joins_epochs`."""
+        return self.only is None
+
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """See `AttackSpec.reconstruct`."""
         from gleak.matching.epochs import EpochSearch

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import Observation
 from gleak.attacks.dense_first import MID_GREY, DenseFirstAttack
+from gleak.attacks.traits import LABELS, Traits
 from gleak.registry import register
 
 
@@ -22,6 +23,10 @@ class Aono(DenseFirstAttack):
     """
 
     source = "Aono et al. 2017, section 3; [2] in CPL section 4.2 and Figure 10"
+
+    def traits(self) -> Traits:
+        """See `AttackSpec.traits`."""
+        return Traits(labels=LABELS["argmin"])
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """See `AttackSpec.reconstruct`.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.traits import Traits
 from gleak.errors import FitError
 from gleak.spec import Spec
 
@@ -113,12 +114,14 @@ class AttackSpec(Spec):
     """An attack: what it needs to be granted, and how it reconstructs.
 
     ``crafting`` names the crafted parameters that it reads, with the secret of the server that made
-    them; None: it knows no secret, whatever is broadcast.
+    them; None: it knows no secret, whatever is broadcast. ``takes_local_steps`` says whether it
+    serves clients that send the outcome of several local steps.
     """
 
     kind: ClassVar[str] = "attack"
     modalities: ClassVar[frozenset[str]] = frozenset({"image", "tabular"})
     crafting: ClassVar[str | None] = None
+    takes_local_steps: ClassVar[bool] = True
 
     @property
     def grants(self) -> frozenset[str]:
@@ -133,6 +136,12 @@ class AttackSpec(Spec):
         """
         if dataset.modality not in self.modalities:
             raise FitError(f"attack {self} does not take {dataset.modality} data ({dataset})")
+        steps = client.protocol.get("local_steps", 1)
+        if steps > 1 and not self.takes_local_steps:
+            raise FitError(
+                f"attack {self} needs the gradient of one step, and client {client} sends the "
+                f"mean of {steps}; use local_steps=1 or fedsgd"
+            )
 
     def check_crafting(self, crafting: CraftingSpec) -> None:
         """Refuse parameters that are not those the attack was made for.
@@ -153,6 +162,15 @@ class AttackSpec(Spec):
             FitError: the model has no layer that the attack could read.
         """
         return None
+
+    @property
+    def joins_epochs(self) -> bool:
+        """Whether it seeks a sample in updates of several epochs at once, for tables of attacks."""
+        return False
+
+    def traits(self) -> Traits:
+        """How it finds samples and labels, for tables of attacks; nothing, unless it says so."""
+        return Traits()
 
     @property
     def evaluations(self) -> int:

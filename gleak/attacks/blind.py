@@ -6,6 +6,7 @@ import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.traits import Traits
 from gleak.registry import register
 from gleak.runtime.seeding import stream
 
@@ -20,6 +21,10 @@ class Blind(AttackSpec):
     def grants(self) -> frozenset[str]:
         """The mean sample: knowledge of the population, none of the victim."""
         return frozenset({"mean_input"})
+
+    def traits(self) -> Traits:
+        """See `AttackSpec.traits`."""
+        return Traits(labels="at random")
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """See `AttackSpec.reconstruct`."""

@@ -6,7 +6,9 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from gleak.attacks.traits import LABELS, Traits
 from gleak.attacks.unmixing import UnmixingAttack
+from gleak.matching.optimizers.adam import Adam
 from gleak.spec import Spec, knob
 
 if TYPE_CHECKING:
@@ -15,6 +17,15 @@ if TYPE_CHECKING:
     from gleak.unmixing.mixtures import Mixture, White
     from gleak.unmixing.objective import Objective, Term
     from gleak.unmixing.sources import Unmixing
+
+TERMS = {
+    "ne": "negentropy",
+    "tv": "total variation",
+    "l1": "magnitude of embeddings",
+    "sr": "mixed signs",
+    "mi": "dependence",
+}
+"""What the terms are called, by the field that holds a term's weight."""
 
 
 class CocktailParty(UnmixingAttack):
@@ -53,9 +64,18 @@ class CocktailParty(UnmixingAttack):
         defaults = {key: type(self).model_fields[key].default for key in tuned}
         return super().setting().model_copy(update=defaults)
 
+    def traits(self) -> Traits:
+        """See `AttackSpec.traits`; the first term that has a weight is the main one."""
+        weighted = tuple(TERMS[name] for name in self.weights if getattr(self, name))
+        return Traits(
+            losses=weighted[:1],
+            terms=weighted[1:],
+            optimizers=(str(Adam(lr=self.lr)),),
+            labels=LABELS["argmin"],
+        )
+
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...]) -> Unmixing:
         """See `UnmixingAttack.unmix`."""
-        from gleak.matching.optimizers.adam import Adam
         from gleak.unmixing.descent import descend
         from gleak.unmixing.mixtures import whiten
         from gleak.unmixing.sources import Unmixing

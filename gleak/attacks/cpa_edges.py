@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from gleak.attacks.input_unmixing import InputUnmixing
+from gleak.attacks.traits import LABELS, Traits
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -30,6 +31,14 @@ class CPAEdges(InputUnmixing):
     power: float = knob(
         0.5, "of the differences' magnitude in the likelihood", source="ours", gt=0, le=1
     )
+
+    def traits(self) -> Traits:
+        """See `AttackSpec.traits`."""
+        return Traits(
+            losses=("likelihood of edges",),
+            optimizers=("fixed point", "quasi-Newton"),
+            labels=LABELS["argmin"],
+        )
 
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...]) -> Unmixing:
         """See `UnmixingAttack.unmix`."""

@@ -9,6 +9,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import Observation
 from gleak.attacks.embedding_unmixing import EmbeddingUnmixing
 from gleak.attacks.inversion import FeatureInvertingAttack
+from gleak.attacks.traits import Traits
 from gleak.registry import register
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ class CPAFI(FeatureInvertingAttack, EmbeddingUnmixing):
 
     source = "CPA section IV, Eq. 11 and 12"
     effort: ClassVar[frozenset[str]] = EmbeddingUnmixing.effort | FeatureInvertingAttack.effort
+
+    def traits(self) -> Traits:
+        """See `AttackSpec.traits`."""
+        return EmbeddingUnmixing.traits(self).then(FeatureInvertingAttack.traits(self))
 
     def problem(self, observation: Observation, embeddings: Tensor) -> Problem:
         """What the images are to minimise, given their embeddings; Shape (V, N, E)."""

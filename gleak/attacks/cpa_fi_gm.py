@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gleak.attacks.base import Observation
 from gleak.attacks.cpa_fi import CPAFI
+from gleak.attacks.traits import LABELS, Traits
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.parts import Compared, Parts
 from gleak.registry import register
@@ -43,6 +45,12 @@ class CPAFIGM(CPAFI):
         """The weight is tuned for each setting, too; see `CocktailParty.setting`."""
         default = type(self).model_fields["gm"].default
         return super().setting().model_copy(update={"gm": default})
+
+    def traits(self) -> Traits:
+        """See `AttackSpec.traits`."""
+        found = super().traits()
+        terms = (*found.terms, "cosine of gradients")
+        return replace(found, terms=terms, labels=LABELS["joint"])
 
     def problem(self, observation: Observation, embeddings: Tensor) -> GuidedInversion:
         """See `CPAFI.problem`."""

@@ -11,6 +11,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import Observation
 from gleak.attacks.dense_first import MID_GREY
 from gleak.attacks.matching import SignedAdamAttack
+from gleak.attacks.traits import Traits
 from gleak.errors import FitError
 from gleak.matching.parts import Parts
 from gleak.registry import register
@@ -51,6 +52,10 @@ class Fishing(SignedAdamAttack):
     def parts(self) -> Parts:
         """See `MatchingAttack.parts`; of one output there is one label to infer."""
         return Parts(labels="argmin", **self.common())
+
+    def traits(self) -> Traits:
+        """See `AttackSpec.traits`; the label is that of the class fished for."""
+        return replace(super().traits(), labels="by crafted class")
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """See `AttackSpec.reconstruct`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.traits import LABELS, Traits, terms_of
 from gleak.errors import FitError
 from gleak.matching.optimizers.adam import Adam
 from gleak.matching.parts import SearchParts
@@ -83,6 +84,16 @@ class FeatureInvertingAttack(AttackSpec):
     def evaluations(self) -> int:
         """See `AttackSpec.evaluations`; one costs a gradient, not a gradient's gradient."""
         return self.inversion_iterations
+
+    def traits(self) -> Traits:
+        """See `AttackSpec.traits`."""
+        parts = self.search_parts()
+        return Traits(
+            losses=("cosine of embeddings",),
+            terms=terms_of(parts),
+            optimizers=(str(parts.optimizer),),
+            labels=LABELS["argmin"],
+        )
 
     def search_parts(self) -> SearchParts:
         """How images are sought."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.traits import Traits, traits_of
 from gleak.errors import FitError
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.optimizers.adam import Adam
@@ -43,6 +44,10 @@ class MatchingAttack(AttackSpec):
     def common(self) -> dict[str, Any]:
         """The parts that every such attack takes from its fields as they are."""
         return {name: getattr(self, name) for name in MatchingAttack.model_fields}
+
+    def traits(self) -> Traits:
+        """See `AttackSpec.traits`."""
+        return traits_of(self.parts())
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Refuse data the start cannot serve, and rules that find too few labels.

@@ -8,6 +8,7 @@ import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.traits import Traits
 from gleak.errors import FitError
 from gleak.registry import register
 
@@ -41,6 +42,14 @@ class Melis(AttackSpec):
     def grants(self) -> frozenset[str]:
         """The auxiliary samples: knowledge of the population, none of the victim."""
         return frozenset({"auxiliary_inputs", "auxiliary_labels"})
+
+    def traits(self) -> Traits:
+        """See `AttackSpec.traits`."""
+        return Traits(
+            losses=("cosine",),
+            optimizers=("choice among own samples",),
+            labels="by classifiers of gradients",
+        )
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Refuse datasets known to have no training samples.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.attacks.dense_first import MID_GREY
+from gleak.attacks.traits import Traits
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -44,6 +45,10 @@ class MKOR(AttackSpec):
         source="ours",
         ge=1,
     )
+
+    def traits(self) -> Traits:
+        """See `AttackSpec.traits`."""
+        return Traits(labels="by crafted paths")
 
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
         """The first dense layer; see `AttackSpec.reads`."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import Observation
 from gleak.attacks.dense_first import MID_GREY, DenseFirstAttack
+from gleak.attacks.traits import LABELS, Traits
 from gleak.errors import FitError
 from gleak.models.perceptron import Perceptron
 from gleak.registry import register
@@ -36,11 +37,12 @@ class Spear(DenseFirstAttack):
     source = "Dimitrov et al. 2024 (SPEAR), sections 3 and 4"
     effort: ClassVar[frozenset[str]] = frozenset({"rounds"})
     instead: ClassVar[str] = "use fc2 or mlp+activation=relu"
+    takes_local_steps: ClassVar[bool] = False
 
     rounds: int = knob(64, "of 128 directions each, after which a victim is given up", ge=1)
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        """Refuse models without a dense layer and a ReLU first, and updates of several steps.
+        """Refuse models without a dense layer and a ReLU first, too.
 
         Raises:
             FitError: see `AttackSpec.check`.
@@ -48,13 +50,6 @@ class Spear(DenseFirstAttack):
         super().check(dataset, model, client)
         if isinstance(model, Perceptron):
             self._check_perceptron(model, client.batch_size)
-        steps = client.protocol.get("local_steps", 1)
-        if steps > 1:
-            raise FitError(
-                f"attack {self} needs the gradient of one step, and client {client} sends the "
-                f"mean of {steps}, at which neurons are active for different samples; use "
-                "local_steps=1 or fedsgd"
-            )
 
     def _check_perceptron(self, model: Perceptron, samples: int) -> None:
         if model.activation != "relu":
@@ -67,6 +62,14 @@ class Spear(DenseFirstAttack):
                 f"attack {self} tells no more samples apart than the layer has neurons: "
                 f"{samples} and {model.hidden} (model {model}); use a smaller batch_size"
             )
+
+    def traits(self) -> Traits:
+        """See `AttackSpec.traits`."""
+        return Traits(
+            losses=("sparsity of directions",),
+            optimizers=("reweighted least squares",),
+            labels=LABELS["argmin"],
+        )
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """See `AttackSpec.reconstruct`.

@@ -1,5 +1,6 @@
 """Figures: what a study draws from its scores. One file each."""
 
+from gleak.figures import attacks as attacks
 from gleak.figures import bar as bar
 from gleak.figures import distribution as distribution
 from gleak.figures import images as images

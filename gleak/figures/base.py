@@ -23,6 +23,7 @@ Statistic = Literal["mean", "median", "min", "max", "var", "std", "best"]
 Over = Literal["all", "successful", "successful_else_all"]
 Row = Mapping[str, str]
 R = TypeVar("R", bound=Mapping[str, Any])
+TABLE_SUFFIXES = (".svg", ".png", ".csv", ".md", ".tex")
 
 
 def as_list(value: object) -> object:
@@ -49,9 +50,10 @@ class Material:
     """What a figure is drawn from.
 
     Args:
-        scores: table in the form of `gleak.metrics.scores`, of the whole grid.
+        scores: table in the form of `gleak.metrics.scores`, of the whole grid; no rows where there
+            is no grid.
         published: the paper's values for this figure (`gleak.figures.published`).
-        names: values of the grid's axes and their labels.
+        names: values of the grid's axes and their labels; none where there is no grid.
         shown: cells whose images the figure asked for.
     """
 
@@ -62,7 +64,7 @@ class Material:
 
 
 class FigureSpec(Spec):
-    """A figure of a study.
+    """A figure of a study, drawn from scores or from what is registered.
 
     Stands in a study file as a mapping; ``kind: table`` there is the name it is registered under.
     """
@@ -71,10 +73,44 @@ class FigureSpec(Spec):
     needs: ClassVar[Literal["scores", "images"]] = "scores"
     suffixes: ClassVar[tuple[str, ...]] = (".svg", ".png", ".csv")
 
-    grid: str = Field(description="the grid of the study that is drawn")
     caption: str = knob("", "what the figure shows; in the report, with the conditions added")
     reproduces: str = knob("", "figure or table of the paper, and its place there")
+
+    @property
+    def grids(self) -> Sequence[str]:
+        """Names of the grids whose scores it is drawn from: one, or none."""
+        return ()
+
+    def check(self, names: Names, rows: Sequence[Row]) -> None:
+        """Refuse what the grid cannot serve.
+
+        Args:
+            names: of the grid.
+            rows: the specs of everything in the grid that has scores, see `gleak.grid.Grid`.
+
+        Raises:
+            SpecError: says what does not fit.
+        """
+
+    def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
+        """The rows of the grid that the figure is about; arguments as in `check`."""
+        return list(rows)
+
+    @abstractmethod
+    def draw(self, material: Material, stem: Path) -> None:
+        """Write the figure and its numbers: ``stem`` plus each of `suffixes`."""
+
+
+class GridFigure(FigureSpec):
+    """A figure that is drawn from the scores of a grid."""
+
+    grid: str = Field(description="the grid of the study that is drawn")
     where: dict[str, str] = knob({}, "level: spec, to draw only part of the grid")
+
+    @property
+    def grids(self) -> Sequence[str]:
+        """See `FigureSpec.grids`."""
+        return (self.grid,)
 
     @property
     @abstractmethod
@@ -86,16 +122,8 @@ class FigureSpec(Spec):
     def used_axes(self) -> Sequence[str]:
         """Axes along which cells are told apart."""
 
-    @abstractmethod
-    def draw(self, material: Material, stem: Path) -> None:
-        """Write the figure and its numbers: ``stem`` plus each of `suffixes`."""
-
     def check(self, names: Names, rows: Sequence[Row]) -> None:
-        """Refuse what the grid or the metrics cannot serve.
-
-        Args:
-            names: of the grid.
-            rows: the specs of everything in the grid that has scores, see `gleak.grid.Grid`.
+        """Refuse what the grid or the metrics cannot serve; see `FigureSpec.check`.
 
         Raises:
             SpecError: unknown metric, axis or value, or cells that would share one place.

@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from gleak.grid import Grid
 
 
-def caption(figure: FigureSpec, grid: Grid) -> str:
-    """A figure's caption in reStructuredText, with the conditions under which it is made."""
-    rows = figure.chosen(grid.names, grid.scored)
+def caption(figure: FigureSpec, grids: Sequence[Grid]) -> str:
+    """A figure's caption in reStructuredText, with the conditions under which it is made.
+
+    Args:
+        figure: its spec.
+        grids: those it is drawn from, at one scale.
+    """
     reproduces = f"Reproduces {figure.reproduces}." if figure.reproduces else ""
-    sentences = [figure.caption.strip(), reproduces, _conditions(rows, grid)]
+    conditions = [_conditions(figure.chosen(grid.names, grid.scored), grid) for grid in grids]
+    sentences = [figure.caption.strip(), reproduces, *conditions]
     return "\n\n".join(sentence for sentence in sentences if sentence)
 
 

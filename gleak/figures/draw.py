@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pandas as pd
 
 from gleak.errors import ArtifactError
 from gleak.figures.base import Material, Shown
+from gleak.figures.names import Names
 from gleak.figures.published import REQUIRED, read_published
 from gleak.figures.summary import CELL, cells_of
 from gleak.metrics.scores import read_scores
@@ -23,7 +25,7 @@ def draw(
     study: Study,
     figure: str,
     scale: str,
-    scores: Path,
+    scores: Sequence[Path],
     published: Path | None,
     paths: Paths,
     folder: Path,
@@ -33,19 +35,19 @@ def draw(
     Args:
         study: what `gleak.study.load_study` read.
         figure: its name in the study.
-        scale: of the figure's grid.
-        scores: the grid's table (`gleak.figures.tabulate`).
+        scale: of the figure's grids.
+        scores: the table of each of the figure's grids (`gleak.figures.tabulate`).
         published: the paper's values, None if there are none.
         paths: where reconstructions and the truth lie; figures that show images read
             `gleak.study.Study.shown`.
         folder: written are ``<figure>`` plus each of the figure's ``suffixes``.
 
     Raises:
-        ArtifactError: the table is not that of the grid.
+        ArtifactError: a table is not that of the grid.
     """
-    spec, table = study.figure(figure), read_scores([scores])
-    grid = study.grid(spec.grid, scale)
-    _check_cells(scores, table, grid)
+    spec, grids, table = study.figure(figure), study.drawn(figure, scale), read_scores(scores)
+    for path, grid in zip(scores, grids, strict=True):
+        _check_cells(path, table, grid)
     shown = [
         Shown(
             row=cell.strings(),
@@ -54,7 +56,8 @@ def draw(
         )
         for cell in study.shown(figure, scale)
     ]
-    material = Material(table, _published(published, figure), grid.names, shown)
+    names = grids[0].names if grids else Names({})
+    material = Material(table, _published(published, figure), names, shown)
     spec.draw(material, folder / figure)
 
 

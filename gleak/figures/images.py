@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from gleak.errors import SpecError
-from gleak.figures.base import FigureSpec, Material, Row, without_controls
+from gleak.figures.base import GridFigure, Material, Row, without_controls
 from gleak.figures.names import Names
 from gleak.metrics.scores import LEVEL_COLUMNS
 from gleak.registry import parse, register
@@ -17,7 +17,7 @@ from gleak.spec import knob
 
 
 @register("images")
-class Images(FigureSpec):
+class Images(GridFigure):
     """The truth beside what was found, with the error below; victims not converged say so.
 
     Layout ``search`` has one line per sample: the truth, the start, snapshots of the search, the
@@ -54,7 +54,7 @@ class Images(FigureSpec):
         return self
 
     def check(self, names: Names, rows: Sequence[Row]) -> None:
-        """Refuse data that are no images too; see `FigureSpec.check`."""
+        """Refuse data that are no images too; see `GridFigure.check`."""
         super().check(names, rows)
         for dataset in {row["dataset"]: None for row in self.chosen(names, rows)}:
             if (modality := parse("dataset", dataset).modality) != "image":
@@ -64,7 +64,7 @@ class Images(FigureSpec):
                 )
 
     def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
-        """As in `FigureSpec.chosen`, without the controls: they have no search to show."""
+        """As in `GridFigure.chosen`, without the controls: they have no search to show."""
         return without_controls(super().chosen(names, rows))
 
     def draw(self, material: Material, stem: Path) -> None:

@@ -8,12 +8,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from gleak.figures.base import FigureSpec, Over, Row, without_controls
+from gleak.figures.base import GridFigure, Over, Row, without_controls
 from gleak.figures.names import Names
 from gleak.spec import knob
 
 
-class Plot(FigureSpec):
+class Plot(GridFigure):
     """Base of the kinds that show metrics along an axis.
 
     If hue is of the same level as x (``x: defense.std``, ``hue: defense.name``), a cell whose
@@ -44,7 +44,7 @@ class Plot(FigureSpec):
         return [axis for axis in (self.x, self.hue, self.facets) if axis is not None]
 
     def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
-        """As in `FigureSpec.chosen`, without the controls: they are lines across the panels."""
+        """As in `GridFigure.chosen`, without the controls: they are lines across the panels."""
         return without_controls(super().chosen(names, rows))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from gleak.figures.base import FigureSpec, Material, Over, Statistic, as_list
+from gleak.figures.base import TABLE_SUFFIXES, GridFigure, Material, Over, Statistic, as_list
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -17,10 +17,10 @@ Statistics = Annotated[list[Statistic], BeforeValidator(as_list), Field(min_leng
 
 
 @register("table")
-class Table(FigureSpec):
+class Table(GridFigure):
     """Statistics of metrics, laid out in rows and columns as the paper does."""
 
-    suffixes: ClassVar[tuple[str, ...]] = (".svg", ".png", ".csv", ".md", ".tex")
+    suffixes: ClassVar[tuple[str, ...]] = TABLE_SUFFIXES
 
     rows: list[str] = Field(description="axes told apart by rows, outermost first; or metric")
     columns: list[str] = Field(description="axes told apart by columns, outermost first; or metric")

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
-from pandas.io.formats.style import Styler
 
-from gleak.artifacts.store import atomic
 from gleak.errors import SpecError
 from gleak.figures.axes import label_alone, label_axis, label_place, level_of
 from gleak.figures.base import Material
 from gleak.figures.names import Names
 from gleak.figures.numbers import DASH, format_number
 from gleak.figures.published import add_published
-from gleak.figures.style import save_numbers, suffixed
+from gleak.figures.style import save_numbers
 from gleak.figures.summary import CELL, Row, cells_of, records, summarise
 from gleak.figures.table import METRIC, Table
-from gleak.figures.table_picture import draw_picture
+from gleak.figures.table_forms import write_forms
 from gleak.registry import parse
 
 OURS, PAPER = "ours", "paper"
@@ -32,12 +29,7 @@ def draw_table(figure: Table, material: Material, stem: Path) -> None:
     """Write a table in all its forms."""
     long = summarise_table(figure, material)
     save_numbers(long[[*CELL, *NUMBERS, *BOOKS]], stem)
-    cells, note = lay_out(figure, material.names, long), _note(long)
-    texts = {".md": f"{_markdown(cells)}\n\n{note}\n", ".tex": _latex(cells, note)}
-    for suffix, text in texts.items():
-        with atomic(suffixed(stem, suffix)) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    draw_picture(cells, note, stem)
+    write_forms(lay_out(figure, material.names, long), _note(long), stem)
 
 
 def summarise_table(figure: Table, material: Material) -> pd.DataFrame:
@@ -127,19 +119,3 @@ def _note(long: pd.DataFrame) -> str:
         f"{DASH} no value": True,
     }
     return "".join(f"{sentence}. " for sentence, needed in said.items() if needed).strip()
-
-
-def _markdown(cells: pd.DataFrame) -> str:
-    """One header line, as Markdown has no other: a column and its source are named together."""
-    flat = cells.set_axis([", ".join(column) for column in cells.columns], axis=1)
-    return str(flat.reset_index().to_markdown(index=False, disable_numparse=True))
-
-
-def _latex(cells: pd.DataFrame, note: str) -> str:
-    """A booktabs tabular to be put into a table; every text is escaped."""
-    unnamed: Any = [None] * cells.index.nlevels
-    styler = Styler(cells.rename_axis(index=unnamed)).format(escape="latex")
-    for axis in (0, 1):
-        styler = styler.format_index(escape="latex", axis=axis)
-    tabular = styler.to_latex(hrules=True, multicol_align="c", multirow_align="t")
-    return f"% {note}\n{tabular}"

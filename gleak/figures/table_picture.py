@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -16,18 +16,20 @@ GAP = 0.2  # inches between columns
 LINE = 0.2  # inches from line to line
 SIZE = 8
 THICK, THIN, HAIR = 1.1, 0.7, 0.3
+Side = Literal["left", "right"]
 
 
-def draw_picture(cells: pd.DataFrame, note: str, stem: Path) -> None:
+def draw_picture(cells: pd.DataFrame, note: str, stem: Path, align: Side = "right") -> None:
     """Draw a table and write it as ``.svg`` and ``.png``.
 
     Args:
         cells: texts; a level of the index or columns that repeats is written once.
         note: one line below the table.
         stem: the file, without its suffix.
+        align: to which side of a column its texts stand.
     """
     with theme():
-        picture = _Picture(cells)
+        picture = _Picture(cells, align)
         picture.draw(note)
         save(picture.figure, stem)
 
@@ -35,8 +37,9 @@ def draw_picture(cells: pd.DataFrame, note: str, stem: Path) -> None:
 class _Picture:
     """The table on axes whose units are inches, y downwards."""
 
-    def __init__(self, cells: pd.DataFrame) -> None:
+    def __init__(self, cells: pd.DataFrame, align: Side) -> None:
         self.cells = cells
+        self.align = align
         self.labels = cells.index.nlevels
         self.heads = cells.columns.nlevels
         self.edges = self._edges()
@@ -52,7 +55,7 @@ class _Picture:
         self._draw_labels()
         for i, line in enumerate(self.cells.to_numpy()):
             for j, text in enumerate(line):
-                self._write(self._right(j), self._y(i), text, ha="right")
+                self._write(self._edge(j), self._y(i), text, ha=self.align)
         bottom = self._y(len(self.cells)) - LINE / 2
         self._rule(-1, bottom, THICK)
         self._write(0.05, bottom + LINE * 0.7, note, color="0.35", fontsize=SIZE - 1)
@@ -85,7 +88,7 @@ class _Picture:
             y = top + LINE * (level + 0.55)
             for first, last, text in _spans([column[: level + 1] for column in columns]):
                 if level == self.heads - 1:
-                    self._write(self._right(last), y, text[-1], ha="right", color="0.35")
+                    self._write(self._edge(last), y, text[-1], ha=self.align, color="0.35")
                     continue
                 left, right = self._left(first) + GAP, self._right(last)
                 self._write((left + right) / 2, y, text[-1], ha="center", weight="bold")
@@ -109,6 +112,10 @@ class _Picture:
 
     def _label_left(self, level: int) -> float:
         return 0.05 + (self.edges[level - 1] if level else 0.0)
+
+    def _edge(self, column: int) -> float:
+        """Where the texts of a column begin or end."""
+        return self._right(column) if self.align == "right" else self._left(column) + GAP / 2
 
     def _left(self, column: int) -> float:
         return self.edges[self.labels + column - 1]

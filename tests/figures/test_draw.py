@@ -103,6 +103,12 @@ CONTENT = {
             "metrics": ["audit_zeros"],
         },
         "alarms": {"kind": "bar", "grid": "broadcasts", "x": "crafting", "y": "audit_zeros"},
+        "compared": {
+            "kind": "attacks",
+            "attacks": ["dlg", "mkor"],
+            "caption": "What they use.",
+            "reproduces": "Table 7",
+        },
     },
     "expect": [
         {
@@ -116,8 +122,9 @@ CONTENT = {
         }
     ],
 }
-OF_ATTACKS = [name for name, figure in CONTENT["figures"].items() if figure["grid"] == "attacks"]
-OF_MODELS = [name for name, figure in CONTENT["figures"].items() if figure["grid"] == "models"]
+OF_GRID = {name: figure.get("grid") for name, figure in CONTENT["figures"].items()}
+OF_ATTACKS = [name for name, grid in OF_GRID.items() if grid == "attacks"]
+OF_MODELS = [name for name, grid in OF_GRID.items() if grid == "models"]
 PUBLISHED = """figure,dataset,training,attack,metric,statistic,value,note
 speed,mnist,,cpl,mse,mean,0.125,
 errors,mnist,,cpl,mse,mean,0.875,
@@ -171,9 +178,19 @@ def test_a_figure_is_written_with_its_numbers(
 ):
     put_images(study, paths)
     folder = tmp_path / "figures"
-    draw(study, figure, "quick", scores, published, paths, folder)
+    draw(study, figure, "quick", [scores], published, paths, folder)
     wanted = {f"{figure}{suffix}" for suffix in study.figure(figure).suffixes}
     assert {path.name for path in folder.iterdir()} == wanted
+
+
+def test_a_figure_without_a_grid_needs_no_scores(
+    study: Study, paths: Paths, published: Path, tmp_path: Path
+):
+    draw(study, "compared", "quick", [], published, paths, tmp_path / "figures")
+    wanted = {f"compared{suffix}" for suffix in study.figure("compared").suffixes}
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == wanted
+    assert study.drawn("compared", "quick") == study.shown("compared", "quick") == []
+    assert study.caption("compared", "quick") == "What they use.\n\nReproduces Table 7."
 
 
 def test_every_kind_of_figure_is_drawn_here():
@@ -184,10 +201,10 @@ def test_each_figure_has_its_own_published_values(
     study: Study, paths: Paths, scores: Path, published: Path, tmp_path: Path
 ):
     for figure, value in (("speed", 0.125), ("errors", 0.875)):
-        draw(study, figure, "quick", scores, published, paths, tmp_path / "figures")
+        draw(study, figure, "quick", [scores], published, paths, tmp_path / "figures")
         table = pd.read_csv(tmp_path / "figures" / f"{figure}.csv")
         assert table["published"].dropna().tolist() == [value]
-    draw(study, "speed", "quick", scores, None, paths, tmp_path / "figures")
+    draw(study, "speed", "quick", [scores], None, paths, tmp_path / "figures")
     assert pd.read_csv(tmp_path / "figures" / "speed.csv")["published"].isna().all()
 
 
@@ -209,7 +226,7 @@ def test_a_figure_of_models_needs_no_attack(
     study: Study, paths: Paths, accuracies: Path, published: Path, tmp_path: Path, figure: str
 ):
     folder = tmp_path / "figures"
-    draw(study, figure, "quick", accuracies, published, paths, folder)
+    draw(study, figure, "quick", [accuracies], published, paths, folder)
     wanted = {f"{figure}{suffix}" for suffix in study.figure(figure).suffixes}
     assert {path.name for path in folder.iterdir()} == wanted
     numbers = "mean" if study.figure(figure).name == "distribution" else "ours"
@@ -219,7 +236,7 @@ def test_a_figure_of_models_needs_no_attack(
 def test_a_table_of_models_has_the_papers_values(
     study: Study, paths: Paths, accuracies: Path, published: Path, tmp_path: Path
 ):
-    draw(study, "accuracy", "quick", accuracies, published, paths, tmp_path)
+    draw(study, "accuracy", "quick", [accuracies], published, paths, tmp_path)
     lines = (tmp_path / "accuracy.md").read_text(encoding="utf-8").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:4]]
     assert cells[0] == ["metric", "noise", "digits (for mnist), ours", "digits (for mnist), paper"]
@@ -255,7 +272,7 @@ def test_attacks_stand_on_an_axis_while_the_crafting_differs(
     values = {"dlg": 0.5, "invertgrad": 0.25, "fishing": 0.125, "blind": 0.75, "truth": 0.0}
     scores = table_of("servers", "mse", values)
     for figure in ("against", "beside"):
-        draw(study, figure, "quick", scores, None, paths, tmp_path)
+        draw(study, figure, "quick", [scores], None, paths, tmp_path)
         table = pd.read_csv(tmp_path / f"{figure}.csv")
         assert dict(zip(table["attack"], table["ours"], strict=True)) == values
     head = (tmp_path / "against.md").read_text(encoding="utf-8").splitlines()[0]
@@ -268,7 +285,7 @@ def test_figures_of_broadcast_parameters_need_no_attack(
 ):
     scores = table_of("broadcasts", "audit_zeros", {"honest": 0.25, "fishing": 4.0})
     for figure in ("audits", "alarms"):
-        draw(study, figure, "quick", scores, None, paths, tmp_path)
+        draw(study, figure, "quick", [scores], None, paths, tmp_path)
         table = pd.read_csv(tmp_path / f"{figure}.csv", keep_default_na=False)
         assert table["ours"].tolist() == [0.25, 4.0]
         assert set(table["client"]) == {""}
@@ -290,7 +307,7 @@ def test_the_caption_says_what_a_search_chose(study: Study):
     grid = study.grid("attacks", "quick")
     attack = grid.names.values["attack"][0]
     tuned = replace(grid.names, tuned_from={"attack": {attack: f"{attack}+tuned"}})
-    text = caption(study.figures["speed"], replace(grid, names=tuned))
+    text = caption(study.figures["speed"], [replace(grid, names=tuned)])
     assert f"``{attack}`` is ``{attack}+tuned`` as a search chose it" in text
     assert "as a search chose it" not in study.caption("speed", "quick")
 
@@ -311,4 +328,4 @@ def test_the_table_of_another_scale_is_refused(
     study: Study, paths: Paths, scores: Path, tmp_path: Path
 ):
     with pytest.raises(ArtifactError, match="not the table of grid 'attacks' at scale 'paper'"):
-        draw(study, "speed", "paper", scores, None, paths, tmp_path)
+        draw(study, "speed", "paper", [scores], None, paths, tmp_path)

@@ -66,6 +66,18 @@ def test_what_no_job_of_a_study_needs_reruns_nothing(finished: Project) -> None:
     assert after(finished, "gleak/cli.py", "gleak/attacks/idlg.py", "gleak/data/faces.py") == set()
 
 
+def test_a_table_of_attacks_is_drawn_from_the_code_of_these_alone(project: Project) -> None:
+    project.run(studies="registry")
+    folder = project.results / "studies/registry/quick"
+    assert {path.name for path in folder.iterdir()} == {
+        f"compared{suffix}" for suffix in (".svg", ".png", ".csv", ".md", ".tex")
+    }
+    with project.edited("gleak/metrics/mse.py", edit=lambda text: text + "\nEDITED = True\n"):
+        assert project.jobs(studies="registry") == []
+    with project.edited("gleak/attacks/cpl.py", edit=lambda text: text + "\nEDITED = True\n"):
+        assert {name(job) for job in project.jobs(studies="registry")} == {"draw compared", "all"}
+
+
 def test_comments_docstrings_and_layout_rerun_nothing(finished: Project) -> None:
     files = ["gleak/attacks/cpl.py", "gleak/metrics/mse.py", "gleak/data/digits.py"]
     assert after(finished, *files, added="\n\n# A comment.\n") == set()

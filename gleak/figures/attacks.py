@@ -1,0 +1,132 @@
+"""Attacks side by side: what each uses and can do, as AGIC's Table VII has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from gleak.attacks.base import AttackSpec
+from gleak.errors import SpecError, nearest
+from gleak.figures.base import TABLE_SUFFIXES, FigureSpec, Material, as_list
+from gleak.figures.names import bare
+from gleak.registry import parse, register
+from gleak.spec import knob
+
+ATTACK = "attack"
+Facts = Mapping[str, Sequence[str]]
+
+
+def _canonical(text: str) -> str:
+    try:
+        return str(parse("attack", text))
+    except SpecError as error:
+        raise ValueError(str(error)) from None
+
+
+def _canonical_keys(labels: dict[str, str]) -> dict[str, str]:
+    """The same, by the canonical spec where a key is one of an attack."""
+    return {_canonical_or_same(text): label for text, label in labels.items()}
+
+
+def _canonical_or_same(text: str) -> str:
+    try:
+        return _canonical(text)
+    except ValueError:
+        return text
+
+
+@register("attacks")
+class Attacks(FigureSpec):
+    """What attacks use and can do, told from their specs alone: no cell is computed.
+
+    One row for each attack, in the order given.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = TABLE_SUFFIXES
+
+    attacks: Annotated[
+        list[Annotated[str, AfterValidator(_canonical)]],
+        BeforeValidator(as_list),
+        Field(description="specs of the attacks, or one of them", min_length=1),
+    ]
+    labels: Annotated[dict[str, str], AfterValidator(_canonical_keys)] = knob(
+        {}, "spec, name, or other text in the table -> what is printed"
+    )
+
+    @property
+    def specs(self) -> list[AttackSpec]:
+        """The attacks."""
+        return [parse("attack", text) for text in self.attacks]
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """See `Spec.modules`; those of the attacks and their parts, too."""
+        parts = [part for spec in self.specs for part in spec.components()]
+        return super().modules.union(*(part.modules for part in parts))
+
+    @property
+    def facts(self) -> list[Facts]:
+        """What `facts_of` tells of each attack."""
+        return [facts_of(spec) for spec in self.specs]
+
+    def label(self, text: str) -> str:
+        """What is printed for a text; a spec without a label of its own has that of its name."""
+        return self.labels.get(text, self.labels.get(bare(text), text))
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        texts = {text for row in self.facts for key in row for text in (key, *row[key])}
+        known = texts | {bare(text) for text in texts}
+        for text in self.labels:
+            if text not in known:
+                raise ValueError(f"label {text!r} is nowhere in the table; {nearest(text, known)}")
+        printed = [self.label(text) for text in self.attacks]
+        twice = sorted({text for text in printed if printed.count(text) > 1})
+        if twice:
+            raise ValueError(f"several attacks are called {', '.join(twice)}; give each a label")
+        return self
+
+    def draw(self, material: Material, stem: Path) -> None:
+        """See `FigureSpec.draw`."""
+        from gleak.figures.attacks_drawing import draw_attacks
+
+        draw_attacks(self, stem)
+
+
+def facts_of(spec: AttackSpec) -> Facts:
+    """What an attack uses and can do.
+
+    Returns:
+        Column -> its texts, none where there is nothing to say: the attack itself, its source,
+        the main term it minimises, what is added to it, how it is minimised, how labels are found,
+        what is granted, kinds of data, whether updates of several epochs are joined, how an
+        update of several local steps is read, and the crafting whose parameters are read.
+    """
+    traits = spec.traits()
+    found = {
+        ATTACK: [str(spec)],
+        "main loss term": traits.losses,
+        "other terms": traits.terms,
+        "optimiser": traits.optimizers or [_without_optimizer(spec)],
+        "labels": [traits.labels],
+        "extra knowledge": sorted(spec.grants),
+        "data": sorted(spec.modalities) if spec.modalities < AttackSpec.modalities else ["any"],
+        "several epochs": ["yes" if spec.joins_epochs else "no"],
+        "local steps": [_local_steps(spec)],
+        "crafted parameters": [spec.crafting or ""],
+        "source": [spec.source],
+    }
+    return {column: [text for text in texts if text] for column, texts in found.items()}
+
+
+def _without_optimizer(spec: AttackSpec) -> str:
+    return "" if spec.evaluations else "none, no iterations"
+
+
+def _local_steps(spec: AttackSpec) -> str:
+    if not spec.takes_local_steps:
+        return "no"
+    return "unrolled" if spec.repeats_local_steps else "as one batch"

@@ -23,10 +23,10 @@ def lay_out(figure: Attacks) -> pd.DataFrame:
     """The table as it is printed.
 
     Returns:
-        Index: the attacks; columns: what is told of them, without those in which nothing is.
+        Index: the attacks; columns: what is told of them.
     """
     label, facts = figure.label, figure.facts
-    told = [key for key in facts[0] if key != ATTACK and any(row[key] for row in facts)]
+    told = [key for key in facts[0] if key != ATTACK]
     return pd.DataFrame(
         [[", ".join(dict.fromkeys(map(label, row[key]))) or DASH for key in told] for row in facts],
         index=pd.MultiIndex.from_tuples(

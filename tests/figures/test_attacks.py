@@ -67,13 +67,6 @@ def test_local_steps(text: str, told: str):
     assert facts_of(parse("attack", text))["local steps"] == [told]
 
 
-@pytest.mark.parametrize(
-    ("text", "told"), [("agic", "no"), ("agic_epochs", "yes"), ("agic_epochs+only=2", "no")]
-)
-def test_epochs(text: str, told: str):
-    assert facts_of(parse("attack", text))["several epochs"] == [told]
-
-
 class Joining(AttackSpec):
     """An attack that says of itself only that it joins epochs."""
 
@@ -97,6 +90,7 @@ class Searching(Joining):
 def test_an_attack_that_says_nothing_of_itself():
     found = facts_of(Joining())
     assert found["several epochs"] == ["yes"]
+    assert facts_of(parse("attack", "agic"))["several epochs"] == ["no"]
     assert found["optimiser"] == ["none, no iterations"]
     assert found["main loss term"] == found["labels"] == found["source"] == []
     assert facts_of(Searching())["optimiser"] == []
@@ -134,12 +128,11 @@ def test_labels_and_attacks_need_not_be_canonical():
     assert figure.label("cpl+restarts=3+alpha=1") == "CPL"
 
 
-def test_columns_in_which_nothing_is_told_are_left_out(nothing: Material, tmp_path: Path):
-    make("dlg").draw(nothing, tmp_path / "one")
-    make("dlg", "fishing").draw(nothing, tmp_path / "two")
-    assert "crafted parameters" not in lines(tmp_path / "one.md")[0]
-    assert "other terms" not in lines(tmp_path / "one.md")[0]
-    assert "crafted parameters" in lines(tmp_path / "two.md")[0]
+def test_what_an_attack_does_without_is_a_dash(nothing: Material, tmp_path: Path):
+    make("dlg", "fishing").draw(nothing, tmp_path / "t")
+    head, dlg, fishing = lines(tmp_path / "t.md")
+    place = head.index("crafted parameters")
+    assert (dlg[place], fishing[place]) == ("–", "fishing")
 
 
 def test_files_are_the_same_each_time(

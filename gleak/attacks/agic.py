@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from gleak.attacks.matching import MatchingAttack
 from gleak.matching.distances.cosine import Cosine
@@ -12,7 +12,7 @@ from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.normal import Normal
 from gleak.registry import nested, register
-from gleak.spec import Spec, knob
+from gleak.spec import knob
 
 
 @register("agic")
@@ -25,6 +25,7 @@ class AGIC(MatchingAttack):
     """
 
     source = "Xu et al. 2022"
+    tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
 
     iterations: int = knob(10000, "budget of one victim", source="AGIC section V-A", ge=1)
     lr: float = knob(0.1, "learning rate at the start", source="AGIC section V-A", gt=0)
@@ -50,14 +51,6 @@ class AGIC(MatchingAttack):
     relu_modifier: bool = knob(
         True, "layers with zeros in their gradients count more", source="AGIC Eq. 8"
     )
-
-    def setting(self) -> Spec:
-        """The total variation's weight is tuned for each setting, but zero leaves the term out.
-
-        See `Spec.setting`.
-        """
-        default = type(self).model_fields["tv"].default if self.tv else self.tv
-        return super().setting().model_copy(update={"tv": default})
 
     def parts(self) -> Parts:
         """See `MatchingAttack.parts`."""

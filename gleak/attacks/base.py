@@ -115,13 +115,21 @@ class AttackSpec(Spec):
 
     ``crafting`` names the crafted parameters that it reads, with the secret of the server that made
     them; None: it knows no secret, whatever is broadcast. ``takes_local_steps`` says whether it
-    serves clients that send the outcome of several local steps.
+    serves clients that send the outcome of several local steps, and ``tuned`` names the weights
+    that are chosen anew for each setting; one that is zero leaves its term out.
     """
 
     kind: ClassVar[str] = "attack"
     modalities: ClassVar[frozenset[str]] = frozenset({"image", "tabular"})
     crafting: ClassVar[str | None] = None
     takes_local_steps: ClassVar[bool] = True
+    tuned: ClassVar[frozenset[str]] = frozenset()
+
+    def setting(self) -> Spec:
+        """Fields of ``tuned`` do not tell settings apart, but for zeros; see `Spec.setting`."""
+        chosen = [key for key in self.tuned if getattr(self, key)]
+        defaults = {key: type(self).model_fields[key].default for key in chosen}
+        return super().setting().model_copy(update=defaults)
 
     @property
     def grants(self) -> frozenset[str]:

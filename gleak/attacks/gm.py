@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from gleak.attacks.matching import MatchingAttack
 from gleak.matching.distances.cosine import Cosine
@@ -11,7 +11,7 @@ from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.normal import Normal
 from gleak.registry import nested, register
-from gleak.spec import Spec, knob
+from gleak.spec import knob
 
 
 @register("gm")
@@ -27,6 +27,8 @@ class GM(MatchingAttack):
 
     source = "Geiping et al. 2020, as the baseline of CPA section V-A"
 
+    tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
+
     iterations: int = knob(25000, "budget of one victim", source="CPA section V-A", ge=1)
     lr: float = knob(0.1, "learning rate at the start", source="CPA reference", gt=0)
     tv: float = knob(1e-3, "weight of the total variation (images)", source="CPA reference", ge=0)
@@ -35,14 +37,6 @@ class GM(MatchingAttack):
     )
     labels: LabelRule = knob("joint", "how labels are found", source="CPA reference")
     box: bool = knob(True, "keep every value in [0, 1] at each step", source="InvertGrad")
-
-    def setting(self) -> Spec:
-        """The total variation's weight is tuned for each setting, but zero leaves the term out.
-
-        See `Spec.setting`.
-        """
-        default = type(self).model_fields["tv"].default if self.tv else self.tv
-        return super().setting().model_copy(update={"tv": default})
 
     def parts(self) -> Parts:
         """See `MatchingAttack.parts`."""

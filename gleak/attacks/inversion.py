@@ -12,7 +12,7 @@ from gleak.matching.parts import SearchParts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.normal import Normal
 from gleak.registry import nested
-from gleak.spec import Spec, knob
+from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,6 +36,7 @@ class FeatureInvertingAttack(AttackSpec):
     """
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
     effort: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
 
     inversion_iterations: int = knob(
@@ -49,14 +50,6 @@ class FeatureInvertingAttack(AttackSpec):
         Normal(), "first dummy images", source="ours"
     )
     box: bool = knob(True, "keep every value in [0, 1] at each step", source="ours")
-
-    def setting(self) -> Spec:
-        """The total variation's weight is tuned for each setting, but zero leaves the term out.
-
-        See `Spec.setting`.
-        """
-        default = type(self).model_fields["tv"].default if self.tv else self.tv
-        return super().setting().model_copy(update={"tv": default})
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Refuse networks that have no features before their first dense layer.

@@ -126,6 +126,8 @@ class SignedAdamAttack(MatchingAttack):
     With total variation, and inside the box of valid images.
     """
 
+    tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
+
     iterations: int = knob(4800, "budget of one victim", source="InvertGrad reference", ge=1)
     lr: float = knob(
         0.1, "learning rate; a tenth after 3/8, 5/8 and 7/8", source="InvertGrad", gt=0

@@ -28,6 +28,7 @@ class AGICEpochs(AGIC):
     """
 
     source = "Xu et al. 2022, section IV-B"
+    effort: ClassVar[frozenset[str]] = frozenset({"iterations", "matching_iterations"})
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
 
     matching_iterations: int = knob(

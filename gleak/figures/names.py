@@ -24,8 +24,16 @@ def canonical(level: str, text: str) -> str:
 
 
 def setting(level: str, text: str) -> str:
-    """The canonical string of a spec without its effort, see `gleak.spec.Spec.effort`."""
+    """The canonical string of what a spec is a setting of, see `gleak.spec.Spec.setting`."""
     return text if (level, text) == ("attack", TRUTH) else str(parse(level, text).setting())
+
+
+def without_effort(level: str, text: str) -> str:
+    """The canonical string of a spec without its effort alone, see `gleak.spec.Spec.effort`."""
+    if (level, text) == ("attack", TRUTH):
+        return text
+    spec = parse(level, text)
+    return str(Spec.setting(spec))
 
 
 def bare(value: str) -> str:
@@ -163,7 +171,8 @@ class Names:
 
     def _own_label(self, level: str, value: str) -> str | None:
         """What a spec with fields is labelled, by itself or by one that differs in effort."""
-        labels = (self.labels.get(spec) for spec in (value, setting(level, value)) if "+" in spec)
+        alike = (value, without_effort(level, value), setting(level, value))
+        labels = (self.labels.get(spec) for spec in alike if "+" in spec)
         return next(filter(None, labels), None)
 
     def _called(self, level: str, value: str) -> str:

@@ -97,3 +97,13 @@ def test_a_network_of_the_size_of_a_resnet20(benchmark, victims):
     """LeNet eight times as wide: 31 million multiply-adds, where ResNet20 has 41."""
     observation = observe("lenet+width=96", victims, (3, 32, 32))
     measure(benchmark, observation, parts("adam", "cosine", 10))
+
+
+@pytest.mark.parametrize(
+    ("model", "victims"), [("resnet20", 1), ("resnet20", 16), ("resnet20+width=4", 1)]
+)
+def test_residual_networks_with_weighted_layers(benchmark, model, victims):
+    """What AGIC does in an iteration."""
+    attack = parse("attack", "agic+iterations=10+labels=argmin+start=patterned")
+    observation = observe(f"{model}+normalise=cifar10", victims, (3, 32, 32))
+    measure(benchmark, observation, attack.parts())

@@ -260,7 +260,7 @@ def test_faults_name_file_study_and_place(tmp_path: Path, content: Any, fault: s
         (
             "client",
             "fedavg+batch_size=4+local_steps=4+mini_batch=3",
-            "4 local steps of 3 samples .* the 4 of an update .*; choose a mini_batch that divides them",
+            "4 local steps of 3 samples .* the 4 of an update .*; choose a mini_batch that divides",
         ),
         ("training", "federated+defense=topk~keep=2", "defense 'topk': field 'keep' = '2'"),
     ],

@@ -60,6 +60,6 @@ def _residual(block: Block, nonlinearity: str, norm: Norm) -> Residual:
 
 
 def convolution_layers(convolution: Convolution, norm: Norm) -> list[nn.Module]:
-    """A convolution and the batch norm behind it, or one with biases (see `residual_layers`)."""
+    """A convolution and the batch norm behind it, or, without one, the convolution with biases."""
     layer = convolution.layer(bias=norm == "none")
     return [layer, nn.BatchNorm2d(convolution.outputs)] if norm == "batch" else [layer]

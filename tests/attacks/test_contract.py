@@ -40,16 +40,24 @@ def short(name: str, iterations: int = 2) -> AttackSpec:
 
 def doubled(seen: Observation) -> Observation:
     """The same in double precision."""
-    update = {key: value.double() for key, value in seen.update.items()}
-    return replace(seen, update=update, model=seen.model.double())
+    update, broadcast = (
+        {key: value.double() for key, value in values.items()}
+        for values in (seen.update, seen.broadcast)
+    )
+    return replace(seen, update=update, broadcast=broadcast, model=seen.model.double())
 
 
 @pytest.fixture
 def run(simulate: Callable[..., Path], fitting_model: Callable[..., str]) -> Run:
-    """Simulate clients of the first model that an attack takes, crafted as it is to be for it."""
+    """Simulate clients of the first model that an attack takes, crafted as it is to be for it.
+
+    Attacks on several epochs have clients that are observed for as many.
+    """
 
     def simulated(spec: AttackSpec, modality: str = "image", **levels: str) -> Path:
         crafted = {"crafting": spec.crafting or "honest", **levels}
+        if spec.joins_epochs:
+            crafted["client"] = crafted["client"].replace("fedsgd", "epochs")
         model = fitting_model(modality, attack=str(spec), **crafted)
         return simulate(modality, model=model, **crafted)
 

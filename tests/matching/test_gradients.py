@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import pytest
 import torch
@@ -19,10 +20,10 @@ from gleak.matching.gradients import (
     VmappedGradients,
     choose_gradients,
 )
-from gleak.models.blocks import residual_layers
+from gleak.models.base import Activation, Norm, Normalised
 from gleak.models.convolution import Convolution
 from gleak.models.losses import sample_losses
-from gleak.models.residual import basic_block
+from gleak.models.residual import Block, ResidualNetwork, basic_block
 from gleak.registry import parse
 
 SHAPE = (2, 7, 6)
@@ -235,17 +236,27 @@ def test_convolutions_of_other_kinds_are_vectorised(options: dict[str, object]) 
     assert_matches(gradients, model, "cross_entropy", 2)
 
 
-def small_residual_network(norm: str, nonlinearity: str = "tanh") -> nn.Module:
+class TwoBlocks(ResidualNetwork):
     """A block that keeps the shape and one that halves the image, so with a shortcut of its own."""
-    blocks = [basic_block(3, 3, 1), basic_block(3, 4, 2)]
-    return randomised(residual_layers(Convolution(2, 3), blocks, nonlinearity, norm, CLASSES))
+
+    smallest_side: ClassVar[int] = 4
+
+    activation: Activation = "tanh"
+    norm: Norm = "batch"
+    normalise: Normalised = "none"
+
+    def stem(self, channels: int) -> Convolution:
+        return Convolution(channels, 3)
+
+    def blocks(self) -> list[Block]:
+        return [basic_block(3, 3, 1), basic_block(3, 4, 2)]
 
 
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("norm", ["batch", "none"])
-def test_each_piece_of_a_residual_network_is_the_vectorised_one(norm: str, samples: int) -> None:
+def test_each_piece_of_a_residual_network_is_the_vectorised_one(norm: Norm, samples: int) -> None:
     """Values, and slopes at the inputs along a random direction of each gradient."""
-    model = small_residual_network(norm)
+    model = randomised(TwoBlocks(norm=norm).build(SHAPE, CLASSES))
     assert LayerwiseGradients(model, "cross_entropy").serves(SHAPE)
     (inputs, soft), observed = batch(samples), targets_of(model)
     ways = (LayerwiseGradients, VmappedGradients)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
-from torch.nn.grad import conv2d_weight
 
 
 def weight_gradient(layer: nn.Conv2d, inputs: Tensor, backs: Tensor, victims: int) -> Tensor:
@@ -27,21 +26,10 @@ def weight_gradient(layer: nn.Conv2d, inputs: Tensor, backs: Tensor, victims: in
     Returns:
         Shape (V, O, C, kh, kw).
     """
-    if victims == 1:
-        return _of_one_victim(layer, inputs, backs)
     height, width = layer.padding if isinstance(layer.padding, tuple) else (0, 0)
     padded = functional.pad(inputs, (width, width, height, height))
     product = _PatchProduct.apply(padded, backs, layer, victims)
     return product.unflatten(2, layer.weight.shape[1:])
-
-
-def _of_one_victim(layer: nn.Conv2d, inputs: Tensor, backs: Tensor) -> Tensor:
-    """The kernel of torch, which sums over all samples: right, and faster, for a single victim."""
-    padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)
-    gradient = conv2d_weight(
-        inputs, layer.weight.shape, backs, layer.stride, padding, layer.dilation
-    )
-    return gradient.unsqueeze(0)
 
 
 class _PatchProduct(torch.autograd.Function):

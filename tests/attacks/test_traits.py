@@ -103,8 +103,9 @@ def test_local_steps_are_refused_by_those_who_say_so(name: str, fitting_model) -
     """One step through the same client is taken by all."""
     spec = ATTACKS[name]()
     levels = {"attack": name, "crafting": spec.crafting or "honest"}
-    levels["model"] = fitting_model(**levels, client="fedavg")
-    steps = {**levels, "client": "fedavg+local_steps=2", "dataset": "digits"}
+    client = "epochs" if spec.joins_epochs else "fedavg"
+    levels["model"] = fitting_model(**levels, client=client)
+    steps = {**levels, "client": f"{client}+local_steps=2", "dataset": "digits"}
     others = {"training": "untrained", "defense": "none"}
     if spec.takes_local_steps:
         Cell.parse({**others, **steps})

@@ -20,8 +20,8 @@ class AGIC(MatchingAttack):
     """Adam on the layer-weighted cosine distance with total variation (Eq. 2, 6 to 8).
 
     An update of several local steps is taken for one step over all of its samples (Eq. 4), so the
-    cost does not depend on their number, and labels can be read off it. The paper tells what the
-    weights of layers depend on: 50 for untrained networks, 2 for trained ones.
+    cost does not depend on their number, and labels can be read off it. How much later layers
+    count is chosen by the state of the network: 50 if it is untrained, 2 if it is trained.
     """
 
     source = "Xu et al. 2022"

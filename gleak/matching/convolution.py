@@ -8,6 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.nn.grad import conv2d_weight
+
+MANY_PATCHES = 2**16
 
 
 def weight_gradient(layer: nn.Conv2d, inputs: Tensor, backs: Tensor, victims: int) -> Tensor:
@@ -15,7 +18,10 @@ def weight_gradient(layer: nn.Conv2d, inputs: Tensor, backs: Tensor, victims: in
 
     The product of output gradients and input patches. torch's own unfold and fold visit one value
     at a time on a CPU; here patches are one strided copy, and going back is one strided sum for
-    each position in the kernel. On LeNet that takes a third off the cost of an evaluation.
+    each position in the kernel. On LeNet that takes a third off the cost of an evaluation. Where
+    the patches of a victim alone fill the cache, torch's own kernel, victim by victim, is two to
+    four times as fast on a CPU, and holds no patches. Which of the two is taken does not depend on
+    how many victims there are, nor does then a victim's result.
 
     Args:
         layer: with one group and zero padding.
@@ -26,10 +32,24 @@ def weight_gradient(layer: nn.Conv2d, inputs: Tensor, backs: Tensor, victims: in
     Returns:
         Shape (V, O, C, kh, kw).
     """
+    patches = layer.weight[0].numel() * backs[0, 0].numel() * len(backs) // victims
+    if patches >= MANY_PATCHES and inputs.device.type == "cpu":
+        return _one_by_one(layer, inputs, backs, victims)
     height, width = layer.padding if isinstance(layer.padding, tuple) else (0, 0)
     padded = functional.pad(inputs, (width, width, height, height))
     product = _PatchProduct.apply(padded, backs, layer, victims)
     return product.unflatten(2, layer.weight.shape[1:])
+
+
+def _one_by_one(layer: nn.Conv2d, inputs: Tensor, backs: Tensor, victims: int) -> Tensor:
+    """By torch's kernel, which sums over all samples it is given."""
+    samples = len(inputs) // victims
+    padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)
+    gradients = [
+        conv2d_weight(taken, layer.weight.shape, back, layer.stride, padding, layer.dilation)
+        for taken, back in zip(inputs.split(samples), backs.split(samples), strict=True)
+    ]
+    return torch.stack(gradients)
 
 
 class _PatchProduct(torch.autograd.Function):

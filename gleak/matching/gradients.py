@@ -7,8 +7,9 @@ each layer's weight gradient by victim; `VmappedGradients` does it for any netwo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,6 +25,9 @@ PROBED = 3
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 Gradients = Callable[[Tensor, Tensor, dict[str, Tensor]], list[Piece]]
 """From inputs (V, N, *shape), targets (V, N, classes) and the observed gradients to pieces."""
+Moved = Callable[[Tensor, Tensor], Tensor]
+"""From a layer's inputs and outputs to what it gives with parameters of each victim's own."""
+AT_REST: Mapping[str, Moved] = MappingProxyType({})
 
 
 def choose_gradients(model: nn.Module, loss: str, input_shape: tuple[int, ...]) -> Gradients:
@@ -133,18 +137,41 @@ class LayerwiseGradients:
 
     def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
         """Pieces of every parameter; see `Gradients`."""
-        victims, samples = inputs.shape[:2]
-        taken, given, logits = self.forward(inputs.flatten(0, 1))
-        loss = sample_losses(self.loss, logits, targets.flatten(0, 1)).sum() / samples
-        outputs = [given[name] for name in self.layers]
-        backs = torch.autograd.grad(loss, outputs, create_graph=torch.is_grad_enabled())
+        taken, backs = self.split(inputs, targets)
         pieces: list[Piece] = []
-        for (name, layer), back in zip(self.layers.items(), backs, strict=True):
-            pieces += LAYERS[type(layer)](name, layer, taken[name], back, victims, observed)
+        for name, layer in self.layers.items():
+            split = LAYERS[type(layer)]
+            pieces += split(name, layer, taken[name], backs[name], len(inputs), observed)
         return pieces
 
-    def forward(self, inputs: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
+    def split(
+        self, inputs: Tensor, targets: Tensor, moved: Mapping[str, Moved] = AT_REST
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Inputs of every trained layer, and gradients of the victims' mean losses at its outputs.
+
+        Args:
+            inputs: Shape (V, N, *sample shape).
+            targets: Shape (V, N, classes).
+            moved: see `forward`.
+
+        Returns:
+            By layer, Shape (V * N, ...) each.
+        """
+        taken, given, logits = self.forward(inputs.flatten(0, 1), moved)
+        loss = sample_losses(self.loss, logits, targets.flatten(0, 1)).sum() / inputs.shape[1]
+        backs = torch.autograd.grad(
+            loss, list(given.values()), create_graph=torch.is_grad_enabled()
+        )
+        return taken, dict(zip(given, backs, strict=True))
+
+    def forward(
+        self, inputs: Tensor, moved: Mapping[str, Moved] = AT_REST
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
         """Inputs and outputs of every trained layer, and the logits.
+
+        Args:
+            inputs: Shape (M, *sample shape).
+            moved: what some layers give in place of their outputs.
 
         Raises:
             TangledLayersError: a layer is used twice or never, or its output is overwritten.
@@ -164,6 +191,8 @@ class LayerwiseGradients:
             return keep
 
         with ExitStack() as stack, torch.enable_grad():
+            for name, shift in moved.items():
+                stack.enter_context(self.layers[name].register_forward_hook(_replacing(shift)))
             for name, layer in self.layers.items():
                 stack.enter_context(layer.register_forward_hook(keeper(name)))
             logits = self.model(inputs)
@@ -173,7 +202,14 @@ class LayerwiseGradients:
         return taken, given, logits
 
 
-def _by_victim(values: Tensor, victims: int) -> Tensor:
+def _replacing(shift: Moved) -> Callable[..., Tensor]:
+    def replaced(_: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        return shift(arguments[0], output)
+
+    return replaced
+
+
+def by_victim(values: Tensor, victims: int) -> Tensor:
     """Samples of a victim side by side; Shape (V, N * positions, features)."""
     return values.reshape(victims, -1, values.shape[-1])
 
@@ -181,9 +217,9 @@ def _by_victim(values: Tensor, victims: int) -> Tensor:
 def _dense(
     name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
 ) -> Sequence[Piece]:
-    backs = _by_victim(back, victims)
+    backs = by_victim(back, victims)
     weight, bias = f"{name}.weight", f"{name}.bias"
-    pieces: list[Piece] = [OuterPiece(weight, backs, _by_victim(taken, victims), observed[weight])]
+    pieces: list[Piece] = [OuterPiece(weight, backs, by_victim(taken, victims), observed[weight])]
     if layer.bias is not None:
         pieces.append(FormedPiece(bias, backs.sum(1), observed[bias]))
     return pieces
@@ -202,11 +238,15 @@ def _normalisation(
     name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
 ) -> Sequence[Piece]:
     weight = f"{name}.weight"
-    mean, deviation = layer.running_mean, (layer.running_var + layer.eps).sqrt()
-    normalised = (taken - mean[:, None, None]) / deviation[:, None, None]
-    gradient = _channel_sums(back * normalised, victims)
+    gradient = channel_sums(back * normalised(layer, taken), victims)
     bias = _channel_bias(name, layer, back, victims, observed)
     return [FormedPiece(weight, gradient, observed[weight]), *bias]
+
+
+def normalised(layer: Any, inputs: Tensor) -> Tensor:
+    """What batch norm scales and shifts, by its running statistics; Shape (M, C, H, W)."""
+    mean, deviation = layer.running_mean, (layer.running_var + layer.eps).sqrt()
+    return (inputs - mean[:, None, None]) / deviation[:, None, None]
 
 
 def _channel_bias(
@@ -215,10 +255,10 @@ def _channel_bias(
     if layer.bias is None:
         return []
     bias = f"{name}.bias"
-    return [FormedPiece(bias, _channel_sums(back, victims), observed[bias])]
+    return [FormedPiece(bias, channel_sums(back, victims), observed[bias])]
 
 
-def _channel_sums(values: Tensor, victims: int) -> Tensor:
+def channel_sums(values: Tensor, victims: int) -> Tensor:
     """Sums over positions and a victim's samples; Shape (V * N, C, H, W) to (V, C)."""
     return values.sum((2, 3)).unflatten(0, (victims, -1)).sum(1)
 

@@ -83,7 +83,7 @@ def make_observation() -> Callable[..., Observation]:
         model: str = "lenet+width=3", victims: int = 3, samples: int = 2, **fields: object
     ) -> tuple[Observation, Tensor, Tensor]:
         stream = torch.Generator().manual_seed(4)
-        shape = (3, 8, 8) if model.startswith("lenet") else (6,)
+        shape = (6,) if model.startswith("mlp") else (3, 8, 8)
         network = uniform_network(model, shape)
         inputs = torch.rand(victims, samples, *shape, generator=stream)
         labels = torch.randint(4, (victims, samples), generator=stream)

@@ -7,15 +7,22 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from gleak.attacks.base import Observation
 from gleak.clients.fedavg import FedAvg
+from gleak.matching.distances.base import Piece
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.gradients import LayerwiseGradients
 from gleak.matching.parts import Parts
-from gleak.matching.unrolled import UnrolledGradients, client_gradients
+from gleak.matching.pieces import FormedPiece
+from gleak.matching.unrolled import (
+    LayerwiseUnrolled,
+    Unrolled,
+    VmappedUnrolled,
+    client_gradients,
+)
 from gleak.models.losses import sample_losses
 
 MakeParts = Callable[..., Parts]
@@ -75,26 +82,41 @@ def dummies(inputs: Tensor, dtype: torch.dtype = torch.double) -> tuple[Tensor, 
     return inputs.to(dtype).requires_grad_(), logits.to(dtype).softmax(2).requires_grad_()
 
 
+def layerwise(observation: Observation) -> LayerwiseUnrolled:
+    return LayerwiseUnrolled(observation, LayerwiseGradients(observation.model, observation.loss))
+
+
+def formed(piece: Piece) -> FormedPiece:
+    """With all its entries."""
+    return piece.within(torch.ones_like(piece.target))
+
+
+WAYS = {"layerwise": layerwise, "vmapped": VmappedUnrolled}
+BOTH = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+Way = Callable[[Observation], Unrolled]
+
+
+@BOTH
 @pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
 @pytest.mark.parametrize("model", ["lenet+width=2", "mlp+hidden=5"])
 @pytest.mark.parametrize(("steps", "size"), SCHEDULES)
 def test_gradients_and_their_slopes_are_those_of_a_plain_loop(
-    steps: int, size: int, model: str, loss: str, observe: Observe
+    steps: int, size: int, model: str, loss: str, way: Way, observe: Observe
 ) -> None:
     observation, inputs, _ = observe(model, averaging(steps, size, loss=loss))
     observation.model.double()
     samples, soft = dummies(inputs)
     observed = {name: value[:, 0].double() for name, value in observation.update.items()}
-    pieces = UnrolledGradients(observation)(samples, soft, observed)
+    pieces = way(observation)(samples, soft, observed)
     rows = [mean_gradient(observation, *one) for one in zip(samples, soft, strict=True)]
     assert [piece.name for piece in pieces] == list(rows[0])
     found, expected = torch.zeros(3), torch.zeros(3)
     for piece in pieces:
-        formed = torch.stack([row[piece.name] for row in rows])
-        torch.testing.assert_close(piece.gradient, formed)
+        true = torch.stack([row[piece.name] for row in rows])
+        torch.testing.assert_close(formed(piece).gradient, true)
         assert piece.target is observed[piece.name]
         found = found + piece.squared_distance()
-        expected = expected + (formed - piece.target).flatten(1).square().sum(1)
+        expected = expected + (true - piece.target).flatten(1).square().sum(1)
     slopes = torch.autograd.grad(found.sum(), (samples, soft))
     truth = torch.autograd.grad(expected.sum(), (samples, soft), materialize_grads=True)
     for slope, true in zip(slopes, truth, strict=True):
@@ -118,29 +140,58 @@ def test_the_truth_has_distance_zero_where_all_steps_are_repeated(
     assert (distance["one_step"] > 1e-4).all()
 
 
-def test_precision_does_not_depend_on_the_learning_rate(observe: Observe) -> None:
+@BOTH
+def test_precision_does_not_depend_on_the_learning_rate(way: Way, observe: Observe) -> None:
     """Differences of weights of size 0.5 would be known to 1e-7 alone, here a tenth percent."""
     observation, inputs, _ = observe("mlp+hidden=5", averaging(2, 4, local_lr=1e-4))
     samples, soft = dummies(inputs, torch.float)
-    pieces = UnrolledGradients(observation)(samples, soft, observation.update)
+    observed = {name: value[:, 0] for name, value in observation.update.items()}
+    pieces = way(observation)(samples, soft, observed)
     observation.model.double()
     rows = [mean_gradient(observation, *one) for one in zip(*dummies(inputs), strict=True)]
     for piece in pieces:
-        formed = torch.stack([row[piece.name] for row in rows]).float()
-        torch.testing.assert_close(piece.gradient, formed, rtol=1e-5, atol=1e-6)
+        true = torch.stack([row[piece.name] for row in rows]).float()
+        torch.testing.assert_close(formed(piece).gradient, true, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["resnet20", "vgg_small+norm=batch+width=2+hidden=3"])
+def test_both_ways_agree_on_networks_with_batch_norm(model: str, observe: Observe) -> None:
+    """Pieces, and the slopes at the samples of their products with the observed gradients."""
+    observation, inputs, _ = observe(model, averaging(4, 2, local_lr=0.01))
+    observation.model.double()
+    samples, soft = dummies(inputs)
+    observed = {name: value[:, 0].double() for name, value in observation.update.items()}
+    slopes = []
+    for way in WAYS.values():
+        pieces = {piece.name: formed(piece) for piece in way(observation)(samples, soft, observed)}
+        along = sum((piece.gradient * piece.target).sum() for piece in pieces.values())
+        slopes.append((pieces, torch.autograd.grad(along, samples)[0]))
+    (ours, our_slope), (theirs, their_slope) = slopes
+    assert ours.keys() == theirs.keys()
+    for name, piece in ours.items():
+        torch.testing.assert_close(piece.gradient, theirs[name].gradient)
+    torch.testing.assert_close(our_slope, their_slope)
 
 
 @pytest.mark.parametrize(
-    ("client_model", "steps", "kind"),
+    ("model", "client_model", "steps", "kind"),
     [
-        ("one_step", 1, LayerwiseGradients),
-        ("one_step", 3, LayerwiseGradients),
-        ("unrolled", 1, LayerwiseGradients),
-        ("unrolled", 3, UnrolledGradients),
+        ("mlp+hidden=5", "one_step", 1, LayerwiseGradients),
+        ("mlp+hidden=5", "one_step", 3, LayerwiseGradients),
+        ("mlp+hidden=5", "unrolled", 1, LayerwiseGradients),
+        ("mlp+hidden=5", "unrolled", 3, LayerwiseUnrolled),
+        ("lenet+width=12", "unrolled", 3, VmappedUnrolled),
     ],
 )
 def test_steps_are_unrolled_where_there_are_several(
-    client_model: str, steps: int, kind: type, observe: Observe
+    model: str, client_model: str, steps: int, kind: type, observe: Observe
 ) -> None:
-    observation, _, _ = observe("mlp+hidden=5", averaging(steps, SAMPLES))
+    observation, _, _ = observe(model, averaging(steps, SAMPLES))
     assert isinstance(client_gradients(observation, client_model), kind)
+
+
+def test_networks_that_are_not_split_by_layers_are_vmapped(observe: Observe) -> None:
+    observation, _, _ = observe("mlp+hidden=5", averaging(3, SAMPLES))
+    network = nn.Sequential(observation.model, nn.LayerNorm(4))
+    unusual = replace(observation, model=network)
+    assert isinstance(client_gradients(unusual, "unrolled"), VmappedUnrolled)

@@ -7,24 +7,30 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, pairwise
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from gleak.models.base import Activation, ModelSpec
 from gleak.models.convolution import Convolution
 from gleak.spec import knob
 
+if TYPE_CHECKING:
+    from torch import nn
+
+Pooling = Literal["max", "average"]
 Downsampling = Literal["pooling", "stride"]
 
 
 class StagedNetwork(ModelSpec):
     """Base of the networks whose images are halved after each stage of convolutions.
 
-    ``pooled`` is the side that images are averaged to before the dense layers; None: they are taken
-    as they are. No layer overwrites the outputs of another, so that gradients can be split layer by
-    layer (see `gleak.matching.gradients`).
+    ``pooling`` is what halves them, of 2 x 2 positions. ``pooled`` is the side that images are
+    averaged to before the dense layers; None: they are taken as they are. No layer overwrites the
+    outputs of another, so that gradients can be split layer by layer (see
+    `gleak.matching.gradients`).
     """
 
     hidden_dense: ClassVar[bool | None] = True
+    pooling: ClassVar[Pooling] = "max"
     pooled: ClassVar[int | None] = None
 
     activation: Activation
@@ -72,6 +78,12 @@ class StagedNetwork(ModelSpec):
         sides = [self.pooled or side for side in self._halved(shape)]
         features = self.stages(shape[0])[-1][-1].outputs * math.prod(sides)
         return list(pairwise([features, *self.hidden_layers, classes]))
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """See `ModelSpec.build`."""
+        from gleak.models.staged_layers import staged_layers
+
+        return staged_layers(self, shape, classes)
 
     def first_dense_neurons(self, classes: int | None) -> int | None:
         """See `ModelSpec.first_dense_neurons`."""

@@ -19,6 +19,7 @@ from gleak.matching.convolution import weight_gradient
 from gleak.matching.distances.base import Piece
 from gleak.matching.pieces import FormedPiece, OuterPiece
 from gleak.models.losses import sample_losses
+from gleak.models.penalties import penalties
 
 PROBED = 3
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -67,8 +68,9 @@ class VmappedGradients:
         self.parameters = {name: value.detach() for name, value in model.named_parameters()}
 
         def client_loss(parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-            logits = functional_call(model, parameters, (inputs,))
-            return sample_losses(loss, logits, targets).mean()
+            with penalties(model) as added:
+                logits = functional_call(model, parameters, (inputs,))
+            return sum(added, sample_losses(loss, logits, targets)).mean()
 
         self._losses = vmap(client_loss)
 
@@ -134,10 +136,13 @@ class LayerwiseGradients:
     def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
         """Pieces of every parameter; see `Gradients`."""
         victims, samples = inputs.shape[:2]
-        taken, given, logits = self.forward(inputs.flatten(0, 1))
-        loss = sample_losses(self.loss, logits, targets.flatten(0, 1)).sum() / samples
+        with penalties(self.model) as added:
+            taken, given, logits = self.forward(inputs.flatten(0, 1))
+        losses = sum(added, sample_losses(self.loss, logits, targets.flatten(0, 1)))
         outputs = [given[name] for name in self.layers]
-        backs = torch.autograd.grad(loss, outputs, create_graph=torch.is_grad_enabled())
+        backs = torch.autograd.grad(
+            losses.sum() / samples, outputs, create_graph=torch.is_grad_enabled()
+        )
         pieces: list[Piece] = []
         for (name, layer), back in zip(self.layers.items(), backs, strict=True):
             pieces += LAYERS[type(layer)](name, layer, taken[name], back, victims, observed)

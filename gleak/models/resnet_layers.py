@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from gleak.models.activations import activation
 from gleak.models.blocks import convolution_layers
 from gleak.models.normalisation import normalisation_layers
+from gleak.models.variational import variational_layers
 
 if TYPE_CHECKING:
     from gleak.models.convolution import Convolution
@@ -66,6 +67,7 @@ def resnet_layers(model: ImageNetResidual, stem: Convolution, classes: int) -> n
         **stages,
         "avgpool": nn.AdaptiveAvgPool2d(1),
         "flatten": nn.Flatten(),
+        "precode": nn.Sequential(*variational_layers(model, model.features)),
         "fc": nn.Linear(model.features, classes),
     }
     return nn.Sequential(OrderedDict(parts))

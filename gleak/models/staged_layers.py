@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from gleak.models.activations import activation
+from gleak.models.variational import variational_layers
 
 if TYPE_CHECKING:
     from gleak.models.base import Norm
@@ -23,15 +24,12 @@ def staged_layers(model: StagedNetwork, shape: tuple[int, ...], classes: int) ->
     """Convolutions and dense layers, all side by side.
 
     Args:
-        model: see `convolutional_layers`; it names the share of values that are dropped, too.
+        model: see `convolutional_layers` and `classifier_layers`.
         shape: of an image.
         classes: number of outputs.
     """
-    return nn.Sequential(
-        *convolutional_layers(model, shape[0]),
-        nn.Flatten(),
-        *dense_layers(model.dense_layers(shape, classes), model.activation, model.dropout),
-    )
+    convolutions = convolutional_layers(model, shape[0])
+    return nn.Sequential(*convolutions, nn.Flatten(), *classifier_layers(model, shape, classes))
 
 
 def convolutional_layers(
@@ -51,6 +49,21 @@ def convolutional_layers(
             layers += [convolution.layer(), *normalised, activation(model.activation)]
         layers += [POOLINGS[model.pooling](2)] if model.downsampling == "pooling" else []
     return layers
+
+
+def classifier_layers(
+    model: StagedNetwork, shape: tuple[int, ...], classes: int
+) -> list[nn.Module]:
+    """Dense layers and, before the last, the variational block, if there is one.
+
+    Args:
+        model: names widths, activation, the share of values that are dropped and the block.
+        shape: of an image.
+        classes: number of outputs.
+    """
+    sizes = model.dense_layers(shape, classes)
+    *hidden, last = dense_layers(sizes, model.activation, model.dropout)
+    return [*hidden, *variational_layers(model, sizes[-1][0]), last]
 
 
 def dense_layers(

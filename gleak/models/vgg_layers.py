@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from gleak.models.normalisation import normalisation_layers
-from gleak.models.staged_layers import convolutional_layers, dense_layers
+from gleak.models.staged_layers import classifier_layers, convolutional_layers
 
 if TYPE_CHECKING:
     from gleak.models.vgg import VGG
@@ -22,12 +22,11 @@ def vgg_layers(model: VGG, shape: tuple[int, ...], classes: int) -> nn.Sequentia
         shape: of an image.
         classes: number of outputs.
     """
-    dense = dense_layers(model.dense_layers(shape, classes), model.activation, model.dropout)
     parts: dict[str, nn.Module] = {
         "normalisation": nn.Sequential(*normalisation_layers(model.normalise)),
         "features": nn.Sequential(*convolutional_layers(model, shape[0], model.norm)),
         "avgpool": nn.AdaptiveAvgPool2d(model.pooled) if model.pooled else nn.Identity(),
         "flatten": nn.Flatten(),
-        "classifier": nn.Sequential(*dense),
+        "classifier": nn.Sequential(*classifier_layers(model, shape, classes)),
     }
     return nn.Sequential(OrderedDict(parts))

@@ -29,7 +29,7 @@ class PrecodeNetwork(ModelSpec):
         1e-3,
         "weight of the sampled values' divergence from N(0, I) in the loss, with precode",
         unit="1/nat",
-        source="Scheliga et al. 2022; 1.4427e-3 does as their code, which counts in bits",
+        source="Scheliga et al. 2022",
         ge=0,
     )
 

@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 class GaussianSample(Penalised):
     """A sample of each Gaussian whose mean and deviation it is given, b = mu + sigma eps.
 
-    Deviations are softplus(s) of given values s, as in the authors' code; the paper says no more
-    than that the encoder learns them. A sample is drawn in training mode, by torch's own random
-    numbers; in evaluation mode b is the mean. The penalty is beta times the divergence
-    KL(N(mu, sigma^2) || N(0, 1)), summed over the k values of a sample (Kingma and Welling 2014,
-    Appendix B). It is in nats, while the authors' code has bits.
+    Deviations are softplus(s) of given values s (ours: exponentials, of log-variances, would
+    overflow sooner). A sample is drawn in training mode, by torch's own random numbers; in
+    evaluation mode b is the mean. The penalty is beta times KL(N(mu, sigma^2) || N(0, 1)) in nats,
+    summed over the k values of a sample (Kingma and Welling 2014, Appendix B).
 
     Args:
         beta: weight of the divergence.

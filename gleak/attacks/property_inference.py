@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from gleak.matching.problem import mean_gradients
 from gleak.models.losses import sample_losses
+from gleak.models.penalties import penalties
 from gleak.runtime.seeding import stream
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ def _sample_gradients(
     parameters = {name: value.detach() for name, value in model.named_parameters()}
 
     def sample_loss(parameters: dict[str, Tensor], sample: Tensor, target: Tensor) -> Tensor:
-        logits = functional_call(model, parameters, (sample[None],))
-        return sample_losses(loss, logits, target[None]).sum()
+        with penalties(model) as added:
+            logits = functional_call(model, parameters, (sample[None],))
+        return sum(added, sample_losses(loss, logits, target[None])).sum()
 
     dtype = next(iter(parameters.values())).dtype
     targets = functional.one_hot(labels.long(), observation.classes).to(dtype)

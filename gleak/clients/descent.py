@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +11,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from gleak.models.draws import drawing
 from gleak.models.losses import sample_losses
 from gleak.models.passes import passes
+from gleak.models.penalties import penalties
 
 if TYPE_CHECKING:
     from gleak.clients.base import Loss
@@ -84,9 +85,9 @@ def descend(
 ) -> Descent:
     """One step for each of the mini-batches; the model's own parameters are left as they are.
 
-    A model in evaluation mode, as it is broadcast, draws the masks of dropout but normalises by
-    its running statistics. One in training mode normalises by the batch, and its running
-    statistics (its buffers) go along with the steps.
+    A model in evaluation mode, as it is broadcast, draws the random numbers of clients (see
+    `gleak.models.draws`) but normalises by its running statistics. One in training mode normalises
+    by the batch, and its running statistics (its buffers) go along with the steps.
 
     Args:
         model: holds the parameters before the first step.
@@ -137,27 +138,12 @@ def _mean_loss(
     labels: Tensor,
     loss: Loss,
 ) -> Tensor:
-    with _drawing_masks(model):
+    with drawing(model), penalties(model) as added:
         logits = functional_call(model, parameters, (inputs,))
     targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
-    return sample_losses(loss, logits, targets).mean()
+    return sum(added, sample_losses(loss, logits, targets)).mean()
 
 
 def _slopes(mean_loss: Tensor, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
     found = torch.autograd.grad(mean_loss, list(parameters.values()), materialize_grads=True)
     return dict(zip(parameters, found, strict=True))
-
-
-@contextmanager
-def _drawing_masks(model: nn.Module) -> Iterator[None]:
-    """Dropout draws its masks, as in training; other layers stay in the mode they are in."""
-    resting = [
-        layer for layer in model.modules() if isinstance(layer, nn.Dropout) and not layer.training
-    ]
-    for layer in resting:
-        layer.train()
-    try:
-        yield
-    finally:
-        for layer in resting:
-            layer.eval()

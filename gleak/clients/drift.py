@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from gleak.clients.descent import gradients
 from gleak.clients.rounds import stream_of
+from gleak.models.draws import unmoved_by_draws
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
 
@@ -34,9 +34,10 @@ def measure_drift(
     """Relative error of the mean gradient of each victim's steps, taken for that of its batch.
 
     The other gradient is that of the whole batch at the broadcast parameters. Both are taken
-    without dropout, as attackers have none, so that their difference comes from the steps alone.
-    The order of samples is that of the update, drawn anew: what is sent does not depend on this.
-    Of clients that are observed for several rounds it is the drift of the first.
+    without what layers draw, dropout's masks for one, which attackers do not know, so that their
+    difference comes from the steps alone. The order of samples is that of the update, drawn anew:
+    what is sent does not depend on this. Of clients that are observed for several rounds it is the
+    drift of the first.
 
     Logs a warning where some victim's is more than `TOO_FAR`.
 
@@ -67,7 +68,7 @@ def measure_drift(
 
 def _drift(client: ClientSpec, network: nn.Module, inputs: Tensor, labels: Tensor) -> float:
     assert client.local_descent is not None
-    with _without_dropout(network):
+    with unmoved_by_draws(network):
         mean = client.local_descent(network, inputs, labels).mean_gradient
         whole = gradients(network, dict(network.named_parameters()), inputs, labels, client.loss)
     return relative_error(mean, whole)
@@ -83,18 +84,6 @@ def relative_error(found: Mapping[str, Tensor], true: Mapping[str, Tensor]) -> f
     error = sum(float((found[name] - value).square().sum()) for name, value in true.items())
     length = sum(float(value.square().sum()) for value in true.values())
     return math.sqrt(error / max(length, torch.finfo(torch.float32).tiny))
-
-
-@contextmanager
-def _without_dropout(network: nn.Module) -> Iterator[None]:
-    shares = {layer: layer.p for layer in network.modules() if isinstance(layer, nn.Dropout)}
-    for layer in shares:
-        layer.p = 0.0
-    try:
-        yield
-    finally:
-        for layer, share in shares.items():
-            layer.p = share
 
 
 def _warn_if_far(client: ClientSpec, worst: float) -> None:

@@ -83,7 +83,7 @@ class MKOR(CraftingSpec):
     sink: float = knob(0.0, "added to the bias of one class", unit="logit", source="ours", ge=0)
 
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
-        """Refuse tables, and networks without dense layers between which paths can be laid.
+        """Refuse tables, and networks between whose dense layers no paths can be laid.
 
         Raises:
             FitError: see `CraftingSpec.check`.
@@ -99,6 +99,11 @@ class MKOR(CraftingSpec):
             raise FitError(
                 f"crafting {self} needs two dense layers or more, and model {model} has one; "
                 "use lenet5, vgg_small or vgg16"
+            )
+        if getattr(model, "precode", 0):
+            raise FitError(
+                f"crafting {self} lays no path through the variational block of model {model}; "
+                "use precode=0"
             )
         self._check_neurons(dataset, model)
 

@@ -20,6 +20,7 @@ from gleak.matching.convolution import weight_gradient
 from gleak.matching.distances.base import Piece
 from gleak.matching.pieces import FormedPiece, OuterPiece
 from gleak.models.losses import sample_losses
+from gleak.models.penalties import penalties
 
 PROBED = 3
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -71,8 +72,9 @@ class VmappedGradients:
         self.parameters = {name: value.detach() for name, value in model.named_parameters()}
 
         def client_loss(parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-            logits = functional_call(model, parameters, (inputs,))
-            return sample_losses(loss, logits, targets).mean()
+            with penalties(model) as added:
+                logits = functional_call(model, parameters, (inputs,))
+            return sum(added, sample_losses(loss, logits, targets)).mean()
 
         self._losses = vmap(client_loss)
 
@@ -157,10 +159,13 @@ class LayerwiseGradients:
         Returns:
             By layer, Shape (V * N, ...) each.
         """
-        taken, given, logits = self.forward(inputs.flatten(0, 1), moved)
-        loss = sample_losses(self.loss, logits, targets.flatten(0, 1)).sum() / inputs.shape[1]
+        with penalties(self.model) as added:
+            taken, given, logits = self.forward(inputs.flatten(0, 1), moved)
+        losses = sum(added, sample_losses(self.loss, logits, targets.flatten(0, 1)))
         backs = torch.autograd.grad(
-            loss, list(given.values()), create_graph=torch.is_grad_enabled()
+            losses.sum() / inputs.shape[1],
+            list(given.values()),
+            create_graph=torch.is_grad_enabled(),
         )
         return taken, dict(zip(given, backs, strict=True))
 

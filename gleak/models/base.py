@@ -23,14 +23,17 @@ class ModelSpec(Spec):
     """An architecture; its parameters come from a training spec.
 
     ``first_layer`` is the kind of layer that takes the samples as they are; "unknown" where only
-    the network itself tells; ``hidden_dense`` whether dense layers stand before the classifier,
-    None where only the network tells.
+    the network itself tells.
     """
 
     kind: ClassVar[str] = "model"
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image"})
     first_layer: ClassVar[FirstLayer] = "convolution"
-    hidden_dense: ClassVar[bool | None] = False
+
+    @property
+    def hidden_dense(self) -> bool | None:
+        """Whether dense layers stand before the classifier; None: only the network tells."""
+        return False
 
     @property
     def smallest_side(self) -> int:

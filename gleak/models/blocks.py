@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from gleak.models.activations import activation
 from gleak.models.normalisation import normalisation_layers
+from gleak.models.variational import variational_layers
 
 if TYPE_CHECKING:
     from gleak.models.base import Norm
@@ -46,8 +47,9 @@ def residual_layers(model: ResidualNetwork, stem: Convolution, classes: int) -> 
     layers += [*convolution_layers(stem, model.norm), activation(model.activation)]
     for block in model.blocks():
         layers += [_residual(block, model.activation, model.norm), activation(model.activation)]
-    pooled = [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    return nn.Sequential(*layers, *pooled, nn.Linear(model.features, classes))
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    layers += [*variational_layers(model, model.features), nn.Linear(model.features, classes)]
+    return nn.Sequential(*layers)
 
 
 def _residual(block: Block, nonlinearity: str, norm: Norm) -> Residual:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar
 
-from gleak.models.base import Activation, ModelSpec
+from gleak.models.base import Activation
+from gleak.models.precode import PrecodeNetwork
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -16,7 +17,7 @@ STRIDES = (2, 2, 1)
 
 
 @register("lenet")
-class LeNet(ModelSpec):
+class LeNet(PrecodeNetwork):
     """DLG's LeNet: three 5 x 5 convolutions of equal width, strides 2, 2 and 1, one dense layer.
 
     Its resolution is that of the data: the field ``size`` of most datasets. With dropout a client's
@@ -43,6 +44,7 @@ class LeNet(ModelSpec):
 
         from gleak.models.activations import activation
         from gleak.models.dropout import dropout_layers
+        from gleak.models.variational import variational_layers
 
         layers: list[nn.Module] = []
         channels = shape[0]
@@ -50,9 +52,13 @@ class LeNet(ModelSpec):
             layers += [nn.Conv2d(channels, self.width, 5, stride, padding=2)]
             layers += [activation(self.activation)]
             channels = self.width
-        features = self.width * math.prod(self._sides(shape)[-1])
-        dropped = dropout_layers(self.dropout)
-        return nn.Sequential(*layers, nn.Flatten(), *dropped, nn.Linear(features, classes))
+        ((features, _),) = self.dense_layers(shape, classes)
+        before = [*dropout_layers(self.dropout), *variational_layers(self, features)]
+        return nn.Sequential(*layers, nn.Flatten(), *before, nn.Linear(features, classes))
+
+    def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
+        """See `PrecodeNetwork.dense_layers`."""
+        return [(self.width * math.prod(self._sides(shape)[-1]), classes)]
 
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """See `ModelSpec.multiply_adds`."""
@@ -61,13 +67,13 @@ class LeNet(ModelSpec):
         convolutions = sum(
             25 * channels[i] * channels[i + 1] * math.prod(side) for i, side in enumerate(sides)
         )
-        return convolutions + self.width * math.prod(sides[-1]) * classes
+        return convolutions + self.dense_multiply_adds(shape, classes)
 
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         """See `ModelSpec.parameters`."""
         channels = [shape[0], *[self.width] * (len(STRIDES) - 1)]
-        features = self.width * math.prod(self._sides(shape)[-1])
-        return sum(self.width * (25 * c + 1) for c in channels) + classes * (features + 1)
+        convolutions = sum(self.width * (25 * c + 1) for c in channels)
+        return convolutions + self.dense_parameters(shape, classes)
 
     def _sides(self, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Height and width after each convolution."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from gleak.models.base import Activation
 from gleak.models.convolution import Convolution
-from gleak.models.staged import StagedNetwork
+from gleak.models.staged import Pooling, StagedNetwork
 from gleak.registry import register
 from gleak.spec import knob
-
-if TYPE_CHECKING:
-    from torch import nn
 
 KERNEL = 5
 CHANNELS = (6, 16)
@@ -29,6 +26,7 @@ class LeNet5(StagedNetwork):
     """
 
     source = "LeCun et al. 1998, section II; MKOR section 4"
+    pooling: ClassVar[Pooling] = "average"
 
     activation: Activation = knob(
         "sigmoid",
@@ -48,16 +46,3 @@ class LeNet5(StagedNetwork):
             [Convolution(channels, first, KERNEL)],
             [Convolution(first, second, KERNEL, padded=False)],
         ]
-
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """See `ModelSpec.build`."""
-        from torch import nn
-
-        from gleak.models.staged_layers import convolutional_layers, dense_layers
-
-        pooling = nn.AvgPool2d if self.downsampling == "pooling" else None
-        return nn.Sequential(
-            *convolutional_layers(self.stages(shape[0]), self.activation, pooling),
-            nn.Flatten(),
-            *dense_layers(self.dense_layers(shape, classes), self.activation, self.dropout),
-        )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar
 
-from gleak.models.base import Activation, FirstLayer, ModelSpec
+from gleak.models.base import Activation, FirstLayer
+from gleak.models.precode import PrecodeNetwork
 from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class Perceptron(ModelSpec):
+class Perceptron(PrecodeNetwork):
     """Base of the dense networks: flatten, dense layer, activation, dense layer.
 
     With dropout a client's gradients depend on masks that attackers do not know; they match them
@@ -38,14 +39,21 @@ class Perceptron(ModelSpec):
 
         from gleak.models.activations import activation
         from gleak.models.dropout import dropout_layers
+        from gleak.models.variational import variational_layers
 
+        first, last = self.dense_layers(shape, classes)
         return nn.Sequential(
             nn.Flatten(),
-            nn.Linear(math.prod(shape), self.hidden),
+            nn.Linear(*first),
             activation(self.activation),
             *dropout_layers(self.dropout),
-            nn.Linear(self.hidden, classes),
+            *variational_layers(self, self.hidden),
+            nn.Linear(*last),
         )
+
+    def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
+        """See `PrecodeNetwork.dense_layers`."""
+        return [(math.prod(shape), self.hidden), (self.hidden, classes)]
 
     def first_dense_neurons(self, classes: int | None) -> int | None:
         """See `ModelSpec.first_dense_neurons`."""
@@ -53,8 +61,8 @@ class Perceptron(ModelSpec):
 
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """See `ModelSpec.multiply_adds`."""
-        return self.hidden * (math.prod(shape) + classes)
+        return self.dense_multiply_adds(shape, classes)
 
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         """See `ModelSpec.parameters`."""
-        return self.multiply_adds(shape, classes) + self.hidden + classes
+        return self.dense_parameters(shape, classes)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gleak.data.base import Modality
-from gleak.models.base import Activation, ModelSpec, Norm, Normalised, check_colours
+from gleak.models.base import Activation, Norm, Normalised, check_colours
 from gleak.models.convolution import Convolution
+from gleak.models.precode import PrecodeNetwork
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,7 +56,7 @@ def bottleneck(inputs: int, width: int, stride: int) -> Block:
     )
 
 
-class ResidualNetwork(ModelSpec):
+class ResidualNetwork(PrecodeNetwork):
     """Base of the residual networks: a convolution, blocks, global average, dense layer."""
 
     activation: Activation
@@ -91,7 +92,7 @@ class ResidualNetwork(ModelSpec):
             convolution.weights * math.prod(sides)
             for convolution, sides in self._convolutions(shape)
         )
-        return convolutions + self.features * classes
+        return convolutions + self.dense_multiply_adds(shape, classes)
 
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         """See `ModelSpec.parameters`; a convolution has biases or is followed by a batch norm."""
@@ -100,12 +101,16 @@ class ResidualNetwork(ModelSpec):
             convolution.weights + per_output * convolution.outputs
             for convolution, _ in self._convolutions(shape)
         )
-        return convolutions + (self.features + 1) * classes
+        return convolutions + self.dense_parameters(shape, classes)
 
     @property
     def features(self) -> int:
         """Channels behind the last block, which the dense layer takes."""
         return self.blocks()[-1].body[-1].outputs
+
+    def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
+        """See `PrecodeNetwork.dense_layers`."""
+        return [(self.features, classes)]
 
     def _convolutions(
         self, shape: tuple[int, ...]

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from gleak.models.activations import activation
 from gleak.models.blocks import convolution_layers
 from gleak.models.normalisation import normalisation_layers
+from gleak.models.variational import variational_layers
 
 if TYPE_CHECKING:
     from gleak.models.convolution import Convolution
+    from gleak.models.imagenet_residual import ImageNetResidual
     from gleak.models.residual import Block
-    from gleak.models.resnet50 import ResNet50
 
 
 class ActivatedResidual(nn.Module):
@@ -46,7 +47,7 @@ class ActivatedResidual(nn.Module):
         return outputs
 
 
-def resnet_layers(model: ResNet50, stem: Convolution, classes: int) -> nn.Sequential:
+def resnet_layers(model: ImageNetResidual, stem: Convolution, classes: int) -> nn.Sequential:
     """Normalisation, stem, max-pooling, stages, global average pooling and a dense layer.
 
     Args:
@@ -66,12 +67,13 @@ def resnet_layers(model: ResNet50, stem: Convolution, classes: int) -> nn.Sequen
         **stages,
         "avgpool": nn.AdaptiveAvgPool2d(1),
         "flatten": nn.Flatten(),
+        "precode": nn.Sequential(*variational_layers(model, model.features)),
         "fc": nn.Linear(model.features, classes),
     }
     return nn.Sequential(OrderedDict(parts))
 
 
-def _block(block: Block, model: ResNet50) -> ActivatedResidual:
+def _block(block: Block, model: ImageNetResidual) -> ActivatedResidual:
     """Its last convolution is activated behind the sum alone."""
     body: dict[str, nn.Module] = {}
     for number, convolution in enumerate(block.body, start=1):
@@ -82,7 +84,9 @@ def _block(block: Block, model: ResNet50) -> ActivatedResidual:
     return ActivatedResidual(body, nn.Sequential(*shortcut), activation(model.activation))
 
 
-def _numbered(number: int, convolution: Convolution, model: ResNet50) -> dict[str, nn.Module]:
+def _numbered(
+    number: int, convolution: Convolution, model: ImageNetResidual
+) -> dict[str, nn.Module]:
     """A convolution and its batch norm, if it has one, by name."""
     layers = convolution_layers(convolution, model.norm)
     return {f"{kind}{number}": layer for kind, layer in zip(("conv", "bn"), layers, strict=False)}

@@ -7,24 +7,31 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, pairwise
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from gleak.models.base import Activation, ModelSpec
+from gleak.models.base import Activation
 from gleak.models.convolution import Convolution
+from gleak.models.precode import PrecodeNetwork
 from gleak.spec import knob
 
+if TYPE_CHECKING:
+    from torch import nn
+
+Pooling = Literal["max", "average"]
 Downsampling = Literal["pooling", "stride"]
 
 
-class StagedNetwork(ModelSpec):
+class StagedNetwork(PrecodeNetwork):
     """Base of the networks whose images are halved after each stage of convolutions.
 
-    ``pooled`` is the side that images are averaged to before the dense layers; None: they are taken
-    as they are. No layer overwrites the outputs of another, so that gradients can be split layer by
-    layer (see `gleak.matching.gradients`).
+    ``pooling`` is what halves them, of 2 x 2 positions. ``pooled`` is the side that images are
+    averaged to before the dense layers; None: they are taken as they are. No layer overwrites the
+    outputs of another, so that gradients can be split layer by layer (see
+    `gleak.matching.gradients`).
     """
 
     hidden_dense: ClassVar[bool | None] = True
+    pooling: ClassVar[Pooling] = "max"
     pooled: ClassVar[int | None] = None
 
     activation: Activation
@@ -68,10 +75,16 @@ class StagedNetwork(ModelSpec):
         return [[*others, replace(last, stride=2)] for *others, last in stages]
 
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
-        """Inputs and outputs of each dense layer."""
+        """See `PrecodeNetwork.dense_layers`."""
         sides = [self.pooled or side for side in self._halved(shape)]
         features = self.stages(shape[0])[-1][-1].outputs * math.prod(sides)
         return list(pairwise([features, *self.hidden_layers, classes]))
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """See `ModelSpec.build`."""
+        from gleak.models.staged_layers import staged_layers
+
+        return staged_layers(self, shape, classes)
 
     def first_dense_neurons(self, classes: int | None) -> int | None:
         """See `ModelSpec.first_dense_neurons`."""
@@ -82,8 +95,7 @@ class StagedNetwork(ModelSpec):
         convolutions = sum(
             convolution.weights * math.prod(sides) for convolution, sides in self._placed(shape)
         )
-        dense = sum(inputs * outputs for inputs, outputs in self.dense_layers(shape, classes))
-        return convolutions + dense
+        return convolutions + self.dense_multiply_adds(shape, classes)
 
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         """See `ModelSpec.parameters`."""
@@ -91,8 +103,7 @@ class StagedNetwork(ModelSpec):
             convolution.weights + self.values_per_channel * convolution.outputs
             for convolution, _ in self._placed(shape)
         )
-        dense = sum((inputs + 1) * outputs for inputs, outputs in self.dense_layers(shape, classes))
-        return convolutions + dense
+        return convolutions + self.dense_parameters(shape, classes)
 
     def _placed(self, shape: tuple[int, ...]) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
         """Every convolution, with height and width of its outputs."""

@@ -8,33 +8,62 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from gleak.models.activations import activation
+from gleak.models.variational import variational_layers
 
 if TYPE_CHECKING:
     from gleak.models.base import Norm
-    from gleak.models.convolution import Convolution
+    from gleak.models.staged import StagedNetwork
+
+POOLINGS: dict[str, type[nn.MaxPool2d | nn.AvgPool2d]] = {
+    "max": nn.MaxPool2d,
+    "average": nn.AvgPool2d,
+}
+
+
+def staged_layers(model: StagedNetwork, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    """Convolutions and dense layers, all side by side.
+
+    Args:
+        model: see `convolutional_layers` and `classifier_layers`.
+        shape: of an image.
+        classes: number of outputs.
+    """
+    convolutions = convolutional_layers(model, shape[0])
+    return nn.Sequential(*convolutions, nn.Flatten(), *classifier_layers(model, shape, classes))
 
 
 def convolutional_layers(
-    stages: Sequence[Sequence[Convolution]],
-    nonlinearity: str,
-    pooling: type[nn.MaxPool2d | nn.AvgPool2d] | None,
-    norm: Norm = "none",
+    model: StagedNetwork, channels: int, norm: Norm = "none"
 ) -> list[nn.Module]:
     """Convolutions, each activated, and what pools each stage's outputs.
 
     Args:
-        stages: convolutions of each stage.
-        nonlinearity: name of the activation.
-        pooling: of 2 x 2 positions behind each stage; None: nothing is pooled.
+        model: names stages, activation, pooling and downsampling.
+        channels: of an image.
         norm: "batch" between each convolution and its activation; convolutions keep their biases.
     """
     layers: list[nn.Module] = []
-    for stage in stages:
+    for stage in model.stages(channels):
         for convolution in stage:
             normalised = [nn.BatchNorm2d(convolution.outputs)] if norm == "batch" else []
-            layers += [convolution.layer(), *normalised, activation(nonlinearity)]
-        layers += [] if pooling is None else [pooling(2)]
+            layers += [convolution.layer(), *normalised, activation(model.activation)]
+        layers += [POOLINGS[model.pooling](2)] if model.downsampling == "pooling" else []
     return layers
+
+
+def classifier_layers(
+    model: StagedNetwork, shape: tuple[int, ...], classes: int
+) -> list[nn.Module]:
+    """Dense layers and, before the last, the variational block, if there is one.
+
+    Args:
+        model: names widths, activation, the share of values that are dropped and the block.
+        shape: of an image.
+        classes: number of outputs.
+    """
+    sizes = model.dense_layers(shape, classes)
+    *hidden, last = dense_layers(sizes, model.activation, model.dropout)
+    return [*hidden, *variational_layers(model, sizes[-1][0]), last]
 
 
 def dense_layers(

@@ -15,6 +15,9 @@ from gleak.spec import knob
 if TYPE_CHECKING:
     from torch import nn
 
+STAGES = 3
+DEPTH = 2
+
 
 class VGG(StagedNetwork):
     """Base of the VGG networks: stages of 3 x 3 convolutions, each max-pooled; dense layers.
@@ -59,4 +62,24 @@ class VGG(StagedNetwork):
         """See `ModelSpec.build`."""
         from gleak.models.vgg_layers import vgg_layers
 
-        return vgg_layers(self, self.stages(shape[0]), self.dense_layers(shape, classes))
+        return vgg_layers(self, shape, classes)
+
+
+class DoublingVGG(VGG):
+    """Base of those of three stages of two convolutions, twice as wide each time.
+
+    One hidden dense layer follows.
+    """
+
+    width: int
+    hidden: int
+
+    @property
+    def widths(self) -> list[list[int]]:
+        """See `VGG.widths`."""
+        return [[self.width * 2**number] * DEPTH for number in range(STAGES)]
+
+    @property
+    def hidden_layers(self) -> list[int]:
+        """See `StagedNetwork.hidden_layers`."""
+        return [self.hidden]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from gleak.models.base import Normalised
-from gleak.models.vgg import VGG
+from gleak.models.vgg import DoublingVGG
 from gleak.registry import register
 from gleak.spec import knob
 
-STAGES = 3
-DEPTH = 2
-
 
 @register("vgg_small")
-class VGGSmall(VGG):
+class VGGSmall(DoublingVGG):
     """Three stages of two convolutions, twice as wide each time, and one hidden dense layer."""
 
     source = "ours, after Simonyan and Zisserman 2015"
@@ -22,13 +19,3 @@ class VGGSmall(VGG):
     normalise: Normalised = knob(
         "none", "how images are before the first convolution", source="ours"
     )
-
-    @property
-    def widths(self) -> list[list[int]]:
-        """See `VGG.widths`."""
-        return [[self.width * 2**number] * DEPTH for number in range(STAGES)]
-
-    @property
-    def hidden_layers(self) -> list[int]:
-        """See `StagedNetwork.hidden_layers`."""
-        return [self.hidden]

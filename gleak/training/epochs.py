@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from gleak.models.penalties import penalties
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import stream
 from gleak.training.base import History
@@ -43,7 +44,9 @@ def _step(
     inputs = torch.from_numpy(dataset.samples("train", batch)).to(device)
     labels = torch.from_numpy(dataset.labels("train")[batch]).to(device)
     optimizer.zero_grad()
-    loss = functional.cross_entropy(network(inputs), labels)
+    with penalties(network) as added:
+        logits = network(inputs)
+    loss = sum((each.mean() for each in added), functional.cross_entropy(logits, labels))
     loss.backward()
     optimizer.step()
     return loss.item()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gleak.artifacts.private import Private
 from gleak.attacks.base import Observation
 from gleak.attacks.property_inference import class_log_odds, cosines, inner_products
+from gleak.models.draws import unmoved_by_draws
 from gleak.registry import parse
 
 Make = Callable[..., tuple[Observation, Private]]
@@ -18,14 +19,16 @@ MELIS = parse("attack", "melis")
 CLIENT = parse("client", "fedsgd")
 
 
-def test_inner_products_are_those_of_the_gradients(make_case: Make) -> None:
-    seen, _ = make_case(MELIS)
+@pytest.mark.parametrize("model", ["lenet+width=4", "lenet+precode=3+beta=1"])
+def test_inner_products_are_those_of_the_gradients(make_case: Make, model: str) -> None:
+    """Of a variational block those that an attacker computes, who does not know what is drawn."""
+    seen, _ = make_case(MELIS, model=model)
     inputs = torch.rand(11, *seen.input_shape, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(11) % 4
-    model = seen.model.requires_grad_(True)
-    computed = [
-        CLIENT.compute(model, *each) for each in zip(inputs.split(1), labels.split(1), strict=True)
-    ]
+    network = seen.model.requires_grad_(True)
+    samples = zip(inputs.split(1), labels.split(1), strict=True)
+    with unmoved_by_draws(network):
+        computed = [CLIENT.compute(network, *each) for each in samples]
     of_samples = {name: torch.cat([one[name] for one in computed]) for name in computed[0]}
     every = torch.cat(
         [torch.cat([of_samples[name], seen.update[name][:, 0]]).flatten(1) for name in of_samples],

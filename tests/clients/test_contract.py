@@ -63,11 +63,11 @@ def test_updates_have_the_models_shapes_and_leave_it_as_it_was(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("model", ["lenet", "mlp", "fc2"])
-def test_masks_of_dropout_follow_the_clients_stream(
+@pytest.mark.parametrize("model", ["lenet+dropout=0.5", "mlp+dropout=0.5", "fc2+precode=5"])
+def test_what_layers_draw_follows_the_clients_stream(
     name: str, model: str, batch: tuple[Tensor, Tensor]
 ) -> None:
-    network = parse("model", f"{model}+dropout=0.5").build((3, 8, 8), 4).eval()
+    network = parse("model", model).build((3, 8, 8), 4).eval()
     updates = []
     for victim in (0, 0, 1):
         with drawing_from(torch_stream(0, "client", victim)):

@@ -7,10 +7,12 @@ from copy import deepcopy
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
 from gleak.clients.descent import descend, gradients, mini_batches
 from gleak.models import passes
+from gleak.registry import parse
 
 BATCHES = [torch.tensor([0, 1, 2]), torch.tensor([3, 4, 5]), torch.tensor([0, 2, 4])]
 
@@ -98,3 +100,23 @@ def test_a_large_batch_in_parts_has_the_gradient_of_the_whole(
         expected = torch.autograd.grad(whole, list(parameters.values()))
         found = gradients(mode, parameters, inputs, labels, "cross_entropy")
         torch.testing.assert_close(found, dict(zip(parameters, expected, strict=True)))
+
+
+def test_a_variational_block_is_sampled_and_its_divergence_counts() -> None:
+    """Beside plain autograd with the same numbers from torch's own stream."""
+    network = parse("model", "lenet+precode=3+beta=0.5+width=2").build((1, 8, 8), 4).eval()
+    images, labels = torch.rand(5, 1, 8, 8), torch.tensor([0, 1, 2, 3, 0])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        parameters = dict(network.named_parameters())
+        found = gradients(network, parameters, images, labels, "cross_entropy")
+        torch.manual_seed(0)
+        noise = torch.randn(5, 3)
+    *features, block, classifier = network
+    means, values = block.encoder(nn.Sequential(*features)(images)).split(3, 1)
+    gaussian = Normal(means, functional.softplus(values))
+    logits = classifier(block.decoder(gaussian.mean + gaussian.stddev * noise))
+    divergence = kl_divergence(gaussian, Normal(0.0, 1.0)).sum(1).mean()
+    loss = functional.cross_entropy(logits, labels) + 0.5 * divergence
+    expected = torch.autograd.grad(loss, list(parameters.values()))
+    torch.testing.assert_close(found, dict(zip(parameters, expected, strict=True)))

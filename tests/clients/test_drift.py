@@ -84,10 +84,9 @@ def test_small_steps_are_one_step_on_the_whole_batch(
     assert (drift(network, samples, CLIENT + SMALL + fields) < 1e-5).all()
 
 
-def test_masks_of_dropout_are_no_drift(samples: tuple[np.ndarray, np.ndarray]) -> None:
-    dropping = lenet("+dropout=0.5")
-    assert (drift(dropping, samples, CLIENT + SMALL) < 1e-5).all()
-    assert [at.p for at in dropping.modules() if isinstance(at, nn.Dropout)] == [0.5]
+@pytest.mark.parametrize("fields", ["+dropout=0.5", "+precode=5"])
+def test_what_layers_draw_is_no_drift(samples: tuple[np.ndarray, np.ndarray], fields: str) -> None:
+    assert (drift(lenet(fields), samples, CLIENT + SMALL) < 1e-5).all()
 
 
 def test_it_grows_in_proportion_to_small_learning_rates_and_on(
@@ -128,11 +127,11 @@ def test_a_warning_says_who_drifts_how_far_and_what_to_do(
             assert part in message
 
 
-@pytest.mark.parametrize("model", ["lenet+width=4", "lenet+width=4+dropout=0.5"])
+@pytest.mark.parametrize("model", ["lenet+width=4", "lenet+width=4+dropout=0.5", "lenet+precode=5"])
 def test_what_is_sent_does_not_depend_on_it(
     simulate: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
-    source, client = simulate(model=model), f"{CLIENT}{SHUFFLED}{LARGE}"
+    source, client = simulate(model=model), f"{CLIENT}{SHUFFLED}+local_lr=0.1"
     run(source, tmp_path / "measured", client)
     monkeypatch.setattr(module, "measure_drift", lambda *_: None)
     run(source, tmp_path / "not", client)

@@ -23,6 +23,7 @@ SMALL = "vgg_small+width=8+hidden=20"
     [
         ("photos", "lenet", "mkor", "needs two dense layers or more, and model lenet has one; use"),
         ("photos", "resnet20", "mkor", "needs two dense layers or more, and model resnet20 has"),
+        ("photos", "lenet+precode=9", "mkor", "no path through .* of model lenet.precode=9; use"),
         (
             "photos",
             "mlp",

@@ -108,7 +108,9 @@ def test_hidden_values_are_dropped_in_training_alone() -> None:
     assert not torch.equal(network.train()(images), plain(images))
 
 
-@pytest.mark.parametrize("model", [TINY, "vgg16", "vgg16+norm=batch", "vgg16+downsampling=stride"])
+@pytest.mark.parametrize(
+    "model", [TINY, "vgg7", "vgg16", "vgg16+norm=batch", "vgg16+downsampling=stride"]
+)
 def test_gradients_are_split_layer_by_layer(model: str) -> None:
     with torch.device("meta"):
         network = parse("model", model).build((3, 32, 32), 4).eval()
@@ -121,3 +123,15 @@ def test_every_layer_but_the_last_is_activated() -> None:
     trained = [n for n, layer in enumerate(layers) if isinstance(layer, nn.Conv2d | nn.Linear)]
     assert [type(layers[n + 1]) for n in trained[:-1]] == [nn.Tanh] * 7
     assert trained[-1] == len(layers) - 1
+
+
+def test_vgg7_is_the_network_that_quantisation_is_tried_on() -> None:
+    """On CIFAR images nothing is averaged; larger ones leave the dense layers as many values."""
+    pairs = [(3, 128), (128, 128), (128, 256), (256, 256), (256, 512), (512, 512)]
+    convolutions = sum((9 * inputs + 1) * outputs for inputs, outputs in pairs)
+    dense = (512 * 4 * 4 + 1) * 1024 + (1024 + 1) * 10
+    for side in (32, 128):
+        assert parse("model", "vgg7").parameters((3, side, side), 10) == convolutions + dense
+    network = parse("model", "vgg7+width=2").build((3, 32, 32), 10)
+    features = network.features(torch.rand(2, 3, 32, 32))
+    assert torch.equal(network.avgpool(features), features)

@@ -1,0 +1,67 @@
+"""PRECODE's variational block (Scheliga et al. 2022)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gleak.models.penalties import Penalised
+
+if TYPE_CHECKING:
+    from gleak.models.precode import PrecodeNetwork
+
+
+class GaussianSample(Penalised):
+    """A sample of each Gaussian whose mean and deviation it is given, b = mu + sigma eps.
+
+    Deviations are softplus(s) of given values s (ours: exponentials, of log-variances, would
+    overflow sooner). A sample is drawn in training mode, by torch's own random numbers; in
+    evaluation mode b is the mean. The penalty is beta times KL(N(mu, sigma^2) || N(0, 1)) in nats,
+    summed over the k values of a sample (Kingma and Welling 2014, Appendix B).
+
+    Args:
+        beta: weight of the divergence.
+    """
+
+    def __init__(self, beta: float) -> None:
+        super().__init__()
+        self.beta, self.spread = beta, 1.0
+
+    def forward(self, statistics: Tensor) -> Tensor:
+        """Means, then values s of deviations, Shape (N, 2 k), to samples, Shape (N, k)."""
+        means, deviations = _means_and_deviations(statistics)
+        if not self.training:
+            return means
+        return means + self.spread * deviations * torch.randn_like(means)
+
+    def penalty(self, inputs: Tensor) -> Tensor:
+        """See `Penalised.penalty`."""
+        means, deviations = _means_and_deviations(inputs)
+        squares = means.square() + deviations.square()
+        return self.beta * ((squares - 1) / 2 - deviations.log()).sum(-1)
+
+
+def _means_and_deviations(statistics: Tensor) -> tuple[Tensor, Tensor]:
+    means, values = statistics.chunk(2, dim=-1)
+    return means, functional.softplus(values)
+
+
+def variational_layers(model: PrecodeNetwork, features: int) -> list[nn.Module]:
+    """The block, from features to as many features, where a model has one; else no layer.
+
+    Args:
+        model: names the size of the bottleneck and the weight of its divergence.
+        features: what the last dense layer takes.
+    """
+    if not model.precode:
+        return []
+    parts: dict[str, nn.Module] = {
+        "encoder": nn.Linear(features, 2 * model.precode),
+        "sample": GaussianSample(model.beta),
+        "decoder": nn.Linear(model.precode, features),
+    }
+    return [nn.Sequential(OrderedDict(parts))]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from gleak.models.dropout import drawing_masks
 from gleak.models.losses import sample_losses
 from gleak.models.passes import passes
 
 if TYPE_CHECKING:
     from gleak.clients.base import Loss
+    from gleak.defenses.base import LocalGradient
 
 
 def mini_batches(samples: int, size: int, steps: int, shuffled: bool) -> list[Tensor]:
@@ -42,6 +43,7 @@ def gradients(
     inputs: Tensor,
     labels: Tensor,
     loss: Loss,
+    gradient: LocalGradient | None = None,
 ) -> dict[str, Tensor]:
     """Gradient of the mean loss over one batch; of a parameter without part in it, zero.
 
@@ -51,8 +53,9 @@ def gradients(
         inputs: Shape (N, *shape).
         labels: Shape (N).
         loss: see `gleak.models.losses`.
+        gradient: what is taken in its place, if a defence has something to put there.
     """
-    return _mean_slopes(model, parameters, inputs, labels, loss)[1]
+    return (gradient or _mean_slopes)(model, parameters, inputs, labels, loss)[1]
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ def descend(
     batches: Sequence[Tensor],
     lr: float,
     loss: Loss,
+    gradient: LocalGradient | None = None,
 ) -> Descent:
     """One step for each of the mini-batches; the model's own parameters are left as they are.
 
@@ -95,13 +99,16 @@ def descend(
         batches: positions of each step's samples, one step at least; see `mini_batches`.
         lr: learning rate.
         loss: see `gleak.models.losses`.
+        gradient: what is taken in place of each mini-batch's, if a defence has something to put
+            there.
     """
+    find = gradient or _mean_slopes
     parameters = {name: value.detach().clone() for name, value in model.named_parameters()}
     sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
     losses = []
     for batch in batches:
         attached = {name: value.requires_grad_() for name, value in parameters.items()}
-        mean, slopes = _mean_slopes(model, attached, inputs[batch], labels[batch], loss)
+        mean, slopes = find(model, attached, inputs[batch], labels[batch], loss)
         parameters = {name: attached[name].detach() - lr * slopes[name] for name in attached}
         sums = {name: sums[name] + slopes[name] for name in sums}
         losses.append(mean)
@@ -137,7 +144,7 @@ def _mean_loss(
     labels: Tensor,
     loss: Loss,
 ) -> Tensor:
-    with _drawing_masks(model):
+    with drawing_masks(model):
         logits = functional_call(model, parameters, (inputs,))
     targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
     return sample_losses(loss, logits, targets).mean()
@@ -146,18 +153,3 @@ def _mean_loss(
 def _slopes(mean_loss: Tensor, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
     found = torch.autograd.grad(mean_loss, list(parameters.values()), materialize_grads=True)
     return dict(zip(parameters, found, strict=True))
-
-
-@contextmanager
-def _drawing_masks(model: nn.Module) -> Iterator[None]:
-    """Dropout draws its masks, as in training; other layers stay in the mode they are in."""
-    resting = [
-        layer for layer in model.modules() if isinstance(layer, nn.Dropout) and not layer.training
-    ]
-    for layer in resting:
-        layer.train()
-    try:
-        yield
-    finally:
-        for layer in resting:
-            layer.eval()

@@ -1,6 +1,7 @@
 """What a client does to its update before sending it: one file each."""
 
 from gleak.defenses import dp as dp
+from gleak.defenses import fedcdp as fedcdp
 from gleak.defenses import gaussian as gaussian
 from gleak.defenses import laplace as laplace
 from gleak.defenses import low_rank as low_rank

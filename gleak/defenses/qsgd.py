@@ -18,9 +18,9 @@ class QSGD(QuantizerSpec):
     """Every value is rounded up or down at random, so that it is right on average (QSGD).
 
     A value that lies at l + p levels, 0 <= p < 1, is sent as l + 1 with probability p and as l
-    otherwise (ROG Equation 7). With the Euclidean norm of Alistarh et al. and of ROG's text nearly
-    all values of a large tensor lie below the first level, and what is sent is sparse; ROG's code
-    takes the largest magnitude in its place, which is the default here.
+    otherwise (ROG Equation 7). With the Euclidean norm of Alistarh et al. nearly all values of a
+    large tensor lie below the first level, and what is sent is sparse. ROG's text leaves the norm
+    open and its code takes the largest magnitude, which is the default here.
     """
 
     source = "Alistarh et al. 2017 section 3.1; ROG Equations 6 and 7, section 4.3"

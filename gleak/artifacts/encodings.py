@@ -22,9 +22,18 @@ class Encoding(ABC):
     schemas: ClassVar[dict[str, ArraySchema]]
 
     @classmethod
-    @abstractmethod
     def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
-        """Join updates along the axis of victims, 0, or of rounds, 1."""
+        """Join updates along the axis of victims, 0, or of rounds, 1.
+
+        What does not tell victims apart is the same in all of them.
+        """
+        joined: dict[str, np.ndarray] = {
+            name: np.concatenate([getattr(part, name) for part in parts], axis)
+            if schema.dims[0] == "victim"
+            else getattr(parts[0], name)
+            for name, schema in cls.schemas.items()
+        }
+        return cls(**joined)
 
     @abstractmethod
     def decode(self) -> np.ndarray:
@@ -59,11 +68,6 @@ class Dense(Encoding):
         "values": ArraySchema(("victim", "round", "weight..."), "weight", "float")
     }
     values: np.ndarray
-
-    @classmethod
-    def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
-        """See `Encoding.stack`."""
-        return cls(np.concatenate([part.values for part in parts], axis))
 
     def decode(self) -> np.ndarray:
         """See `Encoding.decode`; the values as they are."""
@@ -145,13 +149,6 @@ class Factored(Encoding):
     right: np.ndarray
     shape: np.ndarray
 
-    @classmethod
-    def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
-        """See `Encoding.stack`; the parts are of one rank."""
-        left = np.concatenate([part.left for part in parts], axis)
-        right = np.concatenate([part.right for part in parts], axis)
-        return cls(left, right, parts[0].shape)
-
     def decode(self) -> np.ndarray:
         """See `Encoding.decode`; the product."""
         return (self.left @ self.right).reshape(*self.leading, *self.shape)
@@ -164,14 +161,65 @@ class Factored(Encoding):
         return f"/shape {tuple(self.shape.tolist())} does not hold {rows} x {columns} values"
 
 
-Encoded = Dense | Sparse | Factored
-ENCODINGS: dict[str, type[Encoded]] = {cls.code: cls for cls in (Dense, Sparse, Factored)}
+@dataclass(frozen=True)
+class Quantized(Encoding):
+    """Whole numbers, and for each victim and round what one is worth (ROG Equation 6).
+
+    Args:
+        codes: Shape (V, R, *shape), sign(g_i) xi_i: between -s and s.
+        scales: Shape (V, R), kappa ||g||_p / s: the value of code 1.
+    """
+
+    code: ClassVar[str] = "quantized"
+    schemas: ClassVar[dict[str, ArraySchema]] = {
+        "codes": ArraySchema(("victim", "round", "weight..."), "level", "int"),
+        "scales": ArraySchema(("victim", "round"), "weight", "float"),
+    }
+    codes: np.ndarray
+    scales: np.ndarray
+
+    def decode(self) -> np.ndarray:
+        """See `Encoding.decode`; codes times their scale."""
+        scales = self.scales.reshape(*self.leading, *[1] * (self.codes.ndim - 2))
+        return np.asarray(self.codes * scales)
+
+
+@dataclass(frozen=True)
+class Signs(Encoding):
+    """The sign of every value, and nothing of its size.
+
+    Args:
+        codes: Shape (V, R, *shape): -1, 0 or 1.
+    """
+
+    code: ClassVar[str] = "signs"
+    schemas: ClassVar[dict[str, ArraySchema]] = {
+        "codes": ArraySchema(("victim", "round", "weight..."), "sign", "int")
+    }
+    codes: np.ndarray
+
+    def decode(self) -> np.ndarray:
+        """See `Encoding.decode`; the signs as numbers."""
+        return self.codes.astype(np.float32)
+
+    def fault(self) -> str | None:
+        """See `Encoding.fault`; a code that is no sign."""
+        if self.codes.size and not -1 <= self.codes.min() <= self.codes.max() <= 1:
+            return " holds codes other than -1, 0 and 1"
+        return None
+
+
+Encoded = Dense | Sparse | Factored | Quantized | Signs
+ENCODINGS: dict[str, type[Encoded]] = {
+    cls.code: cls for cls in (Dense, Sparse, Factored, Quantized, Signs)
+}
 
 
 def store_encoded(group: h5py.Group, name: str, encoded: Encoded) -> None:
-    """Store a parameter: a dataset if dense, else a group of its parts, marked with its code."""
-    if isinstance(encoded, Dense):
-        stored = store_array(group, name, encoded.values, encoded.schemas["values"])
+    """Store a parameter, marked with its code: one part as a dataset, several as a group."""
+    if len(encoded.schemas) == 1:
+        ((part, schema),) = encoded.schemas.items()
+        stored = store_array(group, name, getattr(encoded, part), schema)
     else:
         stored = create_group(group, name)
         for part, schema in encoded.schemas.items():
@@ -189,11 +237,13 @@ def load_encoded(group: h5py.Group, name: str, victims: slice = slice(None)) -> 
     code = stored.attrs.get("encoding")
     if code not in ENCODINGS:
         raise ArtifactError(f"{group.file.filename}: {stored.name} has unknown encoding {code!r}")
-    if code == Dense.code:
-        return Dense(load_array(group, name, victims))
+    schemas = ENCODINGS[code].schemas
+    if len(schemas) == 1:
+        (part,) = schemas
+        return ENCODINGS[code](**{part: load_array(group, name, victims)})
     parts = {
         part: load_array(stored, part, victims if schema.dims[0] == "victim" else slice(None))
-        for part, schema in ENCODINGS[code].schemas.items()
+        for part, schema in schemas.items()
     }
     return ENCODINGS[code](**parts)
 

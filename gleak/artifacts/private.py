@@ -28,6 +28,8 @@ class Private(Artifact):
             where one round has them all.
         drift: Shape (V), how far each victim's local steps are from one on its whole batch (see
             `gleak.clients.drift`); left out for clients of one step.
+        noise_multipliers: Shape (V, S), for each local step of all rounds the deviation of its
+            noise over how far one sample can move it; left out where steps have none.
     """
 
     format: ClassVar[str] = "gleak/private"
@@ -40,3 +42,4 @@ class Private(Artifact):
     embeddings: np.ndarray | None = array("victim sample embedding", "activation", optional=True)
     rounds: np.ndarray | None = array("victim round member", "sample", "int", optional=True)
     drift: np.ndarray | None = array("victim", "relative error", optional=True)
+    noise_multipliers: np.ndarray | None = array("victim step", "sensitivity", optional=True)

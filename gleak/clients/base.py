@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from gleak.clients.descent import LocalDescent
     from gleak.data.base import DatasetSpec
+    from gleak.defenses.base import LocalGradient
 
 Loss = Literal["cross_entropy", "nll_raw"]
 
@@ -99,8 +100,14 @@ class ClientSpec(Spec):
         return self
 
     @abstractmethod
-    def compute(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """One client's update of one round before any defence.
+    def compute(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        labels: Tensor,
+        gradient: LocalGradient | None = None,
+    ) -> dict[str, Tensor]:
+        """One client's update of one round, before a defence that works on updates.
 
         Random numbers (dropout, the order of samples) are torch's own, set by the caller to the
         victim's stream.
@@ -109,6 +116,7 @@ class ClientSpec(Spec):
             model: holds the broadcast parameters; left as it is.
             inputs: of the round's samples, Shape (B, *shape).
             labels: Shape (B).
+            gradient: what its defence has it take every step by; None: the mini-batch's own.
 
         Returns:
             For each parameter, Shape (1, *shape).

@@ -18,6 +18,7 @@ from gleak.models.penalties import penalties
 
 if TYPE_CHECKING:
     from gleak.clients.base import Loss
+    from gleak.defenses.base import LocalGradient
 
 
 def mini_batches(samples: int, size: int, steps: int, shuffled: bool) -> list[Tensor]:
@@ -43,6 +44,7 @@ def gradients(
     inputs: Tensor,
     labels: Tensor,
     loss: Loss,
+    gradient: LocalGradient | None = None,
 ) -> dict[str, Tensor]:
     """Gradient of the mean loss over one batch; of a parameter without part in it, zero.
 
@@ -52,8 +54,9 @@ def gradients(
         inputs: Shape (N, *shape).
         labels: Shape (N).
         loss: see `gleak.models.losses`.
+        gradient: what is taken in its place, if a defence has something to put there.
     """
-    return _mean_slopes(model, parameters, inputs, labels, loss)[1]
+    return (gradient or _mean_slopes)(model, parameters, inputs, labels, loss)[1]
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ def descend(
     batches: Sequence[Tensor],
     lr: float,
     loss: Loss,
+    gradient: LocalGradient | None = None,
 ) -> Descent:
     """One step for each of the mini-batches; the model's own parameters are left as they are.
 
@@ -96,13 +100,16 @@ def descend(
         batches: positions of each step's samples, one step at least; see `mini_batches`.
         lr: learning rate.
         loss: see `gleak.models.losses`.
+        gradient: what is taken in place of each mini-batch's, if a defence has something to put
+            there.
     """
+    find = gradient or _mean_slopes
     parameters = {name: value.detach().clone() for name, value in model.named_parameters()}
     sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
     losses = []
     for batch in batches:
         attached = {name: value.requires_grad_() for name, value in parameters.items()}
-        mean, slopes = _mean_slopes(model, attached, inputs[batch], labels[batch], loss)
+        mean, slopes = find(model, attached, inputs[batch], labels[batch], loss)
         parameters = {name: attached[name].detach() - lr * slopes[name] for name in attached}
         sums = {name: sums[name] + slopes[name] for name in sums}
         losses.append(mean)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from gleak.clients.descent import Descent, LocalDescent
+    from gleak.defenses.base import LocalGradient
 
 
 @register("fedavg")
@@ -86,18 +87,30 @@ class FedAvg(ClientSpec):
             )
         return self
 
-    def compute(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def compute(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        labels: Tensor,
+        gradient: LocalGradient | None = None,
+    ) -> dict[str, Tensor]:
         """See `ClientSpec.compute`."""
-        found = self._descend(model, inputs, labels)
+        found = self._descend(model, inputs, labels, gradient)
         if self.sends == "gradient":
             return {name: value[None] for name, value in found.mean_gradient.items()}
         before = dict(model.named_parameters())
         return {name: (after - before[name])[None] for name, after in found.parameters.items()}
 
-    def _descend(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> Descent:
+    def _descend(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        labels: Tensor,
+        gradient: LocalGradient | None = None,
+    ) -> Descent:
         from gleak.clients.descent import descend, mini_batches
 
         batches = mini_batches(
             len(inputs), self.samples_of_a_step, self.local_steps, self.order == "shuffled"
         )
-        return descend(model, inputs, labels, batches, self.local_lr, self.loss)
+        return descend(model, inputs, labels, batches, self.local_lr, self.loss, gradient)

@@ -10,14 +10,23 @@ from gleak.registry import register
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from gleak.defenses.base import LocalGradient
+
 
 @register("fedsgd")
 class FedSGD(ClientSpec):
     """Distributed SGD: one gradient of the mean loss over one batch (CPL section 2.1)."""
 
-    def compute(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def compute(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        labels: Tensor,
+        gradient: LocalGradient | None = None,
+    ) -> dict[str, Tensor]:
         """See `ClientSpec.compute`."""
         from gleak.clients.descent import gradients
 
-        found = gradients(model, dict(model.named_parameters()), inputs, labels, self.loss)
+        parameters: dict[str, Tensor] = dict(model.named_parameters())
+        found = gradients(model, parameters, inputs, labels, self.loss, gradient)
         return {name: value[None] for name, value in found.items()}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gleak.artifacts.encodings import Encoded
 from gleak.clients.base import ClientSpec
-from gleak.defenses.base import DefenseSpec, Memory
+from gleak.defenses.base import DefenseSpec, LocalGradient, Memory
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
 
@@ -25,6 +25,7 @@ class Victim:
         inputs: Shape (N, *shape), on the device of the network.
         labels: Shape (N).
         members: positions of the samples behind each round, Shape (B).
+        gradient: what its defence has it take its steps by, with an account of them; None: nothing.
         memory: what its defence kept back so far.
     """
 
@@ -32,22 +33,26 @@ class Victim:
     inputs: Tensor
     labels: Tensor
     members: list[Tensor]
+    gradient: LocalGradient | None
     memory: Memory = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Observed:
-    """All that goes over the wire.
+    """All that goes over the wire, and what is known of its making.
 
     Args:
         update: of every parameter, for all victims and rounds.
         broadcast: of every parameter, Shape (R, *shape); None where there is one round.
         members: Shape (V, R, B), which samples stand behind a round; None where there is one.
+        noise_multipliers: Shape (V, S), of every local step (see
+            `gleak.defenses.base.LocalGradient`); None of defences that leave the steps alone.
     """
 
     update: dict[str, Encoded]
     broadcast: dict[str, np.ndarray] | None
     members: np.ndarray | None
+    noise_multipliers: np.ndarray | None
 
 
 class Simulation:
@@ -79,6 +84,7 @@ class Simulation:
                 torch.from_numpy(held).to(place),
                 torch.from_numpy(told).to(place),
                 client.members(torch_stream(seed, "members", number)),
+                defense.local_gradient(),
             )
             for number, (held, told) in enumerate(zip(inputs, labels, strict=True))
         ]
@@ -101,6 +107,7 @@ class Simulation:
             update=_joined(rounds, axis=1),
             broadcast=_stacked(broadcast) if several else None,
             members=self._members() if several else None,
+            noise_multipliers=self._noise_multipliers(),
         )
 
     def _send(self, victim: Victim, number: int) -> dict[str, Encoded]:
@@ -108,7 +115,7 @@ class Simulation:
         some = victim.members[number].to(victim.labels.device)
         held = victim.inputs[some], victim.labels[some]
         with drawing_from(stream_of(self.client, self.seed, "client", victim.number, number)):
-            update = self.client.compute(self.network, *held)
+            update = self.client.compute(self.network, *held, victim.gradient)
             update = self.defense.with_samples(update, self.network, *held)
         computed = {name: value.detach().cpu() for name, value in update.items()}
         random = stream_of(self.client, self.seed, "defense", victim.number, number)
@@ -127,6 +134,10 @@ class Simulation:
             name: value.detach().cpu().numpy().copy()
             for name, value in self.network.named_parameters()
         }
+
+    def _noise_multipliers(self) -> np.ndarray | None:
+        accounts = [victim.gradient.noise_multipliers for victim in self.victims if victim.gradient]
+        return np.array(accounts) if accounts else None
 
     def _members(self) -> np.ndarray:
         return np.stack([torch.stack(victim.members).numpy() for victim in self.victims])

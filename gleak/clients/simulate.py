@@ -70,6 +70,7 @@ def simulate_clients(
         embeddings=embeddings,
         rounds=observed.members,
         drift=drift,
+        noise_multipliers=observed.noise_multipliers,
     )
     Update(
         spec=spec,

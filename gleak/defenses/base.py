@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from gleak.spec import Spec
@@ -16,10 +16,48 @@ Memory = dict[str, "Tensor"]
 """By parameter, what a client has not sent yet; Shape (*shape)."""
 
 
+class LocalGradient(ABC):
+    """What a client takes its local steps by, where that is not the gradient of the mean loss.
+
+    It belongs to one client and keeps account of the client's steps.
+
+    Args:
+        noise_multipliers: of each step so far, the standard deviation of its noise over how far one
+            sample can move it; see `gleak.metrics.privacy`.
+    """
+
+    noise_multipliers: list[float]
+
+    @abstractmethod
+    def __call__(
+        self,
+        model: nn.Module,
+        parameters: dict[str, Tensor],
+        inputs: Tensor,
+        labels: Tensor,
+        loss: str,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Mean loss over one mini-batch, and for each parameter what takes the gradient's place.
+
+        Random numbers are torch's own, set by the caller to the client's stream.
+
+        Args:
+            model: whose own parameters are left as they are.
+            parameters: at which gradients are taken, Shape (*shape).
+            inputs: Shape (B, *shape).
+            labels: Shape (B).
+            loss: see `gleak.models.losses`.
+        """
+
+
 class DefenseSpec(Spec):
-    """What a client does to its update before sending it."""
+    """What a client does to its update before sending it, or to the steps that lead there."""
 
     kind: ClassVar[str] = "defense"
+
+    def local_gradient(self) -> LocalGradient | None:
+        """What one client takes all of its local steps by; None: the gradient of the mean loss."""
+        return None
 
     def with_samples(
         self, update: dict[str, Tensor], model: nn.Module, inputs: Tensor, labels: Tensor

@@ -40,6 +40,7 @@ class Comparison:
         embeddings: the true ones, as in `gleak.artifacts.private.Private`.
         drift: of the clients' local steps, as there.
         rounds: which samples stand behind each observed round, as there.
+        noise_multipliers: of the clients' local steps, as there.
         levels: the spec string of each level of the cell.
     """
 
@@ -54,6 +55,7 @@ class Comparison:
     embeddings: np.ndarray | None = None
     drift: np.ndarray | None = None
     rounds: np.ndarray | None = None
+    noise_multipliers: np.ndarray | None = None
     levels: Mapping[str, str] = field(default_factory=dict)
 
     @property

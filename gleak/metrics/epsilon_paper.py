@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from gleak.metrics.privacy import PrivacyMetric
 from gleak.registry import register
+
+if TYPE_CHECKING:
+    from gleak.metrics.base import Comparison
 
 
 @register("epsilon_paper")
@@ -20,6 +24,10 @@ class EpsilonPaper(PrivacyMetric):
     """
 
     source = "CPA Table III; Dwork and Roth 2014, Theorem A.1"
+
+    def applies(self, comparison: Comparison) -> bool:
+        """See `PrivacyMetric.applies`; the paper has one defence, `gleak.defenses.dp`."""
+        return super().applies(comparison) and comparison.noise_multipliers is None
 
     def sensitivity(self, norm: float, batch_size: int) -> float:
         """What the paper's numbers take it for: one sample's share of a mean of clipped ones."""

@@ -10,7 +10,7 @@ from gleak.registry import register
 class EpsilonPrv(PrivacyMetric):
     """Upper bound on epsilon at delta by privacy loss random variables: the accountant of opacus.
 
-    It holds for any two batches of a client (`gleak.metrics.privacy`) and lies about 0.01 above
+    It holds for the neighbours of `gleak.metrics.privacy` and lies about 0.01 above
     the exact epsilon of the Gaussian mechanism. The accountant works with exponentials of
     epsilon, so there is no answer above some 640 (noise below 0.06 at a norm of 1).
     """

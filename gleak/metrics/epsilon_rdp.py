@@ -16,7 +16,7 @@ opacus itself the least is 1.1, which costs up to a tenth of epsilon."""
 class EpsilonRdp(PrivacyMetric):
     """Upper bound on epsilon at delta by Renyi differential privacy: the accountant of opacus.
 
-    It holds for any two batches of a client (`gleak.metrics.privacy`), whatever the noise. The
+    It holds for the neighbours of `gleak.metrics.privacy`, however weak the noise. The
     exact epsilon of the Gaussian mechanism is 0.5% less for sigma = 0.01 and 7% less for 1, at a
     norm of 1.
     """

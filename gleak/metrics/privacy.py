@@ -1,4 +1,8 @@
-"""What differential privacy guarantees for a cell whose defence is `gleak.defenses.dp`."""
+"""What differential privacy guarantees where a defence adds Gaussian noise to bounded values.
+
+A noise multiplier is the standard deviation of the noise over the sensitivity: how far what it
+hides can move, in the L2 norm, between two neighbouring batches of a client.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,20 @@ if TYPE_CHECKING:
 
 
 class PrivacyMetric(MetricSpec):
-    """Base of the metrics that give an epsilon, the same for all victims.
+    """Base of the metrics that give an epsilon.
 
-    Other defences leave them out, and nothing is imported for them. What a victim sends in a round
-    is one application of the Gaussian mechanism to all the samples of the round, without
-    subsampling, and the noise of a victim hides that victim alone. Several rounds compose: R of
-    them tell as much as one with noise less by the root of R (Dong et al. 2022, Corollary 3.3).
+    Other defences leave them out, and nothing is imported for them. The noise of a victim hides
+    that victim alone, and there is no subsampling.
+
+    Of `gleak.defenses.dp` what a victim sends in a round is one application of the Gaussian
+    mechanism to all the samples of the round, and neighbours are any two batches. Of a defence with
+    noise in the local steps (`gleak.defenses.fedcdp`) each step is one, neighbours are batches that
+    differ in one sample, and the multiplier of every step was noted when the clients were simulated
+    (`gleak.artifacts.private`). Where that noise follows the data (``snr``), epsilon is that of
+    noise of the strength it had, which is no guarantee.
+
+    Several applications compose: with multipliers z_t they tell as much as one with
+    1 / sqrt(sum_t z_t^-2) (Dong et al. 2022, Corollary 3.3).
     """
 
     per: ClassVar[Literal["sample", "victim"]] = "victim"
@@ -37,7 +49,9 @@ class PrivacyMetric(MetricSpec):
 
     def applies(self, comparison: Comparison) -> bool:
         """See `MetricSpec.applies`."""
-        return super().applies(comparison) and isinstance(_defense(comparison), DifferentialPrivacy)
+        private = isinstance(_defense(comparison), DifferentialPrivacy)
+        noisy_steps = comparison.noise_multipliers is not None
+        return super().applies(comparison) and (private or noisy_steps)
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         """Shape (V).
@@ -45,13 +59,20 @@ class PrivacyMetric(MetricSpec):
         Raises:
             MetricUnavailable: no finite epsilon is known; without noise there is none.
         """
+        multipliers, places = np.unique(self._multipliers(comparison), return_inverse=True)
+        epsilons = [self.epsilon(each) if each > 0 else math.inf for each in multipliers.tolist()]
+        if not np.isfinite(epsilons).all():
+            raise MetricUnavailable(f"defense {_defense(comparison)}: epsilon is infinite")
+        return np.array(epsilons)[places]
+
+    def _multipliers(self, comparison: Comparison) -> np.ndarray:
+        """Of each victim, all that it sends taken as one application; Shape (V)."""
         defense, client = _defense(comparison), parse("client", comparison.levels["client"])
+        if comparison.noise_multipliers is not None:
+            return composed(comparison.noise_multipliers, round(client.gradients_per_sample))
         sensitivity = self.sensitivity(defense.norm, client.protocol["batch_size"])
-        multiplier = defense.sigma / (sensitivity * math.sqrt(client.rounds))
-        epsilon = self.epsilon(multiplier) if multiplier > 0 else math.inf
-        if not math.isfinite(epsilon):
-            raise MetricUnavailable(f"defense {defense}: epsilon is infinite")
-        return np.full(comparison.victims, epsilon)
+        each = np.full((comparison.victims, client.rounds), defense.sigma / sensitivity)
+        return composed(each, client.rounds)
 
     def sensitivity(self, norm: float, batch_size: int) -> float:
         """How far the update before the noise can move between neighbours, in the L2 norm.
@@ -73,6 +94,21 @@ class PrivacyMetric(MetricSpec):
         Raises:
             MetricUnavailable: it cannot be computed for such a multiplier.
         """
+
+
+def composed(multipliers: np.ndarray, times: int) -> np.ndarray:
+    """The noise multiplier of one application that tells as much as the most telling of several.
+
+    Args:
+        multipliers: of all applications, Shape (V, S).
+        times: in how many of them a sample has a part; which, is not asked.
+
+    Returns:
+        Shape (V); 0 where one of them has no noise.
+    """
+    weakest = np.sort(np.asarray(multipliers, dtype=np.float64), axis=1)[:, :times]
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(1 / np.linalg.norm(1 / weakest, axis=1))
 
 
 def _defense(comparison: Comparison) -> Any:

@@ -116,6 +116,7 @@ def match_to_truth(
         embeddings=truth.embeddings,
         drift=truth.drift,
         rounds=truth.rounds,
+        noise_multipliers=truth.noise_multipliers,
         levels=levels or {},
     )
 

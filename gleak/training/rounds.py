@@ -108,7 +108,15 @@ class Federation:
         self.network.train()
         with drawing_from(torch_stream(self.seed, "local training", number, client.number)):
             batches = mini_batches(len(labels), size, training.local_steps, shuffled=True)
-            local = descend(self.network, inputs, labels, batches, training.lr, "cross_entropy")
+            local = descend(
+                self.network,
+                inputs,
+                labels,
+                batches,
+                training.lr,
+                "cross_entropy",
+                training.defense.local_gradient(),
+            )
             shown = training.defense.with_samples(
                 {name: value[None] for name, value in local.mean_gradient.items()},
                 self.network,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gleak.artifacts.encodings import Dense, Factored, Sparse
+from gleak.artifacts.encodings import Dense, Factored, Quantized, Signs, Sparse
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 
@@ -23,7 +23,7 @@ def private() -> Private:
 
 @pytest.fixture
 def update() -> Update:
-    """Three victims and two rounds; convolutions, a bias, a sparse dense layer."""
+    """Three victims and two rounds; every encoding."""
     random = np.random.default_rng(0)
     return Update(
         spec="digits/lenet",
@@ -40,5 +40,10 @@ def update() -> Update:
                 values=np.tile(np.array([1.5, -2, 0], "f4"), (3, 2, 1)),
                 shape=np.array([4, 5]),
             ),
+            "head.weight": Quantized(
+                codes=random.integers(-3, 4, (3, 2, 5, 4), dtype="i1"),
+                scales=random.random((3, 2)).astype("f4"),
+            ),
+            "head.bias": Signs(codes=random.integers(-1, 2, (3, 2, 5), dtype="i1")),
         },
     )

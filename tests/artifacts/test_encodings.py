@@ -4,8 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
 
-from gleak.artifacts.encodings import Dense, Factored, Sparse, check_encoded
+from gleak.artifacts.encodings import (
+    Dense,
+    Encoded,
+    Factored,
+    Quantized,
+    Signs,
+    Sparse,
+    check_encoded,
+)
 from gleak.errors import ArtifactError
 
 
@@ -107,5 +116,49 @@ def test_factors_that_do_not_fit_are_refused(
 )
 def test_faults_are_told_with_their_key(indices: list, values: list, fault: str) -> None:
     encoded = Sparse(np.array(indices), np.array(values), np.array([3, 4]))
+    with pytest.raises(ArtifactError, match=f"^file.h5: {fault}"):
+        check_encoded("file.h5", "/update/w", encoded)
+
+
+CODES = npst.arrays(np.int8, st.tuples(*[st.integers(1, 3)] * 4), elements=st.integers(-127, 127))
+
+
+@given(CODES)
+def test_quantized_decodes_to_codes_times_the_scale_of_their_round(codes: np.ndarray) -> None:
+    scales = np.arange(codes.shape[0] * codes.shape[1], dtype=np.float32).reshape(codes.shape[:2])
+    encoded = Quantized(codes, scales)
+    check_encoded("file.h5", "/update/w", encoded)
+    decoded = encoded.decode()
+    assert decoded.dtype == np.float32
+    for place in np.ndindex(codes.shape):
+        assert decoded[place] == scales[place[:2]] * np.float32(codes[place])
+
+
+@given(CODES, st.sampled_from([0, 1]))
+def test_quantized_stacks_along_victims_and_rounds(codes: np.ndarray, axis: int) -> None:
+    parts = [Quantized(codes, np.full(codes.shape[:2], scale, np.float32)) for scale in (0.5, 2, 3)]
+    stacked = Quantized.stack(parts, axis)
+    check_encoded("file.h5", "/update/w", stacked)
+    expected = np.concatenate([part.decode() for part in parts], axis)
+    np.testing.assert_array_equal(stacked.decode(), expected)
+
+
+def test_signs_decode_to_numbers() -> None:
+    signs = Signs(np.array([[[-1, 0, 1]]], np.int8))
+    check_encoded("file.h5", "/update/w", signs)
+    assert signs.decode().dtype == np.float32
+    assert signs.decode().tolist() == [[[-1, 0, 1]]]
+
+
+@pytest.mark.parametrize(
+    ("encoded", "fault"),
+    [
+        (Signs(np.full((1, 1, 2), 2)), "/update/w holds codes other than -1, 0 and 1"),
+        (Signs(np.ones((1, 1, 2))), "/update/w holds float64, expected int"),
+        (Quantized(np.ones((1, 1, 2)), np.ones((1, 1))), "/update/w/codes holds float64"),
+        (Quantized(np.ones((1, 2, 2), int), np.ones((1, 1))), "/update/w/scales has 1 along"),
+    ],
+)
+def test_codes_that_cannot_be_are_refused(encoded: Encoded, fault: str) -> None:
     with pytest.raises(ArtifactError, match=f"^file.h5: {fault}"):
         check_encoded("file.h5", "/update/w", encoded)

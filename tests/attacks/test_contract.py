@@ -166,9 +166,10 @@ def test_the_objective_falls(name: str, modality: str, size: int, folder: Path, 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_noise_on_the_update_is_survived(name: str, run: Run, look: Look) -> None:
+@pytest.mark.parametrize("defense", ["gaussian+std=10", "signsgd"])
+def test_noise_and_bare_signs_are_survived(name: str, defense: str, run: Run, look: Look) -> None:
     spec, client = short(name), "fedsgd+batch_size=2+victims=3"
-    folder = run(spec, client=client, defense="gaussian+std=10")
+    folder = run(spec, client=client, defense=defense)
     spec.reconstruct(look(folder, spec)).validate()
 
 

@@ -84,3 +84,23 @@ def test_a_parameter_that_takes_no_part_has_no_gradient() -> None:
     network.forward = lambda inputs: network[1](network[0](inputs))
     update = parse("client", "fedsgd").compute(network, torch.rand(2, 4), torch.tensor([0, 1]))
     assert torch.equal(update["spare"], torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_a_defence_puts_in_place_of_the_gradient_is_what_every_step_takes(
+    name: str, loss: str, network: nn.Module, batch: tuple[Tensor, Tensor]
+) -> None:
+    """Clipped to no length, all gradients are zero; within a bound they are as they were."""
+    steps = "+local_steps=3" if "local_steps" in load("client")[name].model_fields else ""
+    client = parse("client", f"{name}+batch_size=3+loss={loss}{steps}")
+    none, all_of_it = (
+        parse("defense", f"fedcdp+snr=none+sigma=0+clip={clip}").local_gradient()
+        for clip in (1e-20, 1e9)
+    )
+    for value in client.compute(network, *batch, none).values():
+        torch.testing.assert_close(value, torch.zeros_like(value))
+    plain = client.compute(network, *batch)
+    for key, value in client.compute(network, *batch, all_of_it).items():
+        torch.testing.assert_close(value, plain[key], atol=1e-6, rtol=1e-4)
+    assert len(none.noise_multipliers) == client.protocol.get("local_steps", 1)

@@ -40,7 +40,17 @@ def source(simulate: Callable[..., Path]) -> Path:
 
 
 @pytest.mark.parametrize(
-    "defense", ["none", "gaussian", "laplace", "topk+scope=global+keep=0.01", "soteria+probes=2"]
+    "defense",
+    [
+        "none",
+        "fedcdp",
+        "gaussian",
+        "laplace",
+        "qsgd",
+        "signsgd",
+        "soteria+probes=2",
+        "topk+scope=global+keep=0.01",
+    ],
 )
 def test_equal_inputs_give_equal_bytes(source: Path, tmp_path: Path, defense: str) -> None:
     for run_name in ("first", "second"):
@@ -99,7 +109,7 @@ def test_a_model_that_takes_samples_as_they_are_has_no_embeddings(
     assert granted.values.shape == (3, 2, 0)
 
 
-@pytest.mark.parametrize("defense", ["gaussian", "soteria+probes=2"])
+@pytest.mark.parametrize("defense", ["fedcdp", "gaussian", "qsgd", "soteria+probes=2"])
 def test_a_victims_update_does_not_depend_on_the_others(
     source: Path, tmp_path: Path, defense: str
 ) -> None:
@@ -150,6 +160,26 @@ def test_a_defence_is_given_each_victims_own_samples(
         plain = parse("client", "fedsgd").compute(network, *held)
         sent = parse("defense", "soteria+probes=none").with_samples(plain, network, *held)
         assert np.array_equal((sent["7.weight"][0] == 0).numpy(), left[victim])
+
+
+@pytest.mark.parametrize(
+    ("client", "steps"),
+    [
+        ("fedsgd+batch_size=2", 1),
+        ("fedavg+batch_size=2+local_steps=4+mini_batch=1", 4),
+        ("epochs+batch_size=4+update_size=2+epochs=3+local_steps=2", 12),
+    ],
+)
+def test_every_noisy_step_of_every_victim_is_accounted_for(
+    client: str, steps: int, source: Path, tmp_path: Path
+) -> None:
+    run(source, tmp_path, f"{client}+victims=3", "fedcdp+snr=10")
+    found = Private.read(tmp_path / "private.h5").noise_multipliers
+    assert found is not None
+    assert found.shape == (3, steps)
+    assert len(np.unique(found)) == 3 * steps
+    run(source, tmp_path, f"{client}+victims=3", "gaussian")
+    assert Private.read(tmp_path / "private.h5").noise_multipliers is None
 
 
 def test_classes_with_too_few_samples_are_refused(source: Path, tmp_path: Path) -> None:

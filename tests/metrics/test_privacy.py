@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,12 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
+from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.epsilon_prv import EpsilonPrv
 from gleak.metrics.epsilon_rdp import EpsilonRdp
+from gleak.metrics.privacy import composed
 from gleak.metrics.score import score
 from gleak.registry import load, parse
 
@@ -225,3 +228,75 @@ def test_rounds_compose(metric: str, make_comparison):
 
     several = epsilon("epochs+batch_size=4+update_size=2", 8)
     assert several == pytest.approx(epsilon("fedsgd+batch_size=2", 4))
+
+
+@pytest.fixture
+def measure_steps(make_comparison):
+    """The values of a metric for clients whose local steps had noise of these multipliers."""
+
+    def measure_steps(metric: str, client: str, multipliers: list[list[float]]) -> np.ndarray:
+        levels = {"defense": "fedcdp", "client": client}
+        noted = {"levels": levels, "noise_multipliers": np.array(multipliers)}
+        comparison = replace(make_comparison(SAMPLES, SAMPLES), **noted)
+        assert parse("metric", metric).applies(comparison)
+        return parse("metric", metric).measure(comparison)
+
+    return measure_steps
+
+
+@pytest.mark.parametrize("metric", ACCOUNTED)
+def test_a_step_with_noise_is_one_application(measure_steps, metric: str):
+    found = measure_steps(metric, "fedsgd+batch_size=3", [[0.7], [2.0]])
+    assert found.tolist() == [parse("metric", metric).epsilon(each) for each in (0.7, 2.0)]
+
+
+@pytest.mark.parametrize("metric", ACCOUNTED)
+def test_steps_on_all_samples_compose(measure_steps, metric: str):
+    """One with z = 3 and one with 4: 1 / sqrt(1 / 9 + 1 / 16) is 2.4."""
+    found = measure_steps(metric, "fedavg+batch_size=3+local_steps=2", [[3, 4], [4, 3]])
+    np.testing.assert_allclose(found, parse("metric", metric).epsilon(2.4))
+
+
+@given(st.lists(st.floats(0.2, 20), min_size=6, max_size=6), st.integers(1, 6))
+def test_a_sample_is_taken_to_be_where_noise_is_weakest(multipliers: list[float], times: int):
+    """No choice of the steps that have a part of it tells more."""
+    (found,) = composed(np.array([multipliers]), times)
+    choices = combinations(multipliers, times)
+    assert found == pytest.approx(min(sum(z**-2 for z in some) ** -0.5 for some in choices))
+
+
+@pytest.mark.parametrize("client", load("client"))
+def test_a_client_says_in_how_many_steps_a_sample_has_a_part(simulate, client: str):
+    """Passes of mini-batches; epochs over parts of what a client holds."""
+    fields = {
+        "fedavg": "+local_steps=4+mini_batch=2",
+        "epochs": "+local_steps=4+mini_batch=1+update_size=2+epochs=3",
+    }
+    text = f"{client}+victims=2+batch_size=4{fields.get(client, '')}"
+    spec = parse("client", text)
+    taken = Private.read(simulate(client=text, defense="fedcdp") / "private.h5").noise_multipliers
+    samples = taken.shape[1] * spec.protocol["mini_batch"]
+    assert samples == spec.gradients_per_sample * spec.batch_size
+
+
+@pytest.mark.parametrize("metric", ACCOUNTED)
+def test_one_step_without_noise_leaves_no_epsilon_finite(measure_steps, metric: str):
+    with pytest.raises(MetricUnavailable, match="defense fedcdp: epsilon is infinite"):
+        measure_steps(metric, "fedavg+batch_size=3+local_steps=2", [[3, 0], [4, 3]])
+
+
+def test_the_papers_formula_is_not_for_noise_in_steps(make_comparison):
+    noted = {"noise_multipliers": np.ones((2, 1)), "levels": {"defense": "fedcdp"}}
+    comparison = replace(make_comparison(SAMPLES, SAMPLES), **noted)
+    assert not parse("metric", "epsilon_paper").applies(comparison)
+
+
+def test_the_noise_of_a_simulated_client_has_the_epsilon_of_its_sigma(simulate, columns, tmp_path):
+    """One sample moves all L parameters together by 2C sqrt(L); the batch has no say."""
+    levels = {**columns, "defense": "fedcdp+snr=none+sigma=20", "client": "fedsgd+batch_size=3"}
+    folder = simulate(client=f"{levels['client']}+victims=2", defense=levels["defense"])
+    layers = len(Update.read(folder / "update.h5").update)
+    metric = parse("metric", "epsilon_rdp")
+    table = score(folder / "private.h5", tmp_path / "scores.csv", levels, None, [metric])
+    expected = metric.epsilon(20 / (2 * layers**0.5))
+    assert table["value"].tolist() == pytest.approx([expected] * 2, rel=1e-6)

@@ -15,7 +15,8 @@ from torch.nn import functional
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Dense
 from gleak.defenses.base import DefenseSpec, Memory
-from gleak.registry import parse
+from gleak.errors import FitError
+from gleak.registry import load, parse
 from gleak.training import evaluate
 from gleak.training.federated import Federated
 from gleak.training.rounds import Federation
@@ -132,6 +133,49 @@ def test_what_is_sent_is_on_the_scale_of_a_gradient(images: Dataset) -> None:
         Federation(one, images, federated(fields), SEED).run_round(0)
     moved = network[1].weight - quiet[1].weight
     assert moved.std().item() == pytest.approx(3 * 0.01 * 5 / 4**0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("name", sorted(load("defense")))
+def test_every_defence_has_a_part_in_training(name: str, images: Dataset) -> None:
+    """Of one round with two clients, in the same order of samples."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.ReLU(), nn.Linear(6, 4))
+    plain = deepcopy(network)
+    fields = "+clients=2+fraction=1+local_steps=2+lr=0.01+defense="
+    for one, defense in ((plain, "none"), (network, name)):
+        Federation(one, images, federated(f"{fields}{defense}"), SEED).run_round(0)
+    assert all(value.isfinite().all() for value in network.parameters())
+    same = [torch.equal(ours, theirs) for ours, theirs in states(network, plain)]
+    assert all(same) == (name == "none")
+
+
+def test_samples_are_clipped_at_every_step(images: Dataset) -> None:
+    """The oracle goes from sample to sample and step to step."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+    plain, bound = deepcopy(network), 0.5
+    inputs, labels = samples(images)
+    for _ in range(3):
+        slopes = [torch.zeros_like(value) for value in plain.parameters()]
+        for image, label in zip(inputs, labels, strict=True):
+            loss = functional.cross_entropy(plain(image[None]), label[None])
+            for total, each in zip(
+                slopes, torch.autograd.grad(loss, list(plain.parameters())), strict=True
+            ):
+                total += each / max(1.0, float(each.norm()) / bound) / len(labels)
+        with torch.no_grad():
+            for value, slope in zip(plain.parameters(), slopes, strict=True):
+                value -= 0.2 * slope
+    defense = f"fedcdp~snr=none~sigma=0~clip={bound}"
+    fields = f"+clients=1+fraction=1+local_steps=3+batch_size=40+lr=0.2+defense={defense}"
+    Federation(network, images, federated(fields), SEED).run_round(0)
+    for ours, theirs in states(network, plain):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_a_network_without_gradients_of_samples_is_refused(
+    network: nn.Module, images: Dataset
+) -> None:
+    with pytest.raises(FitError, match="defense fedcdp: layer '2' normalises by the mini-batch"):
+        Federation(network, images, federated("+clients=2+defense=fedcdp"), SEED).run_round(0)
 
 
 def test_every_client_keeps_its_memory_and_draws_anew(network: nn.Module, images: Dataset) -> None:

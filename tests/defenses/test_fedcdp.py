@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gleak.clients.descent import gradients
+from gleak.defenses import noisy_samples
+from gleak.defenses.base import LocalGradient
+from gleak.errors import FitError, SpecError
+from gleak.registry import parse
+from gleak.runtime.seeding import drawing_from
+
+IMAGES = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(5) % 4
+SILENT = "fedcdp+snr=none+sigma=0"
+
+
+def network(name: str = "lenet+width=4") -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model: nn.Module = parse("model", name).build((3, 8, 8), 4)
+    return model.eval()
+
+
+def step(
+    spec: str, model: nn.Module, loss: str = "cross_entropy", seed: int = 0
+) -> tuple[Tensor, dict[str, Tensor], LocalGradient]:
+    found = parse("defense", spec).local_gradient()
+    with drawing_from(torch.Generator().manual_seed(seed)):
+        mean, slopes = found(model, dict(model.named_parameters()), IMAGES, LABELS, loss)
+    return mean, slopes, found
+
+
+def slow_clipped(model: nn.Module, bound: float) -> dict[str, list[Tensor]]:
+    """Of each parameter every sample's gradient, by plain torch, shortened to the bound."""
+    clipped: dict[str, list[Tensor]] = {name: [] for name, _ in model.named_parameters()}
+    for image, label in zip(IMAGES, LABELS, strict=True):
+        loss = functional.cross_entropy(model(image[None]), label[None])
+        slopes = torch.autograd.grad(loss, list(model.parameters()))
+        for name, slope in zip(clipped, slopes, strict=True):
+            clipped[name].append(slope / max(1.0, float(slope.norm()) / bound))
+    return clipped
+
+
+@pytest.mark.parametrize("model", ["lenet+width=4", "mlp+hidden=16", "resnet20+width=1"])
+@pytest.mark.parametrize("bound", [1e-3, 0.1, 2.0])
+@pytest.mark.parametrize("values", [1, 2**24])
+def test_gradients_of_samples_are_clipped_and_averaged(
+    model: str, bound: float, values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether one sample is taken at a time or all at once."""
+    monkeypatch.setattr(noisy_samples, "VALUES", values)
+    net = network(model)
+    _, slopes, _ = step(f"{SILENT}+clip={bound}", net)
+    for name, parts in slow_clipped(net, bound).items():
+        torch.testing.assert_close(slopes[name], torch.stack(parts).mean(0), atol=1e-7, rtol=1e-4)
+        assert not slopes[name].requires_grad
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
+def test_without_noise_and_bound_it_is_the_gradient_of_the_mean_loss(loss: str) -> None:
+    net = network()
+    mean, slopes, _ = step(f"{SILENT}+clip=1e9", net, loss)
+    expected = gradients(net, dict(net.named_parameters()), IMAGES, LABELS, loss)
+    torch.testing.assert_close(slopes, expected, atol=1e-6, rtol=1e-4)
+    logits = net(IMAGES)
+    whole = functional.cross_entropy(logits, LABELS)
+    raw = -logits[torch.arange(5), LABELS].mean()
+    torch.testing.assert_close(mean, whole if loss == "cross_entropy" else raw)
+
+
+def noise(spec: str, net: nn.Module) -> dict[str, Tensor]:
+    clip = parse("defense", spec).clip
+    loud, quiet = step(spec, net)[1], step(f"{SILENT}+clip={clip}", net)[1]
+    return {name: loud[name] - quiet[name] for name in loud}
+
+
+def assert_normal(values: Tensor, deviation: float) -> None:
+    """Mean and standard deviation lie within five standard errors."""
+    drawn = values.flatten() / deviation
+    assert abs(drawn.mean()) < 5 / math.sqrt(len(drawn))
+    assert abs(drawn.std() - 1) < 5 / math.sqrt(2 * len(drawn))
+
+
+@pytest.mark.parametrize("clip", [0.5, 4.0])
+def test_sigma_is_in_units_of_the_bound_on_the_sum_of_the_batch(clip: float) -> None:
+    drawn = noise(f"fedcdp+snr=none+sigma=3+clip={clip}", network())
+    assert_normal(torch.cat([value.flatten() for value in drawn.values()]), 3 * clip / 5)
+
+
+@pytest.mark.parametrize("snr", [-20, 0, 10])
+def test_each_samples_noise_is_weaker_than_its_layer_by_the_ratio(snr: float) -> None:
+    """Of each layer the noises' powers add up; large layers show it."""
+    net = network("mlp+hidden=64")
+    drawn = noise(f"fedcdp+snr={snr}+clip=0.05", net)
+    for name, parts in slow_clipped(net, 0.05).items():
+        power = sum(float(part.square().mean()) for part in parts) / 10 ** (snr / 10)
+        assert_normal(drawn[name], math.sqrt(power) / 5)
+
+
+def test_multipliers_are_those_of_all_layers_together() -> None:
+    """Layers of equal noise and sensitivity 2C are one Gaussian mechanism of 2C sqrt(layers)."""
+    net = network()
+    layers = len(list(net.parameters()))
+    _, _, account = step("fedcdp+snr=none+sigma=3+clip=0.7", net)
+    assert account.noise_multipliers == pytest.approx([3 / (2 * math.sqrt(layers))])
+    assert step(SILENT, net)[2].noise_multipliers == [0]
+
+
+@given(st.floats(-30, 30))
+def test_with_a_ratio_multipliers_follow_from_the_strength_of_the_noise(snr: float) -> None:
+    net = network()
+    moved = [
+        2 * 0.1 / math.sqrt(sum(float(part.square().mean()) for part in parts))
+        for parts in slow_clipped(net, 0.1).values()
+    ]
+    expected = 10 ** (-snr / 20) / math.hypot(*moved)
+    found = step(f"fedcdp+snr={snr:.6f}+clip=0.1", net)[2].noise_multipliers
+    assert found == pytest.approx([expected], rel=1e-3)
+
+
+def test_one_sample_moves_a_layer_by_no_more_than_is_accounted_for() -> None:
+    """The sample that is exchanged pulls the other way, with a gradient beyond the bound."""
+    net, clip = network(), 1e-3
+    before = step(f"{SILENT}+clip={clip}", net)[1]
+    others = LABELS.clone()
+    others[2] = (others[2] + 1) % 4
+    account = parse("defense", f"{SILENT}+clip={clip}").local_gradient()
+    _, after = account(net, dict(net.named_parameters()), IMAGES, others, "cross_entropy")
+    for name in before:
+        moved = float((5 * after[name] - 5 * before[name]).norm())
+        assert 0.2 * clip < moved <= 2 * clip * 1.001
+
+
+def test_masks_and_noise_follow_the_stream() -> None:
+    net = network("lenet+width=4+dropout=0.5")
+    first, again, other = (step("fedcdp", net, seed=seed)[1] for seed in (0, 0, 1))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not any(torch.allclose(first[name], other[name]) for name in first)
+    assert not any(layer.training for layer in net.modules())
+
+
+def test_every_sample_has_a_mask_of_its_own() -> None:
+    """Of one image five times, all masks equal would give five equal gradients."""
+    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(192, 4)).eval()
+    account = parse("defense", f"{SILENT}+clip=1e9").local_gradient()
+    images, labels = IMAGES[:1].expand(5, 3, 8, 8), torch.zeros(5, dtype=torch.int64)
+    with drawing_from(torch.Generator().manual_seed(0)):
+        _, slopes = account(net, dict(net.named_parameters()), images, labels, "cross_entropy")
+    assert (slopes["2.weight"] != 0).any(0).float().mean() > 0.9
+
+
+def test_a_network_that_normalises_by_the_batch_is_refused() -> None:
+    net = network("resnet20+width=1").train()
+    with pytest.raises(FitError, match=r"defense fedcdp: layer '.+' normalises by the mini-batch"):
+        step("fedcdp", net)
+
+
+@pytest.mark.parametrize("fields", ["sigma=1", "snr=none", "snr=3+sigma=0"])
+def test_noise_is_given_in_exactly_one_way(fields: str) -> None:
+    with pytest.raises(SpecError, match=r"exactly one of them: write snr=DECIBEL, or"):
+        parse("defense", f"fedcdp+{fields}")
+
+
+@pytest.mark.parametrize("fields", ["clip=0", "snr=none+sigma=-1"])
+def test_what_is_no_such_defence_is_refused(fields: str) -> None:
+    with pytest.raises(SpecError, match=fields.rpartition("+")[2].partition("=")[0]):
+        parse("defense", f"fedcdp+{fields}")

@@ -25,6 +25,7 @@ PACKAGES = {
     "defense": "gleak.defenses",
     "attack": "gleak.attacks",
     "start": "gleak.matching.starts",
+    "code": "gleak.matching.codes",
     "distance": "gleak.matching.distances",
     "optimizer": "gleak.matching.optimizers",
     "metric": "gleak.metrics",

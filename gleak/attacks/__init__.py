@@ -18,4 +18,5 @@ from gleak.attacks import idlg as idlg
 from gleak.attacks import invertgrad as invertgrad
 from gleak.attacks import melis as melis
 from gleak.attacks import mkor as mkor
+from gleak.attacks import rog as rog
 from gleak.attacks import spear as spear

@@ -50,7 +50,7 @@ class MatchingAttack(AttackSpec):
         return traits_of(self.parts())
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        """Refuse data the start cannot serve, and rules that find too few labels.
+        """Refuse data that start or code cannot serve, and rules that find too few labels.
 
         Raises:
             FitError: see `AttackSpec.check`.
@@ -58,6 +58,7 @@ class MatchingAttack(AttackSpec):
         super().check(dataset, model, client)
         try:
             self.parts().start.check(dataset)
+            self.parts().code.check(dataset)
         except FitError as error:
             raise FitError(f"attack {self}: {error}") from None
         behind = client.protocol["batch_size"]

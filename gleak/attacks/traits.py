@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gleak.matching.codes.pixels import Pixels
 from gleak.matching.parts import Parts, SearchParts
 
 LABELS = {
@@ -48,7 +49,11 @@ class Traits:
 
 def traits_of(parts: Parts) -> Traits:
     """Those of a search that matches gradients."""
-    said = {"layer weights": parts.layers is not None, "label term": parts.label_term > 0}
+    said = {
+        "codes": not isinstance(parts.code, Pixels),
+        "layer weights": parts.layers is not None,
+        "label term": parts.label_term > 0,
+    }
     return Traits(
         losses=(str(parts.distance),),
         terms=(*(text for text, present in said.items() if present), *terms_of(parts)),

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.errors import GleakError
+from gleak.matching.finishing import finished
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.problem import Problem
 from gleak.matching.records import SHOWN_VICTIMS, Records
@@ -42,7 +43,7 @@ def match(observation: Observation, parts: Parts) -> Reconstruction:
         FitError: the client or model is not one these parts can serve.
         GleakError: not even one victim fits into memory.
     """
-    problem = GradientMatching.of(observation, parts)
+    problem = parts.code.posed(GradientMatching.of(observation, parts), observation)
     return solve(problem, observation, repeated_steps(observation, parts.client_model))
 
 
@@ -126,9 +127,9 @@ def _drawer(problem: Problem, observation: Observation, some: slice) -> Draw:
     def draw(row: int, attempt: int) -> Tensor:
         stream = torch_stream(observation.seed, "start", int(ids[row]), attempt)
         known = {name: values[row] for name, values in granted.items()}
-        values = start.draw(problem.shape, stream, known).flatten()
-        logits = torch.randn(problem.unknowns - problem.pixels, generator=stream)
-        return torch.cat([values, logits]).to(device)
+        inputs = start.draw(problem.shape, stream, known).to(device)
+        logits = torch.randn(problem.unknowns - problem.values, generator=stream)
+        return torch.cat([problem.point(inputs), logits.to(device)])
 
     return draw
 
@@ -143,7 +144,7 @@ def _reconstruction(problem: Problem, outcomes: list[tuple[Ledger, Records]]) ->
     every = problem.parts.optimizer.evaluations_per_iteration
     finite = gather("objective").double().nan_to_num(posinf=torch.finfo(torch.float64).max)
     return Reconstruction(
-        inputs=problem.inputs(points).clamp(0, 1).nan_to_num().cpu().numpy(),
+        inputs=finished(problem.inputs(points).detach(), problem.parts.finish),
         labels=problem.soft_labels(points).argmax(2).cpu().numpy(),
         converged=gather("converged").numpy(),
         iterations=((gather("evaluations") - 1) / every).ceil().long().numpy(),

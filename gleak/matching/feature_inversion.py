@@ -41,7 +41,7 @@ class FeatureInversion(Problem):
         objective, distance, slopes = map(torch.cat, zip(*found, strict=True))
         samples = self.shape[0]
         gradient = torch.zeros_like(points)
-        gradient[:, : self.pixels] = slopes.reshape(len(points), -1) / samples
+        gradient[:, : self.values] = slopes.reshape(len(points), -1) / samples
         return Evaluation(
             objective.unflatten(0, (-1, samples)).mean(1),
             distance.unflatten(0, (-1, samples)).mean(1),

@@ -102,6 +102,10 @@ class WeightedPiece:
         """Shape (V)."""
         return self.weight * self.piece.squared_distance()
 
+    def sign_distance(self, gain: float) -> Tensor:
+        """Shape (V)."""
+        return self.weight * self.piece.sign_distance(gain)
+
     def inner(self) -> Tensor:
         """Shape (V)."""
         return self.weight * self.piece.inner()

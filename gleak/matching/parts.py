@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from gleak.matching.codes.pixels import Pixels
+
 if TYPE_CHECKING:
+    from gleak.matching.codes.base import CodeSpec
     from gleak.matching.distances.base import DistanceSpec
     from gleak.matching.layer_weights import LayerWeights
     from gleak.matching.optimizers.base import OptimizerSpec
@@ -19,6 +22,10 @@ ClientModel = Literal["one_step", "unrolled"]
 
 Compared = Literal["sent", "all"]
 """Which values of the gradient are matched where a client sent only some of them."""
+
+Finish = Literal["cut", "stretched", "equalized"]
+"""How samples come into [0, 1] at the end: cut off, or divided by the largest magnitude, or then
+equalised by their histogram."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +41,8 @@ class SearchParts:
         restarts: how often a diverged or stalled search may begin afresh.
         patience: evaluations without a better distance after which a search has stalled.
         total_variation: weight of the image's mean absolute differences (InvertGrad); of images.
-        box: keep every value in [0, 1] after each step.
+        box: keep every unknown of a sample in [0, 1] after each step.
+        finish: how samples come into [0, 1] at the end.
     """
 
     start: StartSpec
@@ -45,6 +53,7 @@ class SearchParts:
     patience: int | None = None
     total_variation: float = 0.0
     box: bool = False
+    finish: Finish = "cut"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +62,7 @@ class Parts(SearchParts):
 
     Args:
         labels: how the labels are known (see `gleak.matching.labels`); "joint" optimises them.
+        code: what stands for a sample among the unknowns.
         distance: between dummy and observed gradient.
         layers: how much each layer counts in it; None: all alike.
         client_model: how an update of several local steps is matched.
@@ -63,6 +73,7 @@ class Parts(SearchParts):
 
     labels: LabelRule
     distance: DistanceSpec
+    code: CodeSpec = field(default_factory=Pixels)
     layers: LayerWeights | None = None
     client_model: ClientModel = "one_step"
     compared: Compared = "sent"

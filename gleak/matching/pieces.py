@@ -38,6 +38,10 @@ class FormedPiece:
         """Shape (V)."""
         return _sum_squares(self.gradient - self.target)
 
+    def sign_distance(self, gain: float) -> Tensor:
+        """Shape (V)."""
+        return _sum_squares((gain * self.gradient).tanh() - self.target)
+
     def inner(self) -> Tensor:
         """Shape (V)."""
         return (self.gradient * self.target).flatten(1).sum(1)
@@ -70,13 +74,21 @@ class OuterPiece:
     inputs: Tensor
     target: Tensor
 
+    def formed(self) -> FormedPiece:
+        """The same with all its entries."""
+        return FormedPiece(self.name, self.backs.mT @ self.inputs, self.target)
+
     def within(self, sent: Tensor) -> FormedPiece:
         """See `Piece.within`; here the gradient has to be formed."""
-        return FormedPiece(self.name, self.backs.mT @ self.inputs, self.target).within(sent)
+        return self.formed().within(sent)
 
     def squared_distance(self) -> Tensor:
         """Shape (V); exact near zero, where the expanded square would cancel."""
         return _OuterResidual.apply(self.inputs, self.backs, self.target)
+
+    def sign_distance(self, gain: float) -> Tensor:
+        """Shape (V); here the gradient has to be formed."""
+        return self.formed().sign_distance(gain)
 
     def inner(self) -> Tensor:
         """Shape (V)."""

@@ -61,14 +61,14 @@ class Problem(ABC):
     classes: int
 
     @property
-    def pixels(self) -> int:
-        """Unknowns that are sample values; they come first."""
+    def values(self) -> int:
+        """Unknowns that make the samples; they come first."""
         return math.prod(self.shape)
 
     @property
     def unknowns(self) -> int:
         """Length of a point."""
-        return self.pixels + (self.shape[0] * self.classes if self.targets is None else 0)
+        return self.values + (self.shape[0] * self.classes if self.targets is None else 0)
 
     def keep(self, rows: Tensor | slice) -> Self:
         """The problem of these victims alone."""
@@ -78,15 +78,19 @@ class Problem(ABC):
             targets=None if self.targets is None else self.targets[rows],
         )
 
+    def point(self, inputs: Tensor) -> Tensor:
+        """The first unknowns of a victim with these samples, Shape (N, ...); Shape (P)."""
+        return inputs.flatten()
+
     def inputs(self, points: Tensor) -> Tensor:
         """Samples at these points, as they are; Shape (V, N, *sample shape)."""
-        return points[:, : self.pixels].unflatten(1, self.shape)
+        return points[:, : self.values].unflatten(1, self.shape)
 
     def soft_labels(self, points: Tensor) -> Tensor:
         """Label probabilities at these points; Shape (V, N, classes)."""
         if self.targets is not None:
             return self.targets
-        return points[:, self.pixels :].unflatten(1, (self.shape[0], -1)).softmax(2)
+        return points[:, self.values :].unflatten(1, (self.shape[0], -1)).softmax(2)
 
     @abstractmethod
     def evaluate(self, points: Tensor) -> Evaluation:

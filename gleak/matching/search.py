@@ -141,7 +141,7 @@ class Search:
         again = lost & may_go_on & self.running
         self.points = self.optimizer.step(self.points, evaluation.gradient)
         if self.parts.box:
-            self.points[:, : self.problem.pixels].clamp_(0, 1)
+            self.points[:, : self.problem.values].clamp_(0, 1)
         if again.any():
             self._restart(again)
         self._compact()

@@ -32,7 +32,7 @@ class Bowl:
     cliff: float = 50.0
 
     @property
-    def pixels(self) -> int:
+    def values(self) -> int:
         return 2
 
     def keep(self, rows: Tensor) -> Bowl:

@@ -139,14 +139,14 @@ def test_gradients_guide_with_their_weight(
     inversion = inverting(inputs, parts)
     guided = GuidedInversion.of(inversion, matching, 3.0)
     points = torch.rand(3, guided.unknowns, generator=torch.Generator().manual_seed(0))
-    assert guided.unknowns == guided.pixels + 2 * 4
+    assert guided.unknowns == guided.values + 2 * 4
     found, features, gradients = (
         problem.evaluate(points) for problem in (guided, inversion, matching)
     )
     for name in ("objective", "distance", "gradient"):
         expected = getattr(features, name) + 3 * getattr(gradients, name)
         torch.testing.assert_close(getattr(found, name), expected)
-    assert not features.gradient[:, guided.pixels :].any()
+    assert not features.gradient[:, guided.values :].any()
     assert torch.equal(guided.soft_labels(points), matching.soft_labels(points))
 
 

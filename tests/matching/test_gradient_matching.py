@@ -77,7 +77,7 @@ def test_joint_labels_are_unknowns_behind_the_pixels(
     problem = GradientMatching.of(observation, make_parts(labels="joint"))
     logits = 50 * functional.one_hot(labels, 4).float()
     points = torch.cat([inputs.flatten(1), logits.flatten(1)], 1)
-    assert points.shape[1] == problem.unknowns == problem.pixels + 2 * 4
+    assert points.shape[1] == problem.unknowns == problem.values + 2 * 4
     assert torch.equal(problem.inputs(points), inputs)
     assert torch.equal(problem.soft_labels(points).argmax(2), labels)
     assert (problem.evaluate(points).distance < 1e-8).all()

@@ -25,6 +25,9 @@ class Piece(Protocol):
     def squared_distance(self) -> Tensor:
         """Sum of squared differences; Shape (V)."""
 
+    def sign_distance(self, gain: float) -> Tensor:
+        """Sum of squared differences to tanh(gain g) of the dummy gradient g; Shape (V)."""
+
     def inner(self) -> Tensor:
         """Inner product of dummy and observed gradient; Shape (V)."""
 

@@ -24,14 +24,18 @@ class Adam(OptimizerSpec):
     signed: bool = knob(False, "use the sign of the gradient", source="InvertGrad")
     schedule: Literal["constant", "steps", "cosine"] = knob(
         "constant",
-        "steps: a tenth at 3/8, 5/8 and 7/8 of the run; cosine: to zero",
+        "steps: a tenth at 3/8, 5/8 and 7/8 of the run; cosine: down to floor",
         source="InvertGrad",
+    )
+    floor: float = knob(
+        0.0, "share of the learning rate at the end of a cosine schedule", source="ROG: 0.1", ge=0
     )
 
     def rate(self, progress: float) -> float:
         """Learning rate after a share of the run, ``progress`` in [0, 1]."""
         if self.schedule == "cosine":
-            return self.lr * (1 + math.cos(math.pi * progress)) / 2
+            fallen = (1 - math.cos(math.pi * progress)) / 2
+            return self.lr * (1 - (1 - self.floor) * fallen)
         if self.schedule == "steps":
             return self.lr * 0.1 ** sum(progress >= share / 8 for share in (3, 5, 7))
         return self.lr

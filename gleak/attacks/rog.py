@@ -1,0 +1,64 @@
+"""Reconstruction from obfuscated gradients: few unknowns, and knowledge of images."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from gleak.attacks.matching import MatchingAttack
+from gleak.matching.codes.base import CodeSpec
+from gleak.matching.codes.bicubic import Bicubic
+from gleak.matching.distances.base import DistanceSpec
+from gleak.matching.distances.l2 import L2
+from gleak.matching.optimizers.adam import Adam
+from gleak.matching.parts import ClientModel, Finish, LabelRule, Parts
+from gleak.matching.starts.base import StartSpec
+from gleak.matching.starts.uniform import Uniform
+from gleak.registry import nested, register
+from gleak.spec import knob
+
+
+@register("rog")
+class ROG(MatchingAttack):
+    """Adam on the codes of images, whose decoded images have the gradient (Eq. 13 and 14).
+
+    There is no prior and values are not kept in [0, 1]. It begins at the broadcast parameters and
+    goes through all local steps; the authors' code begins at those the client ended with, which a
+    server does not have before it has applied the update. Against signs alone, ``distance=signs``
+    and ``finish=equalized`` (Eq. 15 and below).
+    """
+
+    source = "Yue et al. 2023"
+    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+
+    iterations: int = knob(100, "budget of one victim", source="ROG section 4.2", ge=1)
+    client_model: ClientModel = knob(
+        "unrolled", "how local steps are repeated", source="ROG section 4.1"
+    )
+    lr: float = knob(0.05, "learning rate at the start", source="ROG's code", gt=0)
+    code: Annotated[CodeSpec, nested("code")] = knob(
+        Bicubic(), "what stands for an image among the unknowns", source="ROG section 4.2"
+    )
+    start: Annotated[StartSpec, nested("start")] = knob(
+        Uniform(), "first dummy input, before it is coded", source="ROG section 4.2"
+    )
+    labels: LabelRule = knob(
+        "argmin", "how labels are found", source="CPL's rule; ROG takes them for known"
+    )
+    distance: Annotated[DistanceSpec, nested("distance")] = knob(
+        L2(), "between gradients", source="ROG Equations 14 and 15"
+    )
+    finish: Finish = knob(
+        "cut", "how images come into [0, 1] at the end", source="ROG section 4.3, signSGD"
+    )
+
+    def parts(self) -> Parts:
+        """See `MatchingAttack.parts`."""
+        return Parts(
+            start=self.start,
+            labels=self.labels,
+            code=self.code,
+            distance=self.distance,
+            optimizer=Adam(lr=self.lr, schedule="cosine", floor=0.1),
+            finish=self.finish,
+            **self.common(),
+        )

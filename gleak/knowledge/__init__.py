@@ -1,0 +1,3 @@
+"""Knowledge that an attacker may bring, learned from public data: one file each."""
+
+from gleak.knowledge import codec as codec

@@ -229,6 +229,20 @@ def test_local_steps_cost_the_client_and_who_repeats_them():
     assert work["attack"] == [work["attack"][0] * n for n in (1, 1, 5)]
 
 
+@pytest.mark.usefixtures("bringing")
+def test_knowledge_is_trained_once_for_all_that_bring_it():
+    texts = [f"bringing+codec=codec~steps={steps}~size=64" for steps in (10, 30)]
+    own = plan(*(cell(defense=noise, attack=texts[0]) for noise in ("none", "gaussian")))
+    assert rules(own)["train_knowledge"] == rules(own)["prepare_dataset"] == 1
+    both = plan(*(cell(attack=text) for text in texts))
+    short, long = sorted(job.work for job in both if job.rule == "train_knowledge")
+    spec = parse("knowledge", "codec+size=64")
+    assert short == 10 * spec.batch_size * 3 * spec.multiply_adds((3, 32, 32))
+    assert long == 3 * short
+    other = "bringing+codec=codec~public=photos~size=64"
+    assert rules(plan(cell(dataset="cifar10", attack=other)))["prepare_dataset"] == 2
+
+
 def test_what_only_files_tell_is_assumed():
     found = cell(dataset="folder", training="central+epochs=1")
     assert found.dataset.classes is None

@@ -17,6 +17,7 @@ from gleak.knowledge import checkpoint
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.load import load_knowledge
 from gleak.knowledge.train import SIDE_FILE
+from gleak.knowledge.trainer import Trainer
 from gleak.registry import load, parse
 
 NAMES = sorted(load("knowledge"))
@@ -172,8 +173,15 @@ def test_what_it_costs_is_no_part_of_its_setting(name: str, tiny: Tiny) -> None:
     assert tiny(name).setting() == load("knowledge")[name](**kept)
 
 
-def test_a_training_that_diverges_is_refused(learn: Learn) -> None:
-    spec = parse("knowledge", "codec+size=32+steps=3+lr=1e30+width=4")
+@each_name
+def test_a_training_that_diverges_is_refused(
+    name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverge(self: Trainer, *_: object) -> dict[str, torch.Tensor]:
+        return {"loss": torch.tensor(torch.nan)}
+
+    spec = tiny(name)
+    monkeypatch.setattr(type(spec.trainer(spec.build(SHAPE), SHAPE)), "learn", diverge)
     with pytest.raises(ArtifactError, match="NaN or infinite"):
         learn(spec)
 

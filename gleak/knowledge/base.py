@@ -119,8 +119,8 @@ class KnowledgeSpec(Spec):
         """The network that attacks are given, for images of Shape (M, *shape) in [0, 1]."""
 
     @abstractmethod
-    def trainer(self, network: nn.Module, shape: tuple[int, ...]) -> Trainer:
-        """What trains a network that `build` made."""
+    def trainer(self, shape: tuple[int, ...]) -> Trainer:
+        """A new network as `build` makes it, with what trains it."""
 
     @abstractmethod
     def multiply_adds(self, shape: tuple[int, ...]) -> int:

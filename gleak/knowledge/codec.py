@@ -20,8 +20,7 @@ from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
-    from torch import nn
-
+    from gleak.knowledge.codec_network import Autoencoder
     from gleak.knowledge.trainer import Trainer
 
 CODE_CHANNELS = 8
@@ -101,17 +100,17 @@ class Codec(KnowledgeSpec):
                 f"{math.prod(shape)}; lower size"
             )
 
-    def build(self, shape: tuple[int, ...]) -> nn.Module:
-        """See `KnowledgeSpec.build`; an `Autoencoder`."""
+    def build(self, shape: tuple[int, ...]) -> Autoencoder:
+        """See `KnowledgeSpec.build`."""
         from gleak.knowledge.codec_network import Autoencoder
 
         return Autoencoder(self.plan(shape), self.size)
 
-    def trainer(self, network: nn.Module, shape: tuple[int, ...]) -> Trainer:
+    def trainer(self, shape: tuple[int, ...]) -> Trainer:
         """See `KnowledgeSpec.trainer`."""
         from gleak.knowledge.codec_network import AutoencoderTrainer
 
-        return AutoencoderTrainer(network, self.lr)
+        return AutoencoderTrainer(self.build(shape), self.lr)
 
     def multiply_adds(self, shape: tuple[int, ...]) -> int:
         """See `KnowledgeSpec.multiply_adds`."""

@@ -104,11 +104,11 @@ class AutoencoderTrainer(Trainer):
     """Adam on the mean squared error between images and what coding leaves of them.
 
     Args:
-        network: an `Autoencoder`.
+        network: images to codes and back.
         lr: learning rate.
     """
 
-    def __init__(self, network: nn.Module, lr: float) -> None:
+    def __init__(self, network: Autoencoder, lr: float) -> None:
         super().__init__(network)
         self.optimizers["adam"] = Adam(network.parameters(), lr)
 

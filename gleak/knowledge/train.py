@@ -73,7 +73,7 @@ def train_knowledge(
 def _construct(spec: KnowledgeSpec, shape: tuple[int, ...], seed: int) -> Trainer:
     """The trainer with its first parameters, drawn from their own stream."""
     with drawing_from(torch_stream(seed, "knowledge parameters")):
-        return spec.trainer(spec.build(shape), shape)
+        return spec.trainer(shape)
 
 
 def _origin(spec: KnowledgeSpec, known: np.ndarray, seed: int) -> str:

@@ -92,7 +92,7 @@ def test_a_training_that_was_broken_off_comes_to_the_same(
 
 def break_off(patch: pytest.MonkeyPatch, spec: KnowledgeSpec, after: int) -> None:
     """Let training stop when it has taken so many steps."""
-    trainer = type(spec.trainer(spec.build(SHAPE), SHAPE))
+    trainer = type(spec.trainer(SHAPE))
     learn, taken = trainer.learn, []
 
     def stopping(self: object, *words: object) -> object:
@@ -181,7 +181,7 @@ def test_a_training_that_diverges_is_refused(
         return {"loss": torch.tensor(torch.nan)}
 
     spec = tiny(name)
-    monkeypatch.setattr(type(spec.trainer(spec.build(SHAPE), SHAPE)), "learn", diverge)
+    monkeypatch.setattr(type(spec.trainer(SHAPE)), "learn", diverge)
     with pytest.raises(ArtifactError, match="NaN or infinite"):
         learn(spec)
 

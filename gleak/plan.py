@@ -31,6 +31,7 @@ from tabulate import tabulate
 
 from gleak.cell import SCORED_BY, TRUTH, Cell, Paths
 from gleak.clients.grants import AUXILIARY
+from gleak.figures.base import FigureSpec
 from gleak.knowledge.pretraining import Pretraining
 from gleak.registry import parse
 from gleak.searches.declaration import Search
@@ -110,7 +111,8 @@ def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
     plans = {name: frozenset(_grid_jobs(study, name, settings)) for name in study.grids}
     judge = {Job("judge", folder / "expectations.csv")} if study.expectations else set()
     drawn = {_draw(figure, folder) for figure in study.figures}
-    return {**plans, TOGETHER: frozenset(judge | drawn).union(*plans.values())}
+    trained = {job for spec in study.figures.values() for job in _figure_jobs(spec, settings)}
+    return {**plans, TOGETHER: frozenset(judge | drawn | trained).union(*plans.values())}
 
 
 def describe_searches(study: Study, settings: Settings) -> str:
@@ -206,6 +208,12 @@ def _grid_jobs(study: Study, name: str, settings: Settings) -> Iterator[Job]:
     for figure, spec in study.figures.items():
         if name in spec.grids:
             yield _draw(figure, folder)
+
+
+def _figure_jobs(spec: FigureSpec, settings: Settings) -> Iterator[Job]:
+    """What a figure is drawn from besides grids."""
+    for pretraining in spec.trainings(settings.scale):
+        yield from knowledge_jobs(pretraining, Paths(settings.results_dir))
 
 
 def _draw(figure: str, folder: Path) -> Job:

@@ -194,7 +194,7 @@ def _constants(annotation: Any) -> list[Any]:
 
 def _describe_fault(cls: type[Spec], fault: Any) -> str:
     key = str(fault["loc"][0]) if fault["loc"] else cls.name
-    if fault["type"] == "extra_forbidden":
+    if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
         return f"unknown field {key!r}; {nearest(key, cls.model_fields)}"
     if fault["type"] == "value_error":
         return f"{key}: {fault['ctx']['error']}"

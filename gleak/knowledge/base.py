@@ -24,11 +24,14 @@ class KnowledgeSpec(Spec):
     """A network that an attacker has trained on public data before the attack.
 
     Always on the train split of a dataset, so that victims of any dataset's test split are none of
-    its samples. What its training costs is no part of its setting.
+    its samples. What its training costs is no part of its setting; ``losses`` names what is noted
+    of it.
     """
 
     kind: ClassVar[str] = "knowledge"
     effort: ClassVar[frozenset[str]] = frozenset({"steps", "batch_size", "lr", "width"})
+
+    losses: ClassVar[tuple[str, ...]] = ()
 
     public: str = knob(
         OWN, "a dataset's name, whose train split it is trained on; own: the victims' own dataset"

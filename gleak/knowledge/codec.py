@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from gleak.errors import FitError
 from gleak.knowledge.base import KnowledgeSpec
@@ -45,19 +46,16 @@ class Plan(NamedTuple):
     @property
     def layers(self) -> list[Convolution]:
         """Every convolution, as `gleak.knowledge.codec_network` has them."""
-        (first, *_), (narrow, *_) = self.sides, self.widths
-        levels = list(zip(self.sides[1:], self.widths, self.widths[1:], strict=False))
-        down = [Convolution(thin, wide, side) for side, thin, wide in levels]
-        blocks = [Convolution(wide, wide, side) for side, _, wide in levels for _ in range(4)]
-        finer = zip(self.sides, self.widths, self.widths[1:], strict=False)
-        up = [Convolution(wide, thin, side) for side, thin, wide in finer]
+        levels = list(zip(self.sides, self.widths, strict=True))
+        steps = list(pairwise(levels))
+        (first, narrow), (last, wide) = levels[0], levels[-1]
         return [
             Convolution(self.channels, narrow, first),
-            *down,
-            *blocks,
-            Convolution(self.widths[-1], self.code, self.sides[-1]),
-            Convolution(self.code, self.widths[-1], self.sides[-1]),
-            *up,
+            *(Convolution(thin, wide, small) for (_, thin), (small, wide) in steps),
+            *(Convolution(wide, wide, small) for small, wide in levels[1:] for _ in range(4)),
+            Convolution(wide, self.code, last),
+            Convolution(self.code, wide, last),
+            *(Convolution(wide, thin, large) for (large, thin), (_, wide) in steps),
             Convolution(narrow, self.channels, first),
         ]
 
@@ -72,6 +70,8 @@ class Codec(KnowledgeSpec):
     """
 
     source = "ROG section 4.2; architecture ours"
+
+    losses: ClassVar[tuple[str, ...]] = ("mse",)
 
     size: int = knob(2048, "numbers of a code, d_z", source="ROG section 4.2", ge=1)
 

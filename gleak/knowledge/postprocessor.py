@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from gleak.errors import FitError
 from gleak.knowledge.base import KnowledgeSpec
@@ -42,14 +43,14 @@ class Plan(NamedTuple):
     @property
     def layers(self) -> list[Convolution]:
         """Every convolution, as `gleak.knowledge.postprocessor_network` has them."""
-        finer = list(zip(self.sides, self.widths, self.widths[1:], strict=False))
-        down = zip(self.sides[1:], self.widths, self.widths[1:], strict=False)
+        levels = list(zip(self.sides, self.widths, strict=True))
+        steps = list(pairwise(levels))
         return [
             Convolution(self.channels, self.widths[0], self.sides[0]),
-            *(Convolution(thin, wide, side) for side, thin, wide in down),
-            *(Convolution(wide, wide, side) for side, wide in zip(self.sides, self.widths, strict=True)),
-            *(Convolution(wide, thin, side) for side, thin, wide in finer),
-            *(Convolution(2 * thin, thin, side) for side, thin, _ in finer),
+            *(Convolution(wide, wide, side) for side, wide in levels),
+            *(Convolution(thin, wide, small) for (_, thin), (small, wide) in steps),
+            *(Convolution(wide, thin, large) for (large, thin), (_, wide) in steps),
+            *(Convolution(2 * thin, thin, large) for (large, thin), _ in steps),
             Convolution(self.widths[0], self.channels, self.sides[0]),
         ]
 
@@ -64,6 +65,8 @@ class Postprocessor(KnowledgeSpec):
     """
 
     source = "ROG section 4.2 and Appendix A"
+
+    losses: ClassVar[tuple[str, ...]] = ("l1", "adversarial", "discriminator")
 
     lr: float = knob(1e-5, "learning rate of both Adams", source="ROG Appendix A", gt=0)
     adversarial: float = knob(

@@ -103,6 +103,18 @@ def test_a_figure_without_a_grid_costs_one_job(tmp_path: Path):
     assert {name: rules(plan) for name, plan in found.items()} == {TOGETHER: {"draw": 1}}
 
 
+def test_a_figure_of_losses_has_knowledge_trained(tmp_path: Path):
+    cheap = {"knowledge": {"dataset": "digits", "spec": "codec+size=64+steps=3"}}
+    trained = [{"dataset": "photos", "spec": f"codec+size={size}"} for size in (64, 128)]
+    figure = {"kind": "losses", "knowledge": trained, "quick": cheap}
+    content = {"title": "t", "paper": "p", "grids": {}, "figures": {"losses": figure}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    study = load_study(tmp_path / "study.yaml")
+    for scale, trainings in (("quick", 1), ("paper", 2)):
+        found = plan_study(study, settings(tmp_path, scale=scale))[TOGETHER]
+        assert rules(found) == {"prepare_dataset": 1, "train_knowledge": trainings, "draw": 1}
+
+
 def test_shared_prefixes_count_once():
     attacks = [cell(attack=attack) for attack in ("cpl", "dlg", "blind")]
     found = plan(*attacks, cell(defense="gaussian"))

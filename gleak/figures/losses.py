@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator, with_config
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+    with_config,
+)
 from typing_extensions import TypedDict
 
 from gleak.errors import FitError, SpecError, nearest
@@ -27,6 +34,10 @@ class Trained(TypedDict):
     spec: str
 
 
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, dict) else value
+
+
 def _canonical(written: Trained) -> Trained:
     try:
         found = Pretraining.parse(written["dataset"], written["spec"])
@@ -37,6 +48,7 @@ def _canonical(written: Trained) -> Trained:
 
 Trainings = Annotated[
     list[Annotated[Trained, AfterValidator(_canonical)]],
+    BeforeValidator(_as_list),
     Field(description="the public dataset and the spec of each", min_length=1),
 ]
 

@@ -97,7 +97,7 @@ def test_a_training_is_called_by_label_or_spec_and_by_dataset_where_these_differ
 def test_specs_need_not_be_canonical_and_are_keys_of_its_job() -> None:
     figure = make({"dataset": "digits+size=16", "spec": "codec+size=064"})
     assert figure.resolved()["knowledge"] == [SMALL]
-    assert figure == make(SMALL)
+    assert figure == make(SMALL) == build_spec(type(figure), {"knowledge": SMALL})
     assert parse("knowledge", "codec+size=64").losses == ("mse",)
 
 

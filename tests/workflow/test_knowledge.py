@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
 
 from gleak.artifacts.knowledge import Knowledge
@@ -83,3 +84,17 @@ def test_it_runs_whole_and_an_edit_reruns_what_it_can_change(painting: Project) 
     }.items():
         with painting.edited(file, edit=lambda text: f"{text}\nEDITED = True\n"):
             assert sorted(job.rule for job in painting.jobs(target)) == sorted(again), file
+
+
+def test_a_figure_of_losses_has_what_it_shows_trained(painting: Project) -> None:
+    painting.run(studies="learned")
+    folder = painting.root / "results/studies/learned/quick"
+    assert {path.name for path in folder.iterdir()} == {
+        f"trainings{suffix}" for suffix in (".svg", ".png", ".csv")
+    }
+    table = pd.read_csv(folder / "trainings.csv")
+    assert set(table["loss"]) == {"mse", "l1", "adversarial", "discriminator"}
+    assert set(table["dataset"]) == {"digits"}
+    jobs = painting.jobs(studies="learned", scale="paper")
+    trained = {job.wildcards["knowledge"] for job in jobs if job.rule == "train_knowledge"}
+    assert trained == {"codec+size=512", "postprocessor"}

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gleak.errors import FitError, SpecError, nearest
+from gleak.knowledge.pretraining import Pretraining
 from gleak.registry import parse
 from gleak.spec import Spec, format_spec
 
@@ -24,6 +25,7 @@ SCORED_BY: Mapping[str, str] = MappingProxyType(
 it, and the function, in the module of `gleak.metrics` of the same name."""
 LONGEST_CELL = 200
 TRUTH = "truth"
+KNOWLEDGE = "knowledge.h5"
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,13 @@ class Cell:
         if attack:
             attack.check(dataset, model, client)
             attack.check_crafting(crafting)
+            attack.check_knowledge(dataset, client)
+
+    @property
+    def pretrainings(self) -> list[Pretraining]:
+        """What is trained on public data for the cell's attack; nothing without one."""
+        found = self.attack.knowledge if "attack" in self.specs else ()
+        return [Pretraining(spec.public_dataset(self.dataset), spec.trained) for spec in found]
 
     def components(self, *levels: str) -> list[Spec]:
         """The specs of these levels and those nested in them."""
@@ -145,6 +154,10 @@ class Paths:
         """Folder of a cell, cut short or whole; an empty text is a level it does not have."""
         texts = cell.strings() if isinstance(cell, Cell) else cell
         return self.results.joinpath("artifacts", *(texts[lv] for lv in LEVELS if texts.get(lv)))
+
+    def knowledge(self, pretraining: Pretraining) -> Path:
+        """What comes of a training on public data."""
+        return self.results.joinpath("knowledge", *pretraining.strings().values(), KNOWLEDGE)
 
     def scores(self, cell: Cell) -> Path:
         """Scores of a cell, whatever of `SCORED_BY` it ends with."""

@@ -8,9 +8,10 @@ An evaluation is a gradient of a function of a gradient. A gradient costs about 
 passes, and a gradient of any function at most about four times the function (Baur and Strassen
 1983), hence 12. On one core 8.4e9 multiply-adds per second then make one victim's evaluation on
 a LeNet with 32 x 32 colour images and 10 classes cost about 1 ms. Training takes epochs x
-samples x 3 forward passes, a client 3 for each gradient of a sample, on auditing parameters too; an
-attack that repeats a client's local steps takes as many gradients in each evaluation. Every job
-takes 4 s to start. A GPU, stopping early and victims that share a batch make it less.
+samples x 3 forward passes, that of knowledge steps x batch_size x 3, a client 3 for each gradient
+of a sample, on auditing parameters too; an attack that repeats a client's local steps takes as many
+gradients in each evaluation. Every job takes 4 s to start. A GPU, stopping early and victims that
+share a batch make it less.
 
 On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
 compression, sparse updates, snapshots and what a server that crafts parameters remembers of them,
@@ -30,6 +31,8 @@ from tabulate import tabulate
 
 from gleak.cell import SCORED_BY, TRUTH, Cell, Paths
 from gleak.clients.grants import AUXILIARY
+from gleak.figures.base import FigureSpec
+from gleak.knowledge.pretraining import Pretraining
 from gleak.registry import parse
 from gleak.searches.declaration import Search
 from gleak.settings import Settings
@@ -45,6 +48,7 @@ ASSUMED_SAMPLES = 10_000
 TOGETHER = "together"
 RULES = (
     "prepare_dataset",
+    "train_knowledge",
     "train_model",
     "craft_parameters",
     "simulate_clients",
@@ -107,7 +111,8 @@ def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
     plans = {name: frozenset(_grid_jobs(study, name, settings)) for name in study.grids}
     judge = {Job("judge", folder / "expectations.csv")} if study.expectations else set()
     drawn = {_draw(figure, folder) for figure in study.figures}
-    return {**plans, TOGETHER: frozenset(judge | drawn).union(*plans.values())}
+    trained = {job for spec in study.figures.values() for job in _figure_jobs(spec, settings)}
+    return {**plans, TOGETHER: frozenset(judge | drawn | trained).union(*plans.values())}
 
 
 def describe_searches(study: Study, settings: Settings) -> str:
@@ -205,6 +210,12 @@ def _grid_jobs(study: Study, name: str, settings: Settings) -> Iterator[Job]:
             yield _draw(figure, folder)
 
 
+def _figure_jobs(spec: FigureSpec, settings: Settings) -> Iterator[Job]:
+    """What a figure is drawn from besides grids."""
+    for pretraining in spec.trainings(settings.scale):
+        yield from knowledge_jobs(pretraining, Paths(settings.results_dir))
+
+
 def _draw(figure: str, folder: Path) -> Job:
     return Job("draw", folder / f"{figure}.svg")
 
@@ -222,6 +233,8 @@ def _before_attack(cell: Cell, paths: Paths) -> Iterator[Job]:
     """What happens before an attack, as far as a cell goes."""
     yield _prepare(cell, paths)
     yield _train(cell, paths)
+    for pretraining in cell.pretrainings:
+        yield from knowledge_jobs(pretraining, paths)
     if "crafting" in cell.specs and not cell.crafting.broadcasts_model:
         folder = paths.folder(cell.upto("crafting"))
         yield Job("craft_parameters", folder / "parameters.h5", bytes=model_bytes(cell))
@@ -235,6 +248,16 @@ def _prepare(cell: Cell, paths: Paths) -> Job:
     samples = _samples(cell, "train") + _samples(cell, "test")
     output = paths.folder(cell.upto("dataset")) / "dataset.h5"
     return Job("prepare_dataset", output, bytes=samples * prod(dataset.shape) * width)
+
+
+def knowledge_jobs(pretraining: Pretraining, paths: Paths) -> Iterator[Job]:
+    """The jobs of a training on public data."""
+    public = Cell({"dataset": pretraining.dataset})
+    yield _prepare(public, paths)
+    spec, shape = pretraining.knowledge, pretraining.dataset.shape
+    work = spec.steps * spec.batch_size * GRADIENT_FACTOR * spec.multiply_adds(shape)
+    size = FLOAT_BYTES * (spec.parameters(shape) + 2 * _samples(public, "train"))
+    yield Job("train_knowledge", paths.knowledge(pretraining), work, size)
 
 
 def _train(cell: Cell, paths: Paths) -> Job:

@@ -20,6 +20,7 @@ PACKAGES = {
     "dataset": "gleak.data",
     "model": "gleak.models",
     "training": "gleak.training",
+    "knowledge": "gleak.knowledge",
     "crafting": "gleak.crafting",
     "client": "gleak.clients",
     "defense": "gleak.defenses",

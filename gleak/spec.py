@@ -59,9 +59,10 @@ class Spec(BaseModel):
         return format_spec(self)
 
     def setting(self) -> Spec:
-        """This spec with the fields of `effort` at their defaults."""
+        """This spec with the fields of `effort` at their defaults, in nested specs too."""
+        nested = {key: value.setting() for key, value in self if isinstance(value, Spec)}
         defaults = {key: type(self).model_fields[key].default for key in self.effort}
-        return self.model_copy(update=defaults)
+        return self.model_copy(update={**nested, **defaults})
 
     def components(self) -> list[Spec]:
         """This spec and the specs nested in its fields: what a job built from it depends on."""
@@ -193,7 +194,7 @@ def _constants(annotation: Any) -> list[Any]:
 
 def _describe_fault(cls: type[Spec], fault: Any) -> str:
     key = str(fault["loc"][0]) if fault["loc"] else cls.name
-    if fault["type"] == "extra_forbidden":
+    if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
         return f"unknown field {key!r}; {nearest(key, cls.model_fields)}"
     if fault["type"] == "value_error":
         return f"{key}: {fault['ctx']['error']}"
@@ -221,5 +222,5 @@ def _describe_type(annotation: Any) -> str:
     if get_origin(annotation) is Annotated:
         return _describe_type(get_args(annotation)[0])
     if isinstance(annotation, type) and issubclass(annotation, Spec):
-        return f"any {annotation.kind}"
+        return getattr(annotation, "name", f"any {annotation.kind}")
     return getattr(annotation, "__name__", str(annotation))

@@ -1,6 +1,7 @@
 """Attacks see the update, the broadcast parameters and what their spec is granted; no truth.
 
 A server that crafted the parameters knows its own secret, too, and so does the attack made for it.
+What an attacker brings was trained on public data.
 """
 
 SHARD = f"{ATTACKED}/shards/{{shard}}-of-{{shards}}"
@@ -28,6 +29,16 @@ def secret_of(levels):
     return [f"{folder}/secret.h5"] if levels.attack.crafting else []
 
 
+def brought(wildcards):
+    """What an attack's spec brings, trained on public data."""
+    return brought_by(cell(wildcards))
+
+
+def brought_by(levels):
+    """The files of the knowledge that a cell's attack brings; none for most."""
+    return [PATHS.knowledge(pretraining) for pretraining in levels.pretrainings]
+
+
 def shards_of(wildcards):
     """The shares of a cell's victims, none of them empty."""
     count = min(SETTINGS.shards, cell(wildcards).client.victims)
@@ -44,6 +55,7 @@ rule attack_shard:
         parameters=parameters,
         granted=granted,
         secret=secret,
+        knowledge=brought,
     output:
         reconstruction=f"{ARTIFACTS}/{SHARD}/reconstruction.h5",
         provenance=f"{ARTIFACTS}/{SHARD}/provenance.json",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gleak.cell import TRUTH, Cell, Paths
 from gleak.errors import GleakError
+from gleak.knowledge.pretraining import Pretraining
 from gleak.plan import model_bytes, update_bytes
 from gleak.runtime.digest import source_digest
 from gleak.settings import SCALES, Settings
@@ -29,6 +30,7 @@ STUDIES = {
 }
 PATHS = Paths(SETTINGS.results_dir)
 ARTIFACTS = f"{SETTINGS.results_dir}/artifacts"
+KNOWLEDGE = f"{SETTINGS.results_dir}/knowledge"
 LOGS = f"{SETTINGS.results_dir}/logs"
 BENCHMARKS = f"{SETTINGS.results_dir}/benchmarks"
 DATASET = "{dataset}"
@@ -40,6 +42,7 @@ ATTACKED = f"{SENT}/{{attack}}"
 
 wildcard_constraints:
     dataset="[^/]+",
+    knowledge="[^/]+",
     model="[^/]+",
     training="[^/]+",
     crafting="[^/]+",

@@ -28,6 +28,7 @@ rule score:
         private=f"{ARTIFACTS}/{SENT}/private.h5",
         reconstruction=f"{ARTIFACTS}/{ATTACKED}/reconstruction.h5",
         provenance=f"{ARTIFACTS}/{ATTACKED}/provenance.json",
+        knowledge=brought,
     output:
         scores=f"{ARTIFACTS}/{ATTACKED}/scores.csv",
     log:

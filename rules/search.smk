@@ -25,6 +25,7 @@ rule search:
         parameters=lambda w: broadcast(search_of(w).cell),
         granted=lambda w: grants_of(search_of(w).cell),
         secret=lambda w: secret_of(search_of(w).cell),
+        knowledge=lambda w: brought_by(search_of(w).cell),
         private=lambda w: f"{tried_on(w)}/private.h5",
     output:
         trials=f"{STUDY}/searches/{{search}}/trials.csv",

@@ -50,6 +50,11 @@ def figure_images(wildcards):
     return [*reconstructions, *truths]
 
 
+def figure_trainings(wildcards):
+    """The knowledge whose training a figure shows; none for most kinds."""
+    return [PATHS.knowledge(found) for found in figure_spec(wildcards).trainings(wildcards.scale)]
+
+
 def figures_writing(*suffixes):
     """A pattern for the figures of all studies that write files of these kinds."""
     names = {
@@ -122,6 +127,7 @@ rule draw:
     input:
         tables=figure_tables,
         images=figure_images,
+        trained=figure_trainings,
         study=study_file,
         published=published,
     output:

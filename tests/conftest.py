@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 
+from gleak import registry
 from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import AttackSpec
 from gleak.cell import Cell
 from gleak.clients.simulate import simulate_clients
 from gleak.crafting.craft import PARAMETERS, craft_parameters
 from gleak.errors import FitError
-from gleak.registry import parse
+from gleak.knowledge.codec import Codec
+from gleak.knowledge.train import train_knowledge
+from gleak.registry import nested, parse
+from gleak.spec import knob
 from gleak.training.train import train_model
 
 settings.register_profile("gleak", derandomize=True, deadline=None, max_examples=50)
@@ -41,6 +48,33 @@ OTHERS = {
     "attack": "blind",
 }
 Simulate = Callable[..., Path]
+
+
+class Bringing(AttackSpec):
+    """Paints every sample as its codec, if it brings one, decodes zeros."""
+
+    name: ClassVar[str] = "bringing"
+
+    codec: Annotated[Codec, nested("knowledge")] | None = knob(None, "what it brings")
+
+    def reconstruct(self, observation: Any) -> Reconstruction:
+        """See `AttackSpec.reconstruct`."""
+        shape = (observation.victims, observation.batch_size)
+        grey = torch.zeros(1, self.codec.size)
+        image = observation.knowledge["codec"].decode(grey).numpy()
+        return Reconstruction(
+            inputs=np.tile(image, (*shape, 1, 1, 1)),
+            labels=np.zeros(shape, int),
+            converged=np.ones(shape[0], bool),
+        )
+
+
+@pytest.fixture
+def bringing(monkeypatch: pytest.MonkeyPatch) -> type[AttackSpec]:
+    """An attack of that name, registered while the test runs."""
+    registry.load("attack")
+    monkeypatch.setitem(registry._REGISTERED["attack"], Bringing.name, Bringing)
+    return Bringing
 
 
 def _labels(count: int) -> np.ndarray:
@@ -89,6 +123,21 @@ def table() -> Dataset:
         feature_names=np.array(list("uvwxyz")),
         feature_groups=np.arange(6),
     )
+
+
+@pytest.fixture(scope="session")
+def codec(images: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of ``codec+steps=2+width=4+size=32``, trained on the tiny images."""
+    folder = tmp_path_factory.mktemp("codec")
+    images.write(folder / "dataset.h5")
+    train_knowledge(
+        parse("knowledge", "codec+steps=2+width=4+size=32"),
+        folder / "dataset.h5",
+        folder / "knowledge.h5",
+        seed=1,
+        device="cpu",
+    )
+    return folder / "knowledge.h5"
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ LAYERS = (
     ("artifacts", "runtime"),
     ("data",),
     ("models",),
-    ("crafting", "defenses"),
+    ("crafting", "defenses", "knowledge"),
     ("clients",),
     ("training",),
     ("matching",),

@@ -107,6 +107,35 @@ def test_a_path_has_one_spelling(model: str) -> None:
         Cell.from_path({"dataset": "digits", "model": model})
 
 
+@pytest.mark.usefixtures("bringing")
+def test_what_an_attack_brings_is_trained_on_public_data() -> None:
+    own = Cell.parse({**TEXTS, "attack": "bringing+codec=codec~size=64"})
+    assert [str(found) for found in own.pretrainings] == ["digits/codec+size=64"]
+    other = Cell.parse(
+        {**TEXTS, "dataset": "cifar10", "attack": "bringing+codec=codec~public=photos~size=64"}
+    )
+    (found,) = other.pretrainings
+    assert str(found) == "photos/codec+size=64"
+    file = Paths(Path("r")).knowledge(found)
+    assert file == Path("r/knowledge/photos/codec+size=64/knowledge.h5")
+    assert not own.upto("defense").pretrainings
+    assert not Cell.parse(TEXTS).pretrainings
+
+
+@pytest.mark.usefixtures("bringing")
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"client": "fedsgd+split=train"}, "codec.* train split of digits, .* fedsgd.split=train"),
+        ({"attack": "bringing+codec=codec"}, "2048 numbers are no shorter than images of 256"),
+        ({"attack": "bringing+codec=codec~public=photos"}, "another public dataset"),
+    ],
+)
+def test_knowledge_that_does_not_fit_is_refused(changes: dict[str, str], fault: str) -> None:
+    with pytest.raises(FitError, match=fault):
+        Cell.parse({**TEXTS, "attack": "bringing+codec=codec~size=64", **changes})
+
+
 def test_a_batch_that_must_repeat_labels_does_not_fit_a_rule_that_cannot() -> None:
     texts = {**TEXTS, "client": "fedsgd+batch_size=12", "attack": "idlg"}
     with pytest.raises(FitError, match=r"idlg finds no label twice, and 12 samples in 10 classes"):

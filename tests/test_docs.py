@@ -42,7 +42,7 @@ def test_the_studies_of_the_guide_are_valid(tmp_path: Path) -> None:
         cells |= {name: len(study.grid(name, "quick").cells) for name in study.grids}
         figures |= {spec.name for spec in study.figures.values()}
     assert cells == {"sizes": 3 * 3, "priors": 3}
-    assert figures == {"line", "attacks"}
+    assert figures == {"line", "attacks", "losses"}
 
 
 @pytest.mark.parametrize("path", re.findall(r"results/artifacts/([^\s`]+)", README))

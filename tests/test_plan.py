@@ -103,6 +103,18 @@ def test_a_figure_without_a_grid_costs_one_job(tmp_path: Path):
     assert {name: rules(plan) for name, plan in found.items()} == {TOGETHER: {"draw": 1}}
 
 
+def test_a_figure_of_losses_has_knowledge_trained(tmp_path: Path):
+    cheap = {"knowledge": {"dataset": "digits", "spec": "codec+size=64+steps=3"}}
+    trained = [{"dataset": "photos", "spec": f"codec+size={size}"} for size in (64, 128)]
+    figure = {"kind": "losses", "knowledge": trained, "quick": cheap}
+    content = {"title": "t", "paper": "p", "grids": {}, "figures": {"losses": figure}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    study = load_study(tmp_path / "study.yaml")
+    for scale, trainings in (("quick", 1), ("paper", 2)):
+        found = plan_study(study, settings(tmp_path, scale=scale))[TOGETHER]
+        assert rules(found) == {"prepare_dataset": 1, "train_knowledge": trainings, "draw": 1}
+
+
 def test_shared_prefixes_count_once():
     attacks = [cell(attack=attack) for attack in ("cpl", "dlg", "blind")]
     found = plan(*attacks, cell(defense="gaussian"))
@@ -227,6 +239,20 @@ def test_local_steps_cost_the_client_and_who_repeats_them():
     }
     assert work["simulate_clients"] == [work["simulate_clients"][0] * n for n in (1, 11, 11)]
     assert work["attack"] == [work["attack"][0] * n for n in (1, 1, 5)]
+
+
+@pytest.mark.usefixtures("bringing")
+def test_knowledge_is_trained_once_for_all_that_bring_it():
+    texts = [f"bringing+codec=codec~steps={steps}~size=64" for steps in (10, 30)]
+    own = plan(*(cell(defense=noise, attack=texts[0]) for noise in ("none", "gaussian")))
+    assert rules(own)["train_knowledge"] == rules(own)["prepare_dataset"] == 1
+    both = plan(*(cell(attack=text) for text in texts))
+    short, long = sorted(job.work for job in both if job.rule == "train_knowledge")
+    spec = parse("knowledge", "codec+size=64")
+    assert short == 10 * spec.batch_size * 3 * spec.multiply_adds((3, 32, 32))
+    assert long == 3 * short
+    other = "bringing+codec=codec~public=photos~size=64"
+    assert rules(plan(cell(dataset="cifar10", attack=other)))["prepare_dataset"] == 2
 
 
 def test_what_only_files_tell_is_assumed():

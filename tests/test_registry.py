@@ -151,6 +151,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     class Fancy(Attack):
         rate: float = knob(0.1, "a rate", gt=0)
         start: Annotated[Start, nested("toy_start")] | None = knob(Dark(), "a start")
+        second: Annotated[Tiled, nested("toy_start")] | None = knob(None, "another, if any")
 
 
 @pytest.mark.usefixtures("toys")
@@ -163,14 +164,27 @@ def test_a_nested_spec_is_read_with_its_fields() -> None:
 
 
 @pytest.mark.usefixtures("toys")
+def test_a_nested_spec_may_be_left_out() -> None:
+    spec = parse("toy_attack", "fancy+second=tiled~tiles=4")
+    assert str(spec) == "fancy+second=tiled~tiles=4"
+    assert spec.components() == [spec, spec.start, spec.second]
+    assert str(parse("toy_attack", "fancy+second=tiled")) == "fancy+second=tiled"
+    left_out = parse("toy_attack", "fancy+second=none")
+    assert left_out.second is left_out.resolved()["second"] is None
+    assert str(left_out) == "fancy"
+
+
+@pytest.mark.usefixtures("toys")
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("fency", "unknown toy_attack 'fency'; did you mean 'fancy'? valid: fancy, plain"),
-        ("fancy+rat=1", "unknown field 'rat'; did you mean 'rate'? valid: rate, start"),
+        ("fancy+rat=1", "unknown field 'rat'; did you mean 'rate'? valid: rate, second, start"),
         ("fancy+start=dork", "unknown toy_start 'dork'; did you mean 'dark'?"),
         ("fancy+start=tiled~tile=3", "toy_start 'tiled': unknown field 'tile'; did you mean"),
         ("fancy+start=tiled~tiles=0", "field 'tiles' = '0'"),
+        ("fancy+second=dork", "unknown toy_start 'dork'; did you mean 'dark'?"),
+        ("fancy+second=dark", "instance of Tiled"),
         ("fancy+rate=0", "field 'rate' = '0': Input should be greater than 0"),
     ],
 )

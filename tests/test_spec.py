@@ -150,12 +150,36 @@ def test_allowed_values_are_readable() -> None:
     assert told["rate"] == "float > 0 <= 1"
     assert told["steps"] == "int | none"
     assert told["width"] == "4 | 8 | wide"
-    assert told["start"] == "any start | any start"
+    assert told["start"] == "inner | middle"
+
+    class Start(Spec):
+        kind: ClassVar[str] = "start"
 
     class Limited(Spec):
         share: Annotated[float, Field(ge=0)] | None = knob(None, "optional")
+        start: Start | None = knob(None, "a start, if any")
 
     assert allowed_values(Limited.model_fields["share"]) == "float | none"
+    assert allowed_values(Limited.model_fields["start"]) == "any start | none"
+
+
+def test_a_setting_is_a_spec_without_its_effort_and_that_of_its_parts() -> None:
+    class Trained(Inner):
+        effort: ClassVar[frozenset[str]] = frozenset({"steps"})
+
+        steps: int = knob(10, "steps")
+
+    class Attack(Spec):
+        kind: ClassVar[str] = "attack"
+        name: ClassVar[str] = "attack"
+        effort: ClassVar[frozenset[str]] = frozenset({"iterations"})
+
+        iterations: int = knob(5, "iterations")
+        inner: Trained | None = knob(None, "a part")
+
+    spec = Attack(iterations=7, inner=Trained(tiles=3, steps=20))
+    assert spec.setting() == Attack(inner=Trained(tiles=3))
+    assert Attack(iterations=7).setting() == Attack()
 
 
 def test_a_knob_carries_its_unit_and_source() -> None:

@@ -27,6 +27,7 @@ with log_to(snakemake.log[0]), record(output.parent, threads=snakemake.threads):
         {path.stem: path for path in map(Path, snakemake.input.granted)},
         output,
         secret_path=Path(snakemake.input.secret[0]) if snakemake.input.secret else None,
+        knowledge_paths=[Path(path) for path in snakemake.input.knowledge],
         victims=share(cell.client.victims, shard, shards),
         seed=snakemake.params.seed,
         device=snakemake.config["device"],

@@ -20,4 +20,5 @@ with log_to(snakemake.log[0]):
         Path(snakemake.output.scores),
         {**{level: levels[level] for level in LEVELS}, "grants": snakemake.params.grants},
         Path(reconstruction) if reconstruction else None,
+        knowledge=[Path(path) for path in snakemake.input.get("knowledge", [])],
     )

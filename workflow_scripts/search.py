@@ -29,5 +29,6 @@ with log_to(snakemake.log[0]), record(folder, threads=snakemake.threads):
         scale=snakemake.wildcards.scale,
         seed=snakemake.params.seed,
         secret_path=Path(snakemake.input.secret[0]) if snakemake.input.secret else None,
+        knowledge_paths=[Path(path) for path in snakemake.input.knowledge],
         device=snakemake.config["device"],
     )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.traits import Traits
-from gleak.errors import FitError
+from gleak.errors import FitError, SpecError
+from gleak.knowledge.base import KnowledgeSpec
 from gleak.spec import Spec
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Observation:
             `gleak.artifacts.secret.Secret`. Empty where the attack's spec does not ask for it.
         broadcast: parameters before each round, Shape (R, *shape); empty where there is one round,
             at the parameters of the model.
+        knowledge: by name ("codec"), the networks that the attacker brings, trained on public data;
+            only those the attack's spec asks for, in evaluation mode, on the device of the update.
     """
 
     update: dict[str, Tensor]
@@ -67,6 +70,7 @@ class Observation:
     secret: Mapping[str, np.ndarray] = field(default_factory=dict)
     epochs: int = 1
     broadcast: Mapping[str, Tensor] = field(default_factory=dict)
+    knowledge: Mapping[str, nn.Module] = field(default_factory=dict)
 
     @property
     def victims(self) -> int:
@@ -136,6 +140,11 @@ class AttackSpec(Spec):
         """Names of the grants among its inputs; stated as a column of the scores."""
         return frozenset()
 
+    @property
+    def knowledge(self) -> tuple[KnowledgeSpec, ...]:
+        """What it brings, trained on public data: the knowledge among its fields."""
+        return tuple(value for _, value in self if isinstance(value, KnowledgeSpec))
+
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Refuse what the attack cannot serve, as far as is known before any work.
 
@@ -162,6 +171,19 @@ class AttackSpec(Spec):
                 f"attack {self} reads parameters crafted for it, and these are {crafting}; "
                 f"use crafting {self.crafting}"
             )
+
+    def check_knowledge(self, victims: DatasetSpec, client: ClientSpec) -> None:
+        """Refuse knowledge that there cannot be, or whose public data may hold victims' samples.
+
+        Raises:
+            FitError: see `KnowledgeSpec.check_victims`.
+            SpecError: two pieces of knowledge of one name, or an unknown public dataset.
+        """
+        names = [spec.name for spec in self.knowledge]
+        if len(set(names)) < len(names):
+            raise SpecError(f"attack {self} brings two pieces of knowledge of one name")
+        for spec in self.knowledge:
+            spec.check_victims(victims, client)
 
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Names of the parameters whose updates it reads; None for all.

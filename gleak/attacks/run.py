@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from gleak.artifacts.secret import Secret
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.errors import ArtifactError
+from gleak.knowledge.load import load_knowledge
 from gleak.models.broadcast import load_network
 from gleak.runtime.device import choose_device
 from gleak.runtime.seeding import stream
@@ -40,6 +41,7 @@ def attack(
     output: Path,
     *,
     secret_path: Path | None = None,
+    knowledge_paths: Iterable[Path] = (),
     victims: slice = ALL,
     seed: int,
     device: str = "auto",
@@ -53,6 +55,7 @@ def attack(
         granted_paths: by grant name, the files the attack's spec asks for.
         output: ``reconstruction.h5``.
         secret_path: ``secret.h5``, if the attack's spec asks for it.
+        knowledge_paths: the files ``knowledge.h5`` that the attack's spec asks for.
         victims: a share of them, if not all.
         seed: of the run.
         device: "auto", "cpu" or "cuda".
@@ -63,6 +66,7 @@ def attack(
         granted_paths,
         reads=spec.reads,
         secret_path=secret_path,
+        knowledge_paths=knowledge_paths,
         victims=victims,
         seed=seed,
         device=device,
@@ -97,6 +101,7 @@ def observe(
     *,
     reads: Reads = everything,
     secret_path: Path | None = None,
+    knowledge_paths: Iterable[Path] = (),
     victims: slice = ALL,
     seed: int,
     device: str = "auto",
@@ -109,7 +114,8 @@ def observe(
     client drew, the noise of a defence for one.
 
     Raises:
-        ArtifactError: a bad file, or an update that is not one of these parameters.
+        ArtifactError: a bad file, an update that is not one of these parameters, or knowledge of
+            samples of another shape.
     """
     broadcast = Model.read(parameters_path)
     place = choose_device(device)
@@ -149,7 +155,16 @@ def observe(
         seed=int(stream(seed, "attack").integers(LARGEST_SEED)),
         spec=update.spec,
         secret=Secret.read(secret_path).values if secret_path else {},
+        knowledge=_known(knowledge_paths, input_shape, place),
     )
+
+
+def _known(
+    paths: Iterable[Path], input_shape: tuple[int, ...], place: torch.device
+) -> dict[str, nn.Module]:
+    """The networks that the attacker brings, by name."""
+    loaded = (load_knowledge(path, input_shape) for path in paths)
+    return {name: network.to(place).requires_grad_(False) for name, network in loaded}
 
 
 def _seen(granted: Granted, victims: int, place: torch.device) -> Tensor:

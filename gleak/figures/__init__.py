@@ -5,4 +5,5 @@ from gleak.figures import bar as bar
 from gleak.figures import distribution as distribution
 from gleak.figures import images as images
 from gleak.figures import line as line
+from gleak.figures import losses as losses
 from gleak.figures import table as table

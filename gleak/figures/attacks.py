@@ -102,8 +102,9 @@ def facts_of(spec: AttackSpec) -> Facts:
     Returns:
         Column -> its texts, none where there is nothing to say: the attack itself, its source,
         the main term it minimises, what is added to it, how it is minimised, how labels are found,
-        what is granted, kinds of data, whether updates of several epochs are joined, how an
-        update of several local steps is read, and the crafting whose parameters are read.
+        what is granted or brought along, kinds of data, whether updates of several epochs are
+        joined, how an update of several local steps is read, and the crafting whose parameters are
+        read.
     """
     traits = spec.traits()
     found = {
@@ -112,7 +113,7 @@ def facts_of(spec: AttackSpec) -> Facts:
         "other terms": traits.terms,
         "optimiser": traits.optimizers or [_without_optimizer(spec)],
         "labels": [traits.labels],
-        "extra knowledge": sorted(spec.grants),
+        "extra knowledge": sorted({*spec.grants, *(known.name for known in spec.knowledge)}),
         "data": sorted(spec.modalities) if spec.modalities < AttackSpec.modalities else ["any"],
         "several epochs": ["yes" if spec.joins_epochs else "no"],
         "local steps": [_local_steps(spec)],

@@ -19,6 +19,8 @@ from gleak.spec import Spec, knob
 if TYPE_CHECKING:
     import pandas as pd
 
+    from gleak.knowledge.pretraining import Pretraining
+
 Statistic = Literal["mean", "median", "min", "max", "var", "std", "best"]
 Over = Literal["all", "successful", "successful_else_all"]
 Row = Mapping[str, str]
@@ -55,16 +57,18 @@ class Material:
         published: the paper's values for this figure (`gleak.figures.published`).
         names: values of the grid's axes and their labels; none where there is no grid.
         shown: cells whose images the figure asked for.
+        trained: files of the knowledge whose training the figure shows, in its order.
     """
 
     scores: pd.DataFrame
     published: pd.DataFrame
     names: Names
     shown: Sequence[Shown] = ()
+    trained: Sequence[Path] = ()
 
 
 class FigureSpec(Spec):
-    """A figure of a study, drawn from scores or from what is registered.
+    """A figure of a study, drawn from scores, from what is registered, or from knowledge.
 
     Stands in a study file as a mapping; ``kind: table`` there is the name it is registered under.
     """
@@ -79,6 +83,10 @@ class FigureSpec(Spec):
     @property
     def grids(self) -> Sequence[str]:
         """Names of the grids whose scores it is drawn from: one, or none."""
+        return ()
+
+    def trainings(self, scale: str) -> Sequence[Pretraining]:
+        """Trainings of knowledge that it is drawn from at a scale; none for most kinds."""
         return ()
 
     def check(self, names: Names, rows: Sequence[Row]) -> None:

@@ -35,11 +35,11 @@ def draw(
     Args:
         study: what `gleak.study.load_study` read.
         figure: its name in the study.
-        scale: of the figure's grids.
+        scale: at which it is drawn.
         scores: the table of each of the figure's grids (`gleak.figures.tabulate`).
         published: the paper's values, None if there are none.
-        paths: where reconstructions and the truth lie; figures that show images read
-            `gleak.study.Study.shown`.
+        paths: where reconstructions, the truth and knowledge lie; figures that show images read
+            `gleak.study.Study.shown`, some their `gleak.figures.base.FigureSpec.trainings`.
         folder: written are ``<figure>`` plus each of the figure's ``suffixes``.
 
     Raises:
@@ -57,7 +57,8 @@ def draw(
         for cell in study.shown(figure, scale)
     ]
     names = grids[0].names if grids else Names({})
-    material = Material(table, _published(published, figure), names, shown)
+    trained = [paths.knowledge(found) for found in spec.trainings(scale)]
+    material = Material(table, _published(published, figure), names, shown, trained)
     spec.draw(material, folder / figure)
 
 

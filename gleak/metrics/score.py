@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pandas as pd
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.errors import ArtifactError
+from gleak.knowledge.overlap import check_disjoint
 from gleak.metrics.assignment import NONE_LEFT, assign_labels, gather, sample_order, which_found
 from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable, metrics_of
 from gleak.metrics.scores import (
@@ -38,6 +39,8 @@ def score(
     columns: Mapping[str, str],
     reconstruction: Path | None,
     metrics: Sequence[MetricSpec] | None = None,
+    *,
+    knowledge: Iterable[Path] = (),
 ) -> pd.DataFrame:
     """Measure a reconstruction and write the table of scores.
 
@@ -49,14 +52,16 @@ def score(
             one; None for the truth control, where the truth itself stands as the estimate.
         metrics: what to measure; None for every registered one of reconstructions, with its
             defaults. Those that do not apply are left out.
+        knowledge: files of what the attack brought; none of it may know a victim's sample.
 
     Returns:
         The table, in the form of `gleak.metrics.scores`; the file has nine digits of each value.
 
     Raises:
         ArtifactError: a file is not what it should be, or the two do not belong together.
+        FitError: knowledge was trained on a victim's sample; names its file.
     """
-    comparison = compare(private, reconstruction, columns)
+    comparison = compare(private, reconstruction, columns, knowledge)
     chosen = metrics if metrics is not None else metrics_of("attack")
     applicable = [metric for metric in chosen if metric.applies(comparison)]
     measured = pd.concat([empty_scores(), *(_measure(metric, comparison) for metric in applicable)])
@@ -69,7 +74,10 @@ def score(
 
 
 def compare(
-    private: Path, reconstruction: Path | None, levels: Mapping[str, str] | None = None
+    private: Path,
+    reconstruction: Path | None,
+    levels: Mapping[str, str] | None = None,
+    knowledge: Iterable[Path] = (),
 ) -> Comparison:
     """Read the truth and a reconstruction, and match their samples and their labels.
 
@@ -77,11 +85,14 @@ def compare(
         private: the truth.
         reconstruction: None for the truth control.
         levels: the spec string of each level, for metrics that ask for it.
+        knowledge: files of what the attack brought.
 
     Raises:
         ArtifactError: they differ in victims, modality or the shape of a sample.
+        FitError: see `gleak.knowledge.overlap.check_disjoint`.
     """
     truth = Private.read(private)
+    check_disjoint(truth, str(private), knowledge)
     if reconstruction is None:
         return match_to_truth(truth, None, levels=levels)
     found = Reconstruction.read(reconstruction)

@@ -219,11 +219,15 @@ def _check_split(cell: Cell) -> None:
 
 
 def _check_variants(search: Search) -> None:
-    """Refuse values that do not fit the cell or would have the attack be granted something else."""
+    """Refuse values that do not fit the cell, or with which the attack would know other things."""
     for attack in search.variants:
         with at("ranges"):
             Cell({**search.cell.specs, "attack": attack}).check()
             if attack.grants != search.base.grants:
                 raise SpecError(
                     f"{attack} is granted other things than {search.base}; search each on its own"
+                )
+            if attack.knowledge != search.base.knowledge:
+                raise SpecError(
+                    f"{attack} brings other knowledge than {search.base}; search each on its own"
                 )

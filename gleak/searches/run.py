@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.attacks.run import LARGEST_SEED, observe, reconstruct
 from gleak.errors import GleakError
+from gleak.knowledge.overlap import check_disjoint
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 from gleak.metrics.score import match_to_truth, measure
 from gleak.metrics.scores import save_scores
@@ -69,6 +70,7 @@ def run_search(
     scale: str,
     seed: int,
     secret_path: Path | None = None,
+    knowledge_paths: Collection[Path] = (),
     device: str = "auto",
 ) -> None:
     """Try an attack's values on victims of the attacker's own, and write what serves best.
@@ -84,21 +86,25 @@ def run_search(
         scale: at which it is declared so.
         seed: of the run; the search's own is derived from it.
         secret_path: ``secret.h5``, if the attack's spec asks for it.
+        knowledge_paths: the files ``knowledge.h5`` that the attack's spec asks for.
         device: "auto", "cpu" or "cuda".
 
     Raises:
-        GleakError: the metric cannot be computed here, or no trial gave a value.
+        GleakError: the metric cannot be computed here, no trial gave a value, or knowledge was
+            trained on a victim's sample.
     """
+    truth = Private.read(private_path)
+    check_disjoint(truth, str(private_path), knowledge_paths)
     observation = observe(
         update_path,
         parameters_path,
         granted_paths,
         reads=search.reads,
         secret_path=secret_path,
+        knowledge_paths=knowledge_paths,
         seed=seed,
         device=device,
     )
-    truth = Private.read(private_path)
     levels = search.cell.strings()
 
     @cache

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as npst
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Dense, Encoded, Factored, Quantized, Signs, Sparse
 from gleak.artifacts.granted import Granted
+from gleak.artifacts.knowledge import Checkpoint, Knowledge
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
@@ -23,7 +24,7 @@ from gleak.artifacts.secret import Secret
 from gleak.artifacts.store import Artifact
 from gleak.artifacts.update import Update
 
-DECLARED = [Dataset, Granted, Model, Private, Reconstruction, Secret]
+DECLARED = [Checkpoint, Dataset, Granted, Knowledge, Model, Private, Reconstruction, Secret]
 TYPES = {
     "float": [np.float32, np.float64, np.float16],
     "int": [np.int64, np.int32, np.uint8],

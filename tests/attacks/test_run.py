@@ -11,11 +11,13 @@ from typing import ClassVar
 import h5py
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 from gleak.artifacts.granted import Granted
+from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.secret import Secret
 from gleak.artifacts.update import Update
@@ -115,6 +117,40 @@ def test_shares_that_found_different_numbers_of_samples_are_not_joined(
     replace(whole, **fewer, snapshots=None, snapshot_iteration=None).write(tmp_path / "2.h5")
     with pytest.raises(ArtifactError, match=r"found \[1, 2\] samples.*shards=1"):
         gather_shards([tmp_path / "1.h5", tmp_path / "2.h5"], tmp_path / "gathered.h5")
+
+
+@pytest.mark.usefixtures("bringing")
+def test_an_attack_is_given_what_it_brings_as_a_network_that_learns_no_more(
+    folder: Path, codec: Path, tmp_path: Path
+) -> None:
+    files = (folder / "update.h5", folder / "model.h5", {})
+    seen = observe(*files, knowledge_paths=[codec], seed=3, device="cpu")
+    (name, network), *others = seen.knowledge.items()
+    assert (name, others) == ("codec", [])
+    assert not network.training
+    assert not any(parameter.requires_grad for parameter in network.parameters())
+    assert seen.of_victim(0).knowledge == seen.of_round(0).knowledge == seen.knowledge
+    assert observe(*files, seed=3, device="cpu").knowledge == {}
+    spec = parse("attack", "bringing+codec=codec~steps=2~width=4~size=32")
+    attack(spec, *files, tmp_path / "r.h5", knowledge_paths=[codec], seed=3, device="cpu")
+    with torch.no_grad():
+        expected = network.decode(torch.zeros(1, 32)).numpy()
+    found = Reconstruction.read(tmp_path / "r.h5").inputs
+    assert np.array_equal(found, np.broadcast_to(expected, found.shape))
+
+
+def test_knowledge_of_other_samples_is_refused(folder: Path, codec: Path, tmp_path: Path) -> None:
+    other = tmp_path / "knowledge.h5"
+    replace(Knowledge.read(codec), input_shape=np.array([1, 8, 8])).write(other)
+    with pytest.raises(ArtifactError, match=r"of samples of shape \(1, 8, 8\), and these are of"):
+        observe(
+            folder / "update.h5",
+            folder / "model.h5",
+            {},
+            knowledge_paths=[other],
+            seed=3,
+            device="cpu",
+        )
 
 
 @given(st.integers(1, 50), st.integers(1, 50))

@@ -44,6 +44,13 @@ def test_facts_are_those_of_the_spec():
     assert facts_of(parse("attack", "dlg"))["data"] == ["any"]
 
 
+def test_what_an_attack_brings_is_told_with_what_it_is_granted(bringing: type[AttackSpec]):
+    spec = parse("attack", "bringing+codec=codec~size=64")
+    assert facts_of(spec)["extra knowledge"] == ["codec"]
+    assert facts_of(bringing())["extra knowledge"] == []
+    assert "gleak.knowledge.codec" in make(str(spec)).modules
+
+
 @pytest.mark.parametrize("name", load("attack"))
 def test_every_attack_has_facts_in_the_same_columns(name: str):
     spec = parse("attack", name)

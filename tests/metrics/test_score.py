@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from gleak.artifacts.private import Private
-from gleak.errors import ArtifactError
+from gleak.errors import ArtifactError, FitError
 from gleak.metrics.base import MetricSpec, metrics_of
 from gleak.metrics.mse import Mse
 from gleak.metrics.psnr import Psnr
@@ -72,6 +72,20 @@ def test_a_permuted_batch_is_perfect(run, truth, make_reconstruction):
         inputs=truth.inputs[:, [2, 0, 1]], labels=truth.labels[:, [1, 2, 0]]
     )
     assert_perfect(run(found))
+
+
+def test_a_victim_that_the_attacker_knows_is_not_scored(
+    simulate: Callable[..., Path], codec: Path, tmp_path: Path, columns: dict[str, str]
+):
+    for split in ("test", "train"):
+        made, output = simulate(client=f"fedsgd+victims=3+split={split}"), tmp_path / split
+        words = (made / "private.h5", output, columns, None)
+        if split == "test":
+            assert len(score(*words, knowledge=[codec]))
+            continue
+        with pytest.raises(FitError, match=r"codec.*knowledge\.h5: trained on tiny, which holds 3"):
+            score(*words, knowledge=[codec])
+        assert not output.exists()
 
 
 def test_the_truth_control_is_perfect_and_has_no_cost(run):

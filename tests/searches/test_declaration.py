@@ -180,3 +180,14 @@ def test_a_choice_that_is_no_attack_any_more_is_refused(declare: Declare):
     with pytest.raises(SpecError, match="unknown field 'beta'"):
         declare().adopting(entry(declare(), "cpl+beta=3"))
     assert parse("attack", CHOSEN)
+
+
+@pytest.mark.usefixtures("bringing")
+def test_an_attack_brings_the_same_whatever_is_tried(declare: Declare):
+    own = "bringing+codec=codec~size=64"
+    with pytest.raises(FitError, match=r"codec.* is trained on the train split of digits"):
+        declare(attack=own, ranges={"codec": ["codec~size=64", "codec~size=32"]})
+    public = {"dataset": "cifar10", "attack": "bringing+codec=codec~public=photos~size=64"}
+    choices = ["codec~public=photos~size=64", "codec~public=photos~size=32"]
+    with pytest.raises(SpecError, match="size=32 brings other knowledge than bringing"):
+        declare(**public, ranges={"codec": choices})

@@ -12,7 +12,7 @@ import pytest
 
 from gleak.attacks.run import attack
 from gleak.cell import LEVELS
-from gleak.errors import ArtifactError, GleakError
+from gleak.errors import ArtifactError, FitError, GleakError
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.score import score
 from gleak.searches.chosen import Outcome
@@ -59,6 +59,16 @@ def test_the_best_of_the_trials_is_chosen_and_the_base_is_the_first(
     assert outcome.fingerprint == search.fingerprint
     assert outcome.levels == search.cell.strings()
     assert (outcome.study, outcome.scale, outcome.search) == ("s", "quick", "weights")
+
+
+def test_nothing_is_tried_on_victims_that_the_attacker_knows(
+    declare: Declare, simulate: Simulate, codec: Path, tmp_path: Path
+):
+    made = simulate(client=CLIENT)
+    files = (made / "update.h5", made / "model.h5", {}, made / "private.h5")
+    where = {"study": "s", "scale": "quick", "seed": 5, "knowledge_paths": [codec]}
+    with pytest.raises(FitError, match=r"codec.*knowledge\.h5: trained on tiny, which holds 2"):
+        run_search(declare(), *files, tmp_path / "search", **where, device="cpu")
 
 
 def test_a_trial_is_worth_what_the_attack_and_its_scores_say(

@@ -163,6 +163,17 @@ def project(tmp_path: Path) -> Project:
     return Project(root, {"studies": "tiny", "results_dir": root / "results"})
 
 
+@pytest.fixture(scope="module")
+def painting(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy with one more attack, which brings a codec."""
+    root = copy_project(tmp_path_factory.mktemp("painting"))
+    attack = Path(__file__).parent / "painting.py"
+    shutil.copy2(attack, root / "gleak/attacks")
+    with (root / "gleak/attacks/__init__.py").open("a") as package:
+        package.write("from gleak.attacks import painting as painting\n")
+    return Project(root, {"studies": "tiny"})
+
+
 @pytest.fixture(scope="session")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A copy that only dry runs use; importing torch stops them."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gleak.cell import LEVELS, Cell
+from gleak.cell import KNOWLEDGE, LEVELS, Cell, Paths
+from gleak.knowledge.pretraining import Pretraining
 from gleak.settings import SCALES
 from gleak.study import load_study
 
@@ -20,6 +21,7 @@ OWN = Path(__file__).parent / "studies" / "tuned.yaml"
 ALL = {path.stem: path for path in (*STUDIES, OWN)}
 SEARCHING = [path for path in ALL.values() if load_study(path).searches]
 CELL = "results/artifacts/digits/lenet/untrained/honest/fedsgd/none"
+PATHS = Paths(Path("results"))
 Graph = Callable[[str, str], "list[Job]"]
 
 each_study = pytest.mark.parametrize("study", [path.stem for path in STUDIES])
@@ -27,15 +29,29 @@ each_scale = pytest.mark.parametrize("scale", SCALES)
 
 
 def check_attack(job: Job) -> None:
-    """An attack reads the update, the broadcast parameters and its own grants; nothing else."""
+    """An attack reads the update, the broadcast parameters and what its spec names; nothing else.
+
+    What it brings was trained on samples that are none of the victims'.
+    """
     cell = Cell.from_path({level: job.wildcards[level] for level in LEVELS})
     inputs = job.files("input")
     assert not {path.name for path in inputs} & {"private.h5", "dataset.h5"}
     granted = {path.name for path in inputs if path.parent.name == "granted"}
     assert granted == {f"{grant}.h5" for grant in cell.attack.grants}
-    others = {path.name for path in inputs if path.parent.name != "granted"}
+    brought = {path for path in inputs if path.name == KNOWLEDGE}
+    assert brought == {PATHS.knowledge(pretraining) for pretraining in cell.pretrainings}
+    for pretraining in cell.pretrainings:
+        assert cell.client.split == "test" or pretraining.dataset.name != cell.dataset.name
+    others = {path.name for path in {*inputs} - brought if path.parent.name != "granted"}
     broadcast = "model.h5" if cell.crafting.broadcasts_model else "parameters.h5"
     assert others == {"update.h5", broadcast} | ({"secret.h5"} if cell.attack.crafting else set())
+
+
+def check_training(job: Job) -> None:
+    """What attackers bring is trained on one public dataset, and nothing of any victim."""
+    (dataset,) = job.files("input")
+    assert dataset == PATHS.folder({"dataset": job.wildcards["dataset"]}) / "dataset.h5"
+    Pretraining.from_path(job.wildcards)
 
 
 def check_secret(job: Job) -> None:
@@ -63,6 +79,8 @@ def test_every_study_has_a_graph_and_no_attack_in_it_reaches_the_truth(
         check_attack(job)
     for job in jobs:
         check_secret(job)
+        if job.rule == "train_knowledge":
+            check_training(job)
     drawn = {path for job in jobs for path in job.files("output") if path.suffix == ".svg"}
     (everything,) = (job for job in jobs if job.rule == "all")
     assert drawn
@@ -76,7 +94,8 @@ def check_search(job: Job) -> None:
     (folder,) = folders
     texts = dict(zip(LEVELS, folder.parts[folder.parts.index("artifacts") + 1 :], strict=False))
     assert Cell.from_path(texts).client.split == "train"
-    others = {path.name for path in inputs if path.parent.name != "granted"} - {"secret.h5"}
+    others = {path.name for path in inputs if path.parent.name != "granted"}
+    others -= {"secret.h5", KNOWLEDGE}
     assert others in ({"update.h5", "private.h5", f"{kind}.h5"} for kind in ("model", "parameters"))
     assert {path.parent.parent for path in inputs if path.parent.name == "granted"} <= folders
 

@@ -53,6 +53,10 @@ def test_a_bad_configuration_stops_with_one_line(
             "artifacts/digits/lenet/federated+clients=1348/scores.csv",
             "clients=1348 is more than the 1347 samples",
         ),
+        ("knowledge/digits/codec+size=064/knowledge.h5", r"write it as 'codec\+size=64'"),
+        ("knowledge/digits/codec+public=photos/knowledge.h5", "public dataset 'digits': write it"),
+        ("knowledge/breast_cancer/codec/knowledge.h5", "is of images, and breast_cancer holds"),
+        ("knowledge/digits/codec/knowledge.h5", "no shorter than images of 256"),
         ("studies/cpl/quick/grids/nothing.csv", "study 'cpl': unknown grid 'nothing'"),
     ],
 )

@@ -1,0 +1,56 @@
+"""``knowledge.h5``: a network trained on public data; ``checkpoint.h5``: one on its way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gleak.artifacts.schema import array, arrays, attribute
+from gleak.artifacts.store import Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge(Artifact):
+    """What an attacker may bring, how its training went, and what it was trained on.
+
+    Args:
+        knowledge: its canonical spec.
+        dataset: canonical spec of the public dataset.
+        input_shape: shape of one sample.
+        parameters: of the network, by name.
+        buffers: what it holds besides, by name.
+        loss_step: steps after which losses were noted.
+        losses: by name, the mean since the step before.
+        fingerprints: of each public sample it was trained on, see `gleak.knowledge.overlap`.
+    """
+
+    format: ClassVar[str] = "gleak/knowledge"
+
+    knowledge: str = attribute("")
+    dataset: str = attribute("")
+    input_shape: np.ndarray = array("axis", "size", "int")
+    parameters: dict[str, np.ndarray] = arrays("weight...", "weight")
+    buffers: dict[str, np.ndarray] = arrays("...", "buffer", "number")
+    loss_step: np.ndarray = array("point", "step", "int")
+    losses: dict[str, np.ndarray] = arrays("point", "loss")
+    fingerprints: np.ndarray = array("public_sample", "hash", "int")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(Artifact):
+    """Where a training stands.
+
+    Args:
+        origin: a digest of all that it follows from; another training's is another.
+        state: what one step leaves to the next, by name.
+        loss_step, losses: as in `Knowledge`.
+    """
+
+    format: ClassVar[str] = "gleak/checkpoint"
+
+    origin: str = attribute("")
+    state: dict[str, np.ndarray] = arrays("...", "weight or moment", "number")
+    loss_step: np.ndarray = array("point", "step", "int")
+    losses: dict[str, np.ndarray] = arrays("point", "loss")

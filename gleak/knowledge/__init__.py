@@ -1,0 +1,4 @@
+"""Knowledge that an attacker may bring, learned from public data: one file each."""
+
+from gleak.knowledge import codec as codec
+from gleak.knowledge import postprocessor as postprocessor

@@ -1,0 +1,42 @@
+"""From ``knowledge.h5`` to a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from gleak.artifacts.knowledge import Knowledge
+from gleak.errors import ArtifactError
+from gleak.knowledge.base import KnowledgeSpec
+from gleak.registry import parse
+
+
+def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, nn.Module]:
+    """The name of a piece of knowledge and its network, in evaluation mode.
+
+    Args:
+        path: ``knowledge.h5``.
+        shape: of the samples it is to serve.
+
+    Raises:
+        ArtifactError: a bad file, of samples of another shape, or whose parameters are not those
+            of its spec.
+    """
+    artifact = Knowledge.read(path)
+    trained = tuple(map(int, artifact.input_shape))
+    if trained != shape:
+        raise ArtifactError(f"{path}: of samples of shape {trained}, and these are of {shape}")
+    spec: KnowledgeSpec = parse("knowledge", artifact.knowledge)
+    network = spec.build(trained)
+    state = {
+        name: torch.from_numpy(np.asarray(value))
+        for name, value in {**artifact.parameters, **artifact.buffers}.items()
+    }
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        raise ArtifactError(f"{path}: does not fit its architecture {spec}: {error}") from None
+    return spec.name, network.eval()

@@ -1,0 +1,122 @@
+"""Coarse reconstructions made sharp, by a generative adversarial network."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from gleak.errors import FitError
+from gleak.knowledge.base import KnowledgeSpec
+from gleak.knowledge.convolutions import (
+    Convolution,
+    Sides,
+    pyramid,
+    total_size,
+    total_work,
+    widths,
+)
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from gleak.knowledge.postprocessor_network import UNet
+    from gleak.knowledge.trainer import Trainer
+
+DEEPEST = 4
+SMALLEST_SIDE = 4
+WIDEST = 8
+
+
+class Plan(NamedTuple):
+    """The sizes of a U-Net for images of one shape.
+
+    Args:
+        channels: of an image.
+        sides: height and width of the images and after each halving.
+        widths: channels of the features at each of these.
+    """
+
+    channels: int
+    sides: list[Sides]
+    widths: list[int]
+
+    @property
+    def layers(self) -> list[Convolution]:
+        """Every convolution, as `gleak.knowledge.postprocessor_network` has them."""
+        levels = list(zip(self.sides, self.widths, strict=True))
+        steps = list(pairwise(levels))
+        return [
+            Convolution(self.channels, self.widths[0], self.sides[0]),
+            *(Convolution(wide, wide, side) for side, wide in levels),
+            *(Convolution(thin, wide, small) for (_, thin), (small, wide) in steps),
+            *(Convolution(wide, thin, large) for (large, thin), (_, wide) in steps),
+            *(Convolution(2 * thin, thin, large) for (large, thin), _ in steps),
+            Convolution(self.widths[0], self.channels, self.sides[0]),
+        ]
+
+
+@register("postprocessor")
+class Postprocessor(KnowledgeSpec):
+    """A U-Net that enhances what an attack found, trained against a PatchGAN on degraded images.
+
+    Images are degraded in three ways, in an order drawn for each: scaled down and up again,
+    given noise, and blurred. The loss is the mean absolute error plus ``adversarial`` times that of
+    deceiving the discriminator. The network adds to an image what it has learned, nothing at first.
+    """
+
+    source = "ROG section 4.2 and Appendix A"
+
+    losses: ClassVar[tuple[str, ...]] = ("l1", "adversarial", "discriminator")
+
+    lr: float = knob(1e-5, "learning rate of both Adams", source="ROG Appendix A", gt=0)
+    adversarial: float = knob(
+        0.01, "weight of the adversarial loss", source="pix2pix (Isola et al. 2017)", ge=0
+    )
+    scale: int = knob(4, "images are scaled down so many times", source="ROG section 4.2", ge=1)
+    noise: float = knob(
+        0.1, "largest deviation of the noise", source="BSRGAN (Zhang et al. 2021)", ge=0
+    )
+    blur: float = knob(
+        2.8,
+        "largest deviation of the blur",
+        unit="px",
+        source="BSRGAN (Zhang et al. 2021)",
+        ge=0,
+    )
+
+    def plan(self, shape: tuple[int, ...]) -> Plan:
+        """The sizes for images of Shape (C, H, W): four halvings, fewer where sides are short."""
+        channels, height, width = shape
+        sides = pyramid((height, width), DEEPEST)
+        kept = [side for side in sides if min(side) >= SMALLEST_SIDE]
+        return Plan(channels, kept, widths(self.width, len(kept) - 1, WIDEST))
+
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """See `KnowledgeSpec.check_shape`.
+
+        Raises:
+            FitError: nothing is left to normalise after one halving, or to scale down.
+        """
+        least = max(2 * SMALLEST_SIDE, self.scale)
+        if min(shape[1:]) < least:
+            raise FitError(f"knowledge {self} needs images of {least} pixels or more, not {shape}")
+
+    def build(self, shape: tuple[int, ...]) -> UNet:
+        """See `KnowledgeSpec.build`."""
+        from gleak.knowledge.postprocessor_network import UNet
+
+        return UNet(self.plan(shape))
+
+    def trainer(self, shape: tuple[int, ...]) -> Trainer:
+        """See `KnowledgeSpec.trainer`."""
+        from gleak.knowledge.postprocessor_training import PostprocessorTrainer
+
+        return PostprocessorTrainer(self.build(shape), self, shape)
+
+    def multiply_adds(self, shape: tuple[int, ...]) -> int:
+        """See `KnowledgeSpec.multiply_adds`; the discriminator's, which are few, are left out."""
+        return total_work(self.plan(shape).layers)
+
+    def parameters(self, shape: tuple[int, ...]) -> int:
+        """See `KnowledgeSpec.parameters`."""
+        return total_size(self.plan(shape).layers)

@@ -1,0 +1,120 @@
+"""The stage that makes ``knowledge.h5``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.knowledge import Knowledge
+from gleak.knowledge.base import KnowledgeSpec
+from gleak.knowledge.checkpoint import Curves, SideFile
+from gleak.knowledge.overlap import fingerprints
+from gleak.knowledge.trainer import Losses, Trainer
+from gleak.runtime.device import choose_device
+from gleak.runtime.digest import source_digest
+from gleak.runtime.progress import Progress
+from gleak.runtime.seeding import drawing_from, stream, torch_stream
+
+SIDE_FILE = "checkpoint.h5"
+POINTS = 200
+"""Of a curve of losses, at most."""
+
+
+def train_knowledge(
+    spec: KnowledgeSpec, dataset_path: Path, output: Path, *, seed: int, device: str = "auto"
+) -> None:
+    """Train on the train split of a public dataset and write what came of it.
+
+    Where it was broken off it goes on from ``checkpoint.h5`` beside the output, and comes to the
+    same as without a break: what a step draws depends on the seed and its number alone.
+
+    Args:
+        spec: what is trained.
+        dataset_path: ``dataset.h5`` of the public dataset.
+        output: ``knowledge.h5``.
+        seed: of the run.
+        device: "auto", "cpu" or "cuda".
+
+    Raises:
+        FitError: no samples in the train split.
+        ArtifactError: a bad file, or parameters that are not finite: the training diverged.
+    """
+    dataset = Dataset.read(dataset_path)
+    spec.check_samples(len(dataset.train_labels), dataset.spec)
+    known = fingerprints(dataset.train_inputs)
+    place = choose_device(device)
+    trainer = _construct(spec, dataset.shape, seed).to(place)
+    side_file = SideFile(output.with_name(SIDE_FILE), _origin(spec, known, seed))
+    curves = _run(spec, trainer, dataset, seed, side_file)
+    trained = {name for name, _ in trainer.network.named_parameters()}
+    state = {name: value.cpu().numpy() for name, value in trainer.network.state_dict().items()}
+    Knowledge(
+        spec=f"{dataset.spec}/{spec}",
+        seed=seed,
+        knowledge=str(spec),
+        dataset=dataset.spec,
+        input_shape=np.array(dataset.shape),
+        parameters={name: value for name, value in state.items() if name in trained},
+        buffers={name: value for name, value in state.items() if name not in trained},
+        loss_step=np.array(curves.steps),
+        losses=curves.arrays(),
+        fingerprints=known,
+    ).write(output)
+    side_file.remove()
+
+
+def _construct(spec: KnowledgeSpec, shape: tuple[int, ...], seed: int) -> Trainer:
+    """The trainer with its first parameters, drawn from their own stream."""
+    with drawing_from(torch_stream(seed, "knowledge parameters")):
+        return spec.trainer(shape)
+
+
+def _origin(spec: KnowledgeSpec, known: np.ndarray, seed: int) -> str:
+    """A digest of all that the outcome follows from, the code among it."""
+    code = source_digest(__name__, *sorted(spec.modules))
+    text = json.dumps([spec.resolved(), seed, code, torch.__version__])
+    return blake2b(known.tobytes() + text.encode(), digest_size=8).hexdigest()
+
+
+def _run(
+    spec: KnowledgeSpec, trainer: Trainer, dataset: Dataset, seed: int, side_file: SideFile
+) -> Curves:
+    """All steps that are left, on a GPU by deterministic convolutions; the losses of all."""
+    curves = side_file.resume(trainer)
+    stride = -(-spec.steps // POINTS)
+    trainer.train()
+    with (
+        torch.backends.cudnn.flags(enabled=True, deterministic=True),
+        Progress(spec.steps, f"training of {spec.name}, steps") as progress,
+    ):
+        progress.advance(curves.done)
+        while curves.done < spec.steps:
+            steps = range(curves.done, min(curves.done + stride, spec.steps))
+            found = [_learn(spec, trainer, dataset, seed, step) for step in steps]
+            losses = _means(found)
+            curves.add(steps.stop, losses)
+            side_file.save_if_due(trainer, curves)
+            progress.advance(len(steps), **losses)
+    return curves
+
+
+def _learn(spec: KnowledgeSpec, trainer: Trainer, dataset: Dataset, seed: int, step: int) -> Losses:
+    """One step, on samples that are drawn with replacement."""
+    samples = len(dataset.train_labels)
+    chosen = stream(seed, "knowledge batch", step).integers(samples, size=spec.batch_size)
+    place = next(trainer.parameters()).device
+    images = torch.from_numpy(dataset.samples("train", chosen)).to(place)
+    return trainer.learn(images, torch_stream(seed, "knowledge step", step))
+
+
+def _means(found: Sequence[Losses]) -> dict[str, float]:
+    """Of each loss the mean over steps."""
+    columns: dict[str, list[Tensor]] = {name: [one[name] for one in found] for name in found[0]}
+    return {name: torch.stack(values).mean().item() for name, values in columns.items()}

@@ -1,0 +1,39 @@
+"""Knowledge that trains in a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.knowledge import Knowledge
+from gleak.knowledge.base import KnowledgeSpec
+from gleak.knowledge.train import train_knowledge
+from gleak.registry import load, parse
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Callable[..., KnowledgeSpec]:
+    """Knowledge of a name, as small as it goes."""
+
+    def make(name: str, steps: int = 4) -> KnowledgeSpec:
+        size = "+size=32" if "size" in load("knowledge")[name].model_fields else ""
+        return parse("knowledge", f"{name}+steps={steps}+batch_size=4+width=4{size}")
+
+    return make
+
+
+@pytest.fixture
+def learn(images: Dataset, tmp_path: Path) -> Callable[..., Path]:
+    """Train on the tiny images; gives the file."""
+
+    def make(spec: KnowledgeSpec, folder: str = "knowledge", seed: int = 3) -> Path:
+        images.write(tmp_path / "dataset.h5")
+        output = tmp_path / folder / "knowledge.h5"
+        train_knowledge(spec, tmp_path / "dataset.h5", output, seed=seed, device="cpu")
+        Knowledge.read(output)
+        return output
+
+    return make

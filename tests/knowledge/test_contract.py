@@ -1,0 +1,194 @@
+"""What holds for all knowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.knowledge import Knowledge
+from gleak.errors import ArtifactError, FitError
+from gleak.knowledge import checkpoint
+from gleak.knowledge.base import KnowledgeSpec
+from gleak.knowledge.load import load_knowledge
+from gleak.knowledge.train import SIDE_FILE
+from gleak.knowledge.trainer import Trainer
+from gleak.registry import load, parse
+
+NAMES = sorted(load("knowledge"))
+SHAPE = (3, 8, 8)
+Tiny = Callable[..., KnowledgeSpec]
+Learn = Callable[..., Path]
+
+each_name = pytest.mark.parametrize("name", NAMES)
+each_shape = pytest.mark.parametrize("shape", [(3, 16, 16), (1, 28, 28), (2, 33, 20)])
+
+
+def assert_equal(one: Path, other: Path) -> None:
+    """The same file, to the byte."""
+    assert one.read_bytes() == other.read_bytes()
+
+
+@each_name
+def test_what_was_trained_is_loaded_as_a_network_that_learns_no_more(
+    name: str, tiny: Tiny, learn: Learn, images: Dataset
+) -> None:
+    path = learn(tiny(name))
+    found, network = load_knowledge(path, SHAPE)
+    assert found == name
+    assert not any(part.training for part in network.modules())
+    stored = Knowledge.read(path)
+    assert stored.spec == f"{images.spec}/{tiny(name)}"
+    assert {key for key, _ in network.named_parameters()} == set(stored.parameters)
+    assert stored.loss_step.tolist() == [1, 2, 3, 4]
+    assert all(curve.shape == (4,) for curve in stored.losses.values())
+    assert tuple(stored.losses) == tiny(name).losses != ()
+
+
+@each_name
+def test_images_come_out_as_images_each_by_itself(name: str, tiny: Tiny, learn: Learn) -> None:
+    _, network = load_knowledge(learn(tiny(name)), SHAPE)
+    samples = torch.rand(5, *SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        found, alone = network(samples), network(samples[2:3])
+    assert found.shape == samples.shape
+    assert 0 <= found.min() <= found.max() <= 1
+    torch.testing.assert_close(alone[0], found[2])
+
+
+@each_name
+def test_the_seed_decides(name: str, tiny: Tiny, learn: Learn) -> None:
+    first, again, other = (
+        learn(tiny(name), folder, seed) for folder, seed in (("a", 3), ("b", 3), ("c", 4))
+    )
+    assert_equal(first, again)
+    losses = [list(Knowledge.read(path).losses.values()) for path in (first, other)]
+    assert not np.array_equal(*losses)
+
+
+@each_name
+def test_a_training_that_was_broken_off_comes_to_the_same(
+    name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, spec = learn(tiny(name), "whole"), tiny(name)
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        break_off(patch, spec, after=2)
+        with pytest.raises(KeyboardInterrupt):
+            learn(spec, "broken")
+    side_file = whole.parents[1] / "broken" / SIDE_FILE
+    assert side_file.exists()
+    with monkeypatch.context() as patch:
+        break_off(patch, spec, after=2)
+        resumed = learn(spec, "broken")
+    assert_equal(resumed, whole)
+    assert not side_file.exists()
+
+
+def break_off(patch: pytest.MonkeyPatch, spec: KnowledgeSpec, after: int) -> None:
+    """Let training stop when it has taken so many steps."""
+    trainer = type(spec.trainer(SHAPE))
+    learn, taken = trainer.learn, []
+
+    def stopping(self: object, *words: object) -> object:
+        if len(taken) == after:
+            raise KeyboardInterrupt
+        taken.append(1)
+        return learn(self, *words)
+
+    patch.setattr(trainer, "learn", stopping)
+
+
+@each_name
+def test_another_trainings_checkpoint_is_left_alone(
+    name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = learn(tiny(name), "whole")
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        break_off(patch, tiny(name, steps=9), after=2)
+        with pytest.raises(KeyboardInterrupt):
+            learn(tiny(name, steps=9), "other")
+    assert_equal(learn(tiny(name), "other"), whole)
+
+
+@each_name
+@each_shape
+def test_costs_are_those_of_the_network(name: str, shape: tuple[int, ...]) -> None:
+    """Counted at every convolution and dense layer while images go through."""
+    spec = load("knowledge")[name](width=5, **({"size": 40} if name == "codec" else {}))
+    network, work = spec.build(shape), []
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.register_forward_hook(
+                lambda layer, _, out: work.append(layer.weight.numel() * out[0, 0].numel())
+            )
+    with torch.no_grad():
+        network(torch.rand(1, *shape))
+    assert spec.multiply_adds(shape) == sum(work)
+    assert spec.parameters(shape) == sum(part.numel() for part in network.parameters())
+
+
+@each_name
+@pytest.mark.parametrize("side", [16, 17, 28, 32, 64, 100, 128])
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_images_of_any_size_are_served(name: str, side: int, channels: int) -> None:
+    shape = (channels, side, side)
+    spec = load("knowledge")[name](width=2, **({"size": 50} if name == "codec" else {}))
+    spec.check_shape(shape)
+    with torch.no_grad():
+        assert spec.build(shape).eval()(torch.rand(2, *shape)).shape == (2, *shape)
+
+
+@each_name
+def test_files_of_other_samples_or_of_another_network_are_refused(
+    name: str, tiny: Tiny, learn: Learn, tmp_path: Path
+) -> None:
+    path = learn(tiny(name))
+    with pytest.raises(ArtifactError, match=r"of shape \(3, 8, 8\), and these are of \(1, 8, 8\)"):
+        load_knowledge(path, (1, 8, 8))
+    stored = Knowledge.read(path)
+    stored.parameters.pop(next(iter(stored.parameters)))
+    stored.write(tmp_path / "other.h5")
+    with pytest.raises(ArtifactError, match="does not fit its architecture"):
+        load_knowledge(tmp_path / "other.h5", SHAPE)
+
+
+@each_name
+def test_tables_and_empty_splits_are_refused(name: str, tiny: Tiny, table: Dataset) -> None:
+    with pytest.raises(FitError, match=f"{name}.* is of images, and breast_cancer holds tabular"):
+        tiny(name).check(parse("dataset", "breast_cancer"))
+    with pytest.raises(FitError, match="mine has no samples in its train split"):
+        tiny(name).check_samples(0, "mine")
+
+
+@each_name
+def test_what_it_costs_is_no_part_of_its_setting(name: str, tiny: Tiny) -> None:
+    kept = {key: value for key, value in tiny(name) if key not in KnowledgeSpec.effort}
+    assert tiny(name).setting() == load("knowledge")[name](**kept)
+
+
+@each_name
+def test_a_training_that_diverges_is_refused(
+    name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverge(self: Trainer, *_: object) -> dict[str, torch.Tensor]:
+        return {"loss": torch.tensor(torch.nan)}
+
+    spec = tiny(name)
+    monkeypatch.setattr(type(spec.trainer(SHAPE)), "learn", diverge)
+    with pytest.raises(ArtifactError, match="NaN or infinite"):
+        learn(spec)
+
+
+def test_no_training_changes_torch_own_random_numbers(tiny: Tiny, learn: Learn) -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    learn(tiny("codec"))
+    assert np.array_equal(torch.rand(3), expected)

@@ -1,0 +1,26 @@
+"""Runs `gleak.knowledge.train.train_knowledge` for one job."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.knowledge.pretraining import Pretraining
+from gleak.knowledge.train import train_knowledge
+from gleak.runtime.device import prepare_cpu
+from gleak.runtime.logs import log_to
+from gleak.runtime.provenance import record
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+output = Path(snakemake.output.knowledge)
+with log_to(snakemake.log[0]), record(output.parent, threads=snakemake.threads):
+    prepare_cpu(snakemake.threads)
+    train_knowledge(
+        Pretraining.from_path(dict(snakemake.wildcards.items())).knowledge,
+        Path(snakemake.input.dataset),
+        output,
+        seed=snakemake.params.seed,
+        device=snakemake.config["device"],
+    )

@@ -71,8 +71,8 @@ class AGICEpochs(AGIC):
         """See `AttackSpec.joins_epochs`."""
         return self.only is None
 
-    def reconstruct(self, observation: Observation) -> Reconstruction:
-        """See `AttackSpec.reconstruct`."""
+    def search(self, observation: Observation) -> Reconstruction:
+        """See `MatchingAttack.search`."""
         from gleak.matching.epochs import EpochSearch
 
         search = EpochSearch(observation, self)

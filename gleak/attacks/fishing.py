@@ -57,13 +57,13 @@ class Fishing(SignedAdamAttack):
         """See `AttackSpec.traits`; the label is that of the class fished for."""
         return replace(super().traits(), labels="by crafted class")
 
-    def reconstruct(self, observation: Observation) -> Reconstruction:
-        """See `AttackSpec.reconstruct`."""
+    def search(self, observation: Observation) -> Reconstruction:
+        """See `MatchingAttack.search`."""
         from gleak.attacks.class_fishing import of_class_alone, samples_of_class
 
         target = int(observation.secret["target"][0])
         behind = samples_of_class(observation, target).cpu().numpy()[:, None]
-        found = super().reconstruct(of_class_alone(observation, target))
+        found = super().search(of_class_alone(observation, target))
         inputs = found.inputs.copy()
         inputs[behind == 0] = MID_GREY
         return replace(

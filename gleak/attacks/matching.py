@@ -9,6 +9,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.attacks.traits import Traits, traits_of
 from gleak.errors import FitError
+from gleak.knowledge.postprocessor import Postprocessor
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.optimizers.adam import Adam
 from gleak.matching.parts import ClientModel, Compared, Parts
@@ -37,13 +38,17 @@ class MatchingAttack(AttackSpec):
         "one_step", "how local steps are repeated", source="CPL Algorithm 1; unrolled: InvertGrad"
     )
 
+    postprocessor: Annotated[Postprocessor, nested("knowledge")] | None = knob(
+        None, "what enhances the images that were found", source="ROG section 4.2"
+    )
+
     @abstractmethod
     def parts(self) -> Parts:
         """The parts this attack is assembled from."""
 
     def common(self) -> dict[str, Any]:
         """The parts that every such attack takes from its fields as they are."""
-        return {name: getattr(self, name) for name in MatchingAttack.model_fields}
+        return {name: getattr(self, name) for name in ("iterations", "compared", "client_model")}
 
     def traits(self) -> Traits:
         """See `AttackSpec.traits`."""
@@ -91,7 +96,16 @@ class MatchingAttack(AttackSpec):
         return self.parts().client_model == "unrolled"
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        """See `AttackSpec.reconstruct`."""
+        """See `AttackSpec.reconstruct`; what was found is enhanced by a postprocessor, if any."""
+        from gleak.attacks.postprocessing import enhanced
+
+        found = self.search(observation)
+        if self.postprocessor is None:
+            return found
+        return enhanced(found, observation.knowledge["postprocessor"])
+
+    def search(self, observation: Observation) -> Reconstruction:
+        """What matching finds."""
         from gleak.matching.engine import match
 
         return match(observation, self.parts())
@@ -118,7 +132,8 @@ class QuasiNewtonAttack(MatchingAttack):
 
     def common(self) -> dict[str, Any]:
         """Also those that say when to stop and when to begin afresh."""
-        return {name: getattr(self, name) for name in QuasiNewtonAttack.model_fields}
+        own = {name: getattr(self, name) for name in ("threshold", "restarts", "patience")}
+        return {**super().common(), **own}
 
 
 class SignedAdamAttack(MatchingAttack):

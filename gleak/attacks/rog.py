@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
+
+from pydantic import model_validator
 
 from gleak.attacks.matching import MatchingAttack
+from gleak.knowledge.codec import Codec
 from gleak.matching.codes.base import CodeSpec
 from gleak.matching.codes.bicubic import Bicubic
+from gleak.matching.codes.learned import Learned
 from gleak.matching.distances.base import DistanceSpec
 from gleak.matching.distances.l2 import L2
 from gleak.matching.optimizers.adam import Adam
@@ -38,6 +42,9 @@ class ROG(MatchingAttack):
     code: Annotated[CodeSpec, nested("code")] = knob(
         Bicubic(), "what stands for an image among the unknowns", source="ROG section 4.2"
     )
+    codec: Annotated[Codec, nested("knowledge")] | None = knob(
+        None, "an autoencoder, whose codes stand for images in place of code", source="ROG Figure 4"
+    )
     start: Annotated[StartSpec, nested("start")] = knob(
         Uniform(), "first dummy input, before it is coded", source="ROG section 4.2"
     )
@@ -51,12 +58,18 @@ class ROG(MatchingAttack):
         "cut", "how images come into [0, 1] at the end", source="ROG section 4.3, signSGD"
     )
 
+    @model_validator(mode="after")
+    def _check_codes(self) -> Self:
+        if self.codec is not None and self.code != Bicubic():
+            raise ValueError(f"images have one code: leave out codec or code={self.code}")
+        return self
+
     def parts(self) -> Parts:
         """See `MatchingAttack.parts`."""
         return Parts(
             start=self.start,
             labels=self.labels,
-            code=self.code,
+            code=self.code if self.codec is None else Learned(),
             distance=self.distance,
             optimizer=Adam(lr=self.lr, schedule="cosine", floor=0.1),
             finish=self.finish,

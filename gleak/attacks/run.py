@@ -123,14 +123,10 @@ def observe(
     input_shape = tuple(map(int, broadcast.input_shape))
     only = reads(network, input_shape)
     update = Update.read(update_path, only=only, victims=victims)
-    received = {
-        name: torch.from_numpy(encoded.decode()).to(place)
-        for name, encoded in update.update.items()
-    }
+    decoded = {name: encoded.decode() for name, encoded in update.update.items()}
+    received = _tensors(decoded, place)
     _check_origin(received, network, only, f"{update_path}", f"{parameters_path}")
-    broadcasts = {
-        name: torch.from_numpy(value).to(place) for name, value in (update.broadcast or {}).items()
-    }
+    broadcasts = _tensors(update.broadcast or {}, place)
     _check_broadcast(broadcasts, network, update.rounds, f"{update_path}")
     return Observation(
         update=received,
@@ -159,6 +155,10 @@ def observe(
     )
 
 
+def _tensors(arrays: Mapping[str, np.ndarray], place: torch.device) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(value).to(place) for name, value in arrays.items()}
+
+
 def _known(
     paths: Iterable[Path], input_shape: tuple[int, ...], place: torch.device
 ) -> dict[str, nn.Module]:
@@ -176,9 +176,7 @@ def _seen(granted: Granted, victims: int, place: torch.device) -> Tensor:
 def _sent(update: Update, place: torch.device) -> dict[str, Tensor]:
     """Which values were sent, of the parameters that were not sent as a whole."""
     masks = {name: encoded.sent() for name, encoded in update.update.items()}
-    return {
-        name: torch.from_numpy(mask).to(place) for name, mask in masks.items() if mask is not None
-    }
+    return _tensors({name: mask for name, mask in masks.items() if mask is not None}, place)
 
 
 def _check_broadcast(

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.cell import Paths
@@ -109,6 +110,12 @@ CONTENT = {
             "caption": "What they use.",
             "reproduces": "Table 7",
         },
+        "learning": {
+            "kind": "losses",
+            "knowledge": {"dataset": "mnist", "spec": "codec+size=64"},
+            "quick": {"knowledge": {"dataset": "digits", "spec": "codec+size=64"}},
+            "caption": "How they learn.",
+        },
     },
     "expect": [
         {
@@ -191,6 +198,27 @@ def test_a_figure_without_a_grid_needs_no_scores(
     assert {path.name for path in (tmp_path / "figures").iterdir()} == wanted
     assert study.drawn("compared", "quick") == study.shown("compared", "quick") == []
     assert study.caption("compared", "quick") == "What they use.\n\nReproduces Table 7."
+
+
+def test_a_figure_of_losses_is_drawn_from_the_knowledge_of_its_scale(
+    study: Study, paths: Paths, tmp_path: Path
+):
+    (trained,) = study.figure("learning").trainings("quick")
+    Knowledge(
+        knowledge=str(trained.knowledge),
+        dataset=str(trained.dataset),
+        input_shape=np.array(trained.dataset.shape),
+        parameters={},
+        buffers={},
+        loss_step=np.array([1, 2]),
+        losses={"mse": np.array([0.5, 0.25])},
+        fingerprints=np.zeros(2, np.uint64),
+    ).write(paths.knowledge(trained))
+    draw(study, "learning", "quick", [], None, paths, tmp_path / "figures")
+    table = pd.read_csv(tmp_path / "figures" / "learning.csv")
+    assert table["value"].tolist() == [0.5, 0.25]
+    assert set(table["dataset"]) == {"digits"}
+    assert study.caption("learning", "quick") == "How they learn."
 
 
 def test_every_kind_of_figure_is_drawn_here():

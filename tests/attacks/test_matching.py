@@ -40,7 +40,7 @@ def test_every_field_changes_the_parts(name: str) -> None:
         "threshold": "0.125",
         "restarts": "1",
         "patience": "2",
-        "start": "uniform",
+        "start": "dark",
         "labels": "known",
         "distance": "signs",
         "code": "pixels",

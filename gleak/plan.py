@@ -254,9 +254,9 @@ def knowledge_jobs(pretraining: Pretraining, paths: Paths) -> Iterator[Job]:
     """The jobs of a training on public data."""
     public = Cell({"dataset": pretraining.dataset})
     yield _prepare(public, paths)
-    spec, shape = pretraining.knowledge, pretraining.dataset.shape
-    work = spec.steps * spec.batch_size * GRADIENT_FACTOR * spec.multiply_adds(shape)
-    size = FLOAT_BYTES * (spec.parameters(shape) + 2 * _samples(public, "train"))
+    spec, of = pretraining.knowledge, (pretraining.dataset.shape, _classes(public))
+    work = spec.steps * spec.batch_size * GRADIENT_FACTOR * spec.multiply_adds(*of)
+    size = FLOAT_BYTES * (spec.parameters(*of) + 2 * _samples(public, "train"))
     yield Job("train_knowledge", paths.knowledge(pretraining), work, size)
 
 

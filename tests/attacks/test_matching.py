@@ -9,6 +9,7 @@ import pytest
 from gleak.attacks.agic import AGIC
 from gleak.attacks.agic_epochs import AGICEpochs
 from gleak.attacks.matching import MatchingAttack
+from gleak.attacks.rog import ROG
 from gleak.data.digits import Digits
 from gleak.errors import FitError
 from gleak.registry import load, parse
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 OF_EPOCHS = set(AGICEpochs.model_fields) - set(AGIC.model_fields)
 """They say how several updates are paired and weighed; each of these has parts of its own."""
 OTHERS = (parse("model", "lenet"), parse("client", "fedsgd"))
+AFTERWARDS = {
+    "rogs": {"generator", "generator_iterations", "generator_lr", "l2", "lpips"},
+}
+"""They say what is made of the samples that were found."""
 MATCHING = sorted(name for name, cls in load("attack").items() if issubclass(cls, MatchingAttack))
 
 
@@ -27,7 +32,8 @@ def test_the_budget_reaches_the_engine(name: str) -> None:
     spec = parse("attack", f"{name}+iterations=7")
     parts = spec.parts()
     assert parts.iterations == 7
-    assert spec.evaluations == 7 * parts.optimizer.evaluations_per_iteration
+    afterwards = getattr(spec, "generator_iterations", 0)
+    assert spec.evaluations == 7 * parts.optimizer.evaluations_per_iteration + afterwards
 
 
 @pytest.mark.parametrize("name", MATCHING)
@@ -52,9 +58,13 @@ def test_every_field_changes_the_parts(name: str) -> None:
         "weights": "exponential",
         "relu_modifier": "false",
         "signed": "false",
+        "code": "pixels",
+        "finish": "stretched",
     }
+    if issubclass(load("attack")[name], ROG):
+        changes |= {"client_model": "one_step", "start": "normal"}
     standard = parse("attack", name).parts()
-    for field in set(load("attack")[name].model_fields) - OF_EPOCHS:
+    for field in set(load("attack")[name].model_fields) - OF_EPOCHS - AFTERWARDS.get(name, set()):
         assert parse("attack", f"{name}+{field}={changes[field]}").parts() != standard, field
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.metrics.base import Comparison
-from gleak.runtime.torchvision_ops import ensure_operators
 
 LEVELS = {
     "dataset": "digits",
@@ -97,28 +95,3 @@ def make_comparison(
         )
 
     return make
-
-
-@pytest.fixture
-def random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A TORCH_HOME whose backbone is random: enough for everything but the values."""
-    ensure_operators()
-    import torch
-    from torchvision.models import squeezenet1_1
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        backbone = squeezenet1_1(weights=None)
-    path = tmp_path / "torch" / "hub" / "checkpoints" / "squeezenet1_1-b8a52dc0.pth"
-    path.parent.mkdir(parents=True)
-    torch.save(backbone.state_dict(), path)
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    return path
-
-
-@pytest.fixture
-def no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty TORCH_HOME."""
-    folder = tmp_path / "empty"
-    monkeypatch.setenv("TORCH_HOME", str(folder))
-    return folder

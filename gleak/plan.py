@@ -225,6 +225,8 @@ def cell_jobs(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
     yield from _before_attack(cell, paths)
     if "attack" in cell.specs:
         yield from _attack(cell, paths, shards)
+    for pretraining in cell.judges:
+        yield from knowledge_jobs(pretraining, paths)
     work = _audit_work(cell) if cell.end == "crafting" else 0.0
     yield Job(SCORED_BY[cell.end], paths.scores(cell), work)
 

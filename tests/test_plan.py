@@ -255,6 +255,13 @@ def test_knowledge_is_trained_once_for_all_that_bring_it():
     assert rules(plan(cell(dataset="cifar10", attack=other)))["prepare_dataset"] == 2
 
 
+def test_what_an_attack_is_scored_by_is_trained_too():
+    bare, judged = (plan(cell(attack=text)) for text in ("rog", "rog+tagger=tagger~steps=10"))
+    assert "train_knowledge" not in rules(bare)
+    assert rules(judged)["train_knowledge"] == 1
+    assert only(judged, "attack").work == only(bare, "attack").work
+
+
 def test_what_only_files_tell_is_assumed():
     found = cell(dataset="folder", training="central+epochs=1")
     assert found.dataset.classes is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from gleak.attacks.matching import MatchingAttack
+from gleak.knowledge.tagger import Tagger
 from gleak.matching.codes.base import CodeSpec
 from gleak.matching.codes.bicubic import Bicubic
 from gleak.matching.distances.base import DistanceSpec
@@ -49,6 +50,9 @@ class ROG(MatchingAttack):
     )
     finish: Finish = knob(
         "cut", "how images come into [0, 1] at the end", source="ROG section 4.3, signSGD"
+    )
+    tagger: Annotated[Tagger, nested("knowledge")] | None = knob(
+        None, "by what the score jaccard tags images; none: no such score", source="ROG section 6"
     )
 
     def parts(self) -> Parts:

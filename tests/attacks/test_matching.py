@@ -21,9 +21,10 @@ OF_EPOCHS = set(AGICEpochs.model_fields) - set(AGIC.model_fields)
 """They say how several updates are paired and weighed; each of these has parts of its own."""
 OTHERS = (parse("model", "lenet"), parse("client", "fedsgd"))
 AFTERWARDS = {
-    "rogs": {"generator", "generator_iterations", "generator_lr", "l2", "lpips"},
+    "rog": {"tagger"},
+    "rogs": {"generator", "generator_iterations", "generator_lr", "l2", "lpips", "tagger"},
 }
-"""They say what is made of the samples that were found."""
+"""They say what is made of the samples that were found, or how they are scored."""
 MATCHING = sorted(name for name, cls in load("attack").items() if issubclass(cls, MatchingAttack))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
@@ -53,6 +54,14 @@ def make_reconstruction(truth: Private) -> Callable[..., Reconstruction]:
     return make
 
 
+class Brightest:
+    """A tagger whose tags are the places of the three brightest values."""
+
+    def tags(self, images: Tensor) -> Tensor:
+        """See `gleak.knowledge.tagger_network.TagClassifier.tags`."""
+        return images.flatten(1).topk(3).indices
+
+
 @pytest.fixture
 def make_comparison(
     make_reconstruction: Callable[..., Reconstruction],
@@ -62,7 +71,7 @@ def make_comparison(
     The columns of a table are categories, two columns to each. Embeddings are the samples
     themselves; the other sign of a sample is one minus it. The defence is `dp`. Clients take local
     steps, each victim's further off than the one before it, and send every sample in two rounds,
-    which the attack has paired.
+    which the attack has paired. Tags are the places of the brightest values.
     """
 
     def make(truth: np.ndarray, estimate: np.ndarray) -> Comparison:
@@ -92,6 +101,7 @@ def make_comparison(
             drift=np.arange(victims) / 8,
             rounds=np.tile(np.arange(samples), (victims, 2))[:, :, None],
             levels={**LEVELS, "defense": "dp+sigma=1"},
+            judges={"tagger": Brightest()},
         )
 
     return make

@@ -6,13 +6,14 @@ level names that level's artifact. `Paths` is the one place where file names are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from gleak.errors import FitError, SpecError, nearest
+from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.pretraining import Pretraining
 from gleak.registry import parse
 from gleak.spec import Spec, format_spec
@@ -128,8 +129,15 @@ class Cell:
     @property
     def pretrainings(self) -> list[Pretraining]:
         """What is trained on public data for the cell's attack; nothing without one."""
-        found = self.attack.knowledge if "attack" in self.specs else ()
-        return [Pretraining(spec.public_dataset(self.dataset), spec.trained) for spec in found]
+        return self._trained(self.attack.knowledge) if "attack" in self.specs else []
+
+    @property
+    def judges(self) -> list[Pretraining]:
+        """What is trained on public data to score the cell's attack; nothing without one."""
+        return self._trained(self.attack.judges) if "attack" in self.specs else []
+
+    def _trained(self, specs: Iterable[KnowledgeSpec]) -> list[Pretraining]:
+        return [Pretraining(spec.public_dataset(self.dataset), spec.trained) for spec in specs]
 
     def components(self, *levels: str) -> list[Spec]:
         """The specs of these levels and those nested in them."""

@@ -225,6 +225,8 @@ def cell_jobs(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
     yield from _before_attack(cell, paths)
     if "attack" in cell.specs:
         yield from _attack(cell, paths, shards)
+    for pretraining in cell.judges:
+        yield from knowledge_jobs(pretraining, paths)
     work = _audit_work(cell) if cell.end == "crafting" else 0.0
     yield Job(SCORED_BY[cell.end], paths.scores(cell), work)
 
@@ -254,9 +256,9 @@ def knowledge_jobs(pretraining: Pretraining, paths: Paths) -> Iterator[Job]:
     """The jobs of a training on public data."""
     public = Cell({"dataset": pretraining.dataset})
     yield _prepare(public, paths)
-    spec, shape = pretraining.knowledge, pretraining.dataset.shape
-    work = spec.steps * spec.batch_size * GRADIENT_FACTOR * spec.multiply_adds(shape)
-    size = FLOAT_BYTES * (spec.parameters(shape) + 2 * _samples(public, "train"))
+    spec, of = pretraining.knowledge, (pretraining.dataset.shape, _classes(public))
+    work = spec.steps * spec.batch_size * GRADIENT_FACTOR * spec.multiply_adds(*of)
+    size = FLOAT_BYTES * (spec.parameters(*of) + 2 * _samples(public, "train"))
     yield Job("train_knowledge", paths.knowledge(pretraining), work, size)
 
 

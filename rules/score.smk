@@ -22,6 +22,11 @@ def scoring(end, *levels):
 SCORING = scoring("attack")
 
 
+def judges(wildcards):
+    """What an attack's spec says it is scored by, trained on public data; no attack job reads it."""
+    return [PATHS.knowledge(pretraining) for pretraining in cell(wildcards).judges]
+
+
 rule score:
     """Compare a reconstruction with the truth."""
     input:
@@ -29,6 +34,7 @@ rule score:
         reconstruction=f"{ARTIFACTS}/{ATTACKED}/reconstruction.h5",
         provenance=f"{ARTIFACTS}/{ATTACKED}/provenance.json",
         knowledge=brought,
+        judges=judges,
     output:
         scores=f"{ARTIFACTS}/{ATTACKED}/scores.csv",
     log:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -19,10 +20,13 @@ from gleak.cell import Cell
 from gleak.clients.simulate import simulate_clients
 from gleak.crafting.craft import PARAMETERS, craft_parameters
 from gleak.errors import FitError
+from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.codec import Codec
 from gleak.knowledge.train import train_knowledge
 from gleak.registry import nested, parse
-from gleak.spec import knob
+from gleak.runtime.perceptual import WEIGHTS
+from gleak.runtime.torchvision_ops import ensure_operators
+from gleak.spec import build_spec, knob
 from gleak.training.train import train_model
 
 settings.register_profile("gleak", derandomize=True, deadline=None, max_examples=50)
@@ -126,18 +130,66 @@ def table() -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def codec(images: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of ``codec+steps=2+width=4+size=32``, trained on the tiny images."""
-    folder = tmp_path_factory.mktemp("codec")
-    images.write(folder / "dataset.h5")
-    train_knowledge(
-        parse("knowledge", "codec+steps=2+width=4+size=32"),
-        folder / "dataset.h5",
-        folder / "knowledge.h5",
-        seed=1,
-        device="cpu",
-    )
-    return folder / "knowledge.h5"
+def learned(images: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A file of small knowledge of a name, trained on the tiny images for two steps."""
+
+    @cache
+    def make(name: str) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        images.write(folder / "dataset.h5")
+        train_knowledge(
+            smallest_knowledge(name, steps=2),
+            folder / "dataset.h5",
+            folder / "knowledge.h5",
+            seed=1,
+            device="cpu",
+        )
+        return folder / "knowledge.h5"
+
+    return make
+
+
+def smallest_knowledge(name: str, steps: int) -> KnowledgeSpec:
+    """Knowledge as small as it goes."""
+    size = {"size": 32} if "size" in registry.load("knowledge")[name].model_fields else {}
+    small = {"steps": steps, "batch_size": 4, "width": 4}
+    return build_spec(registry.find("knowledge", name), {**small, **size})
+
+
+@pytest.fixture(scope="session")
+def codec(learned: Callable[[str], Path]) -> Path:
+    """A file of ``codec+steps=2+batch_size=4+width=4+size=32``."""
+    return learned("codec")
+
+
+@pytest.fixture(scope="session")
+def random_backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights for the backbone of LPIPS, in a TORCH_HOME of their own."""
+    ensure_operators()
+    from torchvision.models import squeezenet1_1
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = squeezenet1_1(weights=None)
+    path = tmp_path_factory.mktemp("torch") / "hub" / "checkpoints" / WEIGHTS
+    path.parent.mkdir(parents=True)
+    torch.save(backbone.state_dict(), path)
+    return path
+
+
+@pytest.fixture
+def random_weights(random_backbone: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A TORCH_HOME whose backbone is random: enough for everything but the values."""
+    monkeypatch.setenv("TORCH_HOME", str(random_backbone.parents[2]))
+    return random_backbone
+
+
+@pytest.fixture
+def no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty TORCH_HOME."""
+    folder = tmp_path / "empty"
+    monkeypatch.setenv("TORCH_HOME", str(folder))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -249,10 +249,17 @@ def test_knowledge_is_trained_once_for_all_that_bring_it():
     both = plan(*(cell(attack=text) for text in texts))
     short, long = sorted(job.work for job in both if job.rule == "train_knowledge")
     spec = parse("knowledge", "codec+size=64")
-    assert short == 10 * spec.batch_size * 3 * spec.multiply_adds((3, 32, 32))
+    assert short == 10 * spec.batch_size * 3 * spec.multiply_adds((3, 32, 32), 10)
     assert long == 3 * short
     other = "bringing+codec=codec~public=photos~size=64"
     assert rules(plan(cell(dataset="cifar10", attack=other)))["prepare_dataset"] == 2
+
+
+def test_what_an_attack_is_scored_by_is_trained_too():
+    bare, judged = (plan(cell(attack=text)) for text in ("rog", "rog+tagger=tagger~steps=10"))
+    assert "train_knowledge" not in rules(bare)
+    assert rules(judged)["train_knowledge"] == 1
+    assert only(judged, "attack").work == only(bare, "attack").work
 
 
 def test_what_only_files_tell_is_assumed():

@@ -21,4 +21,5 @@ with log_to(snakemake.log[0]):
         {**{level: levels[level] for level in LEVELS}, "grants": snakemake.params.grants},
         Path(reconstruction) if reconstruction else None,
         knowledge=[Path(path) for path in snakemake.input.get("knowledge", [])],
+        judges=[Path(path) for path in snakemake.input.get("judges", [])],
     )

@@ -19,6 +19,7 @@ class Knowledge(Artifact):
         knowledge: its canonical spec.
         dataset: canonical spec of the public dataset.
         input_shape: shape of one sample.
+        classes: of the public dataset.
         parameters: of the network, by name.
         buffers: what it holds besides, by name.
         loss_step: steps after which losses were noted.
@@ -30,6 +31,7 @@ class Knowledge(Artifact):
 
     knowledge: str = attribute("")
     dataset: str = attribute("")
+    classes: int = attribute(0)
     input_shape: np.ndarray = array("axis", "size", "int")
     parameters: dict[str, np.ndarray] = arrays("weight...", "weight")
     buffers: dict[str, np.ndarray] = arrays("...", "buffer", "number")

@@ -19,4 +19,5 @@ from gleak.attacks import invertgrad as invertgrad
 from gleak.attacks import melis as melis
 from gleak.attacks import mkor as mkor
 from gleak.attacks import rog as rog
+from gleak.attacks import rogs as rogs
 from gleak.attacks import spear as spear

@@ -12,6 +12,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.traits import Traits
 from gleak.errors import FitError, SpecError
 from gleak.knowledge.base import KnowledgeSpec
+from gleak.knowledge.judge import JudgeSpec
 from gleak.spec import Spec
 
 if TYPE_CHECKING:
@@ -143,6 +144,15 @@ class AttackSpec(Spec):
     @property
     def knowledge(self) -> tuple[KnowledgeSpec, ...]:
         """What it brings, trained on public data: the knowledge among its fields."""
+        return tuple(spec for spec in self._learned if not isinstance(spec, JudgeSpec))
+
+    @property
+    def judges(self) -> tuple[KnowledgeSpec, ...]:
+        """By what it is to be scored, trained on public data; it is not given to the attack."""
+        return tuple(spec for spec in self._learned if isinstance(spec, JudgeSpec))
+
+    @property
+    def _learned(self) -> tuple[KnowledgeSpec, ...]:
         return tuple(value for _, value in self if isinstance(value, KnowledgeSpec))
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
@@ -179,10 +189,10 @@ class AttackSpec(Spec):
             FitError: see `KnowledgeSpec.check_victims`.
             SpecError: two pieces of knowledge of one name, or an unknown public dataset.
         """
-        names = [spec.name for spec in self.knowledge]
+        names = [spec.name for spec in self._learned]
         if len(set(names)) < len(names):
             raise SpecError(f"attack {self} brings two pieces of knowledge of one name")
-        for spec in self.knowledge:
+        for spec in self._learned:
             spec.check_victims(victims, client)
 
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:

@@ -8,6 +8,7 @@ from pydantic import model_validator
 
 from gleak.attacks.matching import MatchingAttack
 from gleak.knowledge.codec import Codec
+from gleak.knowledge.tagger import Tagger
 from gleak.matching.codes.base import CodeSpec
 from gleak.matching.codes.bicubic import Bicubic
 from gleak.matching.codes.learned import Learned
@@ -56,6 +57,9 @@ class ROG(MatchingAttack):
     )
     finish: Finish = knob(
         "cut", "how images come into [0, 1] at the end", source="ROG section 4.3, signSGD"
+    )
+    tagger: Annotated[Tagger, nested("knowledge")] | None = knob(
+        None, "by what the score jaccard tags images; none: no such score", source="ROG section 6"
     )
 
     @model_validator(mode="after")

@@ -20,12 +20,11 @@ from gleak.errors import ArtifactError
 from gleak.knowledge.load import load_knowledge
 from gleak.models.broadcast import load_network
 from gleak.runtime.device import choose_device
-from gleak.runtime.seeding import stream
+from gleak.runtime.seeding import derived_seed
 
 ALL = slice(None)
 Reads = Callable[[nn.Module, tuple[int, ...]], frozenset[str] | None]
 """From a network and the shape of a sample to what is read; see `AttackSpec.reads`."""
-LARGEST_SEED = 2**31
 
 
 def share(victims: int, shard: int, shards: int) -> slice:
@@ -148,7 +147,7 @@ def observe(
             for grant, path in granted_paths.items()
         },
         victim_ids=(victims.start or 0) + np.arange(update.victims),
-        seed=int(stream(seed, "attack").integers(LARGEST_SEED)),
+        seed=derived_seed(seed, "attack"),
         spec=update.spec,
         secret=Secret.read(secret_path).values if secret_path else {},
         knowledge=_known(knowledge_paths, input_shape, place),

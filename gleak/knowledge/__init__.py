@@ -1,4 +1,6 @@
-"""Knowledge that an attacker may bring, learned from public data: one file each."""
+"""What attackers, or those who score them, learn from public data: one file each."""
 
 from gleak.knowledge import codec as codec
+from gleak.knowledge import generator as generator
 from gleak.knowledge import postprocessor as postprocessor
+from gleak.knowledge import tagger as tagger

@@ -118,17 +118,22 @@ class KnowledgeSpec(Spec):
             )
 
     @abstractmethod
-    def build(self, shape: tuple[int, ...]) -> nn.Module:
-        """The network that attacks are given, for images of Shape (M, *shape) in [0, 1]."""
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """The network that attacks are given.
+
+        Args:
+            shape: of an image, whose values are in [0, 1].
+            classes: of the public dataset; they tell some networks apart.
+        """
 
     @abstractmethod
-    def trainer(self, shape: tuple[int, ...]) -> Trainer:
+    def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
         """A new network as `build` makes it, with what trains it."""
 
     @abstractmethod
-    def multiply_adds(self, shape: tuple[int, ...]) -> int:
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """Multiply-adds of one sample's forward pass, for estimates of cost."""
 
     @abstractmethod
-    def parameters(self, shape: tuple[int, ...]) -> int:
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         """Number of values that are trained and kept, for estimates of size."""

@@ -100,22 +100,22 @@ class Codec(KnowledgeSpec):
                 f"{math.prod(shape)}; lower size"
             )
 
-    def build(self, shape: tuple[int, ...]) -> Autoencoder:
+    def build(self, shape: tuple[int, ...], classes: int) -> Autoencoder:
         """See `KnowledgeSpec.build`."""
         from gleak.knowledge.codec_network import Autoencoder
 
         return Autoencoder(self.plan(shape), self.size)
 
-    def trainer(self, shape: tuple[int, ...]) -> Trainer:
+    def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
         """See `KnowledgeSpec.trainer`."""
         from gleak.knowledge.codec_network import AutoencoderTrainer
 
-        return AutoencoderTrainer(self.build(shape), self.lr)
+        return AutoencoderTrainer(self.build(shape, classes), self.lr)
 
-    def multiply_adds(self, shape: tuple[int, ...]) -> int:
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """See `KnowledgeSpec.multiply_adds`."""
         return total_work(self.plan(shape).layers)
 
-    def parameters(self, shape: tuple[int, ...]) -> int:
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         """See `KnowledgeSpec.parameters`."""
         return total_size(self.plan(shape).layers)

@@ -112,8 +112,8 @@ class AutoencoderTrainer(Trainer):
         super().__init__(network)
         self.optimizers["adam"] = Adam(network.parameters(), lr)
 
-    def learn(self, images: Tensor, generator: Generator) -> Losses:
-        """See `Trainer.learn`; nothing is random."""
+    def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
+        """See `Trainer.learn`; nothing is random, and no label asked for."""
         loss = functional.mse_loss(self.network(images), images)
         descend(self.optimizers["adam"], loss)
         return {"mse": loss.detach()}

@@ -35,6 +35,11 @@ class Convolution(NamedTuple):
         return self.weights * height * width
 
 
+def dense(inputs: int, outputs: int) -> Convolution:
+    """A dense layer, as a convolution of a single pixel."""
+    return Convolution(inputs, outputs, (1, 1), kernel=1)
+
+
 def total_work(layers: Iterable[Convolution]) -> int:
     """Multiply-adds of one sample."""
     return sum(layer.multiply_adds for layer in layers)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.knowledge.convolutions import Sides
+
+Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def conv(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
@@ -13,7 +17,7 @@ def conv(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, 3, stride, padding=1)
 
 
-def silenced(layer: nn.Conv2d) -> nn.Conv2d:
+def silenced(layer: Layer) -> Layer:
     """The layer, giving nothing but zeros until it is trained."""
     for parameter in layer.parameters():
         nn.init.zeros_(parameter)

@@ -30,7 +30,7 @@ def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, nn.Module]:
     if trained != shape:
         raise ArtifactError(f"{path}: of samples of shape {trained}, and these are of {shape}")
     spec: KnowledgeSpec = parse("knowledge", artifact.knowledge)
-    network = spec.build(trained)
+    network = spec.build(trained, artifact.classes)
     state = {
         name: torch.from_numpy(np.asarray(value))
         for name, value in {**artifact.parameters, **artifact.buffers}.items()

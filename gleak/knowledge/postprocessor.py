@@ -101,22 +101,22 @@ class Postprocessor(KnowledgeSpec):
         if min(shape[1:]) < least:
             raise FitError(f"knowledge {self} needs images of {least} pixels or more, not {shape}")
 
-    def build(self, shape: tuple[int, ...]) -> UNet:
+    def build(self, shape: tuple[int, ...], classes: int) -> UNet:
         """See `KnowledgeSpec.build`."""
         from gleak.knowledge.postprocessor_network import UNet
 
         return UNet(self.plan(shape))
 
-    def trainer(self, shape: tuple[int, ...]) -> Trainer:
+    def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
         """See `KnowledgeSpec.trainer`."""
         from gleak.knowledge.postprocessor_training import PostprocessorTrainer
 
-        return PostprocessorTrainer(self.build(shape), self, shape)
+        return PostprocessorTrainer(self.build(shape, classes), self, shape)
 
-    def multiply_adds(self, shape: tuple[int, ...]) -> int:
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """See `KnowledgeSpec.multiply_adds`; the discriminator's, which are few, are left out."""
         return total_work(self.plan(shape).layers)
 
-    def parameters(self, shape: tuple[int, ...]) -> int:
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         """See `KnowledgeSpec.parameters`."""
         return total_size(self.plan(shape).layers)

@@ -33,8 +33,8 @@ class PostprocessorTrainer(Trainer):
         self.optimizers["generator"] = Adam(network.parameters(), spec.lr)
         self.optimizers["discriminator"] = Adam(self.discriminator.parameters(), spec.lr)
 
-    def learn(self, images: Tensor, generator: Generator) -> Losses:
-        """See `Trainer.learn`; the degradations are random."""
+    def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
+        """See `Trainer.learn`; the degradations are random, and no label is asked for."""
         spec = self.spec
         coarse = degrade(images, generator, scale=spec.scale, noise=spec.noise, blur=spec.blur)
         enhanced = self.network.enhance(coarse)

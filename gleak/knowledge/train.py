@@ -50,7 +50,7 @@ def train_knowledge(
     spec.check_samples(len(dataset.train_labels), dataset.spec)
     known = fingerprints(dataset.train_inputs)
     place = choose_device(device)
-    trainer = _construct(spec, dataset.shape, seed).to(place)
+    trainer = _construct(spec, dataset, seed).to(place)
     side_file = SideFile(output.with_name(SIDE_FILE), _origin(spec, known, seed))
     curves = _run(spec, trainer, dataset, seed, side_file)
     trained = {name for name, _ in trainer.network.named_parameters()}
@@ -61,6 +61,7 @@ def train_knowledge(
         knowledge=str(spec),
         dataset=dataset.spec,
         input_shape=np.array(dataset.shape),
+        classes=dataset.classes,
         parameters={name: value for name, value in state.items() if name in trained},
         buffers={name: value for name, value in state.items() if name not in trained},
         loss_step=np.array(curves.steps),
@@ -70,10 +71,10 @@ def train_knowledge(
     side_file.remove()
 
 
-def _construct(spec: KnowledgeSpec, shape: tuple[int, ...], seed: int) -> Trainer:
+def _construct(spec: KnowledgeSpec, dataset: Dataset, seed: int) -> Trainer:
     """The trainer with its first parameters, drawn from their own stream."""
     with drawing_from(torch_stream(seed, "knowledge parameters")):
-        return spec.trainer(shape)
+        return spec.trainer(dataset.shape, dataset.classes)
 
 
 def _origin(spec: KnowledgeSpec, known: np.ndarray, seed: int) -> str:
@@ -111,7 +112,8 @@ def _learn(spec: KnowledgeSpec, trainer: Trainer, dataset: Dataset, seed: int, s
     chosen = stream(seed, "knowledge batch", step).integers(samples, size=spec.batch_size)
     place = next(trainer.parameters()).device
     images = torch.from_numpy(dataset.samples("train", chosen)).to(place)
-    return trainer.learn(images, torch_stream(seed, "knowledge step", step))
+    labels = torch.from_numpy(dataset.labels("train")[chosen]).long().to(place)
+    return trainer.learn(images, labels, torch_stream(seed, "knowledge step", step))
 
 
 def _means(found: Sequence[Losses]) -> dict[str, float]:

@@ -27,11 +27,12 @@ class Trainer(nn.Module, ABC):
         self.optimizers: dict[str, Optimizer] = {}
 
     @abstractmethod
-    def learn(self, images: Tensor, generator: Generator) -> Losses:
+    def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
         """One step of training.
 
         Args:
             images: of the public dataset, Shape (M, C, H, W) in [0, 1].
+            labels: theirs, Shape (M), class indices.
             generator: what the step draws its random numbers from, on the CPU.
         """
 

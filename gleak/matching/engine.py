@@ -74,7 +74,7 @@ def victims_in_memory(problem: Problem, steps: int) -> int:
     parameters = sum(value[0].numel() for value in problem.observed.values())
     state = problem.parts.optimizer.bytes_per_unknown() + ACTIVATION_BYTES * steps
     needed = 16 * parameters * steps + problem.unknowns * state
-    device = next(iter(problem.observed.values())).device
+    device = problem.device
     budget = GPU_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else CPU_BYTES
     return max(1, int(budget // needed))
 
@@ -120,16 +120,15 @@ def _solve_chunk(problem: Problem, observation: Observation, some: slice) -> tup
 
 def _drawer(problem: Problem, observation: Observation, some: slice) -> Draw:
     """First points from each victim's own stream; DLG starts label logits at normal values."""
-    device = next(iter(problem.observed.values())).device
     ids, start = observation.victim_ids[some], problem.parts.start
     granted = {name: observation.granted[name][some].cpu() for name in start.grants}
 
     def draw(row: int, attempt: int) -> Tensor:
         stream = torch_stream(observation.seed, "start", int(ids[row]), attempt)
-        known = {name: values[row] for name, values in granted.items()}
-        inputs = start.draw(problem.shape, stream, known).to(device)
+        known = {name: value[row] for name, value in granted.items()}
+        values = problem.draw(stream, known)
         logits = torch.randn(problem.unknowns - problem.values, generator=stream)
-        return torch.cat([problem.point(inputs), logits.to(device)])
+        return torch.cat([values, logits.to(problem.device)])
 
     return draw
 

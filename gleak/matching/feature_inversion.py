@@ -6,23 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from gleak.matching.gradient_matching import GradientMatching
+from gleak.matching.imagewise import ImagewiseProblem
 from gleak.matching.problem import Evaluation, Problem, total_variation
 
 EMBEDDINGS = "embeddings"
-VALUES_AT_ONCE = {"cpu": 2**17, "cuda": 2**24}
 
 
 @dataclass(frozen=True)
-class FeatureInversion(Problem):
+class FeatureInversion(ImagewiseProblem):
     """One minus the cosine of each image's embedding with the wanted one, and total variation.
 
-    Eq. 12 with its sign turned, the mean over a victim's images. No image acts on another: they go
-    through the network in groups that memory holds, whatever the size of the batch.
+    Eq. 12 with its sign turned, the mean over a victim's images.
 
     Args:
         observed: the wanted ``embeddings``, one for each image; Shape (V, N, E).
@@ -31,31 +29,18 @@ class FeatureInversion(Problem):
 
     features: Callable[[Tensor], Tensor]
 
-    def evaluate(self, points: Tensor) -> Evaluation:
-        """See `Problem.evaluate`."""
-        images = self.inputs(points).flatten(0, 1)
-        wanted = self.observed[EMBEDDINGS].flatten(0, 1)
-        at_once = max(1, VALUES_AT_ONCE[images.device.type] // images[0].numel())
-        groups = zip(images.split(at_once), wanted.split(at_once), strict=True)
-        found = [self._evaluate_images(*group) for group in groups]
-        objective, distance, slopes = map(torch.cat, zip(*found, strict=True))
-        samples = self.shape[0]
-        gradient = torch.zeros_like(points)
-        gradient[:, : self.values] = slopes.reshape(len(points), -1) / samples
-        return Evaluation(
-            objective.unflatten(0, (-1, samples)).mean(1),
-            distance.unflatten(0, (-1, samples)).mean(1),
-            gradient,
-        )
+    @property
+    def wanted(self) -> list[Tensor]:
+        """See `ImagewiseProblem.wanted`."""
+        return [self.observed[EMBEDDINGS]]
 
-    def _evaluate_images(self, images: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Objective, distance and the objective's gradient of M images, each for itself."""
-        images = images.detach().requires_grad_()
-        distance = 1 - functional.cosine_similarity(self.features(images), wanted)
+    def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """See `ImagewiseProblem.measure`."""
+        (embeddings,) = wanted
+        images = unknowns.unflatten(1, self.shape[1:])
+        distance = 1 - functional.cosine_similarity(self.features(images), embeddings)
         variation = self.parts.total_variation * total_variation(images[:, None])
-        objective = distance + variation
-        (slopes,) = torch.autograd.grad(objective.sum(), images)
-        return objective.detach(), distance.detach(), slopes
+        return distance + variation, distance
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class JointMatching(Problem):
             parts: of the attack.
         """
         problems = tuple(GradientMatching.of(part.observation, parts) for part in updates)
-        places = tuple(part.places.to(_device(problems[0])) for part in updates)
+        places = tuple(part.places.to(problems[0].device) for part in updates)
         count = 1 + max(int(place.max()) for place in places)
         return cls(
             parts=parts,
@@ -87,10 +87,6 @@ class JointMatching(Problem):
             along.index_add_(1, places, problem.inputs(own.gradient))
             whole = whole.plus(replace(own, gradient=along.flatten(1)), weight)
         return whole
-
-
-def _device(problem: Problem) -> torch.device:
-    return next(iter(problem.observed.values())).device
 
 
 def _targets(problems: Sequence[GradientMatching], places: Sequence[Tensor], count: int) -> Tensor:

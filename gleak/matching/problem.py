@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from torch import Tensor
+from torch import Generator, Tensor
 
 if TYPE_CHECKING:
+    import torch
+
     from gleak.attacks.base import Observation
     from gleak.matching.parts import SearchParts
 
@@ -61,6 +64,11 @@ class Problem(ABC):
     classes: int
 
     @property
+    def device(self) -> torch.device:
+        """Where it is computed."""
+        return next(iter(self.observed.values())).device
+
+    @property
     def values(self) -> int:
         """Unknowns that make the samples; they come first."""
         return math.prod(self.shape)
@@ -79,8 +87,17 @@ class Problem(ABC):
         )
 
     def point(self, inputs: Tensor) -> Tensor:
-        """The first unknowns of a victim with these samples, Shape (N, ...); Shape (P)."""
+        """The first unknowns of a victim with these samples, Shape (N, ...); Shape (values)."""
         return inputs.flatten()
+
+    def draw(self, generator: Generator, granted: Mapping[str, Tensor]) -> Tensor:
+        """Where a victim's samples begin; Shape (values), on the problem's device.
+
+        Args:
+            generator: the victim's own stream.
+            granted: to this victim, what the start asks for.
+        """
+        return self.point(self.parts.start.draw(self.shape, generator, granted).to(self.device))
 
     def inputs(self, points: Tensor) -> Tensor:
         """Samples at these points, as they are; Shape (V, N, *sample shape)."""

@@ -175,8 +175,8 @@ class Search:
     def _finish(self, finished: Tensor) -> None:
         rows = self.rows[finished]
         self.running = self.running & ~finished
-        inputs = self.problem.inputs(self.ledger.points[rows])
-        self.records.see(rows, self.ledger.objective[rows], inputs)
+        inputs = self.problem.inputs(self.ledger.points[self.rows])
+        self.records.see(rows, self.ledger.objective[rows], inputs[finished])
 
     def _restart(self, again: Tensor) -> None:
         rows = self.rows[again]

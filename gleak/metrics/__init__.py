@@ -18,6 +18,7 @@ from gleak.metrics import epsilon_prv as epsilon_prv
 from gleak.metrics import epsilon_rdp as epsilon_rdp
 from gleak.metrics import evaluations as evaluations
 from gleak.metrics import iterations as iterations
+from gleak.metrics import jaccard as jaccard
 from gleak.metrics import lpips as lpips
 from gleak.metrics import lpips_oracle_sign as lpips_oracle_sign
 from gleak.metrics import matching_rate as matching_rate

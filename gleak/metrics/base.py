@@ -42,6 +42,7 @@ class Comparison:
         rounds: which samples stand behind each observed round, as there.
         noise_multipliers: of the clients' local steps, as there.
         levels: the spec string of each level of the cell.
+        judges: by name ("tagger"), networks that were trained on public data to score attacks.
     """
 
     truth: np.ndarray
@@ -57,6 +58,7 @@ class Comparison:
     rounds: np.ndarray | None = None
     noise_multipliers: np.ndarray | None = None
     levels: Mapping[str, str] = field(default_factory=dict)
+    judges: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def victims(self) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def score(
     metrics: Sequence[MetricSpec] | None = None,
     *,
     knowledge: Iterable[Path] = (),
+    judges: Collection[Path] = (),
 ) -> pd.DataFrame:
     """Measure a reconstruction and write the table of scores.
 
@@ -53,6 +55,7 @@ def score(
         metrics: what to measure; None for every registered one of reconstructions, with its
             defaults. Those that do not apply are left out.
         knowledge: files of what the attack brought; none of it may know a victim's sample.
+        judges: files of what the attack is scored by; nor may these.
 
     Returns:
         The table, in the form of `gleak.metrics.scores`; the file has nine digits of each value.
@@ -61,7 +64,7 @@ def score(
         ArtifactError: a file is not what it should be, or the two do not belong together.
         FitError: knowledge was trained on a victim's sample; names its file.
     """
-    comparison = compare(private, reconstruction, columns, knowledge)
+    comparison = compare(private, reconstruction, columns, knowledge, judges)
     chosen = metrics if metrics is not None else metrics_of("attack")
     applicable = [metric for metric in chosen if metric.applies(comparison)]
     measured = pd.concat([empty_scores(), *(_measure(metric, comparison) for metric in applicable)])
@@ -78,6 +81,7 @@ def compare(
     reconstruction: Path | None,
     levels: Mapping[str, str] | None = None,
     knowledge: Iterable[Path] = (),
+    judges: Collection[Path] = (),
 ) -> Comparison:
     """Read the truth and a reconstruction, and match their samples and their labels.
 
@@ -86,18 +90,29 @@ def compare(
         reconstruction: None for the truth control.
         levels: the spec string of each level, for metrics that ask for it.
         knowledge: files of what the attack brought.
+        judges: files of what it is scored by.
 
     Raises:
         ArtifactError: they differ in victims, modality or the shape of a sample.
         FitError: see `gleak.knowledge.overlap.check_disjoint`.
     """
     truth = Private.read(private)
-    check_disjoint(truth, str(private), knowledge)
+    check_disjoint(truth, str(private), [*knowledge, *judges])
     if reconstruction is None:
         return match_to_truth(truth, None, levels=levels)
     found = Reconstruction.read(reconstruction)
     _check_fit(private, truth, reconstruction, found)
-    return match_to_truth(truth, found, _provenance(reconstruction.parent), levels)
+    matched = match_to_truth(truth, found, _provenance(reconstruction.parent), levels)
+    return replace(matched, judges=_networks(judges, truth.inputs.shape[2:]))
+
+
+def _networks(paths: Collection[Path], shape: tuple[int, ...]) -> dict[str, Any]:
+    """By name; torch is loaded where there are any."""
+    if not paths:
+        return {}
+    from gleak.knowledge.load import load_knowledge
+
+    return dict(load_knowledge(path, shape) for path in paths)
 
 
 def match_to_truth(

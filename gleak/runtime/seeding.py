@@ -16,6 +16,8 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
+LARGEST_SEED = 2**31
+
 
 def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
     """The numpy stream of one purpose.
@@ -26,6 +28,11 @@ def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
         *indices: of a victim, a round, a restart; not negative.
     """
     return np.random.default_rng(_sequence(seed, purpose, indices))
+
+
+def derived_seed(seed: int, purpose: str) -> int:
+    """A seed of its own for whoever must not draw what others draw from the first one."""
+    return int(stream(seed, purpose).integers(LARGEST_SEED))
 
 
 def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:

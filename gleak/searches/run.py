@@ -15,14 +15,14 @@ import pandas as pd
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec, Observation
-from gleak.attacks.run import LARGEST_SEED, observe, reconstruct
+from gleak.attacks.run import observe, reconstruct
 from gleak.errors import GleakError
 from gleak.knowledge.overlap import check_disjoint
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 from gleak.metrics.score import match_to_truth, measure
 from gleak.metrics.scores import save_scores
 from gleak.runtime.progress import Progress
-from gleak.runtime.seeding import stream
+from gleak.runtime.seeding import derived_seed
 from gleak.searches.chosen import Outcome
 from gleak.searches.declaration import Search
 from gleak.spec import changed, field_text
@@ -156,7 +156,7 @@ def _proposals(search: Search, seed: int) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     proposals = optuna.create_study(
         direction="maximize" if search.metric.better == "higher" else "minimize",
-        sampler=optuna.samplers.TPESampler(seed=int(stream(seed, "search").integers(LARGEST_SEED))),
+        sampler=optuna.samplers.TPESampler(seed=derived_seed(seed, "search")),
     )
     own = {field: found.start(search.base, field) for field, found in search.ranges.items()}
     proposals.enqueue_trial(own)

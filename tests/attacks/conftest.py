@@ -22,8 +22,11 @@ Look = Callable[..., Observation]
 
 
 @pytest.fixture(scope="session")
-def look() -> Look:
-    """What an attack of this spec observes of a cell's folder; options as of `observe`."""
+def look(learned: Callable[[str], Path]) -> Look:
+    """What an attack of this spec observes of a cell's folder; options as of `observe`.
+
+    What it brings is as small as it goes, whatever the spec says.
+    """
 
     def observed(folder: Path, spec: AttackSpec, seed: int = 5, **options: Any) -> Observation:
         return observe(
@@ -31,6 +34,7 @@ def look() -> Look:
             folder / (PARAMETERS if spec.crafting else "model.h5"),
             {grant: folder / "granted" / f"{grant}.h5" for grant in spec.grants},
             secret_path=folder / SECRET if spec.crafting else None,
+            knowledge_paths=[learned(known.name) for known in spec.knowledge],
             seed=seed,
             device="cpu",
             **options,

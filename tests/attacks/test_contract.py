@@ -15,6 +15,8 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.registry import load, parse
 
+pytestmark = pytest.mark.usefixtures("random_weights")
+
 Look = Callable[..., Observation]
 Run = Callable[..., Path]
 NAMES = sorted(load("attack"))
@@ -44,7 +46,9 @@ def doubled(seen: Observation) -> Observation:
         {key: value.double() for key, value in values.items()}
         for values in (seen.update, seen.broadcast)
     )
-    return replace(seen, update=update, broadcast=broadcast, model=seen.model.double())
+    knowledge = {name: network.double() for name, network in seen.knowledge.items()}
+    exact = {"update": update, "broadcast": broadcast, "knowledge": knowledge}
+    return replace(seen, model=seen.model.double(), **exact)
 
 
 @pytest.fixture

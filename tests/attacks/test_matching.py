@@ -9,6 +9,7 @@ import pytest
 from gleak.attacks.agic import AGIC
 from gleak.attacks.agic_epochs import AGICEpochs
 from gleak.attacks.matching import MatchingAttack
+from gleak.attacks.rog import ROG
 from gleak.data.digits import Digits
 from gleak.errors import FitError
 from gleak.registry import load, parse
@@ -21,6 +22,11 @@ OF_EPOCHS = set(AGICEpochs.model_fields) - set(AGIC.model_fields)
 KNOWLEDGE = {"postprocessor", "codec"}
 """What these do is tested in tests/attacks/test_rog.py."""
 OTHERS = (parse("model", "lenet"), parse("client", "fedsgd"))
+AFTERWARDS = {
+    "rog": {"tagger"},
+    "rogs": {"generator", "generator_iterations", "generator_lr", "l2", "lpips", "tagger"},
+}
+"""They say what is made of the samples that were found, or how they are scored."""
 MATCHING = sorted(name for name, cls in load("attack").items() if issubclass(cls, MatchingAttack))
 
 
@@ -29,7 +35,8 @@ def test_the_budget_reaches_the_engine(name: str) -> None:
     spec = parse("attack", f"{name}+iterations=7")
     parts = spec.parts()
     assert parts.iterations == 7
-    assert spec.evaluations == 7 * parts.optimizer.evaluations_per_iteration
+    afterwards = getattr(spec, "generator_iterations", 0)
+    assert spec.evaluations == 7 * parts.optimizer.evaluations_per_iteration + afterwards
 
 
 @pytest.mark.parametrize("name", MATCHING)
@@ -40,7 +47,7 @@ def test_every_field_changes_the_parts(name: str) -> None:
         "threshold": "0.125",
         "restarts": "1",
         "patience": "2",
-        "start": "dark",
+        "start": "uniform",
         "labels": "known",
         "distance": "signs",
         "code": "pixels",
@@ -50,15 +57,17 @@ def test_every_field_changes_the_parts(name: str) -> None:
         "lr": "0.75",
         "tv": "0.25",
         "box": "false",
-        "client_model": "one_step" if name == "rog" else "unrolled",
+        "client_model": "unrolled",
         "compared": "all",
         "beta": "3",
         "weights": "exponential",
         "relu_modifier": "false",
         "signed": "false",
     }
+    if issubclass(load("attack")[name], ROG):
+        changes |= {"client_model": "one_step", "start": "normal"}
     standard = parse("attack", name).parts()
-    elsewhere = OF_EPOCHS | KNOWLEDGE
+    elsewhere = OF_EPOCHS | KNOWLEDGE | AFTERWARDS.get(name, set())
     for field in set(load("attack")[name].model_fields) - elsewhere:
         assert parse("attack", f"{name}+{field}={changes[field]}").parts() != standard, field
 

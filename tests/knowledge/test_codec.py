@@ -31,7 +31,7 @@ def test_a_code_has_as_many_numbers_as_asked_for(shape: tuple[int, ...], share: 
     size = max(1, int(share * math.prod(shape)))
     spec = Codec(size=size, width=2)
     spec.check_shape(shape)
-    network = spec.build(shape)
+    network = spec.build(shape, 4)
     with torch.no_grad():
         codes = network.encode(torch.rand(2, *shape))
         images = network.decode(codes)
@@ -41,7 +41,7 @@ def test_a_code_has_as_many_numbers_as_asked_for(shape: tuple[int, ...], share: 
 
 
 def test_before_training_a_code_is_the_image_scaled_down() -> None:
-    network = Codec(size=3 * 8 * 8, width=4).build((3, 16, 16))
+    network = Codec(size=3 * 8 * 8, width=4).build((3, 16, 16), 4)
     blocks = 0.1 + 0.8 * torch.rand(2, 3, 8, 8)
     images = blocks.repeat_interleave(2, 2).repeat_interleave(2, 3)
     with torch.no_grad():

@@ -22,11 +22,33 @@ from gleak.registry import load, parse
 
 NAMES = sorted(load("knowledge"))
 SHAPE = (3, 8, 8)
+CLASSES = 4
 Tiny = Callable[..., KnowledgeSpec]
 Learn = Callable[..., Path]
+Inputs = tuple[torch.Tensor, ...]
 
 each_name = pytest.mark.parametrize("name", NAMES)
 each_shape = pytest.mark.parametrize("shape", [(3, 16, 16), (1, 28, 28), (2, 33, 20)])
+
+
+def inputs_of(network: nn.Module, shape: tuple[int, ...], count: int = 5) -> Inputs:
+    """What a network takes: images, or codes and labels where it makes images of these."""
+    random = torch.Generator().manual_seed(0)
+    if hasattr(network, "generate"):
+        codes = torch.randn(count, network.code_size, generator=random)
+        return codes, torch.arange(count) % network.classes
+    return (torch.rand(count, *shape, generator=random),)
+
+
+@torch.no_grad()
+def call(network: nn.Module, inputs: Inputs) -> torch.Tensor:
+    """What a network makes of them."""
+    return getattr(network, "generate", network)(*inputs)
+
+
+def output_shape(network: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of what a network makes of one sample: an image, or the scores of classes."""
+    return (CLASSES,) if hasattr(network, "tags") else shape
 
 
 def assert_equal(one: Path, other: Path) -> None:
@@ -51,13 +73,14 @@ def test_what_was_trained_is_loaded_as_a_network_that_learns_no_more(
 
 
 @each_name
-def test_images_come_out_as_images_each_by_itself(name: str, tiny: Tiny, learn: Learn) -> None:
+def test_samples_go_through_each_by_itself(name: str, tiny: Tiny, learn: Learn) -> None:
     _, network = load_knowledge(learn(tiny(name)), SHAPE)
-    samples = torch.rand(5, *SHAPE, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        found, alone = network(samples), network(samples[2:3])
-    assert found.shape == samples.shape
-    assert 0 <= found.min() <= found.max() <= 1
+    inputs = inputs_of(network, SHAPE)
+    found = call(network, inputs)
+    alone = call(network, tuple(values[2:3] for values in inputs))
+    assert found.shape == (5, *output_shape(network, SHAPE))
+    if found.ndim > 2:
+        assert 0 <= found.min() <= found.max() <= 1
     torch.testing.assert_close(alone[0], found[2])
 
 
@@ -92,7 +115,7 @@ def test_a_training_that_was_broken_off_comes_to_the_same(
 
 def break_off(patch: pytest.MonkeyPatch, spec: KnowledgeSpec, after: int) -> None:
     """Let training stop when it has taken so many steps."""
-    trainer = type(spec.trainer(SHAPE))
+    trainer = type(spec.trainer(SHAPE, CLASSES))
     learn, taken = trainer.learn, []
 
     def stopping(self: object, *words: object) -> object:
@@ -122,16 +145,15 @@ def test_another_trainings_checkpoint_is_left_alone(
 def test_costs_are_those_of_the_network(name: str, shape: tuple[int, ...]) -> None:
     """Counted at every convolution and dense layer while images go through."""
     spec = load("knowledge")[name](width=5, **({"size": 40} if name == "codec" else {}))
-    network, work = spec.build(shape), []
+    network, work = spec.build(shape, CLASSES), []
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             layer.register_forward_hook(
                 lambda layer, _, out: work.append(layer.weight.numel() * out[0, 0].numel())
             )
-    with torch.no_grad():
-        network(torch.rand(1, *shape))
-    assert spec.multiply_adds(shape) == sum(work)
-    assert spec.parameters(shape) == sum(part.numel() for part in network.parameters())
+    call(network, inputs_of(network, shape, count=1))
+    assert spec.multiply_adds(shape, CLASSES) == sum(work)
+    assert spec.parameters(shape, CLASSES) == sum(part.numel() for part in network.parameters())
 
 
 @each_name
@@ -141,8 +163,9 @@ def test_images_of_any_size_are_served(name: str, side: int, channels: int) -> N
     shape = (channels, side, side)
     spec = load("knowledge")[name](width=2, **({"size": 50} if name == "codec" else {}))
     spec.check_shape(shape)
-    with torch.no_grad():
-        assert spec.build(shape).eval()(torch.rand(2, *shape)).shape == (2, *shape)
+    network = spec.build(shape, CLASSES).eval()
+    found = call(network, inputs_of(network, shape, count=2))
+    assert found.shape == (2, *output_shape(network, shape))
 
 
 @each_name
@@ -181,7 +204,7 @@ def test_a_training_that_diverges_is_refused(
         return {"loss": torch.tensor(torch.nan)}
 
     spec = tiny(name)
-    monkeypatch.setattr(type(spec.trainer(SHAPE)), "learn", diverge)
+    monkeypatch.setattr(type(spec.trainer(SHAPE, CLASSES)), "learn", diverge)
     with pytest.raises(ArtifactError, match="NaN or infinite"):
         learn(spec)
 

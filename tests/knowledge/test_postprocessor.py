@@ -27,7 +27,7 @@ def test_four_halvings_where_the_side_allows_them(side: int, deepest: int) -> No
 def test_before_training_images_stay_as_they_are() -> None:
     images = torch.rand(2, 3, 16, 16)
     with torch.no_grad():
-        assert torch.equal(Postprocessor(width=2).build((3, 16, 16))(images), images)
+        assert torch.equal(Postprocessor(width=2).build((3, 16, 16), 4)(images), images)
 
 
 @pytest.mark.parametrize("side", [8, 16, 37, 128])
@@ -40,10 +40,10 @@ def test_the_discriminator_judges_patches(side: int) -> None:
 
 
 def test_both_networks_learn_from_each_other() -> None:
-    trainer = Postprocessor(width=4, lr=1e-3).trainer((1, 16, 16))
+    trainer = Postprocessor(width=4, lr=1e-3).trainer((1, 16, 16), 4)
     trainer.network.last.weight.data.normal_(0, 0.01)
     before = {name: value.clone() for name, value in trainer.named_parameters()}
-    trainer.learn(torch.rand(4, 1, 16, 16), torch.Generator().manual_seed(0))
+    trainer.learn(torch.rand(4, 1, 16, 16), torch.arange(4), torch.Generator().manual_seed(0))
     still = {name for name, value in trainer.named_parameters() if torch.equal(value, before[name])}
     parts = {name.partition(".")[0] for name in before}
     assert parts == {"network", "discriminator"}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.metrics.base import Comparison
-from gleak.runtime.torchvision_ops import ensure_operators
 
 LEVELS = {
     "dataset": "digits",
@@ -55,6 +54,14 @@ def make_reconstruction(truth: Private) -> Callable[..., Reconstruction]:
     return make
 
 
+class Brightest:
+    """A tagger whose tags are the places of the three brightest values."""
+
+    def tags(self, images: Tensor) -> Tensor:
+        """See `gleak.knowledge.tagger_network.TagClassifier.tags`."""
+        return images.flatten(1).topk(3).indices
+
+
 @pytest.fixture
 def make_comparison(
     make_reconstruction: Callable[..., Reconstruction],
@@ -64,7 +71,7 @@ def make_comparison(
     The columns of a table are categories, two columns to each. Embeddings are the samples
     themselves; the other sign of a sample is one minus it. The defence is `dp`. Clients take local
     steps, each victim's further off than the one before it, and send every sample in two rounds,
-    which the attack has paired.
+    which the attack has paired. Tags are the places of the brightest values.
     """
 
     def make(truth: np.ndarray, estimate: np.ndarray) -> Comparison:
@@ -94,31 +101,7 @@ def make_comparison(
             drift=np.arange(victims) / 8,
             rounds=np.tile(np.arange(samples), (victims, 2))[:, :, None],
             levels={**LEVELS, "defense": "dp+sigma=1"},
+            judges={"tagger": Brightest()},
         )
 
     return make
-
-
-@pytest.fixture
-def random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A TORCH_HOME whose backbone is random: enough for everything but the values."""
-    ensure_operators()
-    import torch
-    from torchvision.models import squeezenet1_1
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        backbone = squeezenet1_1(weights=None)
-    path = tmp_path / "torch" / "hub" / "checkpoints" / "squeezenet1_1-b8a52dc0.pth"
-    path.parent.mkdir(parents=True)
-    torch.save(backbone.state_dict(), path)
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    return path
-
-
-@pytest.fixture
-def no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty TORCH_HOME."""
-    folder = tmp_path / "empty"
-    monkeypatch.setenv("TORCH_HOME", str(folder))
-    return folder

@@ -59,7 +59,14 @@ def test_values_have_the_declared_shape_and_are_finite(
 def test_identical_samples_have_the_perfect_value(
     name: str, make_comparison: Make, samples: np.ndarray
 ):
-    ones = ("categories", "embedding_cosine", "ssim", "success_content", "success_labels")
+    ones = (
+        "categories",
+        "embedding_cosine",
+        "jaccard",
+        "ssim",
+        "success_content",
+        "success_labels",
+    )
     perfect = {**dict.fromkeys(ones, 1.0), "psnr": 100.0, "psnr_oracle_sign": 100.0}
     values = METRICS[name].measure(make_comparison(samples, samples.copy()))
     np.testing.assert_allclose(values, perfect.get(name, 0.0), atol=1e-12)

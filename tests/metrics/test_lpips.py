@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from gleak.metrics.base import MetricUnavailable
-from gleak.metrics.lpips import Lpips, _network
+from gleak.metrics.lpips import Lpips
+from gleak.runtime.perceptual import perceptual_network
 
 
 def pair(channels: int, side: int) -> tuple[np.ndarray, np.ndarray]:
@@ -15,12 +16,13 @@ def pair(channels: int, side: int) -> tuple[np.ndarray, np.ndarray]:
     return truth, estimate
 
 
-def test_agrees_with_a_direct_call(make_comparison, random_weights: Path):
+@pytest.mark.usefixtures("random_weights")
+def test_agrees_with_a_direct_call(make_comparison):
     import torch
 
     truth, estimate = pair(3, 80)
     values = Lpips().measure(make_comparison(truth, estimate))
-    network = _network(random_weights)
+    network = perceptual_network()
     with torch.inference_mode():
         expected = network(
             torch.tensor(estimate[0]).float(), torch.tensor(truth[0]).float(), normalize=True
@@ -32,7 +34,7 @@ def test_the_network_holds_the_weights_of_the_file(random_weights: Path):
     import torch
 
     stored = torch.load(random_weights, weights_only=True)
-    first = _network(random_weights).net.slice1[0]
+    first = perceptual_network().net.slice1[0]
     assert torch.equal(first.weight, stored["features.0.weight"])
 
 

@@ -66,6 +66,20 @@ def test_shares_of_a_cell_bring_the_same(painting: Project) -> None:
         assert not named(job, "private.h5", "dataset.h5")
 
 
+def test_by_what_an_attack_is_scored_is_not_given_to_it(painting: Project) -> None:
+    attack = "rogs+tagger=tagger~steps=5~tags=2+generator=generator~steps=5"
+    folder = Path("results/artifacts") / CELL / attack
+    jobs = painting.jobs(folder / "scores.csv")
+    own = Path("results/knowledge/digits")
+    generator, tagger = (
+        own / spec / "knowledge.h5" for spec in ("generator+steps=5", "tagger+steps=5+tags=2")
+    )
+    read = {job.rule: named(job, "knowledge.h5") for job in jobs}
+    assert read["attack"] == [generator]
+    assert read["score"] == [generator, tagger]
+    assert sum(job.rule == "train_knowledge" for job in jobs) == 2
+
+
 def test_it_runs_whole_and_an_edit_reruns_what_it_can_change(painting: Project) -> None:
     scores = painting.root / "results/artifacts" / CELL / OWN / "scores.csv"
     target = scores.relative_to(painting.root)

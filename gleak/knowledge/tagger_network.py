@@ -1,0 +1,64 @@
+"""The classifier of a tagger, and its training."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+from torch.optim import Adam
+
+from gleak.knowledge.layers import conv
+from gleak.knowledge.tagger import Plan
+from gleak.knowledge.trainer import Losses, Trainer, descend
+
+
+class TagClassifier(nn.Module):
+    """Images to scores of classes, of which the highest are the tags.
+
+    Features are normalised over each image, so that no image acts on another.
+
+    Args:
+        plan: its sizes.
+        number: of tags.
+    """
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        super().__init__()
+        self.number = number
+        down = [_block(thin, wide) for thin, wide in pairwise(plan.widths)]
+        self.features = nn.Sequential(conv(plan.channels, plan.widths[0]), *down, nn.SiLU())
+        self.last = nn.Linear(plan.widths[-1], plan.classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits; Shape (M, C, H, W) in [0, 1] to (M, classes)."""
+        logits: Tensor = self.last(self.features(images).mean((2, 3)))
+        return logits
+
+    def tags(self, images: Tensor) -> Tensor:
+        """Class indices of the tags of images, the likeliest first; Shape (M, number)."""
+        return self(images).topk(self.number).indices
+
+
+def _block(thin: int, wide: int) -> nn.Sequential:
+    """Half the resolution."""
+    return nn.Sequential(nn.SiLU(), conv(thin, wide, stride=2), nn.GroupNorm(1, wide, affine=False))
+
+
+class ClassifierTrainer(Trainer):
+    """Adam on the cross-entropy.
+
+    Args:
+        network: the classifier.
+        lr: learning rate.
+    """
+
+    def __init__(self, network: TagClassifier, lr: float) -> None:
+        super().__init__(network)
+        self.optimizers["adam"] = Adam(network.parameters(), lr)
+
+    def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
+        """See `Trainer.learn`; nothing is random."""
+        loss = functional.cross_entropy(self.network(images), labels)
+        descend(self.optimizers["adam"], loss)
+        return {"cross_entropy": loss.detach()}

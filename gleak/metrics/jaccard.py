@@ -1,0 +1,61 @@
+"""What two images show, compared by tags."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from gleak.metrics.base import MetricSpec, MetricUnavailable
+from gleak.registry import register
+
+if TYPE_CHECKING:
+    from gleak.metrics.base import Comparison
+
+TAGGER = "tagger"
+
+
+@register("jaccard")
+class Jaccard(MetricSpec):
+    """Tags that a true and a reconstructed image share, as a share of all that either has.
+
+    The tagger is the one that the attack's spec names; an attack without one has no such score.
+    """
+
+    source = "ROG Eq. 21"
+    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    better: ClassVar[Literal["higher", "lower"]] = "higher"
+    unmatched: ClassVar[float] = 0.0
+
+    def applies(self, comparison: Comparison) -> bool:
+        """See `MetricSpec.applies`; there is a tagger."""
+        return super().applies(comparison) and TAGGER in comparison.judges
+
+    def measure(self, comparison: Comparison) -> np.ndarray:
+        """Shape (V, N), in [0, 1].
+
+        Raises:
+            MetricUnavailable: there is no tagger.
+        """
+        if TAGGER not in comparison.judges:
+            raise MetricUnavailable(
+                f"the attack's spec names no {TAGGER}; give it one of knowledge"
+            )
+        tagger = comparison.judges[TAGGER]
+        pair = (_tags(tagger, images) for images in (comparison.truth, comparison.estimate))
+        return _shares(*pair).reshape(comparison.truth.shape[:2])
+
+
+def _tags(tagger: Any, images: np.ndarray) -> np.ndarray:
+    """Tags of each image, all different; Shape (V N, number)."""
+    import torch
+
+    flat = torch.from_numpy(images.reshape(-1, *images.shape[2:])).float()
+    with torch.inference_mode():
+        return np.asarray(tagger.tags(flat))
+
+
+def _shares(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Size of the intersection over that of the union, row by row; Shape (M)."""
+    common = (one[:, :, None] == other[:, None, :]).sum((1, 2))
+    return np.asarray(common / (one.shape[1] + other.shape[1] - common))

@@ -1,0 +1,75 @@
+"""The network of LPIPS (Zhang et al. 2018); its weights are never downloaded."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING
+
+from gleak.errors import ArtifactError
+from gleak.runtime.checkpoints import checkpoint_path, fetch_command
+from gleak.runtime.torchvision_ops import ensure_operators
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+WEIGHTS = "squeezenet1_1-b8a52dc0.pth"
+FETCH = fetch_command(WEIGHTS)
+SMALLEST_SIDE = 64
+CHANNELS = (1, 3)
+"""Images that it takes are grey, or in three colours."""
+
+
+def perceptual_network() -> nn.Module:
+    """The network, on the CPU, the same each time: SqueezeNet 1.1 and linear weights (v0.1).
+
+    Raises:
+        ArtifactError: the backbone's weights are not where ``torch.hub`` keeps such files, or
+            cannot be read; the message holds the command that fetches them.
+    """
+    path = checkpoint_path(WEIGHTS)
+    if not path.is_file():
+        raise ArtifactError(f"{path} is missing; fetch it with: {FETCH}")
+    return _load(path)
+
+
+@cache
+def _load(weights: Path) -> nn.Module:
+    """The network; ``weights`` stand where torchvision looks, so it loads that file."""
+    ensure_operators()
+    import lpips
+
+    with warnings.catch_warnings():
+        # lpips asks torchvision for its weights by an argument that has been renamed since.
+        warnings.filterwarnings("ignore", module="torchvision", category=UserWarning)
+        try:
+            network: nn.Module = lpips.LPIPS(net="squeeze", verbose=False)
+        except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
+            raise ArtifactError(f"{weights} cannot be read ({error}); {FETCH}") from None
+    return network.requires_grad_(False)
+
+
+def perceptual_distances(network: nn.Module, one: Tensor, other: Tensor) -> Tensor:
+    """LPIPS of pairs of images; Shape (M), 0 for identical ones.
+
+    Grey images are repeated to three channels. A side shorter than 64 pixels is first enlarged
+    to 64 bilinearly, for the backbone has no features of smaller images.
+
+    Args:
+        network: see `perceptual_network`.
+        one: images of Shape (M, C, H, W) in [0, 1], C one of `CHANNELS`, on the network's device.
+        other: likewise, the other of each pair.
+    """
+    distances: Tensor = network(_prepared(one), _prepared(other))
+    return distances.flatten()
+
+
+def _prepared(images: Tensor) -> Tensor:
+    """Images as the network takes them: three channels in [-1, 1], no side below 64 pixels."""
+    from torch.nn.functional import interpolate
+
+    height, width = (max(side, SMALLEST_SIDE) for side in images.shape[-2:])
+    colour = images.expand(-1, 3, -1, -1)
+    return 2 * interpolate(colour, size=(height, width), mode="bilinear") - 1

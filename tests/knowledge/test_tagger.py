@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gleak.data.prepare import prepare_dataset
+from gleak.errors import FitError
+from gleak.knowledge.load import load_knowledge
+from gleak.knowledge.tagger import Tagger
+from gleak.knowledge.train import train_knowledge
+from gleak.registry import parse
+
+
+def test_digits_are_among_their_own_tags(tmp_path: Path) -> None:
+    digits = parse("dataset", "digits")
+    prepare_dataset(digits, tmp_path, 0, tmp_path / "dataset.h5")
+    spec, output = (
+        Tagger(width=8, steps=180, batch_size=32, lr=1e-2, tags=2),
+        tmp_path / "knowledge.h5",
+    )
+    train_knowledge(spec, tmp_path / "dataset.h5", output, seed=0, device="cpu")
+    _, network = load_knowledge(output, digits.shape)
+    held_out = digits.load(tmp_path, 0)
+    with torch.no_grad():
+        tags = network.tags(torch.from_numpy(held_out.samples("test", slice(300))))
+    assert tags.shape == (300, 2)
+    assert (tags[:, 0] != tags[:, 1]).all()
+    labels = torch.from_numpy(held_out.test_labels[:300])
+    assert (tags == labels[:, None]).any(1).float().mean() > 0.7
+
+
+def test_as_many_tags_as_classes_tell_nothing() -> None:
+    with pytest.raises(FitError, match="gives 10 tags to each image, and there are but 10 classes"):
+        Tagger(tags=10).check(parse("dataset", "digits"))
+    with pytest.raises(FitError, match="there are but 3 classes; lower tags"):
+        Tagger().build((3, 8, 8), 3)
+
+
+def test_it_is_no_attackers() -> None:
+    spec = parse("attack", "rogs+tagger=tagger~tags=2")
+    assert [known.name for known in spec.knowledge] == ["generator"]
+    assert [judge.name for judge in spec.judges] == ["tagger"]
+    assert not parse("attack", "rog").judges
+    others = parse("dataset", "digits"), parse("client", "fedsgd+split=train")
+    with pytest.raises(FitError, match=r"tagger.* is trained on the train split of digits"):
+        parse("attack", "rog+tagger=tagger").check_knowledge(*others)

@@ -124,9 +124,9 @@ class Study:
         return [self.grid(name, scale) for name in self.figure(figure).grids]
 
     def shown(self, figure: str, scale: str) -> list[Cell]:
-        """The cells whose images a figure needs; none for figures that are drawn from scores."""
+        """The cells whose reconstructions a figure needs; none if it is drawn from scores."""
         spec = self.figure(figure)
-        if spec.needs != "images":
+        if spec.needs != "reconstructions":
             return []
         grids = self.drawn(figure, scale)
         chosen = [row for grid in grids for row in spec.chosen(grid.names, grid.scored)]
@@ -234,9 +234,9 @@ def _figure(
             raise SpecError(f"key 'kind' is missing; valid: {', '.join(load('figure'))}")
         spec: Any = build_spec(find("figure", fields.pop("kind")), fields)
         drawn = [_known("grid", name, grids) for name in spec.grids]
-    for scale, grid in (pair for scales in drawn for pair in scales.items()):
+    for scale in SCALES:
         with at(f"{where}, scale {scale!r}"):
-            spec.check(grid.names, grid.scored)
+            spec.check_together([(grids[scale].names, grids[scale].scored) for grids in drawn])
     return spec
 
 

@@ -319,7 +319,7 @@ def test_published_values_are_each_compared_with_a_cell(path: Path):
     study, table = load_study(path), read_published(STUDIES / "published" / f"{path.stem}.csv")
     for row in table.to_dict("records"):
         figure = study.figures[row["figure"]]
-        (grid,) = study.drawn(row["figure"], SCALES[-1])
+        grid, *_ = study.drawn(row["figure"], SCALES[-1])
         cells = [
             scored
             for scored in figure.chosen(grid.names, grid.scored)

@@ -35,7 +35,7 @@ def as_list(value: object) -> object:
 
 @dataclass(frozen=True)
 class Shown:
-    """One cell whose images are shown.
+    """One cell of which more is shown than its scores.
 
     Args:
         row: canonical spec of each level.
@@ -52,11 +52,12 @@ class Material:
     """What a figure is drawn from.
 
     Args:
-        scores: table in the form of `gleak.metrics.scores`, of the whole grid; no rows where there
-            is no grid.
+        scores: table in the form of `gleak.metrics.scores`, of all of its grids; no rows where
+            there is none.
         published: the paper's values for this figure (`gleak.figures.published`).
-        names: values of the grid's axes and their labels; none where there is no grid.
-        shown: cells whose images the figure asked for.
+        names: values of the grid's axes and their labels, of the first where there are several;
+            none where there is no grid.
+        shown: cells whose reconstructions the figure asked for.
         trained: files of the knowledge whose training the figure shows, in its order.
     """
 
@@ -74,7 +75,7 @@ class FigureSpec(Spec):
     """
 
     kind: ClassVar[str] = "figure"
-    needs: ClassVar[Literal["scores", "images"]] = "scores"
+    needs: ClassVar[Literal["scores", "reconstructions"]] = "scores"
     suffixes: ClassVar[tuple[str, ...]] = (".svg", ".png", ".csv")
 
     caption: str = knob("", "what the figure shows; in the report, with the conditions added")
@@ -82,12 +83,21 @@ class FigureSpec(Spec):
 
     @property
     def grids(self) -> Sequence[str]:
-        """Names of the grids whose scores it is drawn from: one, or none."""
+        """Names of the grids whose scores it is drawn from: one for most kinds, or none."""
         return ()
 
     def trainings(self, scale: str) -> Sequence[Pretraining]:
         """Trainings of knowledge that it is drawn from at a scale; none for most kinds."""
         return ()
+
+    def check_together(self, grids: Sequence[tuple[Names, Sequence[Row]]]) -> None:
+        """Refuse what its grids cannot serve at a scale; names and rows of each as in `check`.
+
+        Raises:
+            SpecError: see `check`.
+        """
+        for names, rows in grids:
+            self.check(names, rows)
 
     def check(self, names: Names, rows: Sequence[Row]) -> None:
         """Refuse what the grid cannot serve.

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -159,6 +160,24 @@ class Trend(Expectation):
         return sign * (values[-1] - values[0]) > 0 and min(steps) >= -self.slack
 
 
+class Closeness(Expectation):
+    """The values after the first lie within so much of it, above or below."""
+
+    along: str
+    within: float = Field(ge=0)
+    order: list[str] = Field(min_length=2)
+
+    @property
+    def compared(self) -> tuple[str, list[str]]:
+        """See `Expectation.compared`."""
+        return self.along, self.order
+
+    def holds(self, values: Sequence[float]) -> bool:
+        """No value is further from the first."""
+        first, *others = values
+        return all(abs(other - first) <= self.within for other in others)
+
+
 class Bound(Expectation):
     """Each cell's value is at least or at most a number."""
 
@@ -170,13 +189,21 @@ class Bound(Expectation):
         return all(self.at_least <= value <= self.at_most for value in values)
 
 
+SORTS: Mapping[str, type[Expectation]] = MappingProxyType(
+    {"trend": Trend, "within": Closeness, "order": Order, "at_least": Bound, "at_most": Bound}
+)
+"""A key that tells an expectation from those after it."""
+
+
 def sort_of(written: Mapping[str, Any]) -> type[Expectation]:
     """Which expectation is meant, told by the keys it has.
 
     Raises:
         SpecError: by none.
     """
-    for key, cls in (("trend", Trend), ("order", Order), ("at_least", Bound), ("at_most", Bound)):
+    for key, cls in SORTS.items():
         if key in written:
             return cls
-    raise SpecError("says nothing: give along and order, or also trend, or at_least or at_most")
+    raise SpecError(
+        "says nothing: give along and order, or also trend or within, or at_least or at_most"
+    )

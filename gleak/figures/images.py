@@ -25,22 +25,27 @@ class Images(GridFigure):
     line of the truth that all cells share whose samples are the same.
 
     The truth of a batch is matched to the result by an optimal assignment, as in scoring. A sample
-    that an attack found nothing for has a hatched tile.
+    that an attack found nothing for has a hatched tile. Of a large batch the best and the worst
+    samples can be shown, each cell's own.
     """
 
-    needs: ClassVar[Literal["scores", "images"]] = "images"
+    needs: ClassVar[Literal["scores", "reconstructions"]] = "reconstructions"
 
     layout: Literal["search", "results"] = knob("search", "the course of each search, or its end")
     victims: int = knob(4, "victims shown of each cell, the first ones", ge=1)
-    samples: int = knob(1, "samples shown of each victim, the first ones", ge=1)
+    samples: int = knob(1, "samples shown of each victim", ge=1)
+    pick: Literal["first", "best", "worst", "both"] = knob(
+        "first", "which samples; both: so many of the best, and then of the worst"
+    )
+    metric: str = knob("mse", "number under each result, by which the best and worst are told")
     snapshots: int = knob(
         4, "layout search: snapshots between start and result, spread evenly", ge=0
     )
 
     @property
     def used_metrics(self) -> Sequence[str]:
-        """The one under each image."""
-        return ["mse"]
+        """The one under each result."""
+        return [self.metric]
 
     @property
     def used_axes(self) -> Sequence[str]:
@@ -51,11 +56,15 @@ class Images(GridFigure):
     def _check_layout(self) -> Self:
         if self.layout == "results" and "snapshots" in self.model_fields_set:
             raise ValueError("layout results shows no snapshots; leave them out")
+        if self.layout == "search" and self.metric != "mse":
+            raise ValueError("layout search shows the MSE of snapshots; leave metric out")
         return self
 
     def check(self, names: Names, rows: Sequence[Row]) -> None:
-        """Refuse data that are no images too; see `GridFigure.check`."""
+        """Refuse data that are no images, and metrics of whole batches; see `GridFigure.check`."""
         super().check(names, rows)
+        if parse("metric", self.metric).per != "sample":
+            raise SpecError(f"metric {self.metric!r} is not of single samples; choose mse or ssim")
         for dataset in {row["dataset"]: None for row in self.chosen(names, rows)}:
             if (modality := parse("dataset", dataset).modality) != "image":
                 raise SpecError(

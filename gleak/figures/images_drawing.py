@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -13,11 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from gleak.figures.base import Material, Row
+from gleak.figures.base import Material, Row, Shown
 from gleak.figures.images import Images
 from gleak.figures.names import Names
 from gleak.figures.numbers import format_number
+from gleak.figures.picks import Values, read_values
 from gleak.figures.strips import (
+    NO_VALUES,
     RESULT,
     SNAPSHOT,
     TRUTH,
@@ -77,11 +80,21 @@ class Line:
 
 def draw_images(figure: Images, material: Material, stem: Path) -> None:
     """Write an image grid and the errors of the images in it."""
-    strips = [strip for shown in material.shown for strip in read_strips(figure, shown)]
+    strips = [
+        strip
+        for shown in material.shown
+        for strip in read_strips(figure, shown, _values(figure, shown, material))
+    ]
     save_numbers(tabulate_strips(strips), stem)
     lines = LAYOUTS[figure.layout](strips, material.names)
     with theme():
         save(_draw(lines), stem)
+
+
+def _values(figure: Images, shown: Shown, material: Material) -> Values:
+    """The numbers that results and picks need; none where the images themselves tell."""
+    told = figure.pick == "first" and figure.metric == "mse"
+    return NO_VALUES if told else read_values(figure, shown, material.scores)
 
 
 def lay_out_search(strips: list[Strip], names: Names) -> list[Line]:
@@ -90,7 +103,7 @@ def lay_out_search(strips: list[Strip], names: Names) -> list[Line]:
     varying = names.varying([strip.shown.row for strip in strips])
     lines = []
     for strip in strips:
-        *before, result = [_entry(strip, picture) for picture in strip.pictures]
+        *before, result = [_entry(strip, picture, names) for picture in strip.pictures]
         gap = [EMPTY] * (columns - len(strip.pictures))
         sample = f", sample {strip.sample}" if strip.sample else ""
         texts = [*_headings(strip.shown.row, names, varying), f"victim {strip.victim}{sample}"]
@@ -111,11 +124,11 @@ def _group(cells: list[list[Strip]], names: Names, varying: list[str]) -> list[L
     rows = [cell[0].shown.row for cell in cells]
     inside = [level for level in varying if len({row[level] for row in rows}) > 1]
     common = _headings(rows[0], names, [level for level in varying if level not in inside])
-    truths = [Entry(strip.pictures[0].pixels) for strip in cells[0]]
+    truths = [Entry(strip.pictures[0].pixels, above=strip.place) for strip in cells[0]]
     results = [
         Line(
             "\n".join(_headings(row, names, inside)) or RESULT,
-            [replace(_entry(strip, strip.pictures[-1]), above="") for strip in cell],
+            [replace(_entry(strip, strip.pictures[-1], names), above="") for strip in cell],
         )
         for row, cell in zip(rows, cells, strict=True)
     ]
@@ -137,11 +150,11 @@ def _headings(row: Row, names: Names, levels: list[str]) -> list[str]:
     return [names.heading(level, row[level]) for level in levels]
 
 
-def _entry(strip: Strip, picture: Picture) -> Entry:
+def _entry(strip: Strip, picture: Picture, names: Names) -> Entry:
     """A picture with its texts; what was not kept of a search leaves its place empty."""
     if picture.pixels is None and picture.step != RESULT:
         return EMPTY
-    return Entry(picture.pixels, _above(picture), _below(strip, picture))
+    return Entry(picture.pixels, _above(picture), _below(strip, picture, names))
 
 
 def _above(picture: Picture) -> str:
@@ -152,12 +165,19 @@ def _above(picture: Picture) -> str:
     return f"{picture.step} ({picture.iteration})" if after else picture.step
 
 
-def _below(strip: Strip, picture: Picture) -> str:
+def _below(strip: Strip, picture: Picture, names: Names) -> str:
     if picture.step == TRUTH:
         return ""
     verdict = "" if strip.converged or picture.step != RESULT else "\nnot converged"
-    found = "not found" if picture.pixels is None else f"MSE {format_number(picture.mse)}"
+    found = "not found" if picture.pixels is None else _number(strip, picture, names)
     return f"{found}{verdict}"
+
+
+def _number(strip: Strip, picture: Picture, names: Names) -> str:
+    """``SSIM 0.7`` under a result; the error where the metric is that or has no value."""
+    if strip.metric == "mse" or picture.step != RESULT or math.isnan(strip.value):
+        return f"MSE {format_number(picture.mse)}"
+    return f"{names.metric(strip.metric)} {format_number(strip.value)}"
 
 
 def _draw(lines: list[Line]) -> Figure:

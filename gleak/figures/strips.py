@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,12 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.errors import FitError
 from gleak.figures.base import Shown
 from gleak.figures.images import Images
+from gleak.figures.picks import Values, pick
 from gleak.figures.summary import CELL
 from gleak.metrics.assignment import NONE_LEFT, sample_order
 
 TRUTH, START, SNAPSHOT, RESULT = "truth", "start", "snapshot", "result"
+NO_VALUES: Values = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Strip:
         victim, sample: their numbers.
         converged: whether the attack's own criterion was met.
         pictures: in the order of time.
+        place: best or worst, where the figure tells which of a batch it is.
+        metric, value: what stands under the result; where it is NaN, the error does.
     """
 
     shown: Shown
@@ -54,10 +59,18 @@ class Strip:
     sample: int
     converged: bool
     pictures: list[Picture]
+    place: str = ""
+    metric: str = "mse"
+    value: float = math.nan
 
 
-def read_strips(figure: Images, shown: Shown) -> list[Strip]:
+def read_strips(figure: Images, shown: Shown, values: Values = NO_VALUES) -> list[Strip]:
     """The strips of one cell; its reconstructions are put in the order of the truth.
+
+    Args:
+        figure: says what is shown.
+        shown: the cell.
+        values: of the figure's metric.
 
     Raises:
         FitError: the cell is not about images.
@@ -67,17 +80,21 @@ def read_strips(figure: Images, shown: Shown) -> list[Strip]:
     if private.modality != "image":
         raise FitError(f"{shown.private}: holds {private.modality} data; no images to show")
     order = sample_order(private, found)
-    samples = min(figure.samples, private.inputs.shape[1])
+    victims, samples = private.inputs.shape[:2]
+    picks = {victim: pick(figure, values, victim, samples) for victim in range(victims)}
     return [
         Strip(
             shown,
             victim,
-            sample,
+            picked.sample,
             bool(found.converged[victim]),
-            list(_pictures(figure, private, found, order, victim, sample)),
+            list(_pictures(figure, private, found, order, victim, picked.sample)),
+            picked.place,
+            figure.metric,
+            values.get((victim, picked.sample), math.nan),
         )
-        for victim in range(len(private.inputs))
-        for sample in range(samples)
+        for victim, of_victim in picks.items()
+        for picked in of_victim
     ]
 
 
@@ -124,7 +141,10 @@ def _chosen_snapshots(figure: Images, found: Reconstruction) -> list[int]:
 
 
 def tabulate_strips(strips: list[Strip]) -> pd.DataFrame:
-    """One row per picture: its cell, victim, sample, step, iteration and error."""
+    """One row per picture: its cell, victim, sample, step, iteration and error.
+
+    ``place`` says whether the sample is the best or the worst, ``value`` is of the figure's metric.
+    """
     rows = [
         {
             **strip.shown.row,
@@ -134,9 +154,12 @@ def tabulate_strips(strips: list[Strip]) -> pd.DataFrame:
             "step": picture.step,
             "iteration": picture.iteration,
             "mse": picture.mse,
+            "place": strip.place,
+            "value": strip.value if picture.step == RESULT else math.nan,
         }
         for strip in strips
         for picture in strip.pictures
     ]
-    columns = [*CELL, "victim", "sample", "converged", "step", "iteration", "mse"]
+    books = ["victim", "sample", "converged", "step", "iteration", "mse", "place", "value"]
+    columns = [*CELL, *books]
     return pd.DataFrame(rows, columns=columns).astype({"iteration": "Int64"})

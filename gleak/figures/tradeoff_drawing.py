@@ -1,0 +1,170 @@
+"""Drawing of trade-offs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from gleak.figures.axes import label_axis, label_place, level_of
+from gleak.figures.base import Material
+from gleak.figures.names import Names
+from gleak.figures.panels import PAPER, Colour, hues, new_panels
+from gleak.figures.published import add_published
+from gleak.figures.style import NEUTRAL, save, save_numbers, theme
+from gleak.figures.summary import CELL, Row, cells_of, records, select, summarise
+from gleak.figures.tradeoff import ATTACK, Tradeoff
+from gleak.registry import parse
+
+SIZE = (4.6, 3.4)  # inches
+SHADE = 0.12
+ROOM = 0.12  # share of an axis that is left free at either end
+COLUMNS = [*CELL, "hue", "point", "privacy", "utility", "published", "circled", "count", "stand_in"]
+RING: dict[str, Any] = {
+    "marker": "o",
+    "markersize": 13,
+    "markerfacecolor": "none",
+    "color": "black",
+    "ls": "",
+}
+OPEN: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "ls": ""}
+
+
+def draw_tradeoff(figure: Tradeoff, material: Material, stem: Path) -> None:
+    """Write a trade-off and the numbers in it."""
+    points = tabulate_points(figure, material)
+    save_numbers(points[COLUMNS], stem)
+    with theme():
+        save(_draw(figure, material.names, points), stem)
+
+
+def tabulate_points(figure: Tradeoff, material: Material) -> pd.DataFrame:
+    """One row per point, in the order of the grid; columns `COLUMNS`.
+
+    Levels are those of the attacked cell; privacy and utility are means, NaN where there is no
+    value; ``published`` is the paper's privacy.
+    """
+    names, cells = material.names, cells_of(material.scores)
+    attacked = figure.chosen(names, [row for row in cells if row[ATTACK]])
+    trained = [row for row in cells if not row[ATTACK]]
+    metric = str(parse("metric", figure.privacy))
+    means = summarise(material.scores, metric).rename(columns={"ours": "privacy"})
+    compared = add_published(
+        pd.DataFrame(attacked, columns=CELL).merge(means), material.published, names
+    )
+    rows = [
+        {**row, "utility": _utility(figure, material, figure.model_of(row, trained)), **told}
+        for row in records(compared)
+        for told in [_told(figure, names, row)]
+    ]
+    return pd.DataFrame(rows)
+
+
+def _utility(figure: Tradeoff, material: Material, model: Row) -> float:
+    found = select(material.scores, {level: model[level] for level in CELL})
+    return float(summarise(found, str(parse("metric", figure.utility)))["ours"].iloc[0])
+
+
+def _told(figure: Tradeoff, names: Names, row: Row) -> dict[str, Any]:
+    """What stands beside a point, its colour, and whether it is circled."""
+    circled = names.select(figure.circled)
+    return {
+        "hue": label_place(figure.hue, names, row),
+        "point": call_point(figure, names, row),
+        "circled": bool(circled) and all(row[level] == circled[level] for level in circled),
+    }
+
+
+def call_point(figure: Tradeoff, names: Names, row: Row) -> str:
+    """What is changed of the first values of the joined levels; those themselves by the first."""
+    levels = list(dict.fromkeys(map(level_of, figure.joined)))
+    changed = [level for level in levels if row[level] != names.values[level][0]]
+    return ", ".join(names.heading(level, row[level]) for level in changed or levels[:1])
+
+
+def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that are not below and to the left of another, from left to right."""
+    best: list[tuple[float, float]] = []
+    for x, y in sorted(points, reverse=True):
+        if not best or y > best[-1][1]:
+            best.append((x, y))
+    return best[::-1]
+
+
+def _draw(figure: Tradeoff, names: Names, points: pd.DataFrame) -> Figure:
+    canvas, panels = new_panels(1, 1, SIZE)
+    axes, looks = panels[0, 0], hues(points)
+    drawn = points.dropna(subset=["privacy", "utility"])
+    axes.set(xlabel=names.metric(figure.privacy), ylabel=names.metric(figure.utility))
+    _set_limits(axes, figure, drawn)
+    for hue, colour in looks.items():
+        _draw_hue(axes, drawn[drawn["hue"] == hue], colour)
+    ringed = drawn[drawn["circled"]]
+    axes.plot(ringed["privacy"], ringed["utility"], **RING)
+    canvas.legend(
+        handles=_handles(drawn, looks),
+        title=label_axis(figure.hue, names),
+        loc="outside right center",
+        frameon=False,
+    )
+    return canvas
+
+
+def _set_limits(axes: Axes, figure: Tradeoff, points: pd.DataFrame) -> None:
+    """Room around all points; a metric that attackers want high falls along its axis."""
+    for values, limit in (
+        (pd.concat([points["privacy"], points["published"].dropna()]), axes.set_xlim),
+        (points["utility"], axes.set_ylim),
+    ):
+        if len(values):
+            free = ROOM * (values.max() - values.min() or 1.0)
+            limit(values.min() - free, values.max() + free)
+    if parse("metric", figure.privacy).better == "higher":
+        axes.invert_xaxis()
+
+
+def _draw_hue(axes: Axes, points: pd.DataFrame, colour: Colour) -> None:
+    """The region of an attack, its points with what they are called, and the paper's privacy."""
+    _fill_region(axes, points, colour)
+    axes.plot(points["privacy"], points["utility"], "o", color=colour, markeredgewidth=0)
+    for row in records(points):
+        at = (row["privacy"], row["utility"])
+        axes.annotate(row["point"], at, (3, 3), textcoords="offset points", fontsize=6.5)
+        beside = ([at[0], row["published"]], [at[1], at[1]])
+        axes.plot(*beside, color=colour, ls=":", lw=0.8)
+    axes.plot(points["published"], points["utility"], color=colour, **OPEN)
+
+
+def _fill_region(axes: Axes, points: pd.DataFrame, colour: Colour) -> None:
+    """Fill what lies below and to the left of a point, in the direction that the axis runs."""
+    left, right = axes.get_xlim()
+    sign = 1 if right > left else -1
+    corners = frontier(list(zip(sign * points["privacy"], points["utility"], strict=True)))
+    if not corners:
+        return
+    xs, ys = ([sign * x for x, _ in corners], [y for _, y in corners])
+    axes.fill_between(
+        [left, *xs], [ys[0], *ys], axes.get_ylim()[0], step="pre", alpha=SHADE, color=colour, lw=0
+    )
+    axes.plot(
+        [left, *xs, xs[-1]],
+        [ys[0], *ys, axes.get_ylim()[0]],
+        drawstyle="steps-pre",
+        color=colour,
+        lw=1,
+    )
+
+
+def _handles(points: pd.DataFrame, looks: dict[str, Colour]) -> list[Line2D]:
+    handles = [
+        Line2D([], [], color=colour, marker="o", ls="", markeredgewidth=0, label=hue)
+        for hue, colour in looks.items()
+    ]
+    if points["published"].notna().any():
+        handles.append(Line2D([], [], color=NEUTRAL, label=PAPER, **OPEN))
+    return handles

@@ -257,7 +257,7 @@ def knowledge_jobs(pretraining: Pretraining, paths: Paths) -> Iterator[Job]:
     public = Cell({"dataset": pretraining.dataset})
     yield _prepare(public, paths)
     spec, of = pretraining.knowledge, (pretraining.dataset.shape, _classes(public))
-    work = spec.steps * spec.batch_size * GRADIENT_FACTOR * spec.multiply_adds(*of)
+    work = spec.passes * GRADIENT_FACTOR * spec.multiply_adds(*of)
     size = FLOAT_BYTES * (spec.parameters(*of) + 2 * _samples(public, "train"))
     yield Job("train_knowledge", paths.knowledge(pretraining), work, size)
 

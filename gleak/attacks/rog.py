@@ -34,6 +34,7 @@ class ROG(MatchingAttack):
 
     source = "Yue et al. 2023"
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    effort: ClassVar[frozenset[str]] = MatchingAttack.effort | {"tagger"}
 
     iterations: int = knob(100, "budget of one victim", source="ROG section 4.2", ge=1)
     client_model: ClientModel = knob(

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gleak.clients.base import ClientSpec
-    from gleak.knowledge.trainer import Trainer
 
 OWN = "own"
 """The public dataset is the train split of the victims' own."""
@@ -24,22 +23,15 @@ class KnowledgeSpec(Spec):
     """A network that an attacker has trained on public data before the attack.
 
     Always on the train split of a dataset, so that victims of any dataset's test split are none of
-    its samples. What its training costs is no part of its setting; ``losses`` names what is noted
-    of it.
+    its samples. ``losses`` names what is noted of a training.
     """
 
     kind: ClassVar[str] = "knowledge"
-    effort: ClassVar[frozenset[str]] = frozenset({"steps", "batch_size", "lr", "width"})
-
     losses: ClassVar[tuple[str, ...]] = ()
 
     public: str = knob(
         OWN, "a dataset's name, whose train split it is trained on; own: the victims' own dataset"
     )
-    steps: int = knob(10_000, "steps of training", ge=1)
-    batch_size: int = knob(16, "samples of a step", ge=1)
-    lr: float = knob(1e-3, "learning rate of Adam", gt=0)
-    width: int = knob(64, "channels at the resolution of the images", ge=1)
 
     @property
     def trained(self) -> Self:
@@ -117,6 +109,11 @@ class KnowledgeSpec(Spec):
                 f"{client} draws its samples; use split=test, or another dataset for public"
             )
 
+    @property
+    def passes(self) -> int:
+        """How many samples go through it in training, for estimates of cost."""
+        return 0
+
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """The network that attacks are given.
@@ -125,10 +122,6 @@ class KnowledgeSpec(Spec):
             shape: of an image, whose values are in [0, 1].
             classes: of the public dataset; they tell some networks apart.
         """
-
-    @abstractmethod
-    def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        """A new network as `build` makes it, with what trains it."""
 
     @abstractmethod
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:

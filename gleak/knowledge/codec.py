@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from gleak.errors import FitError
-from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.convolutions import (
     Convolution,
     Sides,
@@ -17,6 +16,7 @@ from gleak.knowledge.convolutions import (
     total_work,
     widths,
 )
+from gleak.knowledge.trained import TrainedSpec
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
 
 
 @register("codec")
-class Codec(KnowledgeSpec):
+class Codec(TrainedSpec):
     """A convolutional autoencoder whose codes are ``size`` numbers, trained on the squared error.
 
     A code is a small picture of at most 8 channels: 8 x 32 x 32 for 8192 numbers of an image of

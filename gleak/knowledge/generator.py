@@ -18,6 +18,7 @@ from gleak.knowledge.convolutions import (
     widths,
 )
 from gleak.knowledge.generative import GenerativeSpec
+from gleak.knowledge.trained import TrainedSpec
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -70,7 +71,7 @@ class Plan(NamedTuple):
 
 
 @register("generator")
-class Generator(GenerativeSpec):
+class Generator(GenerativeSpec, TrainedSpec):
     """The decoder of a conditional variational autoencoder: normal codes and a class to images.
 
     Unlike an adversarial generator it is trained by one loss, which falls steadily from the first

@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from gleak.errors import FitError
-from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.convolutions import (
     Convolution,
     Sides,
@@ -15,6 +14,7 @@ from gleak.knowledge.convolutions import (
     total_work,
     widths,
 )
+from gleak.knowledge.trained import TrainedSpec
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 
 
 @register("postprocessor")
-class Postprocessor(KnowledgeSpec):
+class Postprocessor(TrainedSpec):
     """A U-Net that enhances what an attack found, trained against a PatchGAN on degraded images.
 
     Images are degraded in three ways, in an order drawn for each: scaled down and up again,

@@ -18,6 +18,7 @@ from gleak.knowledge.convolutions import (
     widths,
 )
 from gleak.knowledge.judge import JudgeSpec
+from gleak.knowledge.trained import TrainedSpec
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -56,7 +57,7 @@ class Plan(NamedTuple):
 
 
 @register("tagger")
-class Tagger(JudgeSpec):
+class Tagger(JudgeSpec, TrainedSpec):
     """A convolutional classifier; the tags of an image are the classes it finds most likely.
 
     ROG's tagger knows 9,600 classes that an image may have side by side, and gives as many tags as

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.checkpoint import Curves, SideFile
 from gleak.knowledge.overlap import fingerprints
+from gleak.knowledge.pretrained import PretrainedSpec
+from gleak.knowledge.trained import TrainedSpec
 from gleak.knowledge.trainer import Losses, Trainer
 from gleak.runtime.device import choose_device
 from gleak.runtime.digest import source_digest
@@ -32,8 +34,9 @@ def train_knowledge(
 ) -> None:
     """Train on the train split of a public dataset and write what came of it.
 
-    Where it was broken off it goes on from ``checkpoint.h5`` beside the output, and comes to the
-    same as without a break: what a step draws depends on the seed and its number alone.
+    What somebody else has trained is read from its file and written alike. Where a training was
+    broken off it goes on from ``checkpoint.h5`` beside the output, and comes to the same as without
+    a break: what a step draws depends on the seed and its number alone.
 
     Args:
         spec: what is trained.
@@ -44,17 +47,17 @@ def train_knowledge(
 
     Raises:
         FitError: no samples in the train split.
-        ArtifactError: a bad file, or parameters that are not finite: the training diverged.
+        ArtifactError: a bad file, also of weights, or parameters that are not finite: the training
+            diverged.
     """
     dataset = Dataset.read(dataset_path)
     spec.check_samples(len(dataset.train_labels), dataset.spec)
     known = fingerprints(dataset.train_inputs)
     place = choose_device(device)
-    trainer = _construct(spec, dataset, seed).to(place)
     side_file = SideFile(output.with_name(SIDE_FILE), _origin(spec, known, seed))
-    curves = _run(spec, trainer, dataset, seed, side_file)
-    trained = {name for name, _ in trainer.network.named_parameters()}
-    state = {name: value.cpu().numpy() for name, value in trainer.network.state_dict().items()}
+    network, curves = _learned(spec, dataset, seed, side_file, place)
+    trained = {name for name, _ in network.named_parameters()}
+    state = {name: value.cpu().numpy() for name, value in network.state_dict().items()}
     Knowledge(
         spec=f"{dataset.spec}/{spec}",
         seed=seed,
@@ -64,14 +67,25 @@ def train_knowledge(
         classes=dataset.classes,
         parameters={name: value for name, value in state.items() if name in trained},
         buffers={name: value for name, value in state.items() if name not in trained},
-        loss_step=np.array(curves.steps),
+        loss_step=np.array(curves.steps, dtype=int),
         losses=curves.arrays(),
         fingerprints=known,
     ).write(output)
     side_file.remove()
 
 
-def _construct(spec: KnowledgeSpec, dataset: Dataset, seed: int) -> Trainer:
+def _learned(
+    spec: KnowledgeSpec, dataset: Dataset, seed: int, side_file: SideFile, place: torch.device
+) -> tuple[nn.Module, Curves]:
+    """The network, and the losses of its training."""
+    if isinstance(spec, PretrainedSpec):
+        return spec.read(dataset.shape, dataset.classes), Curves()
+    assert isinstance(spec, TrainedSpec)
+    trainer = _construct(spec, dataset, seed).to(place)
+    return trainer.network, _run(spec, trainer, dataset, seed, side_file)
+
+
+def _construct(spec: TrainedSpec, dataset: Dataset, seed: int) -> Trainer:
     """The trainer with its first parameters, drawn from their own stream."""
     with drawing_from(torch_stream(seed, "knowledge parameters")):
         return spec.trainer(dataset.shape, dataset.classes)
@@ -85,7 +99,7 @@ def _origin(spec: KnowledgeSpec, known: np.ndarray, seed: int) -> str:
 
 
 def _run(
-    spec: KnowledgeSpec, trainer: Trainer, dataset: Dataset, seed: int, side_file: SideFile
+    spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, side_file: SideFile
 ) -> Curves:
     """All steps that are left, on a GPU by deterministic convolutions; the losses of all."""
     curves = side_file.resume(trainer)
@@ -106,7 +120,7 @@ def _run(
     return curves
 
 
-def _learn(spec: KnowledgeSpec, trainer: Trainer, dataset: Dataset, seed: int, step: int) -> Losses:
+def _learn(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, step: int) -> Losses:
     """One step, on samples that are drawn with replacement."""
     samples = len(dataset.train_labels)
     chosen = stream(seed, "knowledge batch", step).integers(samples, size=spec.batch_size)

@@ -1,4 +1,4 @@
-"""What holds for all knowledge."""
+"""What holds for all knowledge that is trained here."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from gleak.knowledge import checkpoint
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.load import load_knowledge
 from gleak.knowledge.train import SIDE_FILE
+from gleak.knowledge.trained import TrainedSpec
 from gleak.knowledge.trainer import Trainer
 from gleak.registry import load, parse
 
-NAMES = sorted(load("knowledge"))
+NAMES = sorted(n for n, cls in load("knowledge").items() if issubclass(cls, TrainedSpec))
 SHAPE = (3, 8, 8)
 CLASSES = 4
 Tiny = Callable[..., KnowledgeSpec]
@@ -192,7 +193,7 @@ def test_tables_and_empty_splits_are_refused(name: str, tiny: Tiny, table: Datas
 
 @each_name
 def test_what_it_costs_is_no_part_of_its_setting(name: str, tiny: Tiny) -> None:
-    kept = {key: value for key, value in tiny(name) if key not in KnowledgeSpec.effort}
+    kept = {key: value for key, value in tiny(name) if key not in TrainedSpec.effort}
     assert tiny(name).setting() == load("knowledge")[name](**kept)
 
 

@@ -1,0 +1,140 @@
+"""BigGAN-deep at 128 x 128 pixels, from weights that the user has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from gleak.errors import FitError
+from gleak.knowledge.convolutions import Convolution, dense, total_work
+from gleak.knowledge.generative import GenerativeSpec
+from gleak.knowledge.pretrained import PretrainedSpec
+from gleak.registry import register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from gleak.knowledge.biggan_network import BigGANDeep
+
+IMAGE = (3, 128, 128)
+FIRST_SIDE = 4
+CODE = 128
+CONDITION = 2 * CODE
+"""Numbers of a code and of a class's embedding, side by side."""
+MULTIPLIERS = (16, 16, 8, 4, 2, 1)
+"""Channels at each resolution, in terms of the width."""
+REDUCTION = 4
+ATTENTION_SIDE = 64
+ATTENTION_REDUCTION = 8
+
+
+class Block(NamedTuple):
+    """The sizes of one block.
+
+    Args:
+        inputs, outputs: channels.
+        side: of the features that it is given.
+        enlarges: whether it doubles height and width.
+    """
+
+    inputs: int
+    outputs: int
+    side: int
+    enlarges: bool
+
+    @property
+    def inner(self) -> int:
+        """Channels between its first convolution and its last."""
+        return self.inputs // REDUCTION
+
+    @property
+    def convolutions(self) -> list[Convolution]:
+        """In their order; the second comes after the enlarging."""
+        before, after = self.side, self.side * (1 + self.enlarges)
+        return [
+            Convolution(self.inputs, self.inner, (before, before), kernel=1),
+            Convolution(self.inner, self.inner, (after, after)),
+            Convolution(self.inner, self.inner, (after, after)),
+            Convolution(self.inner, self.outputs, (after, after), kernel=1),
+        ]
+
+    @property
+    def scales(self) -> list[Convolution]:
+        """Dense layers from the condition to scale and offset of each normalisation."""
+        return [dense(CONDITION, each.inputs) for each in self.convolutions for _ in range(2)]
+
+
+def blocks(width: int) -> Iterator[Block]:
+    """The blocks in their order: at each resolution one that keeps it and one that doubles it."""
+    side = FIRST_SIDE
+    for wide, thin in pairwise(width * multiplier for multiplier in MULTIPLIERS):
+        yield Block(wide, wide, side, enlarges=False)
+        yield Block(wide, thin, side, enlarges=True)
+        side *= 2
+
+
+def attention(channels: int) -> list[Convolution]:
+    """Those of the self-attention: queries, keys, values and output."""
+    side = (ATTENTION_SIDE, ATTENTION_SIDE)
+    few, half = channels // ATTENTION_REDUCTION, channels // 2
+    pairs = [(channels, few), (channels, few), (channels, half), (half, channels)]
+    return [Convolution(*pair, side, kernel=1) for pair in pairs]
+
+
+@register("biggan")
+class BigGAN(GenerativeSpec, PretrainedSpec):
+    """The generator of BigGAN-deep, by the names of tensors in pytorch-pretrained-BigGAN's files.
+
+    Codes of 128 numbers are multiplied by ``truncation`` and the stored statistics of the
+    activations are those nearest to it. Not truncated are codes beyond two deviations. Images are
+    of 128 x 128 pixels, and classes as many as the dataset's: 1,000 for the published file.
+    """
+
+    source = "Brock et al. 2019; ROG section 6"
+
+    weights: str = knob(
+        "biggan-deep-128-pytorch_model.bin",
+        "name of the file",
+        source="pytorch-pretrained-BigGAN",
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$",
+    )
+    truncation: float = knob(
+        0.4, "deviation of codes", source="pytorch-pretrained-BigGAN's example", gt=0, le=1
+    )
+    width: int = knob(128, "channels before the last layer", source="Brock et al. 2019", ge=4)
+
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """See `KnowledgeSpec.check_shape`.
+
+        Raises:
+            FitError: other images than it makes.
+        """
+        if shape != IMAGE:
+            raise FitError(f"knowledge {self} makes images of shape {IMAGE}, not {shape}")
+
+    def build(self, shape: tuple[int, ...], classes: int) -> BigGANDeep:
+        """See `KnowledgeSpec.build`."""
+        from gleak.knowledge.biggan_network import BigGANDeep
+
+        return BigGANDeep(self.width, classes, self.truncation)
+
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        """See `KnowledgeSpec.multiply_adds`; the products of the attention are left out."""
+        return total_work([*self._with_bias(), *self._without_bias(classes)])
+
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        """See `KnowledgeSpec.parameters`."""
+        biased, bare = self._with_bias(), self._without_bias(classes)
+        last_normalisation, gain = 2 * self.width, 1
+        biases = sum(layer.outputs for layer in biased) + last_normalisation + gain
+        return sum(layer.weights for layer in [*biased, *bare]) + biases
+
+    def _with_bias(self) -> list[Convolution]:
+        first = dense(CONDITION, FIRST_SIDE**2 * MULTIPLIERS[0] * self.width)
+        inner = [layer for block in blocks(self.width) for layer in block.convolutions]
+        return [first, *inner, Convolution(self.width, self.width, (IMAGE[1], IMAGE[2]))]
+
+    def _without_bias(self, classes: int) -> list[Convolution]:
+        scales = [layer for block in blocks(self.width) for layer in block.scales]
+        (attended,) = {block.inputs for block in blocks(self.width) if block.side == ATTENTION_SIDE}
+        return [dense(classes, CODE), *scales, *attention(attended)]

@@ -41,8 +41,8 @@ def test_the_studies_of_the_guide_are_valid(tmp_path: Path) -> None:
         study = load_study(path)
         cells |= {name: len(study.grid(name, "quick").cells) for name in study.grids}
         figures |= {spec.name for spec in study.figures.values()}
-    assert cells == {"sizes": 3 * 3, "priors": 3}
-    assert figures == {"line", "attacks", "losses"}
+    assert cells == {"sizes": 3 * 3, "priors": 3, "attacked": 2 * 2, "trained": 2}
+    assert figures == {"line", "tradeoff", "attacks", "losses"}
 
 
 @pytest.mark.parametrize("path", re.findall(r"results/artifacts/([^\s`]+)", README))

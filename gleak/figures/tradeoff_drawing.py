@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +102,13 @@ def _draw(figure: Tradeoff, names: Names, points: pd.DataFrame) -> Figure:
     drawn = points.dropna(subset=["privacy", "utility"])
     axes.set(xlabel=names.metric(figure.privacy), ylabel=names.metric(figure.utility))
     _set_limits(axes, figure, drawn)
+    numbers = {point: str(k) for k, point in enumerate(dict.fromkeys(drawn["point"]), start=1)}
     for hue, colour in looks.items():
-        _draw_hue(axes, drawn[drawn["hue"] == hue], colour)
+        _draw_hue(axes, drawn[drawn["hue"] == hue], colour, numbers)
     ringed = drawn[drawn["circled"]]
     axes.plot(ringed["privacy"], ringed["utility"], **RING)
     canvas.legend(
-        handles=_handles(drawn, looks),
+        handles=[*_handles(drawn, looks), *_keys(numbers)],
         title=label_axis(figure.hue, names),
         loc="outside right center",
         frameon=False,
@@ -128,13 +129,13 @@ def _set_limits(axes: Axes, figure: Tradeoff, points: pd.DataFrame) -> None:
         axes.invert_xaxis()
 
 
-def _draw_hue(axes: Axes, points: pd.DataFrame, colour: Colour) -> None:
-    """The region of an attack, its points with what they are called, and the paper's privacy."""
+def _draw_hue(axes: Axes, points: pd.DataFrame, colour: Colour, numbers: Mapping[str, str]) -> None:
+    """The region of an attack, its points with their numbers, and the paper's privacy."""
     _fill_region(axes, points, colour)
     axes.plot(points["privacy"], points["utility"], "o", color=colour, markeredgewidth=0)
     for row in records(points):
         at = (row["privacy"], row["utility"])
-        axes.annotate(row["point"], at, (3, 3), textcoords="offset points", fontsize=6.5)
+        axes.annotate(numbers[row["point"]], at, (2, 3), textcoords="offset points", fontsize=6.5)
         beside = ([at[0], row["published"]], [at[1], at[1]])
         axes.plot(*beside, color=colour, ls=":", lw=0.8)
     axes.plot(points["published"], points["utility"], color=colour, **OPEN)
@@ -168,3 +169,12 @@ def _handles(points: pd.DataFrame, looks: dict[str, Colour]) -> list[Line2D]:
     if points["published"].notna().any():
         handles.append(Line2D([], [], color=NEUTRAL, label=PAPER, **OPEN))
     return handles
+
+
+def _keys(numbers: Mapping[str, str]) -> list[Line2D]:
+    """What the number of each point stands for."""
+    look: dict[str, Any] = {"color": "black", "ls": "", "markeredgewidth": 0}
+    return [
+        Line2D([], [], marker=f"${number}$", label=point, **look)
+        for point, number in numbers.items()
+    ]

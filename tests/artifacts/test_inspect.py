@@ -61,7 +61,7 @@ def test_knowledge_is_described_by_what_it_was_trained_on(tmp_path: Path, codec:
     lines = {line.split()[0]: line for line in describe_file(codec).splitlines() if line.strip()}
     assert lines["format"].split()[1] == "gleak/knowledge"
     assert lines["dataset"].split()[1] == "tiny"
-    assert lines["knowledge"].split()[1] == "codec+steps=2+width=4+size=32"
+    assert lines["knowledge"].split()[1] == "codec+steps=2+batch_size=4+width=4+size=32"
     assert "point 2" in lines["/losses/mse"]
     assert "public_sample 40" in lines["/fingerprints"]
     with pytest.raises(ArtifactError, match="gleak/knowledge holds no images"):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.errors import SpecError
-from gleak.figures.expectations import Bound, Expectation, Order, Trend, sort_of
+from gleak.figures.expectations import Bound, Closeness, Expectation, Order, Trend, sort_of
 from gleak.figures.names import Names
 
 COMMON = {"id": "a", "grid": "g", "metric": "mse", "claim": "c", "source": "s"}
@@ -43,6 +43,9 @@ def make(**fields: Any) -> Expectation:
         ),
         ({"along": "defense", "order": ["a", "b"], "trend": "falls"}, [1.0, 1.0], "fails"),
         ({"along": "defense", "order": ["a", "b"], "trend": "rises"}, [1.0, 2.0], "holds"),
+        ({"along": "defense", "order": ["a", "b", "c"], "within": 0.5}, [1.0, 1.5, 0.5], "holds"),
+        ({"along": "defense", "order": ["a", "b", "c"], "within": 0.5}, [1.0, 1.2, 0.4], "fails"),
+        ({"along": "defense", "order": ["a", "b"], "within": 0}, [1.0, math.nan], "no data"),
         ({"at_most": 0.2}, [0.2], "holds"),
         ({"at_most": 0.2}, [0.3], "fails"),
         ({"at_least": 0.2, "at_most": 0.4}, [0.1], "fails"),
@@ -65,6 +68,7 @@ def test_kinds_are_told_by_their_keys():
     order = {"along": "attack", "order": ["a", "b"]}
     assert sort_of(order) is Order
     assert sort_of({**order, "trend": "falls"}) is Trend
+    assert sort_of({**order, "within": 0.1}) is Closeness
     assert sort_of({"at_least": 1}) is Bound
     with pytest.raises(SpecError, match="says nothing"):
         sort_of({"along": "attack"})

@@ -15,6 +15,7 @@ from gleak.errors import SpecError
 from gleak.figures.base import Material, Shown
 from gleak.figures.images_drawing import EMPTY, MISSING, Line, lay_out_results, lay_out_search
 from gleak.figures.names import Names
+from gleak.figures.picks import read_values
 from gleak.figures.strips import read_strips
 from gleak.registry import find
 from gleak.spec import build_spec
@@ -167,6 +168,42 @@ def test_grey_images_stay_grey(
         pixels = np.asarray(picture.convert("RGB"), dtype=int)
     assert (pixels.max(axis=2) - pixels.min(axis=2)).max() == 0
     assert pixels.std() > 10
+
+
+def test_the_best_and_the_worst_of_each_batch_stand_with_their_similarity(
+    shown: Callable[..., Shown],
+    scored: Callable[..., pd.DataFrame],
+    material: Callable[..., Material],
+    names: Names,
+    tmp_path: Path,
+):
+    figure = make(layout="results", victims=2, pick="both", metric="ssim")
+    scores = scored("ssim", [[0.25, 0.75], [0.5, 0.125]])
+    figure.draw(replace(material(cell := shown()), scores=scores), tmp_path / "images")
+    table = pd.read_csv(tmp_path / "images.csv").query("step == 'result'")
+    assert table["sample"].tolist() == [1, 0, 0, 1]
+    assert table["place"].tolist() == ["best", "worst"] * 2
+    assert table["value"].tolist() == [0.75, 0.25, 0.5, 0.125]
+    strips = read_strips(figure, cell, read_values(figure, cell, scores))
+    truth, found = lay_out_results(strips, names)
+    assert [entry.above for entry in truth.entries] == ["best", "worst"] * 2
+    assert [entry.below for entry in found.entries][:2] == ["ssim 0.75", "ssim 0.25"]
+    (unscored, *_) = lay_out_results(read_strips(figure, cell), names)[1].entries
+    assert unscored.below == "MSE 0.01"
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"metric": "ssim"}, "layout search shows the MSE of snapshots"),
+        ({"layout": "results", "metric": "iterations"}, "'iterations' is not of single samples"),
+    ],
+)
+def test_metrics_that_cannot_stand_under_an_image(
+    names: Names, cell: Callable[..., dict[str, str]], fields: dict[str, Any], fault: str
+):
+    with pytest.raises(SpecError, match=fault):
+        make(**fields).check(names, [cell()])
 
 
 def test_snapshots_of_results_are_refused():

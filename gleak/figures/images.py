@@ -25,8 +25,8 @@ class Images(GridFigure):
     line of the truth that all cells share whose samples are the same.
 
     The truth of a batch is matched to the result by an optimal assignment, as in scoring. A sample
-    that an attack found nothing for has a hatched tile. Of a large batch the best and the worst
-    samples can be shown, each cell's own.
+    that an attack found nothing for has a hatched tile. Of a large batch it can show the best and
+    the worst samples, each cell's own.
     """
 
     needs: ClassVar[Literal["scores", "reconstructions"]] = "reconstructions"

@@ -22,9 +22,9 @@ class Tradeoff(GridFigure):
     """One point for each attacked cell: how well it hid, and how good models get that hide so.
 
     The second number is that of a cell of another grid, of models, which is found by ``joined``:
-    with ``defense: training.defense`` it is the one trained under the defence of the first. More
-    privacy stands to the right, more utility above. For each colour the region below and to the
-    left of the points is filled: what its attack lets defences achieve.
+    with ``defense: training.defense`` it is the one trained under the defence of the first. To the
+    right is more privacy, above more utility. For each colour the region below and to the left of
+    the points is filled: what its attack lets defences achieve.
     """
 
     models: str = Field(description="the grid of models whose utility is drawn")

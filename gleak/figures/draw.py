@@ -13,7 +13,7 @@ from gleak.figures.base import Material, Shown
 from gleak.figures.names import Names
 from gleak.figures.published import REQUIRED, read_published
 from gleak.figures.summary import CELL, cells_of
-from gleak.metrics.scores import read_scores
+from gleak.metrics.scores import empty_scores, read_scores
 
 if TYPE_CHECKING:
     from gleak.cell import Paths
@@ -45,9 +45,7 @@ def draw(
     Raises:
         ArtifactError: a table is not that of the grid.
     """
-    spec, grids, table = study.figure(figure), study.drawn(figure, scale), read_scores(scores)
-    for path, grid in zip(scores, grids, strict=True):
-        _check_cells(path, table, grid)
+    spec, grids = study.figure(figure), study.drawn(figure, scale)
     shown = [
         Shown(
             row=cell.strings(),
@@ -58,8 +56,16 @@ def draw(
     ]
     names = grids[0].names if grids else Names({})
     trained = [paths.knowledge(found) for found in spec.trainings(scale)]
-    material = Material(table, _published(published, figure), names, shown, trained)
+    material = Material(_read(scores, grids), _published(published, figure), names, shown, trained)
     spec.draw(material, folder / figure)
+
+
+def _read(scores: Sequence[Path], grids: Sequence[Grid]) -> pd.DataFrame:
+    """The tables of the grids, one below the other; each must be that of its grid."""
+    tables = [read_scores([path]) for path in scores]
+    for path, table, grid in zip(scores, tables, grids, strict=True):
+        _check_cells(path, table, grid)
+    return pd.concat(tables, ignore_index=True) if tables else empty_scores()
 
 
 def _published(path: Path | None, figure: str) -> pd.DataFrame:

@@ -73,6 +73,7 @@ CONTENT = {
         "sides": {"kind": "bar", "grid": "attacks", "x": "attack", "y": "mse", "log": ["mse"]},
         "spread": {"kind": "distribution", "grid": "attacks", "x": "attack", "y": "mse"},
         "pictures": {"kind": "images", "grid": "attacks", "where": {"attack": "cpl"}},
+        "course": {"kind": "traces", "grid": "attacks", "where": {"attack": "cpl"}},
         "accuracy": {
             "kind": "table",
             "grid": "models",
@@ -104,6 +105,13 @@ CONTENT = {
             "metrics": ["audit_zeros"],
         },
         "alarms": {"kind": "bar", "grid": "broadcasts", "x": "crafting", "y": "audit_zeros"},
+        "costs_and_hides": {
+            "kind": "tradeoff",
+            "grid": "attacks",
+            "models": "models",
+            "joined": {"defense": "training.defense"},
+            "privacy": "mse",
+        },
         "compared": {
             "kind": "attacks",
             "attacks": ["dlg", "mkor"],
@@ -130,7 +138,8 @@ CONTENT = {
     ],
 }
 OF_GRID = {name: figure.get("grid") for name, figure in CONTENT["figures"].items()}
-OF_ATTACKS = [name for name, grid in OF_GRID.items() if grid == "attacks"]
+OF_TWO = [name for name, figure in CONTENT["figures"].items() if "models" in figure]
+OF_ATTACKS = [name for name in OF_GRID if OF_GRID[name] == "attacks" and name not in OF_TWO]
 OF_MODELS = [name for name, grid in OF_GRID.items() if grid == "models"]
 PUBLISHED = """figure,dataset,training,attack,metric,statistic,value,note
 speed,mnist,,cpl,mse,mean,0.125,
@@ -175,7 +184,13 @@ def put_images(study: Study, paths: Paths) -> None:
     labels = np.zeros((2, 1), dtype=int)
     private = Private(inputs=images, labels=labels, indices=labels)
     private.write(paths.folder(cell.upto("defense")) / "private.h5")
-    found = Reconstruction(inputs=images, labels=labels, converged=np.ones(2, dtype=bool))
+    found = Reconstruction(
+        inputs=images,
+        labels=labels,
+        converged=np.ones(2, dtype=bool),
+        trace_iteration=np.array([0, 1]),
+        trace_objective=np.array([[1.0, 0.5], [1.0, 0.25]]),
+    )
     found.write(paths.folder(cell) / "reconstruction.h5")
 
 
@@ -221,11 +236,8 @@ def test_a_figure_of_losses_is_drawn_from_the_knowledge_of_its_scale(
     assert study.caption("learning", "quick") == "How they learn."
 
 
-def test_every_kind_of_figure_is_drawn_here_or_in_a_file_of_its_own():
-    here = {figure["kind"] for figure in CONTENT["figures"].values()}
-    elsewhere = {"traces", "tradeoff"}
-    assert here | elsewhere == set(load("figure"))
-    assert all((Path(__file__).parent / f"test_{kind}.py").exists() for kind in elsewhere)
+def test_every_kind_of_figure_is_drawn_here():
+    assert {figure["kind"] for figure in CONTENT["figures"].values()} == set(load("figure"))
 
 
 def test_each_figure_has_its_own_published_values(
@@ -262,6 +274,21 @@ def test_a_figure_of_models_needs_no_attack(
     assert {path.name for path in folder.iterdir()} == wanted
     numbers = "mean" if study.figure(figure).name == "distribution" else "ours"
     assert pd.read_csv(folder / f"{figure}.csv")[numbers].tolist() == [0.5, 0.75]
+
+
+@pytest.mark.parametrize("figure", OF_TWO)
+def test_a_figure_of_two_grids_joins_them(
+    study: Study, paths: Paths, scores: Path, accuracies: Path, tmp_path: Path, figure: str
+):
+    draw(study, figure, "quick", [scores, accuracies], None, paths, tmp_path)
+    table = pd.read_csv(tmp_path / f"{figure}.csv")
+    assert table[["attack", "privacy", "utility"]].to_numpy().tolist() == [
+        ["cpl", 0.25, 0.5],
+        ["dlg", 0.25, 0.5],
+    ]
+    first, second = study.caption(figure, "quick").split("\n\n")
+    assert first.startswith("Scale *quick*: 2 cells of 2 victims")
+    assert second.startswith("Scale *quick*: 2 cells; ``digits`` stands in for ``mnist``")
 
 
 def test_a_table_of_models_has_the_papers_values(

@@ -110,7 +110,7 @@ class Cell:
                 f"exceed {LONGEST_CELL}: leave defaults out or shorten values"
             )
         dataset, model = self.specs.get("dataset"), self.specs.get("model")
-        crafting = self.specs.get("crafting")
+        crafting, defense = self.specs.get("crafting"), self.specs.get("defense")
         training, client = self.specs.get("training"), self.specs.get("client")
         attack = self.specs.get("attack")
         if dataset and model:
@@ -119,6 +119,8 @@ class Cell:
             training.check(dataset)
         if dataset and client:
             client.check(dataset)
+        if client and defense:
+            defense.check(client)
         if crafting:
             crafting.check(dataset, model)
         if attack:

@@ -33,7 +33,9 @@ class MatchingAttack(AttackSpec):
         300, "budget of one victim, restarts included", source="CPL section 4.1", ge=1
     )
 
-    compared: Compared = knob("sent", "values matched where a client sent only some", source="ours")
+    compared: Compared = knob(
+        "sent", "values that are matched; nonzero: against masks such as Soteria's", source="ours"
+    )
     client_model: ClientModel = knob(
         "one_step", "how local steps are repeated", source="CPL Algorithm 1; unrolled: InvertGrad"
     )

@@ -26,15 +26,16 @@ from gleak.spec import knob
 class ROG(MatchingAttack):
     """Adam on the codes of images, whose decoded images have the gradient (Eq. 13 and 14).
 
-    There is no prior and values are not kept in [0, 1]. It begins at the broadcast parameters and
-    goes through all local steps; the authors' code begins at those the client ended with, which a
-    server does not have before it has applied the update. Against signs alone, ``distance=signs``
-    and ``finish=equalized`` (Eq. 15 and below).
+    As published there is no prior (``tv``), and values are not kept in [0, 1]. It begins at the
+    broadcast parameters and goes through all local steps; the authors' code begins at those the
+    client ended with, which a server does not have before it has applied the update. Against signs
+    alone, ``distance=signs`` and ``finish=equalized`` (Eq. 15 and below).
     """
 
     source = "Yue et al. 2023"
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
     effort: ClassVar[frozenset[str]] = MatchingAttack.effort | {"tagger"}
+    tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
 
     iterations: int = knob(100, "budget of one victim", source="ROG section 4.2", ge=1)
     client_model: ClientModel = knob(
@@ -55,6 +56,12 @@ class ROG(MatchingAttack):
     )
     distance: Annotated[DistanceSpec, nested("distance")] = knob(
         L2(), "between gradients", source="ROG Equations 14 and 15"
+    )
+    tv: float = knob(
+        0.0,
+        "weight of the total variation of the decoded images",
+        source="ours; ROG has none",
+        ge=0,
     )
     finish: Finish = knob(
         "cut", "how images come into [0, 1] at the end", source="ROG section 4.3, signSGD"
@@ -78,5 +85,6 @@ class ROG(MatchingAttack):
             distance=self.distance,
             optimizer=Adam(lr=self.lr, schedule="cosine", floor=0.1),
             finish=self.finish,
+            total_variation=self.tv,
             **self.common(),
         )

@@ -40,7 +40,7 @@ class ROGS(ROG):
 
     source = "Yue et al. 2023, section 6"
     effort: ClassVar[frozenset[str]] = ROG.effort | {"generator_iterations"}
-    tuned: ClassVar[frozenset[str]] = frozenset({"l2", "lpips"})
+    tuned: ClassVar[frozenset[str]] = ROG.tuned | {"l2", "lpips"}
 
     generator: Annotated[GenerativeSpec, nested("knowledge")] = knob(
         Generator(), "what makes images of a class", source="ROG section 6; there BigGAN"

@@ -29,7 +29,12 @@ log = logging.getLogger(__name__)
 
 
 def measure_drift(
-    client: ClientSpec, network: nn.Module, inputs: np.ndarray, labels: np.ndarray, seed: int
+    client: ClientSpec,
+    network: nn.Module,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    seed: int,
+    summed: int = 1,
 ) -> np.ndarray | None:
     """Relative error of the mean gradient of each victim's steps, taken for that of its batch.
 
@@ -47,6 +52,7 @@ def measure_drift(
         inputs: Shape (V, N, *shape).
         labels: Shape (V, N).
         seed: of the run.
+        summed: clients in equal shares behind each update (`DefenseSpec.summed`).
 
     Returns:
         Shape (V); None of clients that take one step.
@@ -58,18 +64,24 @@ def measure_drift(
     with Progress(len(labels), "drift of the clients") as progress:
         for victim in range(len(labels)):
             some = client.members(torch_stream(seed, "members", victim))[0].numpy()
-            held = (torch.from_numpy(values[victim][some]).to(place) for values in (inputs, labels))
-            with drawing_from(stream_of(client, seed, "client", victim, 0)):
-                found[victim] = _drift(client, network, *held)
+            own, told = (
+                torch.from_numpy(values[victim][some]).to(place) for values in (inputs, labels)
+            )
+            with drawing_from(stream_of("client", client, seed, victim, 0)):
+                found[victim] = _drift(client, network, own, told, summed)
             progress.advance()
     _warn_if_far(client, found.max())
     return found
 
 
-def _drift(client: ClientSpec, network: nn.Module, inputs: Tensor, labels: Tensor) -> float:
+def _drift(
+    client: ClientSpec, network: nn.Module, inputs: Tensor, labels: Tensor, summed: int
+) -> float:
     assert client.local_descent is not None
+    shares = zip(inputs.chunk(summed), labels.chunk(summed), strict=True)
     with unmoved_by_draws(network):
-        mean = client.local_descent(network, inputs, labels).mean_gradient
+        means = [client.local_descent(network, *own).mean_gradient for own in shares]
+        mean = {name: torch.stack([each[name] for each in means]).mean(0) for name in means[0]}
         whole = gradients(network, dict(network.named_parameters()), inputs, labels, client.loss)
     return relative_error(mean, whole)
 

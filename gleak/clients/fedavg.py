@@ -110,7 +110,6 @@ class FedAvg(ClientSpec):
     ) -> Descent:
         from gleak.clients.descent import descend, mini_batches
 
-        batches = mini_batches(
-            len(inputs), self.samples_of_a_step, self.local_steps, self.order == "shuffled"
-        )
+        size = min(self.samples_of_a_step, len(inputs))
+        batches = mini_batches(len(inputs), size, self.local_steps, self.order == "shuffled")
         return descend(model, inputs, labels, batches, self.local_lr, self.loss, gradient)

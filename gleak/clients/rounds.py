@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gleak.artifacts.encodings import Encoded
+from gleak.artifacts.encodings import Dense, Encoded
 from gleak.clients.base import ClientSpec
 from gleak.defenses.base import DefenseSpec, LocalGradient, Memory
 from gleak.runtime.progress import Progress
@@ -18,7 +18,7 @@ from gleak.runtime.seeding import drawing_from, torch_stream
 
 @dataclass
 class Victim:
-    """One client, between its rounds.
+    """One client, or several whose updates the server sees in sum, between their rounds.
 
     Args:
         number: its place among the victims.
@@ -26,7 +26,7 @@ class Victim:
         labels: Shape (N).
         members: positions of the samples behind each round, Shape (B).
         gradient: what its defence has it take its steps by, with an account of them; None: nothing.
-        memory: what its defence kept back so far.
+        memories: what each client's defence kept back so far.
     """
 
     number: int
@@ -34,7 +34,7 @@ class Victim:
     labels: Tensor
     members: list[Tensor]
     gradient: LocalGradient | None
-    memory: Memory = field(default_factory=dict)
+    memories: list[Memory]
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ class Simulation:
                 torch.from_numpy(told).to(place),
                 client.members(torch_stream(seed, "members", number)),
                 defense.local_gradient(),
+                [{} for _ in range(defense.summed)],
             )
             for number, (held, told) in enumerate(zip(inputs, labels, strict=True))
         ]
@@ -111,15 +112,29 @@ class Simulation:
         )
 
     def _send(self, victim: Victim, number: int) -> dict[str, Encoded]:
-        """One victim's update of one round, as it is sent."""
+        """One victim's update of one round, as the server sees it."""
         some = victim.members[number].to(victim.labels.device)
-        held = victim.inputs[some], victim.labels[some]
-        with drawing_from(stream_of(self.client, self.seed, "client", victim.number, number)):
+        shares = some.chunk(self.defense.summed)
+        sent = [self._send_one(victim, own, number, party) for party, own in enumerate(shares)]
+        return sent[0] if len(sent) == 1 else _mean(sent)
+
+    def _send_one(self, victim: Victim, own: Tensor, number: int, party: int) -> dict[str, Encoded]:
+        """What one client computes of its own samples, as it sends it.
+
+        Args:
+            victim: that it belongs to.
+            own: positions of its samples.
+            number: of the round.
+            party: which of the victim's clients it is, counted from 0.
+        """
+        held = victim.inputs[own], victim.labels[own]
+        parties = (party,) if self.defense.summed > 1 else ()
+        place = (self.client, self.seed, victim.number, number, *parties)
+        with drawing_from(stream_of("client", *place)):
             update = self.client.compute(self.network, *held, victim.gradient)
             update = self.defense.with_samples(update, self.network, *held)
         computed = {name: value.detach().cpu() for name, value in update.items()}
-        random = stream_of(self.client, self.seed, "defense", victim.number, number)
-        return self.defense.protect(computed, random, victim.memory)
+        return self.defense.protect(computed, stream_of("defense", *place), victim.memories[party])
 
     @torch.no_grad()
     def _go_on(self, sent: dict[str, Encoded]) -> None:
@@ -144,11 +159,18 @@ class Simulation:
 
 
 def stream_of(
-    client: ClientSpec, seed: int, purpose: str, victim: int, number: int
+    purpose: str, client: ClientSpec, seed: int, victim: int, number: int, *party: int
 ) -> torch.Generator:
     """A victim's random numbers for one purpose in a round; where there are several, one each."""
     of_round = (number,) if client.rounds > 1 else ()
-    return torch_stream(seed, purpose, victim, *of_round)
+    return torch_stream(seed, purpose, victim, *of_round, *party)
+
+
+def _mean(sent: list[dict[str, Encoded]]) -> dict[str, Encoded]:
+    """The mean of what several clients sent, as the server reads it."""
+    return {
+        name: Dense(np.mean([update[name].decode() for update in sent], axis=0)) for name in sent[0]
+    }
 
 
 def _joined(parts: list[dict[str, Encoded]], axis: int) -> dict[str, Encoded]:

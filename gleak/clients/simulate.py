@@ -57,7 +57,7 @@ def simulate_clients(
     network = network.to(choose_device(device))
     inputs = dataset.samples(client.split, indices)
     embeddings = true_embeddings(network, inputs)
-    drift = measure_drift(client, network, inputs, labels[indices], seed)
+    drift = measure_drift(client, network, inputs, labels[indices], seed, defense.summed)
     observed = Simulation(client, defense, network, inputs, labels[indices], seed).run()
     private = Private(
         spec=spec,

@@ -9,6 +9,7 @@ from gleak.defenses import none as none
 from gleak.defenses import qsgd as qsgd
 from gleak.defenses import quantize as quantize
 from gleak.defenses import random_mask as random_mask
+from gleak.defenses import secure_aggregation as secure_aggregation
 from gleak.defenses import signsgd as signsgd
 from gleak.defenses import soteria as soteria
 from gleak.defenses import threshold as threshold

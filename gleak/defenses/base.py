@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from gleak.errors import FitError
 from gleak.spec import Spec
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
     from gleak.artifacts.encodings import Encoded
+    from gleak.clients.base import ClientSpec
 
 Memory = dict[str, "Tensor"]
 """By parameter, what a client has not sent yet; Shape (*shape)."""
@@ -54,6 +56,24 @@ class DefenseSpec(Spec):
     """What a client does to its update before sending it, or to the steps that lead there."""
 
     kind: ClassVar[str] = "defense"
+
+    @property
+    def summed(self) -> int:
+        """Clients whose updates are added up before the server sees them; 1: it sees each."""
+        return 1
+
+    def check(self, client: ClientSpec) -> None:
+        """Refuse clients whose samples it cannot deal out.
+
+        Raises:
+            FitError: the shares would differ in size.
+        """
+        held = client.protocol["batch_size"]
+        if held % self.summed:
+            raise FitError(
+                f"defense {self}: the {held} samples behind an update of {client} cannot be dealt "
+                f"out to {self.summed} clients in equal shares; choose clients that divide them"
+            )
 
     def local_gradient(self) -> LocalGradient | None:
         """What one client takes all of its local steps by; None: the gradient of the mean loss."""

@@ -53,7 +53,7 @@ class GradientMatching(Problem):
             classes=observation.classes,
             model=observation.model,
             gradients=client_gradients(observation, parts.client_model),
-            sent=_compared(observation, parts),
+            sent=_compared(observation, observed, parts),
         )
 
     @cached_property
@@ -106,9 +106,14 @@ class GradientMatching(Problem):
         )
 
 
-def _compared(observation: Observation, parts: Parts) -> dict[str, Tensor]:
+def _compared(
+    observation: Observation, observed: dict[str, Tensor], parts: Parts
+) -> dict[str, Tensor]:
     if parts.compared == "all":
         return {}
+    if parts.compared == "nonzero":
+        present = {name: value != 0 for name, value in observed.items()}
+        return {name: mask for name, mask in present.items() if not mask.all()}
     return {name: value[:, 0] for name, value in observation.sent.items()}
 
 

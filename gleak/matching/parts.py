@@ -20,8 +20,9 @@ LabelRule = Literal["known", "joint", "sign", "rows", "argmin"]
 ClientModel = Literal["one_step", "unrolled"]
 """How the attacker repeats the client's training: as one step, or as all of its local steps."""
 
-Compared = Literal["sent", "all"]
-"""Which values of the gradient are matched where a client sent only some of them."""
+Compared = Literal["sent", "nonzero", "all"]
+"""Which values of the gradient are matched: those that the client says it sent, only those of them
+that are not zero (a defence may have set the others to it, such as Soteria), or all."""
 
 Finish = Literal["cut", "stretched", "equalized"]
 """How samples come into [0, 1] at the end: cut off, or divided by the largest magnitude, or then
@@ -67,7 +68,7 @@ class Parts(SearchParts):
         layers: how much each layer counts in it; None: all alike.
         client_model: how an update of several local steps is matched.
         compared: of an update in which only some values were sent, these alone, or all, those left
-            out counting as zeros.
+            out counting as zeros; or those that are not zero, however they were sent.
         label_term: weight of the output's squared distance to the label (CPL, line 12: alpha).
     """
 

@@ -39,6 +39,17 @@ def test_images_are_found_without_codes(make_case: Make) -> None:
     assert errors(attack.reconstruct(observation).inputs, truth).mean() < 1e-3
 
 
+def test_total_variation_makes_images_smooth(make_case: Make) -> None:
+    rough, smooth = (
+        parse("attack", f"rog+iterations=60+code=pixels+labels=known{tv}") for tv in ("", "+tv=100")
+    )
+    observation, _ = make_case(rough, client=CLIENT, model="lenet")
+    variation = [
+        np.abs(np.diff(attack.reconstruct(observation).inputs)).mean() for attack in (rough, smooth)
+    ]
+    assert variation[1] < 0.5 * variation[0]
+
+
 def test_signs_are_matched_and_contrast_is_filled(make_case: Make) -> None:
     attack = parse(
         "attack",

@@ -120,3 +120,22 @@ def test_only_what_was_sent_is_compared(
         for compared in ("sent", "all")
     }
     assert distance["sent"] < 1e-10 < 1e-3 < distance["all"]
+
+
+def test_a_mask_that_nobody_speaks_of_can_be_left_out(
+    make_observation: MakeObservation, make_parts: MakeParts
+) -> None:
+    """Zeros that a defence wrote travel like other values."""
+    observation, inputs, _ = make_observation()
+    update = dict(observation.update)
+    name = next(reversed([name for name, value in update.items() if value.ndim > 3]))
+    update[name] = update[name] * (torch.arange(update[name].shape[-1]) % 2)
+    masked = dataclasses.replace(observation, update=update)
+    truth = inputs.flatten(1)
+    problems = {
+        compared: GradientMatching.of(masked, make_parts(labels="known", compared=compared))
+        for compared in ("sent", "nonzero")
+    }
+    distance = {of: problem.evaluate(truth).distance.max() for of, problem in problems.items()}
+    assert distance["nonzero"] < 1e-10 < 1e-3 < distance["sent"]
+    assert name in problems["nonzero"].sent

@@ -18,6 +18,7 @@ from gleak.registry import load, parse
 COLOURS = {
     "dark": (0, 0, 0),
     "light": (1, 1, 1),
+    "grey": (0.5, 0.5, 0.5),
     "red": (1, 0, 0),
     "green": (0, 1, 0),
     "blue": (0, 0, 1),
@@ -136,11 +137,9 @@ def test_solid_colours_lie_beside_their_colour(name: str) -> None:
     assert torch.equal(exact, colour.expand(2, 3, 4, 5).float())
 
 
-@pytest.mark.parametrize(("name", "value"), [("dark", 0), ("light", 1)])
+@pytest.mark.parametrize(("name", "value"), [("dark", 0), ("light", 1), ("grey", 0.5)])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_dark_and_light_serve_every_kind_of_sample(
-    name: str, value: float, shape: tuple[int, ...]
-) -> None:
+def test_shades_serve_every_kind_of_sample(name: str, value: float, shape: tuple[int, ...]) -> None:
     start = parse("start", f"{name}+noise=0")
     start.check(dataset_of(shape))
     assert torch.equal(start.draw(shape, stream(), {}), torch.full(shape, float(value)))

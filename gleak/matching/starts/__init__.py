@@ -3,6 +3,7 @@
 from gleak.matching.starts import blue as blue
 from gleak.matching.starts import dark as dark
 from gleak.matching.starts import green as green
+from gleak.matching.starts import grey as grey
 from gleak.matching.starts import light as light
 from gleak.matching.starts import normal as normal
 from gleak.matching.starts import optimal as optimal

@@ -31,7 +31,7 @@ class SolidStart(NoisyStart):
             found = "a table" if channels is None else f"images of {channels} channel(s)"
             raise FitError(
                 f"start {self} needs images of {len(self.colour)} channels, and {dataset} holds "
-                f"{found}; use start=dark, light or patterned, or a dataset of colour images"
+                f"{found}; use start=dark, light, grey or patterned, or a dataset of colour images"
             )
 
     def undisturbed(self, shape: tuple[int, ...], granted: Mapping[str, Tensor]) -> Tensor:

@@ -1,0 +1,66 @@
+"""The server sees what several clients send in sum, and nothing of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Self
+
+from pydantic import model_validator
+
+from gleak.defenses.base import DefenseSpec, Memory
+from gleak.defenses.none import NoDefense
+from gleak.registry import nested, register
+from gleak.spec import knob
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor, nn
+
+    from gleak.artifacts.encodings import Encoded
+
+
+@register("secure_aggregation")
+class SecureAggregation(DefenseSpec):
+    """Updates are masked so that the server can read their sum alone (Bonawitz et al. 2016).
+
+    A victim is then a group of clients: its samples are dealt out to them in their order, in equal
+    shares, each client trains on its own, and what is observed is the mean over the clients, which
+    is their sum but for a number that the server knows. Of clients that take one step that is the
+    gradient of all their samples, so the defence is worth what a batch of so many is worth. The
+    protocol's masks cancel in the sum and are not simulated.
+
+    In federated training the server adds up what it has chosen in any case: nothing changes.
+    """
+
+    source = "Bonawitz et al. 2016; ROG sections 2 and 7"
+
+    clients: int = knob(4, "whose updates are added up", source="ours", ge=2)
+    each: Annotated[DefenseSpec, nested("defense")] = knob(
+        NoDefense(), "what each client does to its own update before", source="ROG section 7"
+    )
+
+    @property
+    def summed(self) -> int:
+        """See `DefenseSpec.summed`."""
+        return self.clients
+
+    @model_validator(mode="after")
+    def _check_each(self) -> Self:
+        if self.each.summed > 1:
+            raise ValueError("sums of sums are one sum: raise clients and leave out each")
+        if self.each.local_gradient() is not None:
+            raise ValueError(
+                f"each={self.each} gives an account of a client's own privacy, and that of a sum "
+                "is another; choose a defence of updates, such as gaussian"
+            )
+        return self
+
+    def with_samples(
+        self, update: dict[str, Tensor], model: nn.Module, inputs: Tensor, labels: Tensor
+    ) -> dict[str, Tensor]:
+        """See `DefenseSpec.with_samples`; of one client."""
+        return self.each.with_samples(update, model, inputs, labels)
+
+    def protect(
+        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+    ) -> dict[str, Encoded]:
+        """See `DefenseSpec.protect`; of one client."""
+        return self.each.protect(update, generator, memory)

@@ -1,0 +1,16 @@
+"""A start that is grey all over."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gleak.matching.starts.solid import SolidStart
+from gleak.registry import register
+
+
+@register("grey")
+class Grey(SolidStart):
+    """Every value one half, but for slight noise: as far from each end of its range."""
+
+    source: ClassVar[str] = "ours"
+    colour: ClassVar[tuple[float, ...]] = (0.5,)

@@ -1,0 +1,124 @@
+"""What the server reads of a sum, beside what it would read of each client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gleak.artifacts.model import Model
+from gleak.artifacts.private import Private
+from gleak.artifacts.update import Update
+from gleak.cell import LEVELS, Cell
+from gleak.clients.simulate import simulate_clients
+from gleak.errors import FitError, SpecError
+from gleak.models.broadcast import load_network
+from gleak.registry import parse
+
+
+@pytest.fixture
+def source(simulate: Callable[..., Path]) -> Path:
+    return simulate()
+
+
+def seen(
+    source: Path, folder: Path, client: str, defense: str
+) -> tuple[dict[str, np.ndarray], Private]:
+    """Of each parameter what the server reads, Shape (V, *shape); and the truth."""
+    simulate_clients(
+        parse("client", client),
+        parse("defense", defense),
+        source / "dataset.h5",
+        source / "model.h5",
+        folder,
+        spec="a/cell",
+        seed=1,
+        device="cpu",
+    )
+    update = Update.read(folder / "update.h5").update
+    values = {name: encoded.decode()[:, 0] for name, encoded in update.items()}
+    return values, Private.read(folder / "private.h5")
+
+
+def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_of_clients_of_one_step_the_server_sees_the_gradient_of_all_samples(
+    source: Path, tmp_path: Path
+) -> None:
+    client = "fedsgd+batch_size=4+victims=2"
+    summed, private = seen(source, tmp_path / "sum", client, "secure_aggregation+clients=2")
+    whole, same = seen(source, tmp_path / "whole", client, "none")
+    assert np.array_equal(private.inputs, same.inputs)
+    assert_close(summed, whole)
+
+
+def test_of_clients_of_several_steps_it_is_the_mean_of_what_each_would_send(
+    source: Path, tmp_path: Path
+) -> None:
+    """Each goes down its own way, which the whole batch together would not."""
+    steps = "local_lr=0.5+local_steps=3"
+    summed, private = seen(
+        source,
+        tmp_path / "sum",
+        f"fedavg+batch_size=4+{steps}+victims=1",
+        "secure_aggregation+clients=2",
+    )
+    network = load_network(Model.read(source / "model.h5"), "model.h5")
+    alone = parse("client", f"fedavg+batch_size=2+{steps}+victims=1")
+    inputs, labels = (torch.from_numpy(held[0]) for held in (private.inputs, private.labels))
+    each = [
+        alone.compute(network, *own) for own in zip(inputs.chunk(2), labels.chunk(2), strict=True)
+    ]
+    assert_close(
+        summed, {name: (value + each[1][name]).numpy() / 2 for name, value in each[0].items()}
+    )
+    together, _ = seen(source, tmp_path / "whole", f"fedavg+batch_size=4+{steps}+victims=1", "none")
+    assert max(np.abs(summed[name] - value).max() for name, value in together.items()) > 1e-5
+
+
+def test_the_drift_is_that_of_the_clients(source: Path, tmp_path: Path) -> None:
+    client = "fedavg+batch_size=4+local_lr=0.5+local_steps=3+victims=1"
+    _, summed = seen(source, tmp_path / "sum", client, "secure_aggregation+clients=2")
+    _, whole = seen(source, tmp_path / "whole", client, "none")
+    assert summed.drift is not None
+    assert whole.drift is not None
+    assert summed.drift != pytest.approx(whole.drift)
+
+
+def test_noise_of_each_client_is_its_own_and_the_sum_has_less_of_it(
+    source: Path, tmp_path: Path
+) -> None:
+    client = "fedsgd+batch_size=4+victims=1"
+    clean, _ = seen(source, tmp_path / "clean", client, "none")
+    errors = []
+    for number, defense in enumerate(
+        ["gaussian+std=0.1", "secure_aggregation+each=gaussian~std=0.1"]
+    ):
+        noisy, _ = seen(source, tmp_path / str(number), client, defense)
+        errors.append(np.concatenate([(noisy[name] - clean[name]).ravel() for name in clean]).std())
+    assert errors[0] / errors[1] == pytest.approx(2, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("secure_aggregation+clients=1", "clients"),
+        ("secure_aggregation+each=secure_aggregation", "sums of sums"),
+        ("secure_aggregation+each=fedcdp", "account"),
+    ],
+)
+def test_what_makes_no_sum_is_refused(spec: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        parse("defense", spec)
+
+
+def test_samples_that_cannot_be_dealt_out_are_refused_before_any_work() -> None:
+    path = "photos/lenet/untrained/honest/fedsgd+batch_size=6/secure_aggregation"
+    with pytest.raises(FitError, match=r"6 samples .* 4 clients in equal shares"):
+        Cell.parse(dict(zip(LEVELS, path.split("/"), strict=False)))

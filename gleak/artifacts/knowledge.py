@@ -20,6 +20,7 @@ class Knowledge(Artifact):
         dataset: canonical spec of the public dataset.
         input_shape: shape of one sample.
         classes: of the public dataset.
+        class_names: one name per class.
         parameters: of the network, by name.
         buffers: what it holds besides, by name.
         loss_step: steps after which losses were noted.
@@ -32,6 +33,7 @@ class Knowledge(Artifact):
     knowledge: str = attribute("")
     dataset: str = attribute("")
     classes: int = attribute(0)
+    class_names: np.ndarray = array("class", "name", "text")
     input_shape: np.ndarray = array("axis", "size", "int")
     parameters: dict[str, np.ndarray] = arrays("weight...", "weight")
     buffers: dict[str, np.ndarray] = arrays("...", "buffer", "number")

@@ -7,5 +7,6 @@ from gleak.figures import images as images
 from gleak.figures import line as line
 from gleak.figures import losses as losses
 from gleak.figures import table as table
+from gleak.figures import tags as tags
 from gleak.figures import traces as traces
 from gleak.figures import tradeoff as tradeoff

@@ -5,83 +5,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-    with_config,
-)
-from typing_extensions import TypedDict
+from pydantic import model_validator
 
-from gleak.errors import FitError, SpecError, nearest
-from gleak.figures.base import FigureSpec, Material
+from gleak.errors import nearest
+from gleak.figures.base import Material
 from gleak.figures.names import bare
+from gleak.figures.trainings import TrainedFigure
 from gleak.knowledge.pretraining import Pretraining
 from gleak.registry import register
 from gleak.settings import SCALES
 from gleak.spec import knob
 
 
-@with_config(ConfigDict(extra="forbid"))
-class Trained(TypedDict):
-    """A training as a study file has it: a public dataset, and the spec of what is trained."""
-
-    dataset: str
-    spec: str
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, dict) else value
-
-
-def _canonical(written: Trained) -> Trained:
-    try:
-        found = Pretraining.parse(written["dataset"], written["spec"])
-    except (SpecError, FitError) as error:
-        raise ValueError(str(error)) from None
-    return {"dataset": str(found.dataset), "spec": str(found.knowledge)}
-
-
-Trainings = Annotated[
-    list[Annotated[Trained, AfterValidator(_canonical)]],
-    BeforeValidator(_as_list),
-    Field(description="the public dataset and the spec of each", min_length=1),
-]
-
-
-@with_config(ConfigDict(extra="forbid"))
-class AtScale(TypedDict):
-    """What a scale may say of the figure."""
-
-    knowledge: Trainings
-
-
 @register("losses")
-class Losses(FigureSpec):
+class Losses(TrainedFigure):
     """Losses of knowledge over the steps of its training.
 
     A panel for each loss, and in it a line for each training that has it.
     """
 
-    knowledge: Trainings
-    quick: AtScale | None = knob(None, "what is different at this scale")
-    small: AtScale | None = knob(None, "what is different at this scale")
     labels: dict[str, str] = knob(
         {}, "spec, whatever it costs, dataset, name or loss -> what is printed"
     )
-
-    def written(self, scale: str) -> list[Trained]:
-        """The trainings at a scale."""
-        own: AtScale | None = getattr(self, scale, None)
-        return self.knowledge if own is None else own["knowledge"]
-
-    def trainings(self, scale: str) -> Sequence[Pretraining]:
-        """See `FigureSpec.trainings`."""
-        return [Pretraining.parse(one["dataset"], one["spec"]) for one in self.written(scale)]
 
     def label(self, text: str, setting: str = "") -> str:
         """What is printed for a text; a spec may be labelled by its setting or its name."""

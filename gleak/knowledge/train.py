@@ -65,6 +65,7 @@ def train_knowledge(
         dataset=dataset.spec,
         input_shape=np.array(dataset.shape),
         classes=dataset.classes,
+        class_names=dataset.class_names,
         parameters={name: value for name, value in state.items() if name in trained},
         buffers={name: value for name, value in state.items() if name not in trained},
         loss_step=np.array(curves.steps, dtype=int),

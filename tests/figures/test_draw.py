@@ -73,6 +73,12 @@ CONTENT = {
         "sides": {"kind": "bar", "grid": "attacks", "x": "attack", "y": "mse", "log": ["mse"]},
         "spread": {"kind": "distribution", "grid": "attacks", "x": "attack", "y": "mse"},
         "pictures": {"kind": "images", "grid": "attacks", "where": {"attack": "cpl"}},
+        "words": {
+            "kind": "tags",
+            "grid": "attacks",
+            "where": {"attack": "cpl"},
+            "knowledge": {"dataset": "digits", "spec": "tagger"},
+        },
         "course": {"kind": "traces", "grid": "attacks", "where": {"attack": "cpl"}},
         "accuracy": {
             "kind": "table",
@@ -192,6 +198,26 @@ def put_images(study: Study, paths: Paths) -> None:
         trace_objective=np.array([[1.0, 0.5], [1.0, 0.25]]),
     )
     found.write(paths.folder(cell) / "reconstruction.h5")
+    put_tagger(study, paths)
+
+
+def put_tagger(study: Study, paths: Paths) -> None:
+    """One that was never trained."""
+    (trained,) = study.figure("words").trainings("quick")
+    shape, classes = trained.dataset.shape, trained.dataset.classes
+    state = trained.knowledge.build(shape, classes).state_dict()
+    Knowledge(
+        knowledge=str(trained.knowledge),
+        dataset=str(trained.dataset),
+        classes=classes,
+        class_names=np.array([str(number) for number in range(classes)]),
+        input_shape=np.array(shape),
+        parameters={name: value.numpy() for name, value in state.items()},
+        buffers={},
+        loss_step=np.array([], dtype=int),
+        losses={},
+        fingerprints=np.zeros(2, np.uint64),
+    ).write(paths.knowledge(trained))
 
 
 @pytest.mark.parametrize("figure", OF_ATTACKS)
@@ -222,6 +248,7 @@ def test_a_figure_of_losses_is_drawn_from_the_knowledge_of_its_scale(
     Knowledge(
         knowledge=str(trained.knowledge),
         dataset=str(trained.dataset),
+        class_names=np.array([], object),
         input_shape=np.array(trained.dataset.shape),
         parameters={},
         buffers={},

@@ -37,6 +37,7 @@ def store(tmp_path: Path) -> Callable[..., list[Path]]:
             Knowledge(
                 knowledge=str(one.knowledge),
                 dataset=str(one.dataset),
+                class_names=np.array([], object),
                 input_shape=np.array([1, 16, 16]),
                 parameters={},
                 buffers={},

@@ -39,6 +39,7 @@ def knowledge(images: Dataset, tmp_path: Path) -> Path:
     path = tmp_path / "codec" / "knowledge.h5"
     Knowledge(
         dataset="tiny",
+        class_names=np.array([], object),
         input_shape=np.array(images.shape),
         parameters={"weight": np.zeros(3, np.float32)},
         buffers={},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.defenses.base import DefenseSpec, Memory
@@ -41,6 +41,8 @@ class Soteria(DefenseSpec):
     """
 
     source = "Sun et al. 2021; MKOR section 4; ROG section 5"
+
+    effort: ClassVar[frozenset[str]] = frozenset({"probes"})
 
     percentile: float = knob(
         80.0,

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 Sides = tuple[int, int]
 """Height and width."""
+SMALLEST_SIDE = 4
+"""Below which features are not halved."""
 
 
 class Convolution(NamedTuple):
@@ -61,6 +63,14 @@ def pyramid(sides: Sides, levels: int) -> list[Sides]:
     found = [sides]
     for _ in range(levels):
         found.append(halve(found[-1]))
+    return found
+
+
+def whole_pyramid(sides: Sides) -> list[Sides]:
+    """A `pyramid` down to `SMALLEST_SIDE` or little more; the sides themselves at the least."""
+    found = [sides]
+    while min(smaller := halve(found[-1])) >= SMALLEST_SIDE:
+        found.append(smaller)
     return found
 
 

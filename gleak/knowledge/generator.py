@@ -11,10 +11,10 @@ from gleak.knowledge.convolutions import (
     Convolution,
     Sides,
     dense,
-    halve,
     pyramid,
     total_size,
     total_work,
+    whole_pyramid,
     widths,
 )
 from gleak.knowledge.generative import GenerativeSpec
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gleak.knowledge.generator_network import Decoder
     from gleak.knowledge.trainer import Trainer
 
-SMALLEST_SIDE = 4
 WIDEST = 4
 
 
@@ -89,15 +88,13 @@ class Generator(GenerativeSpec, TrainedSpec):
 
     def plan(self, shape: tuple[int, ...], classes: int) -> Plan:
         """The sizes for images of Shape (C, H, W), halved down to four pixels or little more."""
-        channels, *image = shape
-        levels, at = 0, (image[0], image[1])
-        while min(halve(at)) >= SMALLEST_SIDE:
-            levels, at = levels + 1, halve(at)
-        deepest = pyramid((image[0], image[1]), max(image).bit_length())
+        channels, height, width = shape
+        sides = whole_pyramid((height, width))
+        deepest = pyramid((height, width), max(height, width).bit_length())
         return Plan(
             channels=channels,
-            sides=deepest[: levels + 1],
-            widths=widths(self.width, levels, WIDEST),
+            sides=sides,
+            widths=widths(self.width, len(sides) - 1, WIDEST),
             coarse=next(side for side in deepest if channels * math.prod(side) <= self.size),
             size=self.size,
             classes=classes,

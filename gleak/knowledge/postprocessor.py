@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from gleak.errors import FitError
 from gleak.knowledge.convolutions import (
+    SMALLEST_SIDE,
     Convolution,
     Sides,
-    pyramid,
     total_size,
     total_work,
+    whole_pyramid,
     widths,
 )
 from gleak.knowledge.trained import TrainedSpec
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from gleak.knowledge.trainer import Trainer
 
 DEEPEST = 4
-SMALLEST_SIDE = 4
 WIDEST = 8
 
 
@@ -87,9 +87,8 @@ class Postprocessor(TrainedSpec):
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """The sizes for images of Shape (C, H, W): four halvings, fewer where sides are short."""
         channels, height, width = shape
-        sides = pyramid((height, width), DEEPEST)
-        kept = [side for side in sides if min(side) >= SMALLEST_SIDE]
-        return Plan(channels, kept, widths(self.width, len(kept) - 1, WIDEST))
+        sides = whole_pyramid((height, width))[: DEEPEST + 1]
+        return Plan(channels, sides, widths(self.width, len(sides) - 1, WIDEST))
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """See `KnowledgeSpec.check_shape`.

@@ -11,10 +11,9 @@ from gleak.knowledge.convolutions import (
     Convolution,
     Sides,
     dense,
-    halve,
-    pyramid,
     total_size,
     total_work,
+    whole_pyramid,
     widths,
 )
 from gleak.knowledge.judge import JudgeSpec
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from gleak.knowledge.tagger_network import TagClassifier
     from gleak.knowledge.trainer import Trainer
 
-SMALLEST_SIDE = 4
 WIDEST = 4
 
 
@@ -73,13 +71,11 @@ class Tagger(JudgeSpec, TrainedSpec):
     def plan(self, shape: tuple[int, ...], classes: int) -> Plan:
         """The sizes for images of Shape (C, H, W), halved down to four pixels or little more."""
         channels, height, width = shape
-        levels, at = 0, (height, width)
-        while min(halve(at)) >= SMALLEST_SIDE:
-            levels, at = levels + 1, halve(at)
+        sides = whole_pyramid((height, width))
         return Plan(
             channels=channels,
-            sides=pyramid((height, width), levels),
-            widths=widths(self.width, levels, WIDEST),
+            sides=sides,
+            widths=widths(self.width, len(sides) - 1, WIDEST),
             classes=classes,
         )
 

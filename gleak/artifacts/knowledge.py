@@ -29,6 +29,7 @@ class Knowledge(Artifact):
     """
 
     format: ClassVar[str] = "gleak/knowledge"
+    version: ClassVar[int] = 2
 
     knowledge: str = attribute("")
     dataset: str = attribute("")

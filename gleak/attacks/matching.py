@@ -34,7 +34,9 @@ class MatchingAttack(AttackSpec):
     )
 
     compared: Compared = knob(
-        "sent", "values that are matched; nonzero: against masks such as Soteria's", source="ours"
+        "sent",
+        "values matched: those sent, those not zero (against masks such as Soteria's), or all",
+        source="ours",
     )
     client_model: ClientModel = knob(
         "one_step", "how local steps are repeated", source="CPL Algorithm 1; unrolled: InvertGrad"

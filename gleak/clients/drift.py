@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.clients.descent import gradients
-from gleak.clients.rounds import stream_of
+from gleak.clients.rounds import deal, party_of, stream_of
 from gleak.models.draws import unmoved_by_draws
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
@@ -34,7 +34,7 @@ def measure_drift(
     inputs: np.ndarray,
     labels: np.ndarray,
     seed: int,
-    summed: int = 1,
+    summed: int,
 ) -> np.ndarray | None:
     """Relative error of the mean gradient of each victim's steps, taken for that of its batch.
 
@@ -64,26 +64,39 @@ def measure_drift(
     with Progress(len(labels), "drift of the clients") as progress:
         for victim in range(len(labels)):
             some = client.members(torch_stream(seed, "members", victim))[0].numpy()
-            own, told = (
-                torch.from_numpy(values[victim][some]).to(place) for values in (inputs, labels)
-            )
-            with drawing_from(stream_of("client", client, seed, victim, 0)):
-                found[victim] = _drift(client, network, own, told, summed)
+            x, y = (torch.from_numpy(held[victim][some]).to(place) for held in (inputs, labels))
+            with unmoved_by_draws(network):
+                mean = _mean_descent(client, network, x, y, seed, victim, summed)
+                found[victim] = relative_error(mean, _whole_gradient(client, network, x, y))
             progress.advance()
     _warn_if_far(client, found.max())
     return found
 
 
-def _drift(
-    client: ClientSpec, network: nn.Module, inputs: Tensor, labels: Tensor, summed: int
-) -> float:
+def _mean_descent(
+    client: ClientSpec,
+    network: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    seed: int,
+    victim: int,
+    summed: int,
+) -> dict[str, Tensor]:
+    """Mean gradient of the steps of all clients that a victim is the sum of."""
     assert client.local_descent is not None
-    shares = zip(inputs.chunk(summed), labels.chunk(summed), strict=True)
-    with unmoved_by_draws(network):
-        means = [client.local_descent(network, *own).mean_gradient for own in shares]
-        mean = {name: torch.stack([each[name] for each in means]).mean(0) for name in means[0]}
-        whole = gradients(network, dict(network.named_parameters()), inputs, labels, client.loss)
-    return relative_error(mean, whole)
+    means = []
+    for party, own in enumerate(zip(deal(inputs, summed), deal(labels, summed), strict=True)):
+        random = stream_of("client", client, seed, victim, 0, *party_of(party, summed))
+        with drawing_from(random):
+            means.append(client.local_descent(network, *own).mean_gradient)
+    return {name: torch.stack([mean[name] for mean in means]).mean(0) for name in means[0]}
+
+
+def _whole_gradient(
+    client: ClientSpec, network: nn.Module, inputs: Tensor, labels: Tensor
+) -> dict[str, Tensor]:
+    """That of the whole batch at the broadcast parameters."""
+    return gradients(network, dict(network.named_parameters()), inputs, labels, client.loss)
 
 
 def relative_error(found: Mapping[str, Tensor], true: Mapping[str, Tensor]) -> float:

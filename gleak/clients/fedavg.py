@@ -110,6 +110,7 @@ class FedAvg(ClientSpec):
     ) -> Descent:
         from gleak.clients.descent import descend, mini_batches
 
-        size = min(self.samples_of_a_step, len(inputs))
+        whole_batch = self.samples_of_a_step == self.samples_of_a_round
+        size = len(inputs) if whole_batch else self.samples_of_a_step
         batches = mini_batches(len(inputs), size, self.local_steps, self.order == "shuffled")
         return descend(model, inputs, labels, batches, self.local_lr, self.loss, gradient)

@@ -114,8 +114,10 @@ class Simulation:
     def _send(self, victim: Victim, number: int) -> dict[str, Encoded]:
         """One victim's update of one round, as the server sees it."""
         some = victim.members[number].to(victim.labels.device)
-        shares = some.chunk(self.defense.summed)
-        sent = [self._send_one(victim, own, number, party) for party, own in enumerate(shares)]
+        sent = [
+            self._send_one(victim, own, number, party)
+            for party, own in enumerate(deal(some, self.defense.summed))
+        ]
         return sent[0] if len(sent) == 1 else _mean(sent)
 
     def _send_one(self, victim: Victim, own: Tensor, number: int, party: int) -> dict[str, Encoded]:
@@ -128,13 +130,14 @@ class Simulation:
             party: which of the victim's clients it is, counted from 0.
         """
         held = victim.inputs[own], victim.labels[own]
-        parties = (party,) if self.defense.summed > 1 else ()
-        place = (self.client, self.seed, victim.number, number, *parties)
-        with drawing_from(stream_of("client", *place)):
+        whose = self.client, self.seed, victim.number, number
+        parties = party_of(party, self.defense.summed)
+        with drawing_from(stream_of("client", *whose, *parties)):
             update = self.client.compute(self.network, *held, victim.gradient)
             update = self.defense.with_samples(update, self.network, *held)
         computed = {name: value.detach().cpu() for name, value in update.items()}
-        return self.defense.protect(computed, stream_of("defense", *place), victim.memories[party])
+        random = stream_of("defense", *whose, *parties)
+        return self.defense.protect(computed, random, victim.memories[party])
 
     @torch.no_grad()
     def _go_on(self, sent: dict[str, Encoded]) -> None:
@@ -161,9 +164,31 @@ class Simulation:
 def stream_of(
     purpose: str, client: ClientSpec, seed: int, victim: int, number: int, *party: int
 ) -> torch.Generator:
-    """A victim's random numbers for one purpose in a round; where there are several, one each."""
+    """A victim's random numbers for one purpose in a round; where there are several, one each.
+
+    Args:
+        purpose: what they are for.
+        client: how the victim trains.
+        seed: of the run.
+        victim: its number.
+        number: of the round.
+        party: see `party_of`.
+    """
     of_round = (number,) if client.rounds > 1 else ()
     return torch_stream(seed, purpose, victim, *of_round, *party)
+
+
+def party_of(party: int, summed: int) -> tuple[int, ...]:
+    """What tells the streams of a victim's clients apart; nothing where it is one client."""
+    return (party,) if summed > 1 else ()
+
+
+def deal(values: Tensor, summed: int) -> Tensor:
+    """A victim's samples by the clients whose sum it is; Shape (B, ...) to (clients, share, ...).
+
+    They have equal shares, see `gleak.defenses.secure_aggregation`.
+    """
+    return values.unflatten(0, (summed, -1))
 
 
 def _mean(sent: list[dict[str, Encoded]]) -> dict[str, Encoded]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from gleak.errors import FitError
 from gleak.spec import Spec
 
 if TYPE_CHECKING:
@@ -63,17 +62,11 @@ class DefenseSpec(Spec):
         return 1
 
     def check(self, client: ClientSpec) -> None:
-        """Refuse clients whose samples it cannot deal out.
+        """Refuse clients that it does not serve, as far as is known before any work.
 
         Raises:
-            FitError: the shares would differ in size.
+            FitError: says what does not fit.
         """
-        held = client.protocol["batch_size"]
-        if held % self.summed:
-            raise FitError(
-                f"defense {self}: the {held} samples behind an update of {client} cannot be dealt "
-                f"out to {self.summed} clients in equal shares; choose clients that divide them"
-            )
 
     def local_gradient(self) -> LocalGradient | None:
         """What one client takes all of its local steps by; None: the gradient of the mean loss."""

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import model_validator
 
 from gleak.defenses.base import DefenseSpec, Memory
+from gleak.defenses.dp import DifferentialPrivacy
 from gleak.defenses.none import NoDefense
+from gleak.errors import FitError
 from gleak.registry import nested, register
 from gleak.spec import knob
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
     from gleak.artifacts.encodings import Encoded
+    from gleak.clients.base import ClientSpec
 
 
 @register("secure_aggregation")
@@ -34,8 +37,34 @@ class SecureAggregation(DefenseSpec):
 
     clients: int = knob(4, "whose updates are added up", source="ours", ge=2)
     each: Annotated[DefenseSpec, nested("defense")] = knob(
-        NoDefense(), "what each client does to its own update before", source="ROG section 7"
+        NoDefense(),
+        "what each client does to its own update before it is summed",
+        source="ROG section 7",
     )
+
+    def check(self, client: ClientSpec) -> None:
+        """Refuse clients whose samples cannot be dealt out once and for all.
+
+        Raises:
+            FitError: shares would differ in size, be cut by mini-batches, or change with the round.
+        """
+        held, step = (client.protocol[size] for size in ("batch_size", "mini_batch"))
+        share, left = divmod(held, self.clients)
+        if left:
+            raise FitError(
+                f"defense {self}: the {held} samples behind an update of {client} cannot be dealt "
+                f"out to {self.clients} clients in equal shares; choose clients that divide them"
+            )
+        if step != held and share % step:
+            raise FitError(
+                f"defense {self}: mini_batch={step} of {client} does not divide the {share} "
+                "samples of each client; choose one that does, or leave it out"
+            )
+        if client.rounds > 1:
+            raise FitError(
+                f"defense {self}: {client} is observed for several rounds, in which samples would "
+                "go from one client to another; choose fedsgd or fedavg"
+            )
 
     @property
     def summed(self) -> int:
@@ -46,7 +75,8 @@ class SecureAggregation(DefenseSpec):
     def _check_each(self) -> Self:
         if self.each.summed > 1:
             raise ValueError("sums of sums are one sum: raise clients and leave out each")
-        if self.each.local_gradient() is not None:
+        counted = isinstance(self.each, DifferentialPrivacy)
+        if counted or self.each.local_gradient() is not None:
             raise ValueError(
                 f"each={self.each} gives an account of a client's own privacy, and that of a sum "
                 "is another; choose a defence of updates, such as gaussian"

@@ -2,8 +2,8 @@
 
 `LayerwiseGradients` runs the samples of all victims through the network as one batch and splits
 each layer's weight gradient by victim; `VmappedGradients` does it for any network.
-`choose_gradients` takes the first where it serves. A victim that is alone has nothing to be split
-from: `lone_gradients`.
+`choose_gradients` takes the first where it serves. There a victim that is alone, of a network of
+convolutions, has nothing to be split from: `lone_gradients`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _trained_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def mostly_dense(layers: Iterable[nn.Module]) -> bool:
-    """Whether dense layers hold most weights, so that it pays to form none of each victim's own."""
+    """Whether dense layers hold most weights: then it pays never to form the gradients of these."""
     sizes = {True: 0, False: 0}
     for layer in layers:
         sizes[isinstance(layer, nn.Linear)] += sum(value.numel() for value in layer.parameters())
@@ -150,7 +150,7 @@ class LayerwiseGradients:
 
     The samples of all victims share one forward and one backward pass, whatever their number; the
     split by victim is a batched product of A and D. One victim alone is spared the split, unless
-    dense layers hold most weights: measured on one core, a ResNet20 takes a seventh less so.
+    dense layers hold most weights: measured on one core, a ResNet20 takes a seventh less time so.
     """
 
     def __init__(self, model: nn.Module, loss: str) -> None:

@@ -45,7 +45,7 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 
 
 def drift(network: nn.Module, samples: tuple[np.ndarray, np.ndarray], client: str) -> np.ndarray:
-    found = measure_drift(parse("client", client), network, *samples, SEED)
+    found = measure_drift(parse("client", client), network, *samples, SEED, summed=1)
     assert found is not None
     return found
 
@@ -100,7 +100,9 @@ def test_it_grows_in_proportion_to_small_learning_rates_and_on(
 
 def test_clients_of_one_step_compute_nothing(samples: tuple[np.ndarray, np.ndarray]) -> None:
     for client in ("fedsgd+batch_size=4", "fedavg+batch_size=4+local_lr=3"):
-        assert measure_drift(parse("client", client), nn.Identity(), *samples, SEED) is None
+        assert (
+            measure_drift(parse("client", client), nn.Identity(), *samples, SEED, summed=1) is None
+        )
 
 
 def test_a_gradient_of_zeros_is_as_far_as_what_is_taken_for_it() -> None:

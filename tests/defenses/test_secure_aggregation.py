@@ -111,6 +111,7 @@ def test_noise_of_each_client_is_its_own_and_the_sum_has_less_of_it(
         ("secure_aggregation+clients=1", "clients"),
         ("secure_aggregation+each=secure_aggregation", "sums of sums"),
         ("secure_aggregation+each=fedcdp", "account"),
+        ("secure_aggregation+each=dp", "account"),
     ],
 )
 def test_what_makes_no_sum_is_refused(spec: str, said: str) -> None:
@@ -118,7 +119,25 @@ def test_what_makes_no_sum_is_refused(spec: str, said: str) -> None:
         parse("defense", spec)
 
 
-def test_samples_that_cannot_be_dealt_out_are_refused_before_any_work() -> None:
-    path = "photos/lenet/untrained/honest/fedsgd+batch_size=6/secure_aggregation"
-    with pytest.raises(FitError, match=r"6 samples .* 4 clients in equal shares"):
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        ("fedsgd+batch_size=6", r"6 samples .* 4 clients in equal shares"),
+        ("fedavg+batch_size=16+mini_batch=8+local_steps=2", "does not divide the 4 samples"),
+        ("epochs+batch_size=16+update_size=4", "from one client to another"),
+    ],
+)
+def test_samples_that_cannot_be_dealt_out_are_refused_before_any_work(
+    client: str, said: str
+) -> None:
+    path = f"photos/lenet/untrained/honest/{client}/secure_aggregation"
+    with pytest.raises(FitError, match=said):
         Cell.parse(dict(zip(LEVELS, path.split("/"), strict=False)))
+
+
+def test_mini_batches_stay_within_a_client(source: Path, tmp_path: Path) -> None:
+    """Steps that hardly move: each client goes through its own samples as often as the others."""
+    steps = "fedavg+batch_size=4+local_lr=1e-6+local_steps=4+mini_batch=1+victims=1"
+    summed, _ = seen(source, tmp_path / "sum", steps, "secure_aggregation+clients=2")
+    whole, _ = seen(source, tmp_path / "whole", "fedsgd+batch_size=4+victims=1", "none")
+    assert_close(summed, whole)

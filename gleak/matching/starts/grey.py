@@ -10,7 +10,7 @@ from gleak.registry import register
 
 @register("grey")
 class Grey(SolidStart):
-    """Every value one half, but for slight noise: as far from each end of its range."""
+    """Every value one half, between the ends of its range, but for slight noise."""
 
     source: ClassVar[str] = "ours"
     colour: ClassVar[tuple[float, ...]] = (0.5,)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from gleak.figures.base import Shown
-    from gleak.figures.images import Images
+    from gleak.figures.samples import SampleFigure
 
 BEST, WORST = "best", "worst"
 Values = Mapping[tuple[int, int], float]
@@ -34,14 +34,14 @@ class Pick:
     place: str = ""
 
 
-def read_values(figure: Images, shown: Shown, scores: pd.DataFrame) -> Values:
+def read_values(figure: SampleFigure, shown: Shown, scores: pd.DataFrame) -> Values:
     """The value of the figure's metric for each sample of a cell that has one."""
     metric = str(parse("metric", figure.metric))
     rows = select(scores, {**shown.row, "metric": metric}).dropna(subset=["sample", "value"])
     return {(int(row["victim"]), int(row["sample"])): row["value"] for row in records(rows)}
 
 
-def pick(figure: Images, values: Values, victim: int, samples: int) -> list[Pick]:
+def pick(figure: SampleFigure, values: Values, victim: int, samples: int) -> list[Pick]:
     """The samples of a victim that are shown, in this order: the first, or the best, the worst.
 
     Args:

@@ -14,8 +14,8 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.errors import FitError
 from gleak.figures.base import Shown
-from gleak.figures.images import Images
 from gleak.figures.picks import Values, pick
+from gleak.figures.samples import SampleFigure
 from gleak.figures.summary import CELL
 from gleak.metrics.assignment import NONE_LEFT, sample_order
 
@@ -64,7 +64,7 @@ class Strip:
     value: float = math.nan
 
 
-def read_strips(figure: Images, shown: Shown, values: Values = NO_VALUES) -> list[Strip]:
+def read_strips(figure: SampleFigure, shown: Shown, values: Values = NO_VALUES) -> list[Strip]:
     """The strips of one cell; its reconstructions are put in the order of the truth.
 
     Args:
@@ -99,7 +99,7 @@ def read_strips(figure: Images, shown: Shown, values: Values = NO_VALUES) -> lis
 
 
 def _pictures(
-    figure: Images,
+    figure: SampleFigure,
     private: Private,
     found: Reconstruction,
     order: np.ndarray,
@@ -131,12 +131,12 @@ def _picture(
     return Picture(step, iteration, pixels, float((error**2).mean()))
 
 
-def _chosen_snapshots(figure: Images, found: Reconstruction) -> list[int]:
+def _chosen_snapshots(figure: SampleFigure, found: Reconstruction) -> list[int]:
     """The start, and as many others as are wanted and there, spread evenly; none of results."""
-    if figure.layout == "results" or found.snapshots is None or found.snapshot_iteration is None:
+    if figure.course is None or found.snapshots is None or found.snapshot_iteration is None:
         return []
     last = len(found.snapshot_iteration) - 1
-    others = np.linspace(1, last, min(figure.snapshots, last)) if last else np.array([])
+    others = np.linspace(1, last, min(figure.course, last)) if last else np.array([])
     return [0, *(int(number) for number in others.round())]
 
 

@@ -4,47 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
 from gleak.errors import SpecError
 from gleak.figures.base import TABLE_SUFFIXES, Material, Row
-from gleak.figures.images import Images
 from gleak.figures.names import Names
+from gleak.figures.samples import SampleFigure
 from gleak.figures.trainings import TrainedFigure
 from gleak.knowledge.tagger import Tagger
-from gleak.registry import register
+from gleak.registry import parse, register
 from gleak.settings import SCALES
 from gleak.spec import knob
 
 
 @register("tags")
-class Tags(Images, TrainedFigure):
+class Tags(SampleFigure, TrainedFigure):
     """The tags of images and of their reconstructions in words, and what share both have.
 
-    Its knowledge is the tagger, the same one that the attacks name for the score `jaccard`.
+    Its knowledge is one tagger; attacks that name one for the score `jaccard` name the same.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = TABLE_SUFFIXES
 
-    layout: Literal["search", "results"] = knob("results", "what it reads of each search: its end")
     metric: str = knob("jaccard", "by which the best and worst are told")
+
+    @property
+    def taggers(self) -> set[str]:
+        """Specs of the tagger at each scale."""
+        return {str(one.knowledge) for scale in SCALES for one in self.trainings(scale)}
 
     @model_validator(mode="after")
     def _check_tagger(self) -> Self:
         for scale in SCALES:
-            taggers = [one.knowledge for one in self.trainings(scale)]
-            if len(taggers) != 1 or not isinstance(taggers[0], Tagger):
-                named = ", ".join(map(str, taggers))
-                raise ValueError(f"tags are given by one tagger, and knowledge names {named}")
+            named = [one.knowledge for one in self.trainings(scale)]
+            if len(named) != 1 or not isinstance(named[0], Tagger):
+                told = ", ".join(map(str, named))
+                raise ValueError(f"tags are given by one tagger, and knowledge names {told}")
         return self
 
     def check(self, names: Names, rows: Sequence[Row]) -> None:
-        """Refuse layouts of searches, which have tags only at their end; see `Images.check`."""
-        if self.layout != "results":
-            raise SpecError("tags are of results; leave layout out")
+        """Refuse attacks that are scored by another tagger; see `SampleFigure.check`."""
         super().check(names, rows)
+        for attack in {row["attack"]: None for row in self.chosen(names, rows)}:
+            own = getattr(parse("attack", attack), "tagger", None)
+            if own is not None and str(own) not in self.taggers:
+                raise SpecError(
+                    f"attack {attack!r} is scored by {own}, and the figure's knowledge is "
+                    f"{', '.join(sorted(self.taggers))}; name the same"
+                )
 
     def draw(self, material: Material, stem: Path) -> None:
         """See `FigureSpec.draw`."""

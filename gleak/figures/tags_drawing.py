@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import nn
 
 from gleak.artifacts.knowledge import Knowledge
-from gleak.figures.base import Material
+from gleak.figures.base import Material, Row
 from gleak.figures.names import Names
 from gleak.figures.numbers import DASH, format_number
 from gleak.figures.picks import read_values
@@ -22,10 +21,13 @@ from gleak.figures.summary import CELL
 from gleak.figures.table_forms import write_forms
 from gleak.figures.tags import Tags
 from gleak.knowledge.load import load_knowledge
+from gleak.metrics.jaccard import shares
 
-WORDS = "tags"
-SHARED = "shared (Jaccard)"
-ORIGINAL = "original"
+if TYPE_CHECKING:
+    from gleak.knowledge.tagger_network import TagClassifier
+
+FOUND = ("defense", "attack")
+"""Levels in which cells may differ that have the same samples."""
 
 
 @dataclass(frozen=True)
@@ -35,50 +37,57 @@ class Tagged:
     Args:
         strip: the sample.
         truth, found: tags, the likeliest first; of an image that was not found none.
+        shared: size of the intersection over that of the union.
     """
 
     strip: Strip
     truth: list[str]
     found: list[str]
-
-    @property
-    def shared(self) -> float:
-        """Size of the intersection over that of the union (ROG Eq. 21)."""
-        one, other = set(self.truth), set(self.found)
-        return len(one & other) / len(one | other)
+    shared: float
 
 
-class Dictionary:
-    """A tagger and the words for what it tells.
+class WordTagger:
+    """A tagger that tells words.
 
     Args:
         path: its ``knowledge.h5``.
+        shape: of the images.
     """
 
-    def __init__(self, path: Path) -> None:
-        artifact = Knowledge.read(path)
-        self.words = [str(name) for name in artifact.class_names]
-        self.network: nn.Module
-        _, self.network = load_knowledge(path, tuple(map(int, artifact.input_shape)))
+    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
+        self.words = Knowledge.read(path).class_names
+        self.network = cast("TagClassifier", load_knowledge(path, shape)[1])
 
-    def tags(self, pixels: np.ndarray | None) -> list[str]:
-        """Words for an image of Shape (C, H, W)."""
-        if pixels is None:
-            return []
-        tagger: Any = self.network
+    def __call__(self, strip: Strip) -> Tagged:
+        """The words for the truth, the first of the strip's pictures, and for the result."""
+        truth, result = strip.pictures[0].pixels, strip.pictures[-1].pixels
+        assert truth is not None
+        told = self._tags(truth)
+        if result is None:
+            return Tagged(strip, self._say(told), [], 0.0)
+        found = self._tags(result)
+        return Tagged(strip, self._say(told), self._say(found), float(shares(told, found)[0]))
+
+    def _tags(self, pixels: np.ndarray) -> np.ndarray:
+        """Shape (1, number)."""
         with torch.inference_mode():
-            (chosen,) = tagger.tags(torch.from_numpy(pixels)[None].float())
-        return [self.words[number] for number in chosen]
+            return self.network.tags(torch.from_numpy(pixels)[None].float()).numpy()
+
+    def _say(self, tags: np.ndarray) -> list[str]:
+        return [str(self.words[number]) for number in tags[0]]
 
 
 def draw_tags(figure: Tags, material: Material, stem: Path) -> None:
     """Write a table of tags in all its forms."""
-    dictionary = Dictionary(*material.trained)
-    tagged = [
-        Tagged(strip, *(dictionary.tags(picture.pixels) for picture in strip.pictures))
+    strips = [
+        strip
         for shown in material.shown
         for strip in read_strips(figure, shown, read_values(figure, shown, material.scores))
     ]
+    truth = strips[0].pictures[0].pixels
+    assert truth is not None
+    (path,) = material.trained
+    tagged = list(map(WordTagger(path, truth.shape), strips))
     save_numbers(_tabulate(tagged), stem)
     write_forms(lay_out(tagged, material.names), f"{DASH} no image.", stem, align="left")
 
@@ -108,15 +117,22 @@ def lay_out(tagged: list[Tagged], names: Names) -> pd.DataFrame:
         there once, before what they found.
     """
     varying = names.varying([one.strip.shown.row for one in tagged])
-    lines: dict[tuple[str, str], tuple[str, str]] = {}
-    for one in sorted(tagged, key=lambda one: (one.strip.victim, one.strip.sample)):
-        image = f"victim {one.strip.victim}, sample {one.strip.sample}"
-        cell = ", ".join(names.heading(level, one.strip.shown.row[level]) for level in varying)
-        lines.setdefault((image, ORIGINAL), (", ".join(one.truth), ""))
+    whose = [level for level in varying if level not in FOUND]
+    how = [level for level in varying if level in FOUND]
+    found: dict[str, dict[str, tuple[str, str]]] = {}
+    for one in tagged:
+        row, strip = one.strip.shown.row, one.strip
+        image = _text(row, whose, names, f"victim {strip.victim}, sample {strip.sample}")
+        lines = found.setdefault(image, {"original": (", ".join(one.truth), "")})
         words = ", ".join(one.found) or DASH
-        lines[image, cell or "found"] = (words, format_number(one.shared))
+        lines[_text(row, how, names) or "found"] = (words, format_number(one.shared))
+    flat = {(image, shown): line for image, lines in found.items() for shown, line in lines.items()}
     return pd.DataFrame(
-        list(lines.values()),
-        index=pd.MultiIndex.from_tuples(list(lines), names=["image", "shown"]),
-        columns=pd.MultiIndex.from_tuples([(WORDS,), (SHARED,)]),
+        list(flat.values()),
+        index=pd.MultiIndex.from_tuples(list(flat), names=["image", "shown"]),
+        columns=pd.MultiIndex.from_tuples([("tags",), ("shared (Jaccard)",)]),
     )
+
+
+def _text(row: Row, levels: list[str], names: Names, *more: str) -> str:
+    return ", ".join([*(names.heading(level, row[level]) for level in levels), *more])

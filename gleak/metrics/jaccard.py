@@ -43,7 +43,7 @@ class Jaccard(MetricSpec):
             )
         tagger = comparison.judges[TAGGER]
         pair = (_tags(tagger, images) for images in (comparison.truth, comparison.estimate))
-        return _shares(*pair).reshape(comparison.truth.shape[:2])
+        return shares(*pair).reshape(comparison.truth.shape[:2])
 
 
 def _tags(tagger: Any, images: np.ndarray) -> np.ndarray:
@@ -55,7 +55,15 @@ def _tags(tagger: Any, images: np.ndarray) -> np.ndarray:
         return np.asarray(tagger.tags(flat))
 
 
-def _shares(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Size of the intersection over that of the union, row by row; Shape (M)."""
+def shares(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Size of the intersection over that of the union, row by row (ROG Eq. 21).
+
+    Args:
+        one: tags of each image, all different; Shape (M, number).
+        other: likewise; the number may be another.
+
+    Returns:
+        Shape (M), in [0, 1].
+    """
     common = (one[:, :, None] == other[:, None, :]).sum((1, 2))
     return np.asarray(common / (one.shape[1] + other.shape[1] - common))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,21 @@ def test_tags_are_given_by_one_tagger(knowledge: Any) -> None:
         make(knowledge=knowledge)
 
 
-def test_searches_have_no_tags_on_their_way(names: Names) -> None:
-    with pytest.raises(SpecError, match="leave layout out"):
-        make(layout="search", metric="mse").check(names, [])
+def test_attacks_are_scored_by_the_same_tagger(
+    names: Names, cell: Callable[..., dict[str, str]]
+) -> None:
+    attack = "rog+tagger=tagger~tags=2"
+    named = replace(names, values={**names.values, "attack": (attack,)})
+    with pytest.raises(SpecError, match=r"is scored by tagger\+tags=2, and .* is tagger; name"):
+        make(metric="mse").check(named, [cell(attack=attack)])
+
+
+def test_originals_of_different_datasets_stand_apart(
+    tagger: Path, names: Names, shown: Callable[..., Shown], tmp_path: Path
+) -> None:
+    cells = [
+        shown(snapshots=False, dataset=dataset, seed=number)
+        for number, dataset in enumerate(names.values["dataset"])
+    ]
+    draw(make(victims=1), tagger, names, tmp_path / "tags", *cells)
+    assert (tmp_path / "tags.md").read_text().count("original") == 2

@@ -14,7 +14,7 @@ from gleak.artifacts.private import Private
 from gleak.errors import FitError
 from gleak.knowledge.load import load_knowledge
 from gleak.metrics.base import Comparison, MetricUnavailable
-from gleak.metrics.jaccard import Jaccard, _shares
+from gleak.metrics.jaccard import Jaccard, shares
 from gleak.metrics.score import score
 from gleak.metrics.scores import read_scores
 
@@ -25,7 +25,7 @@ TAGS = st.lists(st.integers(0, 9), min_size=3, max_size=3, unique=True)
 @given(TAGS, TAGS)
 def test_it_is_the_share_of_the_union_that_is_common(one: list[int], other: list[int]) -> None:
     expected = len({*one} & {*other}) / len({*one} | {*other})
-    assert _shares(np.array([one]), np.array([other])) == pytest.approx(expected)
+    assert shares(np.array([one]), np.array([other])) == pytest.approx(expected)
 
 
 def test_images_are_compared_by_what_the_tagger_sees(make_comparison: Make) -> None:

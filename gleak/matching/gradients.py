@@ -2,15 +2,13 @@
 
 `LayerwiseGradients` runs the samples of all victims through the network as one batch and splits
 each layer's weight gradient by victim; `VmappedGradients` does it for any network.
-`choose_gradients` takes the first where it serves. There a victim that is alone, of a network of
-convolutions, has nothing to be split from: `lone_gradients`.
+`choose_gradients` takes the first where it serves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -62,48 +60,6 @@ def _trained_layers(model: nn.Module) -> dict[str, nn.Module]:
     }
 
 
-def mostly_dense(layers: Iterable[nn.Module]) -> bool:
-    """Whether dense layers hold most weights: then it pays never to form the gradients of these."""
-    sizes = {True: 0, False: 0}
-    for layer in layers:
-        sizes[isinstance(layer, nn.Linear)] += sum(value.numel() for value in layer.parameters())
-    return sizes[True] > sizes[False]
-
-
-def client_loss(
-    model: nn.Module, loss: str, parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor
-) -> Tensor:
-    """Mean loss of one client.
-
-    Args:
-        model: whose own parameters have no part in it.
-        loss: see `gleak.models.losses`.
-        parameters: Shape (*shape) each.
-        inputs: Shape (N, *sample shape).
-        targets: Shape (N, classes).
-    """
-    with penalties(model) as added:
-        logits = functional_call(model, parameters, (inputs,))
-    return sum(added, sample_losses(loss, logits, targets)).mean()
-
-
-def lone_gradients(
-    model: nn.Module, loss: str, inputs: Tensor, targets: Tensor
-) -> dict[str, Tensor]:
-    """Gradient of one victim by each parameter, differentiable in the inputs; Shape (*shape).
-
-    Arguments as in `client_loss`.
-    """
-    parameters = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
-    found = torch.autograd.grad(
-        client_loss(model, loss, parameters, inputs, targets),
-        list(parameters.values()),
-        create_graph=True,
-        materialize_grads=True,
-    )
-    return dict(zip(parameters, found, strict=True))
-
-
 class VmappedGradients:
     """Gradients of each victim's mean loss, the network's passes vectorised over victims.
 
@@ -114,7 +70,13 @@ class VmappedGradients:
 
     def __init__(self, model: nn.Module, loss: str) -> None:
         self.parameters = {name: value.detach() for name, value in model.named_parameters()}
-        self._losses = vmap(partial(client_loss, model, loss))
+
+        def client_loss(parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+            with penalties(model) as added:
+                logits = functional_call(model, parameters, (inputs,))
+            return sum(added, sample_losses(loss, logits, targets)).mean()
+
+        self._losses = vmap(client_loss)
 
     def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
         """One formed piece per parameter; see `Gradients`."""
@@ -149,8 +111,7 @@ class LayerwiseGradients:
     """Weight gradients from each layer's inputs A and the loss's gradients D at its outputs.
 
     The samples of all victims share one forward and one backward pass, whatever their number; the
-    split by victim is a batched product of A and D. One victim alone is spared the split, unless
-    dense layers hold most weights: measured on one core, a ResNet20 takes a seventh less time so.
+    split by victim is a batched product of A and D.
     """
 
     def __init__(self, model: nn.Module, loss: str) -> None:
@@ -178,9 +139,6 @@ class LayerwiseGradients:
 
     def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
         """Pieces of every parameter; see `Gradients`."""
-        if len(inputs) == 1 and not mostly_dense(self.layers.values()):
-            found = lone_gradients(self.model, self.loss, inputs[0], targets[0])
-            return [FormedPiece(name, value[None], observed[name]) for name, value in found.items()]
         taken, backs = self.split(inputs, targets)
         pieces: list[Piece] = []
         for name, layer in self.layers.items():

@@ -55,15 +55,18 @@ def figure_trainings(wildcards):
     return [PATHS.knowledge(found) for found in figure_spec(wildcards).trainings(wildcards.scale)]
 
 
-def figures_writing(*suffixes):
-    """A pattern for the figures of all studies that write files of these kinds."""
-    names = {
-        name
-        for study in STUDIES.values()
-        for name, spec in study.figures.items()
-        if set(spec.suffixes) == set(suffixes)
-    }
-    return "|".join(map(re.escape, sorted(names))) or "(?!)"
+def studies_writing(*suffixes):
+    """A pattern for studies that are followed by a figure of theirs that writes such files.
+
+    Another study's figure of the same name may write others.
+    """
+    patterns = []
+    for name, study in STUDIES.items():
+        figures = study.figures.items()
+        own = [re.escape(key) for key, spec in figures if set(spec.suffixes) == set(suffixes)]
+        if own:
+            patterns.append(rf"{re.escape(name)}(?=/[^/]+/(?:{'|'.join(own)})\.)")
+    return "|".join(patterns) or "(?!)"
 
 
 def study_grids(wildcards):
@@ -137,7 +140,7 @@ rule draw:
     benchmark:
         f"{STUDY_BENCHMARKS}/{{figure}}.draw.tsv"
     wildcard_constraints:
-        figure=figures_writing(".svg", ".png", ".csv"),
+        study=studies_writing(".svg", ".png", ".csv"),
     threads: 1
     resources:
         mem_mb=2000,
@@ -156,7 +159,7 @@ use rule draw as draw_table with:
         f"{STUDY}/{{figure}}.md",
         f"{STUDY}/{{figure}}.tex",
     wildcard_constraints:
-        figure=figures_writing(".svg", ".png", ".csv", ".md", ".tex"),
+        study=studies_writing(".svg", ".png", ".csv", ".md", ".tex"),
 
 
 rule judge:

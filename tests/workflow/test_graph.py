@@ -172,3 +172,23 @@ def test_what_is_granted_is_what_the_spec_asks_for(planned: Project) -> None:
         attack: [path for path in files if path.parent.name == "granted"]
         for attack, files in inputs.items()
     }
+
+
+def test_all_studies_are_planned_together(planned: Project) -> None:
+    """Figures of two studies may have the same name and yet write different files."""
+    jobs = planned.jobs(studies=f"[{','.join(path.stem for path in STUDIES)}]")
+    drawn = {
+        (job.wildcards["study"], job.wildcards["figure"], job.rule)
+        for job in jobs
+        if job.rule in ("draw", "draw_table")
+    }
+    kinds = {False: "draw", True: "draw_table"}
+    assert drawn == {
+        (path.stem, figure, kinds[".tex" in spec.suffixes])
+        for path in STUDIES
+        for figure, spec in load_study(path).figures.items()
+    }
+    rules = {}
+    for _, figure, rule in drawn:
+        rules.setdefault(figure, set()).add(rule)
+    assert max(map(len, rules.values())) == 2, "no name is of two kinds: this test shows nothing"

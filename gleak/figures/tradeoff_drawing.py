@@ -102,6 +102,8 @@ def _draw(figure: Tradeoff, names: Names, points: pd.DataFrame) -> Figure:
     drawn = points.dropna(subset=["privacy", "utility"])
     axes.set(xlabel=names.metric(figure.privacy), ylabel=names.metric(figure.utility))
     _set_limits(axes, figure, drawn)
+    if drawn.empty:
+        _say_so(axes, f"no value of {names.metric(figure.privacy)}")
     numbers = {point: str(k) for k, point in enumerate(dict.fromkeys(drawn["point"]), start=1)}
     for hue, colour in looks.items():
         _draw_hue(axes, drawn[drawn["hue"] == hue], colour, numbers)
@@ -114,6 +116,12 @@ def _draw(figure: Tradeoff, names: Names, points: pd.DataFrame) -> Figure:
         frameon=False,
     )
     return canvas
+
+
+def _say_so(axes: Axes, text: str) -> None:
+    """Words in place of points."""
+    axes.set(xticks=[], yticks=[])
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color="0.5")
 
 
 def _set_limits(axes: Axes, figure: Tradeoff, points: pd.DataFrame) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -204,18 +205,24 @@ def put_images(study: Study, paths: Paths) -> None:
 def put_tagger(study: Study, paths: Paths) -> None:
     """One that was never trained."""
     (trained,) = study.figure("words").trainings("quick")
-    shape, classes = trained.dataset.shape, trained.dataset.classes
-    state = trained.knowledge.build(shape, classes).state_dict()
+    names = np.array([str(number) for number in range(trained.dataset.classes)])
+    state = trained.knowledge.build(trained.dataset.shape, len(names)).state_dict()
+    parameters = {name: value.numpy() for name, value in state.items()}
+    put_knowledge(paths, trained, {}, class_names=names, parameters=parameters)
+
+
+def put_knowledge(paths: Paths, trained: Any, losses: dict[str, Any], **fields: Any) -> None:
+    """What a training of two steps left, its losses noted at each."""
+    names = fields.setdefault("class_names", np.array([], object))
     Knowledge(
         knowledge=str(trained.knowledge),
         dataset=str(trained.dataset),
-        classes=classes,
-        class_names=np.array([str(number) for number in range(classes)]),
-        input_shape=np.array(shape),
-        parameters={name: value.numpy() for name, value in state.items()},
+        classes=len(names),
+        input_shape=np.array(trained.dataset.shape),
+        **{"parameters": {}, **fields},
         buffers={},
-        loss_step=np.array([], dtype=int),
-        losses={},
+        loss_step=np.array([1, 2] if losses else [], dtype=int),
+        losses=losses,
         fingerprints=np.zeros(2, np.uint64),
     ).write(paths.knowledge(trained))
 
@@ -245,17 +252,7 @@ def test_a_figure_of_losses_is_drawn_from_the_knowledge_of_its_scale(
     study: Study, paths: Paths, tmp_path: Path
 ):
     (trained,) = study.figure("learning").trainings("quick")
-    Knowledge(
-        knowledge=str(trained.knowledge),
-        dataset=str(trained.dataset),
-        class_names=np.array([], object),
-        input_shape=np.array(trained.dataset.shape),
-        parameters={},
-        buffers={},
-        loss_step=np.array([1, 2]),
-        losses={"mse": np.array([0.5, 0.25])},
-        fingerprints=np.zeros(2, np.uint64),
-    ).write(paths.knowledge(trained))
+    put_knowledge(paths, trained, {"mse": np.array([0.5, 0.25])})
     draw(study, "learning", "quick", [], None, paths, tmp_path / "figures")
     table = pd.read_csv(tmp_path / "figures" / "learning.csv")
     assert table["value"].tolist() == [0.5, 0.25]

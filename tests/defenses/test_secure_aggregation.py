@@ -13,31 +13,17 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.cell import LEVELS, Cell
-from gleak.clients.simulate import simulate_clients
+from gleak.clients.drift import relative_error
 from gleak.errors import FitError, SpecError
 from gleak.models.broadcast import load_network
 from gleak.registry import parse
 
-
-@pytest.fixture
-def source(simulate: Callable[..., Path]) -> Path:
-    return simulate()
+Simulate = Callable[..., Path]
 
 
-def seen(
-    source: Path, folder: Path, client: str, defense: str
-) -> tuple[dict[str, np.ndarray], Private]:
+def seen(simulate: Simulate, client: str, defense: str) -> tuple[dict[str, np.ndarray], Private]:
     """Of each parameter what the server reads, Shape (V, *shape); and the truth."""
-    simulate_clients(
-        parse("client", client),
-        parse("defense", defense),
-        source / "dataset.h5",
-        source / "model.h5",
-        folder,
-        spec="a/cell",
-        seed=1,
-        device="cpu",
-    )
+    folder = simulate(client=client, defense=defense)
     update = Update.read(folder / "update.h5").update
     values = {name: encoded.decode()[:, 0] for name, encoded in update.items()}
     return values, Private.read(folder / "private.h5")
@@ -49,27 +35,23 @@ def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) 
 
 
 def test_of_clients_of_one_step_the_server_sees_the_gradient_of_all_samples(
-    source: Path, tmp_path: Path
+    simulate: Simulate,
 ) -> None:
     client = "fedsgd+batch_size=4+victims=2"
-    summed, private = seen(source, tmp_path / "sum", client, "secure_aggregation+clients=2")
-    whole, same = seen(source, tmp_path / "whole", client, "none")
+    summed, private = seen(simulate, client, "secure_aggregation+clients=2")
+    whole, same = seen(simulate, client, "none")
     assert np.array_equal(private.inputs, same.inputs)
     assert_close(summed, whole)
 
 
 def test_of_clients_of_several_steps_it_is_the_mean_of_what_each_would_send(
-    source: Path, tmp_path: Path
+    simulate: Simulate,
 ) -> None:
     """Each goes down its own way, which the whole batch together would not."""
     steps = "local_lr=0.5+local_steps=3"
-    summed, private = seen(
-        source,
-        tmp_path / "sum",
-        f"fedavg+batch_size=4+{steps}+victims=1",
-        "secure_aggregation+clients=2",
-    )
-    network = load_network(Model.read(source / "model.h5"), "model.h5")
+    client = f"fedavg+batch_size=4+{steps}+victims=1"
+    summed, private = seen(simulate, client, "secure_aggregation+clients=2")
+    network = load_network(Model.read(simulate(client=client) / "model.h5"), "model.h5")
     alone = parse("client", f"fedavg+batch_size=2+{steps}+victims=1")
     inputs, labels = (torch.from_numpy(held[0]) for held in (private.inputs, private.labels))
     each = [
@@ -78,29 +60,30 @@ def test_of_clients_of_several_steps_it_is_the_mean_of_what_each_would_send(
     assert_close(
         summed, {name: (value + each[1][name]).numpy() / 2 for name, value in each[0].items()}
     )
-    together, _ = seen(source, tmp_path / "whole", f"fedavg+batch_size=4+{steps}+victims=1", "none")
+    together, _ = seen(simulate, client, "none")
     assert max(np.abs(summed[name] - value).max() for name, value in together.items()) > 1e-5
 
 
-def test_the_drift_is_that_of_the_clients(source: Path, tmp_path: Path) -> None:
-    client = "fedavg+batch_size=4+local_lr=0.5+local_steps=3+victims=1"
-    _, summed = seen(source, tmp_path / "sum", client, "secure_aggregation+clients=2")
-    _, whole = seen(source, tmp_path / "whole", client, "none")
-    assert summed.drift is not None
-    assert whole.drift is not None
-    assert summed.drift != pytest.approx(whole.drift)
+def test_the_drift_is_that_of_what_is_sent(simulate: Simulate) -> None:
+    """Each client goes through its samples in an order of its own."""
+    steps = "local_lr=0.5+local_steps=4+mini_batch=1+order=shuffled"
+    client = f"fedavg+batch_size=4+{steps}+victims=1"
+    summed, private = seen(simulate, client, "secure_aggregation+clients=2")
+    whole, same = seen(simulate, "fedsgd+batch_size=4+victims=1", "none")
+    assert np.array_equal(private.inputs, same.inputs)
+    sent, true = (
+        {name: torch.from_numpy(value) for name, value in values.items()}
+        for values in (summed, whole)
+    )
+    assert private.drift == pytest.approx(relative_error(sent, true), rel=1e-4)
 
 
-def test_noise_of_each_client_is_its_own_and_the_sum_has_less_of_it(
-    source: Path, tmp_path: Path
-) -> None:
+def test_noise_of_each_client_is_its_own_and_the_sum_has_less_of_it(simulate: Simulate) -> None:
     client = "fedsgd+batch_size=4+victims=1"
-    clean, _ = seen(source, tmp_path / "clean", client, "none")
+    clean, _ = seen(simulate, client, "none")
     errors = []
-    for number, defense in enumerate(
-        ["gaussian+std=0.1", "secure_aggregation+each=gaussian~std=0.1"]
-    ):
-        noisy, _ = seen(source, tmp_path / str(number), client, defense)
+    for defense in ("gaussian+std=0.1", "secure_aggregation+each=gaussian~std=0.1"):
+        noisy, _ = seen(simulate, client, defense)
         errors.append(np.concatenate([(noisy[name] - clean[name]).ravel() for name in clean]).std())
     assert errors[0] / errors[1] == pytest.approx(2, rel=0.1)
 
@@ -135,9 +118,9 @@ def test_samples_that_cannot_be_dealt_out_are_refused_before_any_work(
         Cell.parse(dict(zip(LEVELS, path.split("/"), strict=False)))
 
 
-def test_mini_batches_stay_within_a_client(source: Path, tmp_path: Path) -> None:
+def test_mini_batches_stay_within_a_client(simulate: Simulate) -> None:
     """Steps that hardly move: each client goes through its own samples as often as the others."""
     steps = "fedavg+batch_size=4+local_lr=1e-6+local_steps=4+mini_batch=1+victims=1"
-    summed, _ = seen(source, tmp_path / "sum", steps, "secure_aggregation+clients=2")
-    whole, _ = seen(source, tmp_path / "whole", "fedsgd+batch_size=4+victims=1", "none")
+    summed, _ = seen(simulate, steps, "secure_aggregation+clients=2")
+    whole, _ = seen(simulate, "fedsgd+batch_size=4+victims=1", "none")
     assert_close(summed, whole)

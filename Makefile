@@ -1,16 +1,30 @@
 # gleak: every target works from a fresh clone with Python 3.11+ and pip.
-#   make figures  all figures of all studies (quick scale)   make test   ruff, snakefmt, mypy, pytest
-#   make report   one HTML file with everything               make bench  timings, as JSON
-#   make graph    the rule graph in docs/                     make setup  the environment alone
+#   make figures  all figures of all studies (quick scale)   make test         ruff, snakefmt, mypy, pytest
+#   make report   one HTML file with everything               make test-slurm   on a SLURM of its own
+#   make graph    the rule graph in docs/                     make test-flower  with Flower, in an environment of its own
+#   make setup    the environment alone                       make bench        timings, as JSON
+#   make fuzz     INPUTS malformed artifacts read (100,000 by default); what is found is kept in .fuzz
 
 PYTHON ?= python3
 CORES ?= all
 ARGS ?=
+INPUTS ?= 100000
 BIN := .venv/bin
 READY := .venv/.ready
+FLOWER := .venv-flower
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 
-.PHONY: figures test setup report bench graph clean
+.PHONY: figures test test-slurm test-flower fuzz setup report bench graph clean
+
+# $(1): its folder; $(2): what is installed there besides the lock file
+define make_environment
+	$(PYTHON) -c "import sys; sys.exit('gleak needs Python 3.11 or newer: make PYTHON=python3.12' if sys.version_info < (3, 11) else 0)"
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/pip install --quiet "$$(grep '^torch==' envs/requirements.lock)"
+	$(1)/bin/pip install --quiet -r envs/requirements.lock
+	$(1)/bin/pip install --quiet $(2)
+	touch $(1)/.ready
+endef
 
 figures: $(READY)
 	$(SNAKEMAKE) $(ARGS)
@@ -21,6 +35,16 @@ test: $(READY)
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
+
+test-slurm: $(READY)
+	$(BIN)/pytest tests/slurm -rs $(ARGS)
+
+test-flower: $(FLOWER)/.ready
+	$(FLOWER)/bin/pytest tests/test_flower.py tests/workflow/test_real_updates.py $(ARGS)
+
+fuzz: $(READY)
+	$(BIN)/pip install --quiet atheris==3.0.0
+	$(BIN)/python tests/fuzz/run.py --inputs $(INPUTS) $(ARGS)
 
 setup: $(READY)
 
@@ -34,12 +58,10 @@ graph: $(READY)
 	$(BIN)/python docs/draw_rulegraph.py docs/rulegraph.svg
 
 $(READY): envs/requirements.lock pyproject.toml
-	$(PYTHON) -c "import sys; sys.exit('gleak needs Python 3.11 or newer: make PYTHON=python3.12' if sys.version_info < (3, 11) else 0)"
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet "$$(grep '^torch==' envs/requirements.lock)"
-	$(BIN)/pip install --quiet -r envs/requirements.lock
-	$(BIN)/pip install --quiet --no-deps --editable .
-	touch $@
+	$(call make_environment,.venv,--no-deps --editable .)
+
+$(FLOWER)/.ready: envs/requirements.lock pyproject.toml
+	$(call make_environment,$(FLOWER),--constraint envs/requirements.lock --editable '.[flower]')
 
 clean:
-	rm -rf .venv .snakemake
+	rm -rf .venv $(FLOWER) .snakemake

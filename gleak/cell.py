@@ -119,6 +119,8 @@ class Cell:
             training.check(dataset)
         if dataset and client:
             client.check(dataset)
+        if client and training and crafting:
+            client.check_setting(training, crafting, defense)
         if client and defense:
             defense.check(client)
         if crafting:
@@ -156,7 +158,12 @@ def _check_samples(model: Any, dataset: Any) -> None:
 
 @dataclass(frozen=True)
 class Paths:
-    """Names of every file of a run, below one results folder."""
+    """Names of every file of a run, below one results folder.
+
+    A cell's folders are canonical specs, of which none is ``..``, holds a separator or begins with
+    one: no text leads out of the results folder. A link that stands in that folder is followed;
+    no spec makes one, so whoever put it there could write where it leads.
+    """
 
     results: Path
 

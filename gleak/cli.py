@@ -1,9 +1,10 @@
 """The command ``gleak``: what there is, what a file holds, whether studies are sound, their cost.
 
-One command writes into a study's folder: ``adopt``, which takes over what searches chose.
+Two commands write what the workflow reads: ``adopt``, which takes over what searches chose, into a
+study's folder, and ``import``, which takes in captured updates, into the user's data.
 
-No command imports torch but ``audit --data``, which computes gradients. What a command needs is
-imported when it runs, so that each starts as fast as it can.
+No command imports torch but ``import`` and ``audit --data``, which compute gradients. What a
+command needs is imported when it runs, so that each starts as fast as it can.
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 CONFIG = Path("config.yaml")
 STUDIES = Path("studies")
 ALARMED = 3
+PROTOCOL = {
+    "batch_size": "samples of each client",
+    "local_steps": "steps of its training; 1",
+    "local_lr": "learning rate of a step",
+    "mini_batch": "samples of a step; all",
+    "loss": "cross_entropy, or nll_raw",
+    "split": "test; train: these victims are for searches",
+}
+"""Fields of the client that ``gleak import`` is told."""
 OUTCOMES = "results/studies/*/*/searches/*/chosen.yaml"
 Command = Callable[[Namespace], int]
 
@@ -74,17 +84,39 @@ def build_parser() -> ArgumentParser:
     command = add("audit", run_audit, "whether parameters look crafted; exits with 3 if they do")
     command.add_argument("file", type=Path, metavar="FILE", help="parameters.h5 or model.h5")
     command.add_argument("--data", type=Path, metavar="DATASET", help="dataset.h5, to try them on")
+    add_import_options(add("import", run_import, "take in updates that were captured elsewhere"))
     command = add("validate", run_validate, "check study files at every scale; runs nothing")
     command.add_argument("studies", nargs="*", metavar="STUDY", help="files; all of studies/")
     command = add("adopt", run_adopt, "let studies use what their searches chose")
     command.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help=f"{OUTCOMES} of snakemake searches"
     )
-    command = add("plan", run_plan, "jobs, CPU-hours and gigabytes of studies; runs nothing")
+    command = add("plan", run_plan, "cells, jobs, hours and gigabytes of studies; runs nothing")
     command.add_argument("studies", nargs="*", metavar="STUDY", help="those of the configuration")
     command.add_argument("--scale", metavar="SCALE", help="quick, small or paper")
     command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help="config.yaml")
     return parser
+
+
+def add_import_options(command: ArgumentParser) -> None:
+    """The options of ``gleak import``; state dicts are safetensors."""
+    command.add_argument("name", metavar="NAME", help="of the capture, as it stands in paths")
+    command.add_argument("--dataset", required=True, metavar="SPEC", help="as in a path")
+    command.add_argument("--model", required=True, metavar="SPEC", help="as in a path")
+    files: dict[str, Any] = {"type": Path, "metavar": "FILE"}
+    command.add_argument("--before", required=True, **files, help="what was broadcast")
+    sent = command.add_mutually_exclusive_group(required=True)
+    sent.add_argument("--after", nargs="+", **files, help="of each client, after its training")
+    sent.add_argument("--gradients", nargs="+", **files, help="of each client, if it sent these")
+    command.add_argument(
+        "--truth", nargs="+", default=[], **files, help="of each client: inputs, labels"
+    )
+    for field, text in PROTOCOL.items():
+        option, required = f"--{field.replace('_', '-')}", field == "batch_size"
+        command.add_argument(option, required=required, metavar="VALUE", help=text)
+    command.add_argument("--replace", action="store_true", help="the capture of that name")
+    command.add_argument("--data-dir", metavar="FOLDER", help="that of the configuration")
+    command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help="config.yaml")
 
 
 def run_list(chosen: Namespace) -> int:
@@ -124,6 +156,28 @@ def run_audit(chosen: Namespace) -> int:
     report = audit_file(chosen.file, chosen.data)
     print(report)
     return ALARMED if report.alarms else 0
+
+
+def run_import(chosen: Namespace) -> int:
+    """``gleak import NAME --dataset SPEC --model SPEC --before FILE --after FILE ...``."""
+    from gleak.captures.intake import Files, import_capture
+    from gleak.captures.report import captured_cell, describe_capture
+
+    changes = {"data_dir": chosen.data_dir} if chosen.data_dir else {}
+    settings = read_settings(chosen.config, changes)
+    given = {field: getattr(chosen, field) for field in PROTOCOL}
+    files = Files(chosen.before, chosen.after or chosen.gradients, chosen.truth)
+    cell = captured_cell(
+        chosen.name,
+        chosen.dataset,
+        chosen.model,
+        victims=len(files.sent),
+        sends="weights" if chosen.after else "gradient",
+        **{field: value for field, value in given.items() if value is not None},
+    )
+    capture = import_capture(cell, files, settings.data_dir, replace=chosen.replace)
+    print(describe_capture(cell, capture, settings.results_dir, changes))
+    return 0
 
 
 def run_validate(chosen: Namespace) -> int:

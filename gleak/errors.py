@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
+
+AGAIN = "delete it and run again"
 
 
 class GleakError(Exception):
@@ -21,6 +24,23 @@ class FitError(GleakError):
 
 class ArtifactError(GleakError):
     """A file that is missing, truncated, foreign, of another version, or holds bad values."""
+
+
+class DamagedError(ArtifactError):
+    """A file that gleak made and that is not, or no longer, what it should be; to be made again.
+
+    Args:
+        path: of the file.
+        fault: what is wrong with it.
+    """
+
+    def __init__(self, path: Path | str, fault: str) -> None:
+        super().__init__(f"{path}: {fault}; {AGAIN}")
+        self.path, self.fault = Path(path), fault
+
+
+class StoppedError(GleakError):
+    """A job was asked to stop (a time limit, a preemption, Ctrl-C)."""
 
 
 class DataError(GleakError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from types import MappingProxyType
 from typing import Annotated, Literal
@@ -318,6 +319,7 @@ def _places(text: str, names: Names) -> Iterator[tuple[str, str]]:
         )
 
 
+@cache
 def _spec_of(level: str, text: str) -> str | None:
     try:
         return canonical(level, text)

@@ -1,4 +1,4 @@
-"""What a study will cost, told from its specs before anything runs: jobs, CPU-hours, gigabytes.
+"""What a study will cost, told from its specs before anything runs: jobs, hours, gigabytes.
 
 Rough on purpose. An attack is taken to spend the whole budget of every victim:
 
@@ -10,8 +10,10 @@ passes, and a gradient of any function at most about four times the function (Ba
 a LeNet with 32 x 32 colour images and 10 classes cost about 1 ms. Training takes epochs x
 samples x 3 forward passes, that of knowledge steps x batch_size x 3, a client 3 for each gradient
 of a sample, on auditing parameters too; an attack that repeats a client's local steps takes as many
-gradients in each evaluation. Every job takes 4 s to start. A GPU, stopping early and victims that
-share a batch make it less.
+gradients in each evaluation. Every job takes 4 s to start. Stopping early and victims that share a
+batch make it less. GPU-hours are what trainings, attacks and searches take of a GPU in place of a
+core, at 1e12 multiply-adds per second: an assumption, a few per cent of what a large GPU can do at
+its best, as small networks leave it waiting. The first run of a study tells better.
 
 On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
 compression, sparse updates, snapshots and what a server that crafts parameters remembers of them,
@@ -39,6 +41,9 @@ from gleak.settings import Settings
 from gleak.study import Study
 
 RATE = 8.4e9
+GPU_RATE = 1e12
+GPU_RULES = ("train_knowledge", "train_model", "attack", "attack_shard", "search")
+"""Those that the SLURM profile gives a GPU."""
 FACTOR = 12
 GRADIENT_FACTOR = 3
 START_SECONDS = 4.0
@@ -46,12 +51,16 @@ FLOAT_BYTES = 4
 ASSUMED_CLASSES = 100
 ASSUMED_SAMPLES = 10_000
 TOGETHER = "together"
+CAPTURED = "captured"
 RULES = (
     "prepare_dataset",
     "train_knowledge",
     "train_model",
+    "take_captured_model",
     "craft_parameters",
     "simulate_clients",
+    "take_captured_update",
+    "take_captured_truth",
     "attack",
     "attack_shard",
     "gather_shards",
@@ -66,7 +75,8 @@ RULES = (
 ROUGH = (
     f"rough: each victim's whole budget at {FACTOR} forward passes per sample and evaluation, "
     f"{RATE / 1e9:g} billion multiply-adds per second on one core, {START_SECONDS:g} s to start a "
-    "job; no GPU, files uncompressed; unmixing (seconds to minutes a victim) not counted"
+    f"job; on a GPU {GPU_RATE / 1e9:g} billion (assumed); files uncompressed; unmixing (seconds to "
+    "minutes a victim) not counted"
 )
 
 
@@ -150,6 +160,7 @@ def show(plans: Mapping[str, Plan]) -> str:
         **{f"jobs: {rule}": [str(count(plan, rule)) for plan in plans.values()] for rule in rules},
         "CPU-hours": [_round(hours(plan)) for plan in plans.values()],
         "CPU-hours left": [_round(hours(remaining(plan))) for plan in plans.values()],
+        "GPU-hours": [_round(gpu_hours(plan)) for plan in plans.values()],
         "GB on disk": [_round(gigabytes(plan)) for plan in plans.values()],
     }
     return tabulate(
@@ -169,6 +180,12 @@ def count(plan: Plan, rule: str) -> int:
 def hours(plan: Plan) -> float:
     """CPU-hours on one core."""
     return sum(job.seconds for job in plan) / 3600
+
+
+def gpu_hours(plan: Plan) -> float:
+    """Hours of the jobs that use a GPU, where each is given one."""
+    work = [job.work for job in plan if job.rule in GPU_RULES]
+    return sum(START_SECONDS + each / GPU_RATE for each in work) / 3600
 
 
 def gigabytes(plan: Plan) -> float:
@@ -241,7 +258,7 @@ def _before_attack(cell: Cell, paths: Paths) -> Iterator[Job]:
         folder = paths.folder(cell.upto("crafting"))
         yield Job("craft_parameters", folder / "parameters.h5", bytes=model_bytes(cell))
     if "defense" in cell.specs:
-        yield _simulate(cell, paths)
+        yield from _clients(cell, paths)
 
 
 def _prepare(cell: Cell, paths: Paths) -> Job:
@@ -266,20 +283,23 @@ def _train(cell: Cell, paths: Paths) -> Job:
     samples = _samples(cell, "train")
     passes = cell.training.epochs_of_data(samples) * samples * GRADIENT_FACTOR
     output = paths.folder(cell.upto("training")) / "model.h5"
-    return Job("train_model", output, passes * _forward(cell), model_bytes(cell))
+    rule = "take_captured_model" if cell.training.name == CAPTURED else "train_model"
+    return Job(rule, output, passes * _forward(cell), model_bytes(cell))
 
 
-def _simulate(cell: Cell, paths: Paths) -> Job:
-    client = cell.client
+def _clients(cell: Cell, paths: Paths) -> Iterator[Job]:
+    """What is sent and granted, and the truth; of captured clients a job each."""
+    client, folder = cell.client, paths.folder(cell.upto("defense"))
     samples = 2 * client.victims * client.batch_size + AUXILIARY + 1
+    known = samples * prod(cell.dataset.shape) * FLOAT_BYTES
     drift = client.gradients_per_sample + 1 if client.local_descent else 0
-    gradients = client.gradients_per_sample + drift
-    return Job(
-        "simulate_clients",
-        paths.folder(cell.upto("defense")) / "update.h5",
-        client.victims * client.batch_size * gradients * GRADIENT_FACTOR * _forward(cell),
-        update_bytes(cell) + samples * prod(cell.dataset.shape) * FLOAT_BYTES,
-    )
+    gradient = client.victims * client.batch_size * GRADIENT_FACTOR * _forward(cell)
+    if client.name == CAPTURED:
+        yield Job("take_captured_update", folder / "update.h5", bytes=update_bytes(cell))
+        yield Job("take_captured_truth", folder / "private.h5", drift * gradient, known)
+    else:
+        work = (client.gradients_per_sample + drift) * gradient
+        yield Job("simulate_clients", folder / "update.h5", work, update_bytes(cell) + known)
 
 
 def _attack(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:

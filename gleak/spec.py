@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from gleak.errors import SpecError, nearest
 
+FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$"
 VALUE = re.compile(r"[A-Za-z0-9_.\-]+")
 CHARACTERS = "letters, digits, '_', '.' and '-'"
 LIMITS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "multiple_of": "multiple of"}

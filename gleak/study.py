@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from gleak.cell import Cell
 from gleak.errors import SpecError, at, nearest
@@ -21,11 +21,14 @@ from gleak.registry import find, load
 from gleak.searches.chosen import Adopted, chosen_file, read_choices
 from gleak.searches.declaration import Search, SearchFile, read_search
 from gleak.settings import SCALES
-from gleak.spec import build_spec
+from gleak.spec import FILE_NAME, build_spec
 from gleak.written import load_mapping, read_model
 
 if TYPE_CHECKING:
     from gleak.figures.base import FigureSpec
+
+Name = Annotated[str, Field(pattern=FILE_NAME)]
+"""What files of a study are called; it holds no way out of their folder."""
 
 
 class StudyFile(BaseModel):
@@ -44,10 +47,10 @@ class StudyFile(BaseModel):
 
     title: str
     paper: str
-    grids: dict[str, dict[str, Any]]
-    figures: dict[str, dict[str, Any]]
+    grids: dict[Name, dict[str, Any]]
+    figures: dict[Name, dict[str, Any]]
     expect: list[dict[str, Any]] = []
-    searches: dict[str, dict[str, Any]] = {}
+    searches: dict[Name, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -230,9 +233,11 @@ def _figure(
 ) -> FigureSpec:
     fields = dict(written)
     with at(where):
-        if "kind" not in fields:
-            raise SpecError(f"key 'kind' is missing; valid: {', '.join(load('figure'))}")
-        spec: Any = build_spec(find("figure", fields.pop("kind")), fields)
+        kind = fields.pop("kind", None)
+        if not isinstance(kind, str):
+            fault = "missing" if kind is None else "no name"
+            raise SpecError(f"key 'kind' is {fault}; valid: {', '.join(load('figure'))}")
+        spec: Any = build_spec(find("figure", kind), fields)
         drawn = [_known("grid", name, grids) for name in spec.grids]
     for scale in SCALES:
         with at(f"{where}, scale {scale!r}"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,39 @@ from pydantic import BaseModel, ValidationError
 from gleak.errors import SpecError, nearest
 
 M = TypeVar("M", bound=BaseModel)
+MOST_VALUES = 100_000
+"""That one file stands for, aliases written out; a few lines of them can stand for any number."""
+UNREADABLE = (
+    yaml.YAMLError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What PyYAML raises on text that is no YAML, on values that are none of their type (a date of the
+99th month), and on what is nested too deep."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Makes plain values alone, and only after their number is known."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node and _written_out(node, {}) > MOST_VALUES:
+            raise yaml.YAMLError(f"with its aliases it stands for more than {MOST_VALUES} values")
+        return node
+
+
+def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
+    """Values of a node with its aliases written out; one that holds itself has no end of them."""
+    if id(node) not in known:
+        known[id(node)] = MOST_VALUES + 1
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        below = chain.from_iterable(parts) if isinstance(node, yaml.MappingNode) else parts
+        known[id(node)] = 1 + sum(_written_out(part, known) for part in below)
+    return known[id(node)]
 
 
 def load_mapping(path: Path, what: str, keys: str) -> dict[str, Any]:
@@ -26,10 +60,10 @@ def load_mapping(path: Path, what: str, keys: str) -> dict[str, Any]:
         SpecError: it cannot be read, is not YAML, or holds no mapping.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except OSError as error:
         raise SpecError(f"{path}: no {what} can be read there ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise SpecError(f"{path}: not YAML: {error}") from None
     if not isinstance(content, dict):
         raise SpecError(f"{path}: a {what} holds a mapping: {keys}")

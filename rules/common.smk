@@ -1,12 +1,16 @@
 """What all rules share: the checked configuration, cells, paths and source digests."""
 
 import json
+from functools import cache
 from pathlib import Path
+
+from snakemake.logging import logger
 
 from gleak.cell import TRUTH, Cell, Paths
 from gleak.errors import GleakError
 from gleak.knowledge.pretraining import Pretraining
 from gleak.plan import model_bytes, update_bytes
+from gleak.runtime.damage import set_damaged_aside
 from gleak.runtime.digest import source_digest
 from gleak.settings import SCALES, Settings
 from gleak.study import load_study
@@ -24,6 +28,10 @@ def checked(make):
 
 
 SETTINGS = checked(lambda: Settings.read(config))
+if workflow.is_main_process:
+    checked(SETTINGS.check_results)
+    for damaged in set_damaged_aside(Path(SETTINGS.results_dir)):
+        logger.warning(f"gleak: {damaged} was found damaged, and is renamed to be made again")
 STUDIES = {
     name: checked(lambda: load_study(Path(workflow.basedir) / "studies" / f"{name}.yaml"))
     for name in SETTINGS.studies
@@ -33,6 +41,8 @@ ARTIFACTS = f"{SETTINGS.results_dir}/artifacts"
 KNOWLEDGE = f"{SETTINGS.results_dir}/knowledge"
 LOGS = f"{SETTINGS.results_dir}/logs"
 BENCHMARKS = f"{SETTINGS.results_dir}/benchmarks"
+CAPTURED = r"captured(?=[+/])[^/]*"
+NOT_CAPTURED = r"(?!captured[+/])[^/]+"
 DATASET = "{dataset}"
 MODEL = f"{DATASET}/{{model}}/{{training}}"
 CRAFTED = f"{MODEL}/{{crafting}}"
@@ -56,7 +66,13 @@ wildcard_constraints:
 
 def cell(wildcards):
     """The cell a job belongs to, as far as its path goes."""
-    return checked(lambda: Cell.from_path(dict(wildcards.items())))
+    return cell_of(tuple(wildcards.items()))
+
+
+@cache
+def cell_of(levels):
+    """The cell of a job's wildcards; a job asks for it a dozen times."""
+    return checked(lambda: Cell.from_path(dict(levels)))
 
 
 def resolved(*levels):

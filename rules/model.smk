@@ -8,6 +8,8 @@ rule train_model:
         f"{LOGS}/{MODEL}/train_model.log",
     benchmark:
         f"{BENCHMARKS}/{MODEL}/train_model.tsv"
+    wildcard_constraints:
+        training=NOT_CAPTURED,
     threads: 1
     resources:
         mem_mb=4000,

@@ -14,6 +14,8 @@ rule simulate_clients:
         f"{LOGS}/{SENT}/simulate_clients.log",
     benchmark:
         f"{BENCHMARKS}/{SENT}/simulate_clients.tsv"
+    wildcard_constraints:
+        client=NOT_CAPTURED,
     threads: 1
     resources:
         mem_mb=memory(4000, copies=3),

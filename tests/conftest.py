@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -14,16 +20,18 @@ from hypothesis import settings
 
 from gleak import registry
 from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.digests import digest_values, is_text, seal, seal_group
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.cell import Cell
 from gleak.clients.simulate import simulate_clients
 from gleak.crafting.craft import PARAMETERS, craft_parameters
-from gleak.errors import FitError
+from gleak.errors import FitError, StoppedError
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.codec import Codec
 from gleak.knowledge.train import train_knowledge
 from gleak.registry import nested, parse
+from gleak.runtime.journal import Journal
 from gleak.runtime.perceptual import WEIGHTS
 from gleak.runtime.torchvision_ops import ensure_operators
 from gleak.spec import build_spec, knob
@@ -34,6 +42,7 @@ settings.load_profile("gleak")
 torch.set_num_threads(1)
 
 CLASSES = 4
+GIGABYTE = 2**30
 IMAGE = (3, 8, 8)
 COLUMNS = (6,)
 MODELS = {"image": "lenet+width=4", "tabular": "mlp+hidden=16"}
@@ -52,6 +61,62 @@ OTHERS = {
     "attack": "blind",
 }
 Simulate = Callable[..., Path]
+Forge = Callable[[Path], AbstractContextManager[h5py.File]]
+
+
+@pytest.fixture(scope="session")
+def forged() -> Forge:
+    """Edit an artifact as one who knows its format does: with the digests of what it is then."""
+
+    @contextmanager
+    def edit(path: Path) -> Iterator[h5py.File]:
+        with h5py.File(path, "r+") as file:
+            yield file
+            file.visititems(_seal_dataset)
+            seal_group(file)
+
+    return edit
+
+
+def _seal_dataset(name: str, item: h5py.HLObject) -> None:
+    if isinstance(item, h5py.Dataset):
+        values = item.asstr()[()] if is_text(item.dtype) else item[()]
+        seal(item, digest_values(np.asarray(values)))
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """What would be taken beyond a gigabyte more than now fails."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + GIGABYTE, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.fixture
+def stops(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], tuple[Any, int]]:
+    """Run a job again and again until it ends, asked to stop at a later occasion every time.
+
+    Gives what it came to in the end, and how often it was stopped before.
+    """
+
+    def until_it_ends(job: Callable[[], Any]) -> tuple[Any, int]:
+        for broken_off in count():
+            left = [broken_off]
+
+            def due(journal: Journal, left: list[int] = left) -> bool:
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                left[0] -= 1
+                return bool(journal._asked)
+
+            monkeypatch.setattr(Journal, "due", property(due))
+            with suppress(StoppedError):
+                return job(), broken_off
+        raise AssertionError("unreachable")
+
+    return until_it_ends
 
 
 class Bringing(AttackSpec):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +31,7 @@ LAYERS = (
     ("metrics",),
     ("figures",),
     ("cell",),
-    ("searches",),
+    ("captures", "flower", "searches"),
     ("grid",),
     ("study",),
     ("plan", "catalog", "adopt"),
@@ -124,6 +126,28 @@ def test_only_the_workflow_knows_snakemake() -> None:
     for path in MODULES:
         found = [name for name in imports_of(path) if name.partition(".")[0] == "snakemake"]
         assert not found, relative(path)
+
+
+def test_every_dependency_is_locked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    locked = re.findall(r"^([\w.-]+)==", (ROOT / "envs/requirements.lock").read_text(), re.M)
+    needed = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    names = {re.match(r"[\w.-]+", text)[0] for text in needed}
+    assert {plain(name) for name in names} <= {plain(name) for name in locked}
+
+
+def plain(name: str) -> str:
+    """A package's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_one_module_knows_flower_which_is_an_extra() -> None:
+    found = {
+        relative(path)
+        for path in MODULES
+        if "flwr" in {name.partition(".")[0] for name in imports_of(path)}
+    }
+    assert found == {"gleak/flower.py"}
 
 
 def test_the_workflows_graph_is_built_without_heavy_imports() -> None:

@@ -19,15 +19,19 @@ from gleak.plan import (
     ASSUMED_CLASSES,
     ASSUMED_SAMPLES,
     FACTOR,
+    GPU_RATE,
+    GPU_RULES,
     RATE,
     ROUGH,
     START_SECONDS,
     TOGETHER,
+    Job,
     Plan,
     cell_jobs,
     count,
     describe_searches,
     gigabytes,
+    gpu_hours,
     hours,
     plan_study,
     remaining,
@@ -298,6 +302,15 @@ def test_what_is_there_is_done(tmp_path: Path):
     assert f"3 of {len(grid.cells)}" in show({"attacks": found})
 
 
+def test_gpu_hours_are_those_of_the_jobs_that_the_slurm_profile_gives_one() -> None:
+    profile = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
+    given = {rule for rule, wanted in profile["set-resources"].items() if wanted.get("gpu")}
+    assert set(GPU_RULES) == given
+    work = 7 * 3600 * GPU_RATE
+    jobs = [Job(rule, Path(rule), work) for rule in ("attack", "score", "train_model")]
+    assert gpu_hours(frozenset(jobs)) == pytest.approx(2 * (7 + START_SECONDS / 3600))
+
+
 def test_a_search_costs_its_trials_and_what_comes_before(tmp_path: Path):
     path = REPOSITORY / "tests" / "workflow" / "studies" / "tuned.yaml"
     study, config = load_study(path), settings(tmp_path, studies=["tuned"])
@@ -326,3 +339,13 @@ def test_the_line_under_the_table_says_how():
     for number in (f"{RATE / 1e9:g} billion", str(FACTOR), f"{START_SECONDS:g} s"):
         assert number in ROUGH
     assert "\n" not in ROUGH
+
+
+def test_of_captured_clients_files_are_taken_and_nothing_is_trained() -> None:
+    steps = "victims=3+batch_size=2+local_steps=2"
+    specs = {"training": "captured", "client": f"captured+{steps}"}
+    jobs, simulated = plan(cell(**specs)), plan(cell(client=f"fedavg+{steps}"))
+    taken = {"take_captured_model", "take_captured_update", "take_captured_truth"}
+    assert {job.rule for job in jobs} == {"prepare_dataset", *taken, "attack", "score"}
+    assert gigabytes(jobs) == gigabytes(simulated)
+    assert 0 < only(jobs, "take_captured_truth").work < only(simulated, "simulate_clients").work

@@ -56,3 +56,15 @@ def test_the_configuration_read_is_left_as_it_is():
     config = {"studies": "cpl"}
     Settings.read(config)
     assert config == {"studies": "cpl"}
+
+
+def test_results_that_cannot_be_written_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Settings(studies=["cpl"], results_dir=tmp_path / "not yet there").check_results()
+    Settings(studies=["cpl"], results_dir=tmp_path).check_results()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
+    for folder in (tmp_path, tmp_path / "file"):
+        with pytest.raises(SpecError, match=f"results_dir = {folder} .*set results_dir"):
+            Settings(studies=["cpl"], results_dir=folder).check_results()

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 output = Path(snakemake.output.reconstruction)
 wildcards = dict(snakemake.wildcards.items())
-with log_to(snakemake.log[0]), record(output.parent, threads=snakemake.threads):
+with (
+    log_to(snakemake.log[0], snakemake.config["results_dir"]),
+    record(output.parent, threads=snakemake.threads) as facts,
+):
     prepare_cpu(snakemake.threads)
     cell = Cell.from_path(wildcards)
     shard, shards = int(wildcards.get("shard", 1)), int(wildcards.get("shards", 1))
-    attack(
+    facts["earlier"] = attack(
         cell.attack,
         Path(snakemake.input.sent),
         Path(snakemake.input.parameters),

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     snakemake: Snakemake
 
 folder = Path(snakemake.output.parameters).parent
-with log_to(snakemake.log[0]), record(folder):
+with (
+    log_to(snakemake.log[0], snakemake.config["results_dir"]),
+    record(folder),
+):
     crafting = Cell.from_path(dict(snakemake.wildcards.items())).crafting
     craft_parameters(crafting, Path(snakemake.input.model), folder, seed=snakemake.params.seed)

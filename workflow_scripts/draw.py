@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     snakemake: Snakemake
 
 published = snakemake.input.get("published")
-with log_to(snakemake.log[0]):
+with log_to(snakemake.log[0], snakemake.config["results_dir"]):
     draw(
         load_study(Path(snakemake.input.study)),
         snakemake.wildcards.figure,

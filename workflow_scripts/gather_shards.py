@@ -14,5 +14,8 @@ if TYPE_CHECKING:
 
 output = Path(snakemake.output.reconstruction)
 shards = [Path(path) for path in snakemake.input.reconstructions]
-with log_to(snakemake.log[0]), record(output.parent, **total_cost(shards)):
+with (
+    log_to(snakemake.log[0], snakemake.config["results_dir"]),
+    record(output.parent, **total_cost(shards)),
+):
     gather_shards(shards, output)

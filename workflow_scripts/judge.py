@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     snakemake: Snakemake
 
-with log_to(snakemake.log[0]):
+with log_to(snakemake.log[0], snakemake.config["results_dir"]):
     judge_study(
         load_study(Path(snakemake.input.study)),
         snakemake.wildcards.scale,

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     snakemake: Snakemake
 
 output = Path(snakemake.output.dataset)
-with log_to(snakemake.log[0]), record(output.parent):
+with (
+    log_to(snakemake.log[0], snakemake.config["results_dir"]),
+    record(output.parent),
+):
     prepare_dataset(
         Cell.from_path(dict(snakemake.wildcards.items())).dataset,
         Path(snakemake.config["data_dir"]),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 levels = {"attack": TRUTH, **dict(snakemake.wildcards.items())}
 reconstruction = snakemake.input.get("reconstruction")
-with log_to(snakemake.log[0]):
+with log_to(snakemake.log[0], snakemake.config["results_dir"]):
     score(
         Path(snakemake.input.private),
         Path(snakemake.output.scores),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     snakemake: Snakemake
 
-with log_to(snakemake.log[0]):
+with log_to(snakemake.log[0], snakemake.config["results_dir"]):
     score_model(
         Path(snakemake.input.model),
         Path(snakemake.output.scores),

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     snakemake: Snakemake
 
 folder = Path(snakemake.output.chosen).parent
-with log_to(snakemake.log[0]), record(folder, threads=snakemake.threads):
+with (
+    log_to(snakemake.log[0], snakemake.config["results_dir"]),
+    record(folder, threads=snakemake.threads) as facts,
+):
     prepare_cpu(snakemake.threads)
     declared = Declaration.model_validate_json(snakemake.params.declared)
-    run_search(
+    facts["earlier"] = run_search(
         read_search(snakemake.wildcards.search, declared),
         Path(snakemake.input.sent),
         Path(snakemake.input.parameters),

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     snakemake: Snakemake
 
 folder = Path(snakemake.output.sent).parent
-with log_to(snakemake.log[0]), record(folder, threads=snakemake.threads):
+with (
+    log_to(snakemake.log[0], snakemake.config["results_dir"]),
+    record(folder, threads=snakemake.threads),
+):
     prepare_cpu(snakemake.threads)
     cell = Cell.from_path(dict(snakemake.wildcards.items()))
     simulate_clients(

@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
     snakemake: Snakemake
 
-with log_to(snakemake.log[0]):
+with log_to(snakemake.log[0], snakemake.config["results_dir"]):
     tabulate([Path(path) for path in snakemake.input.scores], Path(snakemake.output.table))

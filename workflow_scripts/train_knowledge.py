@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     snakemake: Snakemake
 
 output = Path(snakemake.output.knowledge)
-with log_to(snakemake.log[0]), record(output.parent, threads=snakemake.threads):
+with (
+    log_to(snakemake.log[0], snakemake.config["results_dir"]),
+    record(output.parent, threads=snakemake.threads) as facts,
+):
     prepare_cpu(snakemake.threads)
-    train_knowledge(
+    facts["earlier"] = train_knowledge(
         Pretraining.from_path(dict(snakemake.wildcards.items())).knowledge,
         Path(snakemake.input.dataset),
         output,

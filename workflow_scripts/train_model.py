@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     snakemake: Snakemake
 
 output = Path(snakemake.output.model)
-with log_to(snakemake.log[0]), record(output.parent, threads=snakemake.threads):
+with (
+    log_to(snakemake.log[0], snakemake.config["results_dir"]),
+    record(output.parent, threads=snakemake.threads) as facts,
+):
     prepare_cpu(snakemake.threads)
     cell = Cell.from_path(dict(snakemake.wildcards.items()))
-    train_model(
+    facts["earlier"] = train_model(
         cell.model,
         cell.training,
         Path(snakemake.input.dataset),

@@ -5,14 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, Self
 
 import h5py
 import numpy as np
 
+from gleak.artifacts.digests import attribute_of, set_attribute
+from gleak.artifacts.reading import load_array, member
 from gleak.artifacts.schema import ArraySchema, check
-from gleak.artifacts.store import create_group, load_array, member, store_array
-from gleak.errors import ArtifactError
+from gleak.artifacts.store import create_group, store_array
+from gleak.errors import ArtifactError, DamagedError
 
 
 class Encoding(ABC):
@@ -38,6 +41,11 @@ class Encoding(ABC):
     @abstractmethod
     def decode(self) -> np.ndarray:
         """The values the server computes from what it received; Shape (V, R, *shape)."""
+
+    @property
+    @abstractmethod
+    def weight_shape(self) -> tuple[int, ...]:
+        """Shape of the parameter; nothing is decoded."""
 
     def sent(self) -> np.ndarray | None:
         """Which of the values were sent, Shape (V, R, *shape); None: no value was left out."""
@@ -72,6 +80,11 @@ class Dense(Encoding):
     def decode(self) -> np.ndarray:
         """See `Encoding.decode`; the values as they are."""
         return self.values
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """See `Encoding.weight_shape`."""
+        return self.values.shape[2:]
 
 
 @dataclass(frozen=True)
@@ -109,12 +122,17 @@ class Sparse(Encoding):
 
     def decode(self) -> np.ndarray:
         """See `Encoding.decode`; zero where nothing was sent."""
-        size = int(np.prod(self.shape))
+        size = prod(self.weight_shape)
         flat = np.zeros((*self.indices.shape[:2], size + 1), self.values.dtype)
         np.put_along_axis(
             flat, np.where(self.indices < 0, size, self.indices), self.values, axis=-1
         )
         return flat[..., :size].reshape(*self.indices.shape[:2], *self.shape)
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """See `Encoding.weight_shape`."""
+        return tuple(map(int, self.shape))
 
     def sent(self) -> np.ndarray | None:
         """Which of the values were sent, Shape (V, R, *shape); the server knows as much."""
@@ -123,7 +141,9 @@ class Sparse(Encoding):
 
     def fault(self) -> str | None:
         """See `Encoding.fault`; positions outside the parameter."""
-        size = int(np.prod(self.shape))
+        size = prod(self.weight_shape)
+        if min(self.weight_shape, default=0) < 0:
+            return f"/shape {self.weight_shape} is none of a parameter"
         if self.indices.size and not -1 <= self.indices.min() <= self.indices.max() < size:
             return f"/indices point outside its {size} values"
         return None
@@ -153,12 +173,18 @@ class Factored(Encoding):
         """See `Encoding.decode`; the product."""
         return (self.left @ self.right).reshape(*self.leading, *self.shape)
 
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """See `Encoding.weight_shape`."""
+        return tuple(map(int, self.shape))
+
     def fault(self) -> str | None:
         """See `Encoding.fault`; a shape that does not hold the product's values."""
         rows, columns = self.left.shape[2], self.right.shape[3]
-        if int(np.prod(self.shape)) == rows * columns:
+        fits = prod(self.weight_shape) == rows * columns
+        if fits and min(self.weight_shape, default=0) >= 0:
             return None
-        return f"/shape {tuple(self.shape.tolist())} does not hold {rows} x {columns} values"
+        return f"/shape {self.weight_shape} does not hold {rows} x {columns} values"
 
 
 @dataclass(frozen=True)
@@ -183,6 +209,11 @@ class Quantized(Encoding):
         scales = self.scales.reshape(*self.leading, *[1] * (self.codes.ndim - 2))
         return np.asarray(self.codes * scales)
 
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """See `Encoding.weight_shape`."""
+        return self.codes.shape[2:]
+
 
 @dataclass(frozen=True)
 class Signs(Encoding):
@@ -202,6 +233,11 @@ class Signs(Encoding):
         """See `Encoding.decode`; the signs as numbers."""
         return self.codes.astype(np.float32)
 
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """See `Encoding.weight_shape`."""
+        return self.codes.shape[2:]
+
     def fault(self) -> str | None:
         """See `Encoding.fault`; a code that is no sign."""
         if self.codes.size and not -1 <= self.codes.min() <= self.codes.max() <= 1:
@@ -219,12 +255,12 @@ def store_encoded(group: h5py.Group, name: str, encoded: Encoded) -> None:
     """Store a parameter, marked with its code: one part as a dataset, several as a group."""
     if len(encoded.schemas) == 1:
         ((part, schema),) = encoded.schemas.items()
-        stored = store_array(group, name, getattr(encoded, part), schema)
-    else:
-        stored = create_group(group, name)
-        for part, schema in encoded.schemas.items():
-            store_array(stored, part, getattr(encoded, part), schema)
-    stored.attrs["encoding"] = encoded.code
+        store_array(group, name, getattr(encoded, part), schema, encoding=encoded.code)
+        return
+    stored = create_group(group, name)
+    set_attribute(stored, "encoding", encoded.code)
+    for part, schema in encoded.schemas.items():
+        store_array(stored, part, getattr(encoded, part), schema)
 
 
 def load_encoded(group: h5py.Group, name: str, victims: slice = slice(None)) -> Encoded:
@@ -233,14 +269,15 @@ def load_encoded(group: h5py.Group, name: str, victims: slice = slice(None)) -> 
     Raises:
         ArtifactError: an encoding this version does not know, or parts that are missing.
     """
-    stored = member(group, name, h5py.HLObject)
-    code = stored.attrs.get("encoding")
+    stored = member(group, name, h5py.Group, h5py.Dataset)
+    code = attribute_of(stored, "encoding")
     if code not in ENCODINGS:
-        raise ArtifactError(f"{group.file.filename}: {stored.name} has unknown encoding {code!r}")
+        raise DamagedError(group.file.filename, f"{stored.name} has unknown encoding {code!r}")
     schemas = ENCODINGS[code].schemas
     if len(schemas) == 1:
         (part,) = schemas
         return ENCODINGS[code](**{part: load_array(group, name, victims)})
+    stored = member(group, name, h5py.Group)
     parts = {
         part: load_array(stored, part, victims if schema.dims[0] == "victim" else slice(None))
         for part, schema in schemas.items()

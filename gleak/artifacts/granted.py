@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import h5py
 import numpy as np
 
+from gleak.artifacts.digests import attribute_of
 from gleak.artifacts.schema import array, attribute
 from gleak.artifacts.store import Artifact
 
@@ -43,4 +44,6 @@ class Granted(Artifact):
     @classmethod
     def _load(cls, file: h5py.File, only: Collection[str] | None, victims: slice) -> dict[str, Any]:
         """What is shared is loaded whole, whichever victims are asked for."""
-        return super()._load(file, only, slice(None) if file.attrs["shared"] else victims)
+        return super()._load(
+            file, only, victims if not attribute_of(file, "shared") else slice(None)
+        )

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from gleak.artifacts.store import AGAIN, atomic, open_checked
-from gleak.errors import ArtifactError
+from gleak.artifacts.atomic import atomic
+from gleak.artifacts.digests import attribute_of, is_text
+from gleak.artifacts.reading import check_storage, load_array, member, open_checked
+from gleak.errors import ArtifactError, DamagedError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -67,35 +69,39 @@ def describe_file(path: Path | str) -> str:
     with open_checked(path) as file:
         datasets: list[h5py.Dataset] = []
         _collect(file, datasets)
-        width = max(map(len, file.attrs))
-        attributes = [f"  {key:<{width}}  {value}".rstrip() for key, value in file.attrs.items()]
+        found = {key: attribute_of(file, key) for key in file.attrs}
+        width = max(map(len, found))
+        attributes = [f"  {key:<{width}}  {value}".rstrip() for key, value in found.items()]
         table = _align([HEADER, *(_describe_dataset(dataset) for dataset in datasets)])
     return "\n".join([str(path), *attributes, "", *table])
 
 
 def _collect(group: h5py.Group, datasets: list[h5py.Dataset]) -> None:
-    for item in group.values():
+    for name in group:
+        item = member(group, name, h5py.Group, h5py.Dataset)
         if isinstance(item, h5py.Group):
             _collect(item, datasets)
         else:
+            check_storage(item)
             datasets.append(item)
 
 
 def _describe_dataset(dataset: h5py.Dataset) -> tuple[str, ...]:
-    text = h5py.check_string_dtype(dataset.dtype) is not None
+    text = is_text(dataset.dtype)
+    encoding = attribute_of(dataset, "encoding") or attribute_of(dataset.parent, "encoding")
     return (
         dataset.name,
         "text" if text else str(dataset.dtype),
         _describe_shape(dataset),
-        str(dataset.attrs.get("units", "")),
-        str(dataset.attrs.get("encoding", dataset.parent.attrs.get("encoding", ""))),
+        str(attribute_of(dataset, "units") or ""),
+        str(encoding or ""),
         _describe_storage(dataset),
         *([] if text else _statistics(dataset).texts()),
     )
 
 
 def _describe_shape(dataset: h5py.Dataset) -> str:
-    names = str(dataset.attrs.get("dims", "")).split()
+    names = str(attribute_of(dataset, "dims") or "").split()
     if len(names) != dataset.ndim:
         names = [f"dim{axis}" for axis in range(dataset.ndim)]
     return " x ".join(f"{name} {size}" for name, size in zip(names, dataset.shape, strict=True))
@@ -111,7 +117,10 @@ def _describe_storage(dataset: h5py.Dataset) -> str:
 
 def _statistics(dataset: h5py.Dataset) -> Statistics:
     statistics = Statistics()
-    for part in dataset.iter_chunks() if dataset.chunks else [()]:
+    if not dataset.chunks:
+        statistics.add(load_array(dataset.parent, dataset.name.rpartition("/")[2]))
+        return statistics
+    for part in dataset.iter_chunks():
         statistics.add(np.asarray(dataset[part]))
     return statistics
 
@@ -154,15 +163,17 @@ def save_image(path: Path | str, image: int, output: Path | str) -> Path:
 
 def _read_image(file: h5py.File, image: int) -> np.ndarray:
     """One image; Shape (C, H, W)."""
-    where, kind = file.filename, str(file.attrs["format"])
+    where, kind = file.filename, str(attribute_of(file, "format"))
+    modality = attribute_of(file, "modality")
     if kind not in INPUTS:
         raise ArtifactError(f"{where}: {kind} holds no images; these do: {', '.join(INPUTS)}")
-    if file.attrs.get("modality") != "image":
-        raise ArtifactError(f"{where}: holds {file.attrs.get('modality')} data, not images")
-    inputs = file[INPUTS[kind]]
+    if modality != "image":
+        raise ArtifactError(f"{where}: holds {modality} data, not images")
+    inputs = member(file, INPUTS[kind], h5py.Dataset)
+    check_storage(inputs)
     leading, channels = inputs.shape[:-3], inputs.shape[-3:-2]
     if channels not in ((1,), (3,)):
-        raise ArtifactError(f"{where}: {inputs.name} has shape {inputs.shape}, not images; {AGAIN}")
+        raise DamagedError(where, f"{inputs.name} has shape {inputs.shape}, not images")
     count = int(np.prod(leading))
     if not 0 <= image < count:
         raise ArtifactError(f"{where}: no image {image}; it holds images 0 to {count - 1}")

@@ -1,4 +1,4 @@
-"""``knowledge.h5``: a network trained on public data; ``checkpoint.h5``: one on its way."""
+"""``knowledge.h5``: a network trained on public data."""
 
 from __future__ import annotations
 
@@ -41,21 +41,3 @@ class Knowledge(Artifact):
     loss_step: np.ndarray = array("point", "step", "int")
     losses: dict[str, np.ndarray] = arrays("point", "loss")
     fingerprints: np.ndarray = array("public_sample", "hash", "int")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint(Artifact):
-    """Where a training stands.
-
-    Args:
-        origin: a digest of all that it follows from; another training's is another.
-        state: what one step leaves to the next, by name.
-        loss_step, losses: as in `Knowledge`.
-    """
-
-    format: ClassVar[str] = "gleak/checkpoint"
-
-    origin: str = attribute("")
-    state: dict[str, np.ndarray] = arrays("...", "weight or moment", "number")
-    loss_step: np.ndarray = array("point", "step", "int")
-    losses: dict[str, np.ndarray] = arrays("point", "loss")

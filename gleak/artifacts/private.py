@@ -18,7 +18,7 @@ class Private(Artifact):
     Args:
         inputs: Shape (V, N, C, H, W) or (V, N, F), values in [0, 1].
         labels: Shape (V, N), class indices.
-        indices: Shape (V, N), positions in the split they were drawn from.
+        indices: Shape (V, N), positions in the split they were drawn from; -1 of captured ones.
         modality: "image" or "tabular".
         feature_groups: of a table, one group number per column, as in
             `gleak.artifacts.dataset.Dataset`.

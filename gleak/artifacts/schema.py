@@ -21,7 +21,14 @@ SPREADS = {
     "feature...": {1: "feature", 3: "channel height width"},
 }
 FREE = ("...", "weight...")
-KINDS = {"float": "f", "int": "iu", "bool": "b", "number": "fiu", "text": "OUST"}
+KINDS = {
+    "float": "f",
+    "int": "iu",
+    "bool": "b",
+    "number": "fiu",
+    "any": "fiub",
+    "text": "OUST",
+}
 
 
 @dataclass(frozen=True)
@@ -32,9 +39,11 @@ class ArraySchema:
         dims: names of the dimensions; at most one stands for any number of them and ends in
             ``...``.
         units: what a value means; "1" for a pure number.
-        kind: float, int, bool, number or text.
+        kind: float, int, bool, number (float or int), any (of these) or text.
         group: the field is a mapping, an HDF5 group of such arrays.
         optional: the field may be None and is then absent from the file.
+        finite: values that are NaN or infinite are refused.
+        packed: compressed on disk.
     """
 
     dims: tuple[str, ...]
@@ -42,6 +51,8 @@ class ArraySchema:
     kind: str
     group: bool = False
     optional: bool = False
+    finite: bool = True
+    packed: bool = True
 
     @property
     def spread(self) -> str | None:
@@ -54,9 +65,16 @@ def array(dims: str, units: str, kind: str = "float", *, optional: bool = False)
     return _declare(ArraySchema(tuple(dims.split()), units, kind, optional=optional))
 
 
-def arrays(dims: str, units: str, kind: str = "float", *, optional: bool = False) -> Any:
-    """A dataclass field stored as an HDF5 group with one dataset per key."""
-    return _declare(ArraySchema(tuple(dims.split()), units, kind, group=True, optional=optional))
+def arrays(dims: str, units: str, kind: str = "float", **others: bool) -> Any:
+    """A dataclass field stored as an HDF5 group with one dataset per key.
+
+    Args:
+        dims: see `ArraySchema`.
+        units: see there.
+        kind: see there.
+        **others: its ``optional``, ``finite`` or ``packed``.
+    """
+    return _declare(ArraySchema(tuple(dims.split()), units, kind, group=True, **others))
 
 
 def _declare(schema: ArraySchema) -> Any:
@@ -103,7 +121,7 @@ def check(where: str, named: Mapping[str, tuple[ArraySchema, np.ndarray]]) -> No
     for key, (schema, value) in named.items():
         _check_type(where, key, schema, value)
         _check_dims(where, key, schema, value, sizes)
-        if value.dtype.kind == "f" and not np.isfinite(value).all():
+        if schema.finite and value.dtype.kind == "f" and not np.isfinite(value).all():
             bad = int(value.size - np.isfinite(value).sum())
             raise ArtifactError(f"{where}: {key} holds {bad} values that are NaN or infinite")
 

@@ -1,4 +1,4 @@
-"""Reading and writing artifacts: whole under their final name, checked both ways.
+"""Artifacts: whole under their final name, checked both ways.
 
 A file is written under a temporary name in the same folder, flushed to disk, read back and
 validated, then renamed; a failure leaves nothing behind. Nothing volatile (time, host) goes in, so
@@ -9,9 +9,7 @@ told that the disk is full, HDF5 can neither name the cause nor close the file (
 from __future__ import annotations
 
 import io
-import os
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -19,6 +17,16 @@ from typing import Any, ClassVar, Self
 import h5py
 import numpy as np
 
+from gleak.artifacts.atomic import atomic
+from gleak.artifacts.digests import digest_values, seal, seal_group, set_attribute
+from gleak.artifacts.reading import (
+    SMALL_BYTES,
+    chosen_keys,
+    load_array,
+    load_attributes,
+    member,
+    open_checked,
+)
 from gleak.artifacts.schema import (
     ArraySchema,
     array_fields,
@@ -27,11 +35,8 @@ from gleak.artifacts.schema import (
     check,
     dims_of,
 )
-from gleak.errors import ArtifactError, nearest
 
 CHUNK_BYTES = 2**20  # what HDF5 keeps of a dataset while reading; larger chunks are unpacked anew
-SMALL_BYTES = 4096
-AGAIN = "delete it and run again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +100,10 @@ class Artifact:
         Raises:
             ArtifactError: missing, truncated, foreign, wrong version, wrong shape, not finite.
         """
-        with open_checked(path, cls) as file:
+        with open_checked(path, cls.format, cls.version) as file:
             select = slice(None) if victims is None else victims
-            artifact = cls(**_load_attributes(file, cls), **cls._load(file, only, select))
+            attributes = load_attributes(file, attribute_fields(cls))
+            artifact = cls(**attributes, **cls._load(file, only, select))
         artifact.validate(str(path))
         return artifact
 
@@ -114,14 +120,15 @@ class Artifact:
         buffer = io.BytesIO()
         with h5py.File(buffer, "w") as file:
             self._store(file)
+            seal_group(file)
         return buffer.getbuffer()
 
     def _store(self, file: h5py.File) -> None:
-        file.attrs["format"] = self.format
-        file.attrs["format_version"] = self.version
-        for name in attribute_fields(type(self)):
-            if getattr(self, name) is not None:
-                file.attrs[name] = getattr(self, name)
+        stored = {name: getattr(self, name) for name in attribute_fields(type(self))}
+        kind = {"format": self.format, "format_version": self.version}
+        for name, value in {**kind, **stored}.items():
+            if value is not None:
+                set_attribute(file, name, value)
         for name, schema in array_fields(type(self)).items():
             value = getattr(self, name)
             if value is None:
@@ -140,30 +147,47 @@ def create_group(parent: h5py.Group, name: str) -> h5py.Group:
 
 
 def store_array(
-    group: h5py.Group, name: str, value: np.ndarray, schema: ArraySchema
-) -> h5py.Dataset:
-    """Store one array with its dimensions and units; compressed unless it is tiny.
+    group: h5py.Group, name: str, value: np.ndarray, schema: ArraySchema, **attributes: str
+) -> None:
+    """Store one array with its dimensions, units and digest.
+
+    It is compressed unless it is tiny or declared otherwise.
 
     Chunks are small parts that follow each other in memory, so one victim or a part of a large
-    parameter is read without the rest.
+    parameter is read without the rest. Texts are stored at the length of the longest.
+
+    Args:
+        group: what holds it.
+        name: its key there.
+        value: its values.
+        schema: what was declared.
+        **attributes: stored beside it.
     """
-    if value.dtype.kind in "OUST":
-        value = value.astype(object)
-        dataset = group.create_dataset(name, data=value, dtype=h5py.string_dtype())
-    elif value.nbytes <= SMALL_BYTES:
-        dataset = group.create_dataset(name, data=value)
-    else:
-        dataset = group.create_dataset(
-            name,
-            data=value,
-            chunks=_chunks(value),
-            compression="gzip",
-            compression_opts=1,
-            shuffle=True,
-        )
-    dataset.attrs["dims"] = " ".join(dims_of(schema, value.ndim))
-    dataset.attrs["units"] = schema.units
-    return dataset
+    stored, kind = _encoded(value) if value.dtype.kind in "OUST" else (value, value.dtype)
+    packing = _packing(stored) if schema.packed and stored.nbytes > SMALL_BYTES else {}
+    dataset = group.create_dataset(name, data=stored, dtype=kind, **packing)
+    dims = " ".join(dims_of(schema, value.ndim))
+    for key, text in {"dims": dims, "units": schema.units, **attributes}.items():
+        set_attribute(dataset, key, text)
+    seal(dataset, digest_values(value))
+
+
+def _packing(value: np.ndarray) -> dict[str, Any]:
+    """How HDF5 stores what is not tiny."""
+    return {
+        "chunks": _chunks(value),
+        "compression": "gzip",
+        "compression_opts": 1,
+        "shuffle": True,
+        "fletcher32": True,
+    }
+
+
+def _encoded(texts: np.ndarray) -> tuple[np.ndarray, np.dtype]:
+    """Texts as bytes of one length, and their type."""
+    coded = [text if isinstance(text, bytes) else str(text).encode() for text in texts.flat]
+    kind = h5py.string_dtype(length=max([1, *map(len, coded)]))
+    return np.array(coded, dtype=kind).reshape(texts.shape), kind
 
 
 def _chunks(value: np.ndarray) -> tuple[int, ...]:
@@ -173,14 +197,6 @@ def _chunks(value: np.ndarray) -> tuple[int, ...]:
         chunks.append(max(1, min(size, budget)))
         budget //= chunks[-1]
     return tuple(reversed(chunks))
-
-
-def _load_attributes(file: h5py.File, cls: type[Artifact]) -> dict[str, Any]:
-    declared = attribute_fields(cls)
-    for name, default in declared.items():
-        if name not in file.attrs and default is not None:
-            raise ArtifactError(f"{file.filename}: attribute {name!r} is missing; {AGAIN}")
-    return {name: _plain(file.attrs[name]) for name in declared if name in file.attrs}
 
 
 def _load_field(
@@ -197,103 +213,3 @@ def _load_field(
         return load_array(file, name, select)
     group = member(file, name, h5py.Group)
     return {key: load_array(group, key, select) for key in chosen_keys(group, only)}
-
-
-def member(group: h5py.Group, name: str, kind: type) -> Any:
-    """What a group holds under a name.
-
-    Raises:
-        ArtifactError: nothing there, or a group where a dataset belongs.
-    """
-    found = group.get(name)
-    if not isinstance(found, kind):
-        key = f"{group.name.rstrip('/')}/{name}"
-        fault = "is missing" if found is None else f"is not a {kind.__name__.lower()}"
-        raise ArtifactError(f"{group.file.filename}: {key} {fault}; {AGAIN}")
-    return found
-
-
-def chosen_keys(group: h5py.Group, only: Collection[str] | None) -> list[str]:
-    """The keys of a group that are asked for, in the order stored; all if ``only`` is None.
-
-    Raises:
-        ArtifactError: a key that is not there; the error gives the nearest one.
-    """
-    for key in only or ():
-        if key not in group:
-            raise ArtifactError(
-                f"{group.file.filename}: {group.name} has no {key!r}; {nearest(key, group)}"
-            )
-    return [key for key in group if only is None or key in only]
-
-
-def load_array(group: h5py.Group, name: str, select: slice = slice(None)) -> np.ndarray:
-    """One dataset as an array, text as str; ``select`` cuts the leading dimension on disk.
-
-    Raises:
-        ArtifactError: no such dataset.
-    """
-    dataset = member(group, name, h5py.Dataset)
-    part = select if dataset.ndim else ()
-    if h5py.check_string_dtype(dataset.dtype):
-        return np.asarray(dataset.asstr()[part], dtype=object)
-    return np.asarray(dataset[part])
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-@contextmanager
-def open_checked(path: Path | str, cls: type[Artifact] | None = None) -> Iterator[h5py.File]:
-    """Open an artifact for reading after checking that it is one, of this class and version.
-
-    Raises:
-        ArtifactError: missing, truncated, foreign, or of another format or version.
-    """
-    if not Path(path).is_file():
-        raise ArtifactError(f"{path}: no such file")
-    try:
-        file = h5py.File(path, "r")
-    except PermissionError as error:
-        raise ArtifactError(f"{path}: may not be read ({error})") from None
-    except OSError as error:
-        raise ArtifactError(f"{path}: not a whole HDF5 file ({error}); {AGAIN}") from None
-    with file:
-        found = (_plain(file.attrs.get("format")), _plain(file.attrs.get("format_version")))
-        if not str(found[0]).startswith("gleak/"):
-            raise ArtifactError(f"{path}: an HDF5 file, but not one that gleak wrote")
-        if cls is not None and found != (cls.format, cls.version):
-            raise ArtifactError(
-                f"{path}: holds {found[0]} version {found[1]}, "
-                f"expected {cls.format} version {cls.version}; "
-                f"{AGAIN if found[0] == cls.format else 'give a file of that format'}"
-            )
-        try:
-            yield file
-        except (OSError, KeyError, RuntimeError) as error:
-            raise ArtifactError(f"{path}: damaged ({error}); {AGAIN}") from error
-
-
-@contextmanager
-def atomic(path: Path | str) -> Iterator[Path]:
-    """Give a temporary name in the same folder; rename it to ``path`` when the block succeeds.
-
-    Raises:
-        ArtifactError: no permission or no space; the temporary file is removed.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for left_by_a_killed_job in path.parent.glob(f".{path.name}.*.partial"):
-            left_by_a_killed_job.unlink()
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise ArtifactError(f"{path}: could not be written ({error}); nothing was kept") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()

@@ -15,8 +15,9 @@ from gleak.artifacts.encodings import (
     load_encoded,
     store_encoded,
 )
+from gleak.artifacts.reading import chosen_keys, member
 from gleak.artifacts.schema import arrays, attribute
-from gleak.artifacts.store import Artifact, chosen_keys, create_group, member
+from gleak.artifacts.store import Artifact, create_group
 from gleak.errors import ArtifactError
 
 

@@ -13,6 +13,7 @@ from gleak.attacks.traits import Traits
 from gleak.errors import FitError, SpecError
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.judge import JudgeSpec
+from gleak.runtime.journal import Journal
 from gleak.spec import Spec
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Observation:
             at the parameters of the model.
         knowledge: by name ("codec"), the networks that the attacker brings, trained on public data;
             only those the attack's spec asks for, in evaluation mode, on the device of the update.
+        journal: where a long attack leaves what it has come to.
     """
 
     update: dict[str, Tensor]
@@ -72,6 +74,7 @@ class Observation:
     epochs: int = 1
     broadcast: Mapping[str, Tensor] = field(default_factory=dict)
     knowledge: Mapping[str, nn.Module] = field(default_factory=dict)
+    journal: Journal = field(default_factory=Journal)
 
     @property
     def victims(self) -> int:

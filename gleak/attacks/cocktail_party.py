@@ -14,6 +14,7 @@ from gleak.spec import Spec, knob
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from gleak.runtime.journal import Part
     from gleak.unmixing.mixtures import Mixture, White
     from gleak.unmixing.objective import Objective, Term
     from gleak.unmixing.sources import Unmixing
@@ -74,7 +75,7 @@ class CocktailParty(UnmixingAttack):
             labels=LABELS["argmin"],
         )
 
-    def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...]) -> Unmixing:
+    def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
         """See `UnmixingAttack.unmix`."""
         from gleak.unmixing.descent import descend
         from gleak.unmixing.mixtures import whiten
@@ -87,6 +88,7 @@ class CocktailParty(UnmixingAttack):
             Adam(lr=self.lr),
             self.iterations,
             self.tolerance,
+            part,
         )
         rows = found.matrices.double() @ white.transform
         return Unmixing(rows, found.iterations, found.objective)

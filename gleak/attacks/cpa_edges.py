@@ -10,6 +10,7 @@ from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
+    from gleak.runtime.journal import Part
     from gleak.unmixing.mixtures import Mixture
     from gleak.unmixing.sources import Unmixing
 
@@ -40,7 +41,7 @@ class CPAEdges(InputUnmixing):
             labels=LABELS["argmin"],
         )
 
-    def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...]) -> Unmixing:
+    def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
         """See `UnmixingAttack.unmix`."""
         from gleak.unmixing.contrast import LAPLACIAN, Contrast
         from gleak.unmixing.edges import white_differences

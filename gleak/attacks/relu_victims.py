@@ -68,8 +68,13 @@ def unmix_victims(
     found = weight.new_full(
         (observation.victims, observation.batch_size, weight.shape[1]), torch.nan
     )
+    part = observation.journal.part()
     with Progress(observation.victims, "victims") as progress:
         for victim, number in enumerate(observation.victim_ids):
+            progress.advance()
+            if known := part.part(str(victim)).found:
+                found[victim] = torch.from_numpy(known["inputs"]).to(found)
+                continue
             gradients = [observed[f"{name}.{part}"][victim] for part in PARTS]
             factors = factorise(gradients[0], gradients[1], observation.batch_size)
             stream = torch_stream(observation.seed, "spear", int(number))
@@ -78,7 +83,8 @@ def unmix_victims(
             if result is not None:
                 kept = result.inputs[result.consistent]
                 found[victim, : len(kept)] = kept
-            progress.advance()
+            part.part(str(victim)).keep({"inputs": found[victim]})
+            part.save_if_due()
     return found
 
 

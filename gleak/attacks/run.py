@@ -18,8 +18,9 @@ from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.errors import ArtifactError
 from gleak.knowledge.load import load_knowledge
-from gleak.models.broadcast import load_network
+from gleak.models.broadcast import architecture, load_network
 from gleak.runtime.device import choose_device
+from gleak.runtime.journal import FILE, Journal, origin_of
 from gleak.runtime.seeding import derived_seed
 
 ALL = slice(None)
@@ -44,8 +45,11 @@ def attack(
     victims: slice = ALL,
     seed: int,
     device: str = "auto",
-) -> None:
+) -> dict[str, float]:
     """Attack the victims of an update and write what came of it.
+
+    Where an attack was broken off it goes on from ``checkpoint.h5`` beside the output, and comes to
+    the same as without a break.
 
     Args:
         spec: the attack.
@@ -58,7 +62,11 @@ def attack(
         victims: a share of them, if not all.
         seed: of the run.
         device: "auto", "cpu" or "cuda".
+
+    Returns:
+        See `gleak.runtime.journal.Journal.earlier`.
     """
+    knowledge_paths = list(knowledge_paths)
     observation = observe(
         update_path,
         parameters_path,
@@ -70,7 +78,13 @@ def attack(
         seed=seed,
         device=device,
     )
-    reconstruct(spec, observation, seed).write(output)
+    secrets = [] if secret_path is None else [secret_path]
+    files = [update_path, parameters_path, *granted_paths.values(), *secrets, *knowledge_paths]
+    specs = [spec, architecture(parameters_path)]
+    origin = origin_of(__name__, specs, files, [victims.start, victims.stop], seed)
+    with Journal(output.with_name(FILE), origin) as journal:
+        reconstruct(spec, replace(observation, journal=journal), seed).write(output)
+    return journal.earlier
 
 
 def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Reconstruction:
@@ -122,9 +136,9 @@ def observe(
     input_shape = tuple(map(int, broadcast.input_shape))
     only = reads(network, input_shape)
     update = Update.read(update_path, only=only, victims=victims)
+    _check_origin(update, network, only, f"{update_path}", f"{parameters_path}")
     decoded = {name: encoded.decode() for name, encoded in update.update.items()}
     received = _tensors(decoded, place)
-    _check_origin(received, network, only, f"{update_path}", f"{parameters_path}")
     broadcasts = _tensors(update.broadcast or {}, place)
     _check_broadcast(broadcasts, network, update.rounds, f"{update_path}")
     return Observation(
@@ -196,19 +210,22 @@ def _check_broadcast(
 
 
 def _check_origin(
-    received: Mapping[str, Tensor],
+    update: Update,
     network: nn.Module,
     only: frozenset[str] | None,
     where: str,
     origin: str,
 ) -> None:
-    """An update holds values for every parameter of its model that is read, and for no other."""
+    """An update holds values for every parameter of its model that is read, and for no other.
+
+    Told before anything is decoded: a sparse parameter may claim any shape.
+    """
     expected = {
         name: tuple(value.shape)
         for name, value in network.named_parameters()
         if only is None or name in only
     }
-    found = {name: tuple(value.shape[2:]) for name, value in received.items()}
+    found = {name: encoded.weight_shape for name, encoded in update.update.items()}
     for name in expected | found:
         if found.get(name) != expected.get(name):
             raise ArtifactError(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
+    from gleak.runtime.journal import Part
     from gleak.unmixing.mixtures import Mixture
     from gleak.unmixing.sources import Sources, Unmixing
 
@@ -89,12 +90,21 @@ class UnmixingAttack(AttackSpec):
             mixture,
             counts,
             samples,
-            lambda some, count: self.unmix(some, count, observation.input_shape),
+            lambda some, count: self.unmix(
+                some, count, observation.input_shape, observation.journal.part()
+            ),
         )
 
     @abstractmethod
-    def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...]) -> Unmixing:
-        """Unmix victims that have equally many sources; ``shape`` is that of a sample."""
+    def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
+        """Unmix victims that have equally many sources.
+
+        Args:
+            mixture: of these victims.
+            count: of their sources.
+            shape: of a sample.
+            part: of the job's journal.
+        """
 
 
 def _layer_to_unmix(model: nn.Module, shape: tuple[int, ...]) -> str:

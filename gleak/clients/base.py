@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
     from gleak.clients.descent import LocalDescent
+    from gleak.crafting.base import CraftingSpec
     from gleak.data.base import DatasetSpec
-    from gleak.defenses.base import LocalGradient
+    from gleak.defenses.base import DefenseSpec, LocalGradient
+    from gleak.training.base import TrainingSpec
 
 Loss = Literal["cross_entropy", "nll_raw"]
 
@@ -130,6 +132,20 @@ class ClientSpec(Spec):
         """
         sizes = dataset.sizes
         check_batch(self, sizes[self.split] if sizes else None, dataset.classes, str(dataset))
+
+    def check_setting(
+        self, training: TrainingSpec, crafting: CraftingSpec, defense: DefenseSpec | None
+    ) -> None:
+        """Refuse parameters or a defence that these clients cannot have had.
+
+        Args:
+            training: how the model came by its parameters.
+            crafting: what the server made of them.
+            defense: None where the cell ends before it.
+
+        Raises:
+            FitError: names the client and what it needs.
+        """
 
 
 def check_batch(client: ClientSpec, size: int | None, classes: int | None, dataset: str) -> None:

@@ -5,6 +5,8 @@ Every grant is made for every cell; an attack is handed those alone that its spe
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from gleak.artifacts.dataset import Dataset
@@ -17,7 +19,24 @@ MID_GREY = 0.5
 READ_AT_ONCE = 1024
 
 
-def make_grants(dataset: Dataset, private: Private, split: str, seed: int) -> list[Granted]:
+def write_truth(
+    dataset: Dataset, private: Private, free: np.ndarray, folder: Path, seed: int
+) -> None:
+    """Write ``private.h5``, and ``granted/*.h5``, which are made of it.
+
+    Args:
+        dataset: where the samples come from.
+        private: the victims' samples.
+        free: see `make_grants`.
+        folder: where they go.
+        seed: of the run.
+    """
+    for granted in make_grants(dataset, private, free, seed):
+        granted.write(folder / "granted" / f"{granted.grant}.h5")
+    private.write(folder / "private.h5")
+
+
+def make_grants(dataset: Dataset, private: Private, free: np.ndarray, seed: int) -> list[Granted]:
     """All grants of the victims that hold these samples.
 
     - ``labels``: the victim's, in ascending order, so that the order says nothing;
@@ -37,10 +56,9 @@ def make_grants(dataset: Dataset, private: Private, split: str, seed: int) -> li
     Args:
         dataset: where the samples come from.
         private: the victims' samples.
-        split: the one these are from, "train" or "test".
+        free: positions of the training samples that no victim holds.
         seed: of the run.
     """
-    free = _free_positions(dataset, private, split)
     alike = _draw_of_classes(dataset.train_labels, free, private.labels, seed)
     auxiliary = _draw_auxiliary(dataset.train_labels, free, seed)
     for_each = {
@@ -71,8 +89,14 @@ def _granted(private: Private, grant: str, values: np.ndarray, shared: bool = Fa
     return Granted(spec=private.spec, grant=grant, shared=shared, values=values)
 
 
-def _free_positions(dataset: Dataset, private: Private, split: str) -> np.ndarray:
-    """Positions in the train split of the samples that no victim holds."""
+def free_positions(dataset: Dataset, private: Private, split: str) -> np.ndarray:
+    """Positions in the train split of the samples that no victim holds.
+
+    Args:
+        dataset: where the samples come from.
+        private: the victims' samples.
+        split: the one these are from, "train" or "test".
+    """
     every = np.arange(len(dataset.train_labels))
     return np.setdiff1d(every, private.indices) if split == "train" else every
 

@@ -13,7 +13,7 @@ from gleak.artifacts.update import Update
 from gleak.clients.base import ClientSpec, check_batch
 from gleak.clients.batches import draw_batches
 from gleak.clients.drift import measure_drift
-from gleak.clients.grants import make_grants
+from gleak.clients.grants import free_positions, write_truth
 from gleak.clients.rounds import Simulation
 from gleak.defenses.base import DefenseSpec
 from gleak.errors import at
@@ -79,6 +79,4 @@ def simulate_clients(
         broadcast=observed.broadcast,
         **client.protocol,
     ).write(folder / "update.h5")
-    for granted in make_grants(dataset, private, client.split, seed):
-        granted.write(folder / "granted" / f"{granted.grant}.h5")
-    private.write(folder / "private.h5")
+    write_truth(dataset, private, free_positions(dataset, private, client.split), folder, seed)

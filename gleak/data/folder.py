@@ -9,7 +9,7 @@ from pydantic import BeforeValidator
 
 from gleak.data.image_folder import ImageFolderDataset
 from gleak.registry import register
-from gleak.spec import knob
+from gleak.spec import FILE_NAME, knob
 
 
 @register("folder")
@@ -18,9 +18,7 @@ class Folder(ImageFolderDataset):
 
     source: ClassVar[str] = "the user's own images"
 
-    folder: str = knob(
-        "images", "name of the folder below data_dir", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$"
-    )
+    folder: str = knob("images", "name of the folder below data_dir", pattern=FILE_NAME)
     channels: Annotated[Literal[1, 3], BeforeValidator(int)] = knob(3, "1 for grey, 3 for RGB")
 
     @property

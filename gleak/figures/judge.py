@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from gleak.artifacts.store import atomic
+from gleak.artifacts.atomic import atomic
 from gleak.errors import GleakError
 from gleak.figures.expectations import Expectation
 from gleak.figures.names import Names

@@ -11,7 +11,7 @@ import matplotlib as mpl
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from gleak.artifacts.store import atomic
+from gleak.artifacts.atomic import atomic
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from gleak.artifacts.store import atomic
+from gleak.artifacts.atomic import atomic
 from gleak.figures.style import suffixed
 from gleak.figures.table_picture import Side, draw_picture
 

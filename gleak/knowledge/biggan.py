@@ -11,7 +11,7 @@ from gleak.knowledge.convolutions import Convolution, dense, total_work
 from gleak.knowledge.generative import GenerativeSpec
 from gleak.knowledge.pretrained import PretrainedSpec
 from gleak.registry import register
-from gleak.spec import knob
+from gleak.spec import FILE_NAME, knob
 
 if TYPE_CHECKING:
     from gleak.knowledge.biggan_network import BigGANDeep
@@ -96,7 +96,7 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
         "biggan-deep-128-pytorch_model.bin",
         "name of the file",
         source="pytorch-pretrained-BigGAN",
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$",
+        pattern=FILE_NAME,
     )
     truncation: float = knob(
         0.4, "deviation of codes", source="pytorch-pretrained-BigGAN's example", gt=0, le=1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gleak.knowledge.base import KnowledgeSpec
-from gleak.spec import knob
+from gleak.spec import FILE_NAME, knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,9 +20,7 @@ class PretrainedSpec(KnowledgeSpec):
     weights a new name: results are known by the name, and the log holds the file's SHA-256.
     """
 
-    weights: str = knob(
-        "weights.pth", "name of the file", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$"
-    )
+    weights: str = knob("weights.pth", "name of the file", pattern=FILE_NAME)
 
     def check_samples(self, samples: int, dataset: str) -> None:
         """See `KnowledgeSpec.check_samples`; nothing is trained, so none are needed."""

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
 from gleak.knowledge.base import KnowledgeSpec
-from gleak.knowledge.checkpoint import Curves, SideFile
+from gleak.knowledge.curves import Curves
 from gleak.knowledge.overlap import fingerprints
 from gleak.knowledge.pretrained import PretrainedSpec
 from gleak.knowledge.trained import TrainedSpec
 from gleak.knowledge.trainer import Losses, Trainer
 from gleak.runtime.device import choose_device
-from gleak.runtime.digest import source_digest
+from gleak.runtime.journal import FILE, Journal, Part, origin_of
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, stream, torch_stream
 
-SIDE_FILE = "checkpoint.h5"
 POINTS = 200
 """Of a curve of losses, at most."""
 
 
 def train_knowledge(
     spec: KnowledgeSpec, dataset_path: Path, output: Path, *, seed: int, device: str = "auto"
-) -> None:
+) -> dict[str, float]:
     """Train on the train split of a public dataset and write what came of it.
 
     What somebody else has trained is read from its file and written alike. Where a training was
@@ -45,6 +41,9 @@ def train_knowledge(
         seed: of the run.
         device: "auto", "cpu" or "cuda".
 
+    Returns:
+        See `gleak.runtime.journal.Journal.earlier`.
+
     Raises:
         FitError: no samples in the train split.
         ArtifactError: a bad file, also of weights, or parameters that are not finite: the training
@@ -54,36 +53,37 @@ def train_knowledge(
     spec.check_samples(len(dataset.train_labels), dataset.spec)
     known = fingerprints(dataset.train_inputs)
     place = choose_device(device)
-    side_file = SideFile(output.with_name(SIDE_FILE), _origin(spec, known, seed))
-    network, curves = _learned(spec, dataset, seed, side_file, place)
-    trained = {name for name, _ in network.named_parameters()}
-    state = {name: value.cpu().numpy() for name, value in network.state_dict().items()}
-    Knowledge(
-        spec=f"{dataset.spec}/{spec}",
-        seed=seed,
-        knowledge=str(spec),
-        dataset=dataset.spec,
-        input_shape=np.array(dataset.shape),
-        classes=dataset.classes,
-        class_names=dataset.class_names,
-        parameters={name: value for name, value in state.items() if name in trained},
-        buffers={name: value for name, value in state.items() if name not in trained},
-        loss_step=np.array(curves.steps, dtype=int),
-        losses=curves.arrays(),
-        fingerprints=known,
-    ).write(output)
-    side_file.remove()
+    origin = origin_of(__name__, [spec], [dataset_path], seed)
+    with Journal(output.with_name(FILE), origin) as journal:
+        network, curves = _learned(spec, dataset, seed, journal.part(), place)
+        trained = {name for name, _ in network.named_parameters()}
+        state = {name: value.cpu().numpy() for name, value in network.state_dict().items()}
+        Knowledge(
+            spec=f"{dataset.spec}/{spec}",
+            seed=seed,
+            knowledge=str(spec),
+            dataset=dataset.spec,
+            input_shape=np.array(dataset.shape),
+            classes=dataset.classes,
+            class_names=dataset.class_names,
+            parameters={name: value for name, value in state.items() if name in trained},
+            buffers={name: value for name, value in state.items() if name not in trained},
+            loss_step=np.array(curves.steps, dtype=int),
+            losses=curves.arrays(),
+            fingerprints=known,
+        ).write(output)
+    return journal.earlier
 
 
 def _learned(
-    spec: KnowledgeSpec, dataset: Dataset, seed: int, side_file: SideFile, place: torch.device
+    spec: KnowledgeSpec, dataset: Dataset, seed: int, part: Part, place: torch.device
 ) -> tuple[nn.Module, Curves]:
     """The network, and the losses of its training."""
     if isinstance(spec, PretrainedSpec):
-        return spec.read(dataset.shape, dataset.classes), Curves()
+        return spec.read(dataset.shape, dataset.classes), Curves(1, 0)
     assert isinstance(spec, TrainedSpec)
     trainer = _construct(spec, dataset, seed).to(place)
-    return trainer.network, _run(spec, trainer, dataset, seed, side_file)
+    return trainer.network, _run(spec, trainer, dataset, seed, part)
 
 
 def _construct(spec: TrainedSpec, dataset: Dataset, seed: int) -> Trainer:
@@ -92,32 +92,23 @@ def _construct(spec: TrainedSpec, dataset: Dataset, seed: int) -> Trainer:
         return spec.trainer(dataset.shape, dataset.classes)
 
 
-def _origin(spec: KnowledgeSpec, known: np.ndarray, seed: int) -> str:
-    """A digest of all that the outcome follows from, the code among it."""
-    code = source_digest(__name__, *sorted(spec.modules))
-    text = json.dumps([spec.resolved(), seed, code, torch.__version__])
-    return blake2b(known.tobytes() + text.encode(), digest_size=8).hexdigest()
-
-
-def _run(
-    spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, side_file: SideFile
-) -> Curves:
+def _run(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part: Part) -> Curves:
     """All steps that are left, on a GPU by deterministic convolutions; the losses of all."""
-    curves = side_file.resume(trainer)
-    stride = -(-spec.steps // POINTS)
+    curves = Curves(-(-spec.steps // POINTS), spec.steps)
+    if found := part.found:
+        curves.resume(found)
+        trainer.resume({name: torch.from_numpy(value) for name, value in found.items()})
     trainer.train()
     with (
         torch.backends.cudnn.flags(enabled=True, deterministic=True),
         Progress(spec.steps, f"training of {spec.name}, steps") as progress,
+        part.stepping(),
     ):
         progress.advance(curves.done)
         while curves.done < spec.steps:
-            steps = range(curves.done, min(curves.done + stride, spec.steps))
-            found = [_learn(spec, trainer, dataset, seed, step) for step in steps]
-            losses = _means(found)
-            curves.add(steps.stop, losses)
-            side_file.save_if_due(trainer, curves)
-            progress.advance(len(steps), **losses)
+            part.step(lambda: {**curves.state(), **trainer.state()})
+            curves.add(_learn(spec, trainer, dataset, seed, curves.done))
+            progress.advance(1, **curves.latest)
     return curves
 
 
@@ -129,9 +120,3 @@ def _learn(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, ste
     images = torch.from_numpy(dataset.samples("train", chosen)).to(place)
     labels = torch.from_numpy(dataset.labels("train")[chosen]).long().to(place)
     return trainer.learn(images, labels, torch_stream(seed, "knowledge step", step))
-
-
-def _means(found: Sequence[Losses]) -> dict[str, float]:
-    """Of each loss the mean over steps."""
-    columns: dict[str, list[Tensor]] = {name: [one[name] for one in found] for name in found[0]}
-    return {name: torch.stack(values).mean().item() for name, values in columns.items()}

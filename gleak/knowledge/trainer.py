@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
+from gleak.runtime.journal import below
+from gleak.runtime.optimizer_state import optimizer_state, resume_optimizer
+
 Losses = Mapping[str, Tensor]
 """By name, a number each; on the device of the network."""
-SEPARATOR = ":"  # HDF5 takes it as part of a name
 MODULE = "module"
 
 
@@ -38,29 +40,17 @@ class Trainer(nn.Module, ABC):
 
     def state(self) -> dict[str, Tensor]:
         """All that one step leaves to the next, by a name of its own."""
-        found = {f"{MODULE}{SEPARATOR}{name}": value for name, value in self.state_dict().items()}
+        found = {f"{MODULE}.{name}": value for name, value in self.state_dict().items()}
         for title, optimizer in self.optimizers.items():
-            for index, values in optimizer.state_dict()["state"].items():
-                prefix = f"{title}{SEPARATOR}{index}{SEPARATOR}"
-                found |= {f"{prefix}{name}": value for name, value in values.items()}
+            moments = optimizer_state(optimizer)
+            found |= {f"{title}.{name}": value for name, value in moments.items()}
         return found
 
     def resume(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
-        self.load_state_dict(_below(MODULE, state))
+        """Go on from what `state` gave; of a larger state the rest is left alone."""
+        self.load_state_dict(below(MODULE, state))
         for title, optimizer in self.optimizers.items():
-            found: dict[int, dict[str, Tensor]] = {}
-            for name, value in _below(title, state).items():
-                index, _, key = name.partition(SEPARATOR)
-                found.setdefault(int(index), {})[key] = value
-            groups = optimizer.state_dict()["param_groups"]
-            optimizer.load_state_dict({"state": found, "param_groups": groups})
-
-
-def _below(title: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What is of one module or optimiser, by the rest of its name."""
-    pairs = ((*name.partition(SEPARATOR), value) for name, value in state.items())
-    return {rest: value for first, _, rest, value in pairs if first == title}
+            resume_optimizer(optimizer, below(title, state))
 
 
 def descend(optimizer: Optimizer, loss: Tensor) -> None:

@@ -28,10 +28,13 @@ from gleak.runtime.seeding import torch_stream
 if TYPE_CHECKING:
     from gleak.attacks.base import Observation
     from gleak.matching.parts import Parts
+    from gleak.runtime.journal import Part
 
 CPU_BYTES = 4 * 2**30
 GPU_SHARE = 0.6
 ACTIVATION_BYTES = 400
+SHORTAGES = ("can't allocate memory", "could not create a primitive", "could not create a memory")
+"""Said by torch's allocator on a CPU, and by oneDNN, which does not call it memory."""
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -58,10 +61,12 @@ def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconst
     Raises:
         GleakError: not even one victim fits into memory.
     """
+    part = observation.journal.part()
     outcomes = in_chunks(
         observation.victims,
         victims_in_memory(problem, steps),
-        lambda some: _solve_chunk(problem.keep(some), observation, some),
+        lambda some: _solve_chunk(problem.keep(some), observation, some, part),
+        part,
     )
     return _reconstruction(problem, outcomes)
 
@@ -79,15 +84,23 @@ def victims_in_memory(problem: Problem, steps: int) -> int:
     return max(1, int(budget // needed))
 
 
-def in_chunks(victims: int, chunk: int, work: Callable[[slice], T]) -> list[T]:
+def in_chunks(victims: int, chunk: int, work: Callable[[slice], T], part: Part) -> list[T]:
     """Do the work on ranges of victims; where memory runs out, halve the range and try again.
+
+    Args:
+        victims: how many there are.
+        chunk: how many to begin with.
+        work: on a range of them.
+        part: of the job's journal; a job that goes on keeps to the ranges it had come to.
 
     Raises:
         GleakError: one victim alone does not fit.
     """
     done: list[T] = []
     start = 0
+    chunk = int(part.found.get("chunk", chunk))
     while start < victims:
+        part.keep({"chunk": chunk})
         some = slice(start, min(start + chunk, victims))
         try:
             done.append(work(some))
@@ -96,7 +109,8 @@ def in_chunks(victims: int, chunk: int, work: Callable[[slice], T]) -> list[T]:
                 raise
             if chunk == 1:
                 raise GleakError(
-                    "memory does not hold even one victim; use a larger machine or a smaller model"
+                    "memory does not hold even one victim; use a larger machine or a smaller model "
+                    f"({error})"
                 ) from error
             chunk = max(1, min(chunk, victims) // 2)
             log.warning("out of memory: going on with %d victims at a time", chunk)
@@ -107,15 +121,17 @@ def in_chunks(victims: int, chunk: int, work: Callable[[slice], T]) -> list[T]:
 
 def _out_of_memory(error: BaseException) -> bool:
     known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    return known or "can't allocate memory" in str(error)
+    return known or any(sign in str(error) for sign in SHORTAGES)
 
 
-def _solve_chunk(problem: Problem, observation: Observation, some: slice) -> tuple[Ledger, Records]:
+def _solve_chunk(
+    problem: Problem, observation: Observation, some: slice, part: Part
+) -> tuple[Ledger, Records]:
     ids = observation.victim_ids[some]
     records = Records((len(ids), *problem.shape), problem.parts.iterations)
     search = Search(problem, _drawer(problem, observation, some), records)
     with Progress(problem.parts.iterations, f"searching {len(ids)} victims") as progress:
-        return search.run(progress), records
+        return search.run(progress, part.part(f"{some.start}-{some.stop}")), records
 
 
 def _drawer(problem: Problem, observation: Observation, some: slice) -> Draw:

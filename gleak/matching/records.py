@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -48,6 +49,20 @@ class Records:
         shown = where < SHOWN_VICTIMS
         pictures = torch.nan_to_num(inputs[torch.as_tensor(shown)].clamp(0, 1))
         self._shown[where[shown]] = pictures.float().cpu().numpy()
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that was seen and written down."""
+        found: dict[str, np.ndarray] = {"values": self._values, "shown": self._shown}
+        for name, rows in {"objective": self.objective, "pictures": self.pictures}.items():
+            if rows:
+                found[name] = np.stack(rows)
+        return found
+
+    def resume(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `state` gave."""
+        self._values, self._shown = state["values"], state["shown"]
+        self.objective = list(state.get("objective", ()))
+        self.pictures = list(state.get("pictures", ()))
 
     def due(self, iteration: int) -> bool:
         """Whether something is to be recorded at the beginning of this iteration."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +15,7 @@ from gleak.matching.problem import Evaluation, Problem
 from gleak.matching.records import Records
 
 if TYPE_CHECKING:
+    from gleak.runtime.journal import Part
     from gleak.runtime.progress import Progress
 
 BLOW_UP = 1e3
@@ -93,6 +96,8 @@ class Search:
         records: of these victims.
     """
 
+    LIVE = ("points", "rows", "running")
+
     def __init__(self, problem: Problem, draw: Draw, records: Records) -> None:
         victims = len(next(iter(problem.observed.values())))
         self.parts, self.problem, self.draw, self.records = problem.parts, problem, draw, records
@@ -102,24 +107,72 @@ class Search:
         self.ledger = Ledger.opened(self.points)
         self.attempt = Attempt(victims, self.points)
         self.optimizer = self.parts.optimizer.begin(self.points, self.parts.iterations)
+        self.number = 0
 
-    def run(self, progress: Progress) -> Ledger:
-        """Search until every victim has converged or the budget is spent."""
+    def run(self, progress: Progress, part: Part) -> Ledger:
+        """Search until every victim has converged or the budget is spent.
+
+        Args:
+            progress: counts iterations.
+            part: of the job's journal; the search goes on where it stands there.
+        """
         every = self.parts.optimizer.evaluations_per_iteration
-        for number in range(self.parts.iterations * every + 1):
-            evaluation = self.problem.evaluate(self.points)
-            iteration, within = divmod(number, every)
-            if not within:
-                self._record(iteration, evaluation)
-                progress.advance(
-                    int(bool(iteration)), objective=evaluation.objective.median().item()
-                )
-            spent = number == self.parts.iterations * every
-            self._advance(evaluation, spent)
-            if not self.running.any():
-                break
-        self._settle()
+        self._resume(part.found)
+        progress.advance(self.number // every)
+        with part.stepping():
+            while self.running.any():
+                part.step(self._state)
+                self._evaluate(progress, every)
+            self._settle()
+            part.keep(self._state())
         return self.ledger
+
+    def _evaluate(self, progress: Progress, every: int) -> None:
+        """One evaluation, and what follows from it."""
+        evaluation = self.problem.evaluate(self.points)
+        iteration, within = divmod(self.number, every)
+        if not within:
+            self._record(iteration, evaluation)
+            progress.advance(int(bool(iteration)), objective=evaluation.objective.median().item())
+        spent = self.number == self.parts.iterations * every
+        self.number += 1
+        self._advance(evaluation, spent)
+
+    def _state(self) -> dict[str, Tensor | np.ndarray]:
+        """All that the next evaluation follows from; of a search at its end what came of it."""
+        parts: dict[str, Mapping[str, Tensor | np.ndarray]] = {
+            "ledger": vars(self.ledger),
+            "records": self.records.state(),
+        }
+        if self.running.any():
+            parts |= {
+                "live": {name: getattr(self, name) for name in self.LIVE},
+                "attempt": vars(self.attempt),
+                "optimizer": self.optimizer.state(),
+            }
+        named = {f"{part}.{name}": value for part in parts for name, value in parts[part].items()}
+        return {"number": np.array(self.number), **named}
+
+    def _resume(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `_state` gave, if there is something."""
+        if not state:
+            return
+        place = self.points.device
+        found: dict[str, dict[str, Tensor]] = defaultdict(dict)
+        for key, value in state.items():
+            part, _, name = key.partition(".")
+            found[part][name] = torch.from_numpy(value).to(place)
+        self.number = int(state["number"])
+        self.ledger = Ledger(**found["ledger"])
+        self.records.resume({name: value.cpu().numpy() for name, value in found["records"].items()})
+        if not found["live"]:
+            self.running = torch.zeros_like(self.running)
+            return
+        for name, tensor in found["live"].items():
+            setattr(self, name, tensor)
+        vars(self.attempt).update(found["attempt"])
+        self.optimizer.resume(found["optimizer"])
+        self.problem = self.problem.keep(self.rows)
 
     def _record(self, iteration: int, evaluation: Evaluation) -> None:
         if self.records.due(iteration):

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gleak.artifacts.store import AGAIN, atomic
-from gleak.errors import ArtifactError
+from gleak.artifacts.atomic import atomic
+from gleak.errors import ArtifactError, DamagedError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,12 +71,10 @@ def _read_table(path: Path | str) -> pd.DataFrame:
             path, dtype=TYPES, keep_default_na=False, na_values={"sample": [""], "value": [""]}
         )
     except ValueError as error:
-        raise ArtifactError(f"{path}: not a table of scores ({error}); {AGAIN}") from None
+        raise DamagedError(path, f"not a table of scores ({error})") from None
     if tuple(table.columns) != COLUMNS:
-        raise ArtifactError(
-            f"{path}: has columns {list(table.columns)}, expected {list(COLUMNS)}; {AGAIN}"
-        )
+        raise DamagedError(path, f"has columns {list(table.columns)}, expected {list(COLUMNS)}")
     unknown = sorted(set(table["status"]) - STATUSES)
     if unknown:
-        raise ArtifactError(f"{path}: status {unknown} is none of {sorted(STATUSES)}; {AGAIN}")
+        raise DamagedError(path, f"status {unknown} is none of {sorted(STATUSES)}")
     return table

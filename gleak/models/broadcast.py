@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
 from gleak.artifacts.model import Model
+from gleak.artifacts.reading import load_attributes, open_checked
 from gleak.errors import ArtifactError
 from gleak.models.base import ModelSpec
 from gleak.registry import parse
@@ -35,6 +37,17 @@ def load_network(artifact: Model, where: str) -> nn.Module:
     except RuntimeError as error:
         raise ArtifactError(f"{where}: does not fit its architecture {spec}: {error}") from None
     return network.eval()
+
+
+def architecture(path: Path) -> ModelSpec:
+    """Of the network whose parameters a file holds; these are not read.
+
+    Raises:
+        ArtifactError: missing, damaged, or not a file of parameters.
+    """
+    with open_checked(path, Model.format, Model.version) as file:
+        spec: ModelSpec = parse("model", load_attributes(file, {"model": ""})["model"])
+    return spec
 
 
 def with_state(artifact: Model, network: nn.Module) -> Model:

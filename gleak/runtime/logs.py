@@ -8,23 +8,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gleak.errors import GleakError
+from gleak.errors import DamagedError, GleakError
+from gleak.runtime.damage import note_damage
 
+MORE_MEMORY = (
+    "use a machine with more, or on a cluster ask for more: --set-resources RULE:mem_mb=..., or "
+    "mem_mb under set-resources in the profile"
+)
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 @contextmanager
-def log_to(path: Path | str | None) -> Iterator[None]:
+def log_to(path: Path | str | None, results: Path | str | None = None) -> Iterator[None]:
     """Send all logging and warnings to a file and to stderr while the block runs.
 
-    An error that gleak raises on purpose becomes one line in both; any other is logged with its
-    traceback and raised on.
+    An error that gleak raises on purpose becomes one line in both, and so does memory that runs
+    out; any other is logged with its traceback and raised on. A damaged file of the results is
+    noted, so that the next run makes it again.
 
     Args:
         path: the log file, made anew; None for stderr alone.
+        results: the folder of the results; None where nothing is to be noted.
 
     Raises:
-        SystemExit: with code 1, in place of a `GleakError`.
+        SystemExit: with code 1, in place of a `GleakError` or a `MemoryError`.
     """
     handlers = _handlers(path)
     root = logging.getLogger()
@@ -34,7 +41,7 @@ def log_to(path: Path | str | None) -> Iterator[None]:
         root.addHandler(handler)
     logging.captureWarnings(True)
     try:
-        with _reporting():
+        with _reporting(results):
             yield
     finally:
         logging.captureWarnings(False)
@@ -45,11 +52,17 @@ def log_to(path: Path | str | None) -> Iterator[None]:
 
 
 @contextmanager
-def _reporting() -> Iterator[None]:
+def _reporting(results: Path | str | None) -> Iterator[None]:
     try:
         yield
+    except DamagedError as error:
+        logging.error("%s", error if results is None else note_damage(error, Path(results)))
+        raise SystemExit(1) from None
     except GleakError as error:
         logging.error("%s", error)
+        raise SystemExit(1) from None
+    except MemoryError as error:
+        logging.error("out of memory (%s); %s", error, MORE_MEMORY)
         raise SystemExit(1) from None
     except Exception:
         logging.exception("stopped by an error that gleak does not expect:")

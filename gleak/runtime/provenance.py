@@ -20,8 +20,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from gleak.artifacts.store import AGAIN, atomic
-from gleak.errors import ArtifactError
+from gleak.artifacts.atomic import atomic
+from gleak.errors import DamagedError
 
 FILE = "provenance.json"
 PACKAGES = ("torch", "numpy", "h5py", "gleak")
@@ -41,7 +41,8 @@ def record(folder: Path | str, **facts: Any) -> Iterator[dict[str, Any]]:
         **facts: written beside what is measured, in place of it where names agree.
 
     Yields:
-        A dictionary to which the block may add further facts (JSON values).
+        A dictionary to which the block may add further facts (JSON values). What it puts there as
+        ``earlier`` is added to what is measured: the cost of runs that were broken off.
 
     Raises:
         ArtifactError: the file cannot be written.
@@ -55,6 +56,8 @@ def record(folder: Path | str, **facts: Any) -> Iterator[dict[str, Any]]:
         "peak_memory_mb": _peak_memory(),
         **_gpu_facts(),
     }
+    for name, spent in facts.pop("earlier", {}).items():
+        cost[name] = round(cost[name] + spent, 3)
     with atomic(Path(folder) / FILE) as temporary:
         facts = {**_circumstances(), **cost, **facts}
         temporary.write_text(json.dumps(facts, indent=2, default=_plain) + "\n")
@@ -64,13 +67,13 @@ def load(folder: Path | str) -> dict[str, Any]:
     """What `record` wrote into a folder.
 
     Raises:
-        ArtifactError: no such file, or not JSON.
+        DamagedError: no such file, or not JSON.
     """
     path = Path(folder) / FILE
     try:
         return dict(json.loads(path.read_text()))
     except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path}: cannot be read ({error}); {AGAIN}") from None
+        raise DamagedError(path, f"cannot be read ({error})") from None
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gleak.errors import ArtifactError
+from gleak.errors import ArtifactError, nearest
 from gleak.runtime.checkpoints import checkpoint_path, fetch_command
 
 NAMED_DIGEST = re.compile(r"-([0-9a-f]{8,})\.")
@@ -49,16 +49,23 @@ def check_weights(path: Path, found: State, own: State, kept: Collection[str] = 
         kept: names of the network's own that need not be there, or not in this shape.
 
     Raises:
-        ArtifactError: names the file and the tensor.
+        ArtifactError: names the file and the tensor, and the nearest of those without a match.
     """
     for name in {**own, **found}:
         theirs, ours = (tuple(s[name].shape) if name in s else None for s in (found, own))
         if theirs != ours and name not in kept:
+            others = own.keys() - found.keys() if ours is None else found.keys() - own.keys()
             raise ArtifactError(
-                f"{path}: {name} has shape {theirs}, but in the network it has {ours}; {OTHER}"
+                f"{path}: {name} has shape {theirs}, but in the network it has {ours}; "
+                f"{_hint(name, others) if None in (theirs, ours) else ''}{OTHER}"
             )
         if name in found and not found[name].isfinite().all():
             raise ArtifactError(f"{path}: {name} holds values that are NaN or infinite")
+
+
+def _hint(name: str, others: Collection[str]) -> str:
+    """The nearest of the names that one side has alone, where there are any."""
+    return f"{nearest(name, others)}; " if others else ""
 
 
 def _log_digest(path: Path) -> None:

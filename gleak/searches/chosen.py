@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from gleak.artifacts.store import atomic
+from gleak.artifacts.atomic import atomic
 from gleak.errors import SpecError, nearest
 from gleak.settings import SCALES
 from gleak.written import load_mapping, read_model

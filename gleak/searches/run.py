@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +15,13 @@ import pandas as pd
 from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.attacks.run import observe, reconstruct
-from gleak.errors import GleakError
+from gleak.errors import GleakError, StoppedError
 from gleak.knowledge.overlap import check_disjoint
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 from gleak.metrics.score import match_to_truth, measure
 from gleak.metrics.scores import save_scores
+from gleak.models.broadcast import architecture
+from gleak.runtime.journal import FILE, Journal, origin_of
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import derived_seed
 from gleak.searches.chosen import Outcome
@@ -72,7 +73,7 @@ def run_search(
     secret_path: Path | None = None,
     knowledge_paths: Collection[Path] = (),
     device: str = "auto",
-) -> None:
+) -> dict[str, float]:
     """Try an attack's values on victims of the attacker's own, and write what serves best.
 
     Args:
@@ -88,6 +89,9 @@ def run_search(
         secret_path: ``secret.h5``, if the attack's spec asks for it.
         knowledge_paths: the files ``knowledge.h5`` that the attack's spec asks for.
         device: "auto", "cpu" or "cuda".
+
+    Returns:
+        See `gleak.runtime.journal.Journal.earlier`.
 
     Raises:
         GleakError: the metric cannot be computed here, no trial gave a value, or knowledge was
@@ -105,17 +109,32 @@ def run_search(
         seed=seed,
         device=device,
     )
+    secrets = [] if secret_path is None else [secret_path]
+    files = [update_path, parameters_path, private_path, *granted_paths.values(), *secrets]
+    specs = [search.base, search.metric, architecture(parameters_path)]
+    origin = origin_of(__name__, specs, [*files, *knowledge_paths], search.fingerprint, seed)
+    with Journal(folder / FILE, origin) as journal:
+        trials = try_specs(search, _evaluation(search, observation, truth, seed, journal), seed)
+        save_scores(_table(trials), folder / TRIALS)
+        _outcome(search, trials, study, scale).write(folder / CHOSEN)
+    return journal.earlier
+
+
+def _evaluation(
+    search: Search, observation: Observation, truth: Private, seed: int, journal: Journal
+) -> Evaluate:
+    """The value of a spec, which is computed once, also if the job is broken off and goes on."""
     levels = search.cell.strings()
 
-    @cache
     def evaluate(spec: AttackSpec) -> float:
-        return _mean(search.metric, spec, observation, truth, {**levels, "attack": str(spec)}, seed)
+        part = journal.part(str(spec))
+        if not part.found:
+            tried = {**levels, "attack": str(spec)}
+            part.keep({"value": _mean(search.metric, spec, observation, truth, tried, seed)})
+            part.save_if_due()
+        return float(part.found["value"])
 
-    trials = try_specs(search, evaluate, seed)
-    save_scores(_table(trials), folder / TRIALS)
-    outcome = _outcome(search, trials, study, scale)
-    outcome.write(folder / CHOSEN)
-    logger.info("search %s: %s", search.name, outcome.summary)
+    return evaluate
 
 
 def try_specs(search: Search, evaluate: Evaluate, seed: int) -> list[Trial]:
@@ -170,7 +189,7 @@ def _try(search: Search, values: Mapping[str, object], evaluate: Evaluate) -> Tr
         spec = changed(search.base, values)
         fields = {field: field_text(spec, field) for field in search.ranges}
         value = evaluate(spec)
-    except MetricUnavailable:
+    except (MetricUnavailable, StoppedError):
         raise
     except GleakError as error:
         logger.warning("search %s: a trial failed: %s", search.name, error)
@@ -218,7 +237,7 @@ def _outcome(search: Search, trials: Sequence[Trial], study: str, scale: str) ->
     choose = max if search.metric.better == "higher" else min
     best = choose(succeeded, key=lambda trial: trial.value)
     base = trials[0]
-    return Outcome(
+    outcome = Outcome(
         study=study,
         scale=scale,
         search=search.name,
@@ -230,6 +249,8 @@ def _outcome(search: Search, trials: Sequence[Trial], study: str, scale: str) ->
         levels=search.cell.strings(),
         fingerprint=search.fingerprint,
     )
+    logger.info("search %s: %s", search.name, outcome.summary)
+    return outcome
 
 
 def _rounded(value: float) -> float:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
+
+from gleak.runtime.journal import Journal, Part, below
 from gleak.spec import Spec, knob
 
 if TYPE_CHECKING:
@@ -22,32 +26,20 @@ class History:
     train_loss: list[float] = field(default_factory=list)
     test_accuracy: list[float] = field(default_factory=list)
 
+    def state(self) -> dict[str, np.ndarray]:
+        """Its values so far, for a job's journal."""
+        return {f"history.{name}": np.array(values) for name, values in vars(self).items()}
+
+    def resume(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `state` gave; of a larger state the rest is left alone."""
+        for name, values in below("history", state).items():
+            setattr(self, name, values.tolist())
+
 
 class TrainingSpec(Spec):
-    """How a model comes by its parameters: the first ones, and what becomes of them."""
+    """How a model comes by its parameters."""
 
     kind: ClassVar[str] = "training"
-
-    init: Literal["default", "uniform"] = knob(
-        "default", "uniform: on [-bound, bound]", source="DLG"
-    )
-    bound: float = knob(0.5, "of the uniform initialisation", source="DLG", gt=0)
-
-    def train(self, model: nn.Module, dataset: Dataset, seed: int) -> History:
-        """Set the parameters of ``model`` in place and report how it went.
-
-        Raises:
-            FitError: too few samples in the dataset's train split.
-        """
-        from gleak.training.initialise import initialise
-
-        self.check_samples(len(dataset.train_labels), dataset.spec)
-        initialise(model, self.init, self.bound, seed)
-        return self.fit(model, dataset, seed)
-
-    @abstractmethod
-    def fit(self, model: nn.Module, dataset: Dataset, seed: int) -> History:
-        """Go on from the first parameters, in place."""
 
     def epochs_of_data(self, samples: int) -> float:
         """Passes over a train split of so many samples, for estimates of cost."""
@@ -72,3 +64,36 @@ class TrainingSpec(Spec):
         Raises:
             FitError: says which number is too small.
         """
+
+
+class InitialisedSpec(TrainingSpec):
+    """Parameters that are made here: the first ones, and what becomes of them."""
+
+    init: Literal["default", "uniform"] = knob(
+        "default", "uniform: on [-bound, bound]", source="DLG"
+    )
+    bound: float = knob(0.5, "of the uniform initialisation", source="DLG", gt=0)
+
+    def train(
+        self, model: nn.Module, dataset: Dataset, seed: int, journal: Journal | None = None
+    ) -> History:
+        """Set the parameters of ``model`` in place and report how it went.
+
+        Args:
+            model: changed in place.
+            dataset: to learn from.
+            seed: of the run.
+            journal: of the job, if it keeps one.
+
+        Raises:
+            FitError: too few samples in the dataset's train split.
+        """
+        from gleak.training.initialise import initialise
+
+        self.check_samples(len(dataset.train_labels), dataset.spec)
+        initialise(model, self.init, self.bound, seed)
+        return self.fit(model, dataset, seed, (journal or Journal()).part())
+
+    @abstractmethod
+    def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
+        """Go on from the first parameters, in place; ``part`` is of the job's journal."""

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, ClassVar
 from gleak.errors import FitError
 from gleak.registry import register
 from gleak.spec import knob
-from gleak.training.base import History, TrainingSpec
+from gleak.training.base import History, InitialisedSpec
 
 if TYPE_CHECKING:
     from torch import nn
 
     from gleak.artifacts.dataset import Dataset
+    from gleak.runtime.journal import Part
 
 
 @register("central")
-class Central(TrainingSpec):
+class Central(InitialisedSpec):
     """Adam on cross-entropy over shuffled mini-batches."""
 
     effort: ClassVar[frozenset[str]] = frozenset({"epochs"})
@@ -34,8 +35,8 @@ class Central(TrainingSpec):
         if not samples:
             raise FitError(f"training {self}: {dataset} has no samples in its train split")
 
-    def fit(self, model: nn.Module, dataset: Dataset, seed: int) -> History:
-        """See `TrainingSpec.fit`."""
+    def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
+        """See `InitialisedSpec.fit`."""
         from gleak.training.epochs import run_epochs
 
-        return run_epochs(model, dataset, self.epochs, self.lr, self.batch_size, seed)
+        return run_epochs(model, dataset, self.epochs, self.lr, self.batch_size, seed, part)

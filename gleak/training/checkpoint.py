@@ -26,7 +26,7 @@ def load_checkpoint(network: nn.Module, name: str) -> None:
     """
     path, found = read_weights(name)
     own = network.state_dict()
-    kept = {**_of_other_classes(found, own), **_uncounted(found, own)}
+    kept = {**_of_other_classes(found, own), **uncounted(found, own)}
     check_weights(path, found, own, kept)
     network.load_state_dict({**found, **kept})
 
@@ -47,6 +47,11 @@ def _of_other_classes(found: State, own: State) -> State:
     return kept
 
 
-def _uncounted(found: State, own: State) -> State:
-    """How many batches a batch norm has seen, which older files do not hold and nothing reads."""
+def uncounted(found: State, own: State) -> State:
+    """How many batches a batch norm has seen, which older files do not hold and nothing reads.
+
+    Args:
+        found: what is in a file.
+        own: the network's, from which these are taken.
+    """
     return {n: own[n] for n in own.keys() - found.keys() if n.rpartition(".")[2] == COUNTER}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +11,10 @@ from torch import nn
 from torch.nn import functional
 
 from gleak.models.penalties import penalties
+from gleak.runtime.journal import Part, State, below
+from gleak.runtime.optimizer_state import optimizer_state, resume_optimizer
 from gleak.runtime.progress import Progress
-from gleak.runtime.seeding import stream
+from gleak.runtime.seeding import drawing_from, stream, torch_stream
 from gleak.training.base import History
 from gleak.training.evaluate import test_accuracy
 
@@ -20,33 +23,103 @@ if TYPE_CHECKING:
 
 
 def run_epochs(
-    network: nn.Module, dataset: Dataset, epochs: int, lr: float, batch_size: int, seed: int
+    network: nn.Module,
+    dataset: Dataset,
+    epochs: int,
+    lr: float,
+    batch_size: int,
+    seed: int,
+    part: Part,
 ) -> History:
-    """Train in place with Adam; mean loss and test accuracy after every epoch."""
-    history = History()
-    optimizer = torch.optim.Adam(network.parameters(), lr=lr)
-    with Progress(epochs, "training epochs") as progress:
-        for epoch in range(epochs):
-            order = stream(seed, "training order", epoch).permutation(len(dataset.train_labels))
-            batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
-            network.train()
-            losses = [_step(network, optimizer, dataset, batch) * len(batch) for batch in batches]
-            history.train_loss.append(sum(losses) / len(order))
-            history.test_accuracy += test_accuracy(network, dataset)
-            progress.advance(loss=history.train_loss[-1])
-    return history
+    """Train in place with Adam; mean loss and test accuracy after every epoch.
+
+    Args:
+        network: changed in place.
+        dataset: whose train split it learns.
+        epochs: passes over that split.
+        lr: learning rate.
+        batch_size: samples of a step.
+        seed: of the run.
+        part: of the job's journal; the training goes on where it stands there.
+    """
+    training = Training(network, dataset, lr, batch_size, seed)
+    training.resume(part.found)
+    with Progress(epochs, "training epochs") as progress, part.stepping():
+        progress.advance(training.epoch)
+        while training.epoch < epochs:
+            part.step(training.state)
+            if training.step():
+                progress.advance(loss=training.history.train_loss[-1])
+    return training.history
 
 
-def _step(
-    network: nn.Module, optimizer: torch.optim.Optimizer, dataset: Dataset, batch: np.ndarray
-) -> float:
-    device = next(network.parameters()).device
-    inputs = torch.from_numpy(dataset.samples("train", batch)).to(device)
-    labels = torch.from_numpy(dataset.labels("train")[batch]).to(device)
-    optimizer.zero_grad()
-    with penalties(network) as added:
-        logits = network(inputs)
-    loss = sum((each.mean() for each in added), functional.cross_entropy(logits, labels))
-    loss.backward()
-    optimizer.step()
-    return loss.item()
+class Training:
+    """A network on its way through the train split.
+
+    Every step draws its random numbers (of dropout, say) from a stream of its own.
+    """
+
+    def __init__(
+        self, network: nn.Module, dataset: Dataset, lr: float, batch_size: int, seed: int
+    ) -> None:
+        self.network, self.dataset, self.seed = network, dataset, seed
+        self.optimizer = torch.optim.Adam(network.parameters(), lr=lr)
+        self.samples, self.batch_size = len(dataset.train_labels), batch_size
+        self.history = History()
+        self.done, self.losses = 0, 0.0
+        self.order: np.ndarray | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are over."""
+        return len(self.history.train_loss)
+
+    def step(self) -> bool:
+        """The next mini-batch; whether an epoch ended with it."""
+        if self.order is None:
+            random = stream(self.seed, "training order", self.epoch)
+            self.order = random.permutation(self.samples)
+        batch = self.order[self.done : self.done + self.batch_size]
+        with drawing_from(torch_stream(self.seed, "training step", self.epoch, self.done)):
+            self.losses += self._learn(batch) * len(batch)
+        self.done += len(batch)
+        if self.done < self.samples:
+            return False
+        self.history.train_loss.append(self.losses / self.samples)
+        self.history.test_accuracy += test_accuracy(self.network, self.dataset)
+        self.done, self.losses, self.order = 0, 0.0, None
+        return True
+
+    def _learn(self, batch: np.ndarray) -> float:
+        device = next(self.network.parameters()).device
+        inputs = torch.from_numpy(self.dataset.samples("train", batch)).to(device)
+        labels = torch.from_numpy(self.dataset.labels("train")[batch]).to(device)
+        self.network.train()
+        self.optimizer.zero_grad()
+        with penalties(self.network) as added:
+            logits = self.network(inputs)
+        loss = sum((each.mean() for each in added), functional.cross_entropy(logits, labels))
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+    def state(self) -> State:
+        """All that the next step follows from."""
+        moments = optimizer_state(self.optimizer)
+        return {
+            "done": self.done,
+            "losses": self.losses,
+            **self.history.state(),
+            **{f"network.{name}": value for name, value in self.network.state_dict().items()},
+            **{f"optimizer.{name}": value for name, value in moments.items()},
+        }
+
+    def resume(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `state` gave, if there is something."""
+        if not state:
+            return
+        self.done, self.losses = int(state["done"]), float(state["losses"])
+        self.history.resume(state)
+        tensors = {name: torch.from_numpy(value) for name, value in state.items()}
+        self.network.load_state_dict(below("network", tensors))
+        resume_optimizer(self.optimizer, below("optimizer", tensors))

@@ -9,16 +9,17 @@ from gleak.defenses.none import NoDefense
 from gleak.errors import FitError
 from gleak.registry import nested, register
 from gleak.spec import knob
-from gleak.training.base import History, TrainingSpec
+from gleak.training.base import History, InitialisedSpec
 
 if TYPE_CHECKING:
     from torch import nn
 
     from gleak.artifacts.dataset import Dataset
+    from gleak.runtime.journal import Part
 
 
 @register("federated")
-class Federated(TrainingSpec):
+class Federated(InitialisedSpec):
     """Rounds in which some clients train on what they hold and send a defended update.
 
     What is sent is the mean gradient of the local steps, so noise and compression act on the scale
@@ -66,8 +67,8 @@ class Federated(TrainingSpec):
                 f"the train split of {dataset}"
             )
 
-    def fit(self, model: nn.Module, dataset: Dataset, seed: int) -> History:
-        """See `TrainingSpec.fit`."""
+    def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
+        """See `InitialisedSpec.fit`."""
         from gleak.training.rounds import run_rounds
 
-        return run_rounds(model, dataset, self, seed)
+        return run_rounds(model, dataset, self, seed, part)

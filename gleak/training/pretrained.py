@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gleak.registry import register
-from gleak.spec import knob
-from gleak.training.base import History, TrainingSpec
+from gleak.spec import FILE_NAME, knob
+from gleak.training.base import History, InitialisedSpec
 
 if TYPE_CHECKING:
     from torch import nn
 
     from gleak.artifacts.dataset import Dataset
+    from gleak.runtime.journal import Part
 
 
 @register("pretrained")
-class Pretrained(TrainingSpec):
+class Pretrained(InitialisedSpec):
     """Parameters and buffers from a file in torch's folder, ``$TORCH_HOME/hub/checkpoints``.
 
     The file is what `torch.save` makes of a state dict, tensors by the names they have in the
@@ -31,11 +32,11 @@ class Pretrained(TrainingSpec):
         "vgg16-397923af.pth",
         "name of the file; those of torchvision begin with the model's",
         source="torchvision's VGG16_Weights.IMAGENET1K_V1",
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$",
+        pattern=FILE_NAME,
     )
 
-    def fit(self, model: nn.Module, dataset: Dataset, seed: int) -> History:
-        """See `TrainingSpec.fit`.
+    def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
+        """See `InitialisedSpec.fit`.
 
         Raises:
             ArtifactError: the file is missing, or is not one of this network's.

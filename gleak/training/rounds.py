@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gleak.clients.descent import descend, mini_batches
 from gleak.defenses.base import Memory
+from gleak.runtime.journal import Part, State, below
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, stream, torch_stream
 from gleak.training.base import History
@@ -55,11 +56,26 @@ class Report:
     loss: float
 
 
-def run_rounds(network: nn.Module, dataset: Dataset, training: Federated, seed: int) -> History:
-    """Train in place; mean loss of the chosen clients and test accuracy after every round."""
+def run_rounds(
+    network: nn.Module, dataset: Dataset, training: Federated, seed: int, part: Part
+) -> History:
+    """Train in place; mean loss of the chosen clients and test accuracy after every round.
+
+    Args:
+        network: changed in place.
+        dataset: whose train split the clients share.
+        training: how they train.
+        seed: of the run.
+        part: of the job's journal; the training goes on where it stands there.
+    """
     history, federation = History(), Federation(network, dataset, training, seed)
-    with Progress(training.rounds, "training rounds") as progress:
-        for number in range(training.rounds):
+    if found := part.found:
+        history.resume(found)
+        federation.resume(found)
+    with Progress(training.rounds, "training rounds") as progress, part.stepping():
+        progress.advance(len(history.train_loss))
+        for number in range(len(history.train_loss), training.rounds):
+            part.step(lambda: {**history.state(), **federation.state()})
             history.train_loss.append(federation.run_round(number))
             history.test_accuracy += test_accuracy(network, dataset)
             progress.advance(loss=history.train_loss[-1])
@@ -77,6 +93,23 @@ class Federation:
         labels, random = dataset.labels("train"), stream(seed, "shares")
         shares = divide(labels, training.clients, training.alpha, random)
         self.clients = [Client(number, share) for number, share in enumerate(shares)]
+
+    def state(self) -> State:
+        """What one round leaves to the next: the parameters, and what defences kept back."""
+        memories = {
+            f"memory.{client.number}.{name}": value
+            for client in self.clients
+            for name, value in client.memory.items()
+        }
+        parameters = {f"network.{name}": each for name, each in self.network.state_dict().items()}
+        return {**memories, **parameters}
+
+    def resume(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `state` gave; of a larger state the rest is left alone."""
+        tensors = {name: torch.from_numpy(value) for name, value in state.items()}
+        self.network.load_state_dict(below("network", tensors))
+        for client in self.clients:
+            client.memory = below(f"memory.{client.number}", tensors)
 
     def run_round(self, number: int) -> float:
         """Let the chosen clients train from the same parameters, and step by their mean.

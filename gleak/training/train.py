@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +13,24 @@ from gleak.artifacts.model import Model
 from gleak.models.base import ModelSpec
 from gleak.models.broadcast import with_state
 from gleak.runtime.device import choose_device
+from gleak.runtime.journal import FILE, Journal, origin_of
 from gleak.runtime.seeding import drawing_from, torch_stream
-from gleak.training.base import TrainingSpec
+from gleak.training.base import InitialisedSpec
 
 
 def train_model(
     model: ModelSpec,
-    training: TrainingSpec,
+    training: InitialisedSpec,
     dataset_path: Path,
     output: Path,
     *,
     seed: int,
     device: str = "auto",
-) -> None:
+) -> dict[str, float]:
     """Build a model for a dataset, give it its parameters, and write it.
+
+    Where a training was broken off it goes on from ``checkpoint.h5`` beside the output, and comes
+    to the same as without a break.
 
     Args:
         model: the architecture.
@@ -34,10 +39,13 @@ def train_model(
         output: ``model.h5``.
         seed: of the run.
         device: "auto", "cpu" or "cuda".
+
+    Returns:
+        See `gleak.runtime.journal.Journal.earlier`.
     """
     dataset = Dataset.read(dataset_path)
     network = _construct(model, dataset, seed).to(choose_device(device))
-    history = training.train(network, dataset, seed)
+    origin = origin_of(__name__, [model, training], [dataset_path], seed)
     artifact = Model(
         spec=f"{dataset.spec}/{model}/{training}",
         seed=seed,
@@ -47,10 +55,17 @@ def train_model(
         input_shape=np.array(dataset.shape),
         parameters={},
         buffers={},
-        train_loss=np.array(history.train_loss, dtype=np.float64),
-        test_accuracy=np.array(history.test_accuracy, dtype=np.float64),
+        train_loss=np.zeros(0),
+        test_accuracy=np.zeros(0),
     )
-    with_state(artifact, network).write(output)
+    with Journal(output.with_name(FILE), origin) as journal:
+        history = training.train(network, dataset, seed, journal)
+        replace(
+            with_state(artifact, network),
+            train_loss=np.array(history.train_loss, dtype=np.float64),
+            test_accuracy=np.array(history.test_accuracy, dtype=np.float64),
+        ).write(output)
+    return journal.earlier
 
 
 def _construct(model: ModelSpec, dataset: Dataset, seed: int) -> nn.Module:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gleak.matching.optimizers.base import OptimizerSpec
+from gleak.runtime.journal import Part, below
 from gleak.runtime.progress import Progress
 from gleak.unmixing.objective import Objective
 
@@ -35,6 +38,7 @@ def descend(
     optimizer: OptimizerSpec,
     iterations: int,
     tolerance: float | None,
+    part: Part,
 ) -> Found:
     """Minimise from the first matrices on; a victim stops when its objective rests.
 
@@ -47,24 +51,74 @@ def descend(
         optimizer: how matrices move.
         iterations: budget of every victim.
         tolerance: see above.
+        part: of the job's journal; the search goes on where it stands there.
     """
-    points = first.flatten(1)
-    state = optimizer.begin(points, iterations)
-    best, least = points.clone(), first.new_full((len(first),), torch.inf)
-    spent, resting = torch.zeros(len(first)).long(), torch.zeros(len(first)).bool()
-    least_gain = -torch.inf if tolerance is None else tolerance
-    with Progress(iterations, "unmixing") as progress:
-        for number in range(iterations + 1):
-            values, gradients = objective.evaluate(points.view_as(first))
-            if number % JUDGED_EVERY == 0 or number == iterations:
-                running = ~resting.to(values.device)
-                rests = least - values < least_gain * values.abs()
-                better = running & (values < least)
-                best[better], least[better] = points[better], values[better]
-                spent[running.cpu()] = number
-                resting |= rests.cpu()
-                progress.advance(number - progress.done, objective=values.mean().item())
-            if resting.all() or number == iterations:
-                break
-            points = state.step(points, gradients.flatten(1))
-    return Found(best.view_as(first), least, spent)
+    descent = Descent(first.flatten(1), optimizer, iterations, tolerance)
+    descent.resume(part.found)
+    with Progress(iterations, "unmixing") as progress, part.stepping():
+        while not descent.over:
+            part.step(descent.state)
+            values, gradients = objective.evaluate(descent.points.view_as(first))
+            if descent.judge(values):
+                done = descent.number - progress.done
+                progress.advance(done, objective=values.mean().item())
+            descent.step(gradients.flatten(1))
+        part.keep(descent.state())
+    return Found(descent.best.view_as(first), descent.least, descent.spent)
+
+
+class Descent:
+    """Where the search of V victims stands; arguments as in `descend`."""
+
+    KEPT = ("points", "best", "least", "spent", "resting")
+
+    def __init__(
+        self, points: Tensor, optimizer: OptimizerSpec, iterations: int, tolerance: float | None
+    ) -> None:
+        self.points, self.iterations = points, iterations
+        self.least_gain = -torch.inf if tolerance is None else tolerance
+        self.optimizer = optimizer.begin(points, iterations)
+        self.best, self.least = points.clone(), points.new_full((len(points),), torch.inf)
+        self.spent = torch.zeros(len(points)).long()
+        self.resting = torch.zeros(len(points)).bool()
+        self.number = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether all rest, or the budget is spent."""
+        return bool(self.resting.all()) or self.number > self.iterations
+
+    def judge(self, values: Tensor) -> bool:
+        """Note where the objective is least, and who rests; whether it was time to."""
+        if self.number % JUDGED_EVERY and self.number != self.iterations:
+            return False
+        running = ~self.resting.to(values.device)
+        rests = self.least - values < self.least_gain * values.abs()
+        better = running & (values < self.least)
+        self.best[better], self.least[better] = self.points[better], values[better]
+        self.spent[running.cpu()] = self.number
+        self.resting |= rests.cpu()
+        return True
+
+    def step(self, gradients: Tensor) -> None:
+        """Move, unless that was the last look."""
+        self.number += 1
+        if not self.over:
+            self.points = self.optimizer.step(self.points, gradients)
+
+    def state(self) -> dict[str, Tensor]:
+        """What one step leaves to the next."""
+        moments = {f"optimizer.{name}": each for name, each in self.optimizer.state().items()}
+        own = {name: getattr(self, name) for name in self.KEPT}
+        return {"number": torch.tensor(self.number), **own, **moments}
+
+    def resume(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `state` gave, if there is something."""
+        if not state:
+            return
+        self.number = int(state["number"])
+        tensors = {name: torch.from_numpy(value) for name, value in state.items()}
+        for name in self.KEPT:
+            setattr(self, name, tensors[name].to(getattr(self, name).device))
+        moments = below("optimizer", tensors)
+        self.optimizer.resume({name: each.to(self.points.device) for name, each in moments.items()})

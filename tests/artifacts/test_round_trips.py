@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from gleak.artifacts.checkpoint import Checkpoint
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Dense, Encoded, Factored, Quantized, Signs, Sparse
 from gleak.artifacts.granted import Granted
-from gleak.artifacts.knowledge import Checkpoint, Knowledge
+from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
@@ -30,6 +31,7 @@ TYPES = {
     "int": [np.int64, np.int32, np.uint8],
     "bool": [np.bool_],
     "number": [np.float32, np.int64, np.uint8],
+    "any": [np.float64, np.int64, np.bool_],
 }
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 NAMES = st.from_regex(r"[a-z]{1,3}[0-9]?(\.[a-z]{1,3})?", fullmatch=True)

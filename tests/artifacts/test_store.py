@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +12,18 @@ import numpy as np
 import pytest
 
 import gleak
+from gleak.artifacts.atomic import atomic
+from gleak.artifacts.digests import attribute_of, set_attribute
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
-from gleak.artifacts.store import CHUNK_BYTES, atomic, open_checked
+from gleak.artifacts.reading import open_checked
+from gleak.artifacts.store import CHUNK_BYTES
 from gleak.artifacts.update import Update
-from gleak.errors import ArtifactError
+from gleak.errors import ArtifactError, DamagedError
 
+Forge = Callable[[Path], AbstractContextManager[h5py.File]]
 Damage = Callable[[Path], object]
+Edit = Callable[[h5py.File], object]
 
 
 @pytest.fixture
@@ -26,20 +32,17 @@ def stored(private: Private, tmp_path: Path) -> Path:
     return tmp_path / "private.h5"
 
 
-def edit(change: Callable[[h5py.File], object]) -> Damage:
-    def apply(path: Path) -> None:
-        with h5py.File(path, "r+") as file:
-            change(file)
-
-    return apply
-
-
-def swap(key: str, value: object) -> Damage:
+def swap(key: str, value: object) -> Edit:
     def change(file: h5py.File) -> None:
         del file[key]
         file[key] = value
 
-    return edit(change)
+    return change
+
+
+def group_for_dataset(file: h5py.File) -> None:
+    del file["labels"]
+    file.create_group("labels")
 
 
 def overwrite(path: Path) -> None:
@@ -48,35 +51,36 @@ def overwrite(path: Path) -> None:
         file["inputs"] = np.zeros(3)
 
 
-def group_for_dataset(path: Path) -> None:
+def edit_unnoticed(path: Path) -> None:
     with h5py.File(path, "r+") as file:
-        del file["labels"]
-        file.create_group("labels")
+        file["labels"][0, 0] = 3 - file["labels"][0, 0]
 
 
 DAMAGES: dict[str, tuple[Damage, str]] = {
-    "missing": (lambda path: path.unlink(), "no such file"),
     "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-100]), "not a whole HDF5"),
     "cut short": (lambda path: path.write_bytes(path.read_bytes()[:60]), "not a whole HDF5"),
     "empty": (lambda path: path.write_bytes(b""), "not a whole HDF5"),
     "text": (lambda path: path.write_text("hello"), "not a whole HDF5"),
     "foreign": (overwrite, "not one that gleak wrote"),
+    "edited": (edit_unnoticed, "/labels is not what was written"),
+}
+FAULTS: dict[str, tuple[Edit, str]] = {
     "other format": (
-        edit(lambda file: file.attrs.__setitem__("format", "gleak/model")),
+        lambda file: set_attribute(file, "format", "gleak/model"),
         "holds gleak/model version 1, expected gleak/private version 1",
     ),
     "other version": (
-        edit(lambda file: file.attrs.__setitem__("format_version", 99)),
+        lambda file: file.attrs.__setitem__("format_version", 99),
         "holds gleak/private version 99, expected gleak/private version 1",
     ),
-    "missing key": (edit(lambda file: file.__delitem__("labels")), "/labels is missing"),
+    "missing key": (lambda file: file.__delitem__("labels"), "/labels is missing"),
     "missing attribute": (
-        edit(lambda file: file.attrs.__delitem__("modality")),
+        lambda file: file.attrs.__delitem__("modality"),
         "attribute 'modality' is missing",
     ),
     "group for dataset": (group_for_dataset, "/labels is not a dataset"),
     "nan": (
-        edit(lambda file: file["inputs"].__setitem__((0, 0, 0, 0, 0), np.nan)),
+        lambda file: file["inputs"].__setitem__((0, 0, 0, 0, 0), np.nan),
         "/inputs holds 1 values that are NaN",
     ),
     "rank": (swap("labels", np.zeros(3, int)), r"/labels has shape (3,)"),
@@ -89,10 +93,29 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 def test_damage_is_told_with_file_and_key(stored: Path, damage: str) -> None:
     apply, fault = DAMAGES[damage]
     apply(stored)
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(DamagedError) as caught:
         Private.read(stored)
     assert str(caught.value).startswith(f"{stored}: ")
     assert fault in str(caught.value)
+    assert str(caught.value).endswith("delete it and run again")
+    assert caught.value.path == stored
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_does_not_fit_its_format_is_told(stored: Path, forged: Forge, fault: str) -> None:
+    change, text = FAULTS[fault]
+    with forged(stored) as file:
+        change(file)
+    with pytest.raises(ArtifactError) as caught:
+        Private.read(stored)
+    assert str(caught.value).startswith(f"{stored}: ")
+    assert text in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_not_called_damaged(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"private\.h5: no such file") as caught:
+        Private.read(tmp_path / "private.h5")
+    assert not isinstance(caught.value, DamagedError)
 
 
 def test_damaged_values_are_noticed(private: Private, tmp_path: Path) -> None:
@@ -126,14 +149,16 @@ def test_nothing_volatile_is_stored(private: Private, tmp_path: Path) -> None:
 
 def test_a_file_says_what_it_is(stored: Path) -> None:
     with h5py.File(stored) as file:
-        assert dict(file.attrs) == {
+        attributes = {name: attribute_of(file, name) for name in file.attrs}
+        assert len(bytes.fromhex(attributes.pop("digest"))) == 8
+        assert attributes == {
             "format": "gleak/private",
             "format_version": 1,
             "spec": "digits/lenet",
             "seed": 7,
             "modality": "image",
         }
-        assert file["inputs"].attrs["dims"] == "victim sample channel height width"
+        assert attribute_of(file["inputs"], "dims") == "victim sample channel height width"
         assert all(dataset.attrs["units"] for dataset in file.values())
 
 
@@ -222,7 +247,7 @@ FULL_DISK = """
 import resource, signal, sys
 import numpy as np
 from gleak.artifacts.private import Private
-from gleak.errors import ArtifactError
+from gleak.errors import ArtifactError, DamagedError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,9 +9,12 @@ import h5py
 import numpy as np
 import pytest
 
+from gleak.artifacts.digests import set_attribute
 from gleak.artifacts.encodings import Dense, Factored
 from gleak.artifacts.update import Update
 from gleak.errors import ArtifactError
+
+Forge = Callable[[Path], AbstractContextManager[h5py.File]]
 
 
 @pytest.fixture
@@ -48,27 +53,27 @@ def test_parameters_of_unequal_victims_are_refused(update: Update, tmp_path: Pat
 @pytest.mark.parametrize(
     "key", ["features.0.bias", "classifier.weight/values", "features.1.weight/left"]
 )
-def test_values_must_be_finite(stored: Path, key: str) -> None:
-    with h5py.File(stored, "r+") as file:
+def test_values_must_be_finite(stored: Path, forged: Forge, key: str) -> None:
+    with forged(stored) as file:
         dataset = file["update"][key]
         dataset[(0,) * dataset.ndim] = np.nan
     with pytest.raises(ArtifactError, match=rf"update\.h5: /update/{key} holds 1 values"):
         Update.read(stored)
 
 
-def test_a_missing_part_is_named(stored: Path) -> None:
-    with h5py.File(stored, "r+") as file:
+def test_a_missing_part_is_named(stored: Path, forged: Forge) -> None:
+    with forged(stored) as file:
         del file["update/classifier.weight/indices"]
     with pytest.raises(ArtifactError, match=r"/update/classifier\.weight/indices is missing"):
         Update.read(stored)
-    with h5py.File(stored, "r+") as file:
+    with forged(stored) as file:
         del file["update"]
     with pytest.raises(ArtifactError, match=r"update\.h5: /update is missing"):
         Update.read(stored)
 
 
-def test_an_unknown_encoding_is_named(stored: Path) -> None:
-    with h5py.File(stored, "r+") as file:
-        file["update/features.0.bias"].attrs["encoding"] = "morse"
+def test_an_unknown_encoding_is_named(stored: Path, forged: Forge) -> None:
+    with forged(stored) as file:
+        set_attribute(file["update/features.0.bias"], "encoding", "morse")
     with pytest.raises(ArtifactError, match="unknown encoding 'morse'"):
         Update.read(stored)

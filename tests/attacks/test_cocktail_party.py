@@ -8,6 +8,7 @@ import torch
 from gleak.attacks.cocktail_party import CocktailParty
 from gleak.figures.names import setting
 from gleak.registry import load, parse
+from gleak.runtime.journal import Journal
 from gleak.unmixing.contrast import LAPLACIAN
 from gleak.unmixing.fixed_point import fixed_point
 from gleak.unmixing.mixtures import Mixture, whiten
@@ -61,7 +62,7 @@ def test_the_search_begins_where_it_is_told_to(name: str, initial: str) -> None:
 @each_attack
 def test_the_objective_falls_and_the_budget_is_spent(name: str) -> None:
     spec = parse("attack", f"{name}+iterations=70+{MILD}")
-    found = spec.unmix(MIXTURE, COUNT, SHAPE)
+    found = spec.unmix(MIXTURE, COUNT, SHAPE, Journal().part())
     first, _ = spec.objective(WHITE, SHAPE).evaluate(spec.first(WHITE, SHAPE))
     assert (found.objective < first).all()
     assert found.iterations.tolist() == [70, 70]
@@ -72,7 +73,7 @@ def test_the_objective_falls_and_the_budget_is_spent(name: str) -> None:
 def test_rows_make_what_the_matrices_make_of_the_white_signals(name: str) -> None:
     """Without a step that pays, they are the whitening itself."""
     spec = parse("attack", f"{name}+iterations=1+lr=1e-12")
-    found = spec.unmix(MIXTURE, COUNT, SHAPE)
+    found = spec.unmix(MIXTURE, COUNT, SHAPE, Journal().part())
     made = (found.rows @ MIXTURE.weight.double()).float()
     torch.testing.assert_close(made, WHITE.uncentred, atol=1e-4, rtol=1e-4)
 
@@ -80,7 +81,7 @@ def test_rows_make_what_the_matrices_make_of_the_white_signals(name: str) -> Non
 @each_attack
 def test_with_a_tolerance_a_victim_stops_before_its_budget(name: str) -> None:
     spec = parse("attack", f"{name}+iterations=5000+{MILD}+tolerance=0.01")
-    assert (spec.unmix(MIXTURE, COUNT, SHAPE).iterations < 5000).all()
+    assert (spec.unmix(MIXTURE, COUNT, SHAPE, Journal().part()).iterations < 5000).all()
 
 
 @each_attack

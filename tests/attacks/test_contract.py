@@ -14,11 +14,13 @@ import torch
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec, Observation
 from gleak.registry import load, parse
+from gleak.runtime.journal import Journal
 
 pytestmark = pytest.mark.usefixtures("random_weights")
 
 Look = Callable[..., Observation]
 Run = Callable[..., Path]
+Stops = Callable[[Callable[[], Reconstruction]], tuple[Reconstruction, int]]
 NAMES = sorted(load("attack"))
 BUDGETS = {
     name: [field for field in load("attack")[name].model_fields if field.endswith("iterations")]
@@ -191,3 +193,23 @@ def test_known_labels_are_a_grant_where_they_can_be_asked_for(name: str) -> None
     assert "labels" not in grants
     if "labels" in fields:
         assert parse("attack", f"{name}+labels=known").grants == grants | {"labels"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_broken_off_at_every_step_it_comes_to_the_same(
+    name: str, run: Run, look: Look, tmp_path: Path, stops: Stops
+) -> None:
+    """The first run is asked to stop at its first occasion, the next at its second, and so on."""
+    spec = short(name)
+    modality = min(spec.modalities)
+    seen = look(run(spec, modality, client="fedsgd+batch_size=2+victims=3"), spec)
+    whole, path = spec.reconstruct(seen), tmp_path / "checkpoint.h5"
+
+    def attempt() -> Reconstruction:
+        with Journal(path, origin="this") as journal:
+            return spec.reconstruct(replace(seen, journal=journal))
+
+    found, broken_off = stops(attempt)
+    assert_equal(found, whole)
+    assert not path.exists()
+    assert broken_off or name not in SEARCHING

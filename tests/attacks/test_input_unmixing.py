@@ -123,7 +123,7 @@ def unmixed(make_photo_case: Make, monkeypatch: pytest.MonkeyPatch) -> tuple[Obs
     factors = torch.tensor([1.0, -2.0, 0.1, -5.0, 3.0, -1.0], dtype=torch.double)[:, None]
     sources = torch.from_numpy(truth.inputs[:, ::-1].copy()).flatten(2).double()
 
-    def know(_: AttackSpec, mixture: Mixture, count: int, shape: tuple[int, ...]) -> Unmixing:
+    def know(_: AttackSpec, mixture: Mixture, *others: object) -> Unmixing:
         rows = factors * torch.linalg.pinv(mixture.weight.double() @ torch.linalg.pinv(sources))
         return Unmixing(rows, torch.zeros(2).long(), torch.zeros(2))
 

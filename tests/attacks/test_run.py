@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
@@ -29,6 +30,7 @@ from gleak.registry import parse
 from gleak.runtime.provenance import record
 
 Simulate = Callable[..., Path]
+Forge = Callable[[Path], AbstractContextManager[h5py.File]]
 VICTIMS = 5
 
 
@@ -174,8 +176,8 @@ def test_costs_of_shares_are_added_and_the_largest_memory_counts(tmp_path: Path)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_an_update_that_is_not_finite_is_named(folder: Path, value: float) -> None:
-    with h5py.File(folder / "update.h5", "r+") as file:
+def test_an_update_that_is_not_finite_is_named(folder: Path, forged: Forge, value: float) -> None:
+    with forged(folder / "update.h5") as file:
         file["update/0.weight/values"][2, 0, 1] = value
     with pytest.raises(ArtifactError, match=r"update\.h5: /update/0\.weight/values holds 1 values"):
         run(folder, folder / "reconstruction.h5")
@@ -249,9 +251,9 @@ def test_only_what_an_attack_reads_is_loaded(
     assert seen.victims == VICTIMS
 
 
-def test_what_is_not_read_may_be_damaged(folder: Path) -> None:
+def test_what_is_not_read_may_be_damaged(folder: Path, forged: Forge) -> None:
     """Nobody looks there; what is read is checked as always."""
-    with h5py.File(folder / "update.h5", "r+") as file:
+    with forged(folder / "update.h5") as file:
         file["update/0.weight/values"][0] = np.nan
     files = (folder / "update.h5", folder / "model.h5", {})
     seen = observe(*files, reads=lambda *_: frozenset({READ}), seed=3, device="cpu")

@@ -11,7 +11,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.granted import GRANTS
 from gleak.artifacts.private import Private
 from gleak.clients import grants as module
-from gleak.clients.grants import AUXILIARY, make_grants
+from gleak.clients.grants import AUXILIARY, free_positions, make_grants
 
 SHARED = {"mean_input", "auxiliary_inputs", "auxiliary_labels"}
 
@@ -31,7 +31,8 @@ def granted(
     dataset: Dataset, split: str, indices: list[list[int]], seed: int = 1
 ) -> dict[str, np.ndarray]:
     """The values of every grant by its name."""
-    made = make_grants(dataset, private_of(dataset, split, indices), split, seed)
+    private = private_of(dataset, split, indices)
+    made = make_grants(dataset, private, free_positions(dataset, private, split), seed)
     return {grant.grant: grant.values for grant in made}
 
 
@@ -54,7 +55,7 @@ def positions(samples: np.ndarray) -> np.ndarray:
 
 
 def test_every_grant_is_made_and_what_all_share_is_stored_once(images: Dataset) -> None:
-    made = make_grants(images, private_of(images, "test", [[0, 1], [2, 3]]), "test", 1)
+    made = make_grants(images, private_of(images, "test", [[0, 1], [2, 3]]), np.arange(40), 1)
     assert sorted(grant.grant for grant in made) == sorted(GRANTS)
     for grant in made:
         grant.validate()
@@ -74,7 +75,7 @@ def test_labels_are_in_ascending_order(images: Dataset) -> None:
 def test_embeddings_come_shortest_first(images: Dataset) -> None:
     embeddings = np.array([[[3, 4], [0, 1], [-2, 0]], [[0, 0], [1, 1], [-9, 0]]], np.float32)
     private = replace(private_of(images, "test", [[0, 1, 2], [3, 4, 5]]), embeddings=embeddings)
-    made = {grant.grant: grant.values for grant in make_grants(images, private, "test", 1)}
+    made = {grant.grant: grant.values for grant in make_grants(images, private, np.arange(40), 1)}
     expected = [[[0, 1], [-2, 0], [3, 4]], [[0, 0], [1, 1], [-9, 0]]]
     assert made["embeddings"].tolist() == expected
 

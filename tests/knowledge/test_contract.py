@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +14,13 @@ from torch import nn
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
 from gleak.errors import ArtifactError, FitError
-from gleak.knowledge import checkpoint
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.load import load_knowledge
-from gleak.knowledge.train import SIDE_FILE
 from gleak.knowledge.trained import TrainedSpec
 from gleak.knowledge.trainer import Trainer
 from gleak.registry import load, parse
+from gleak.runtime import journal
+from gleak.runtime.journal import FILE
 
 NAMES = sorted(n for n, cls in load("knowledge").items() if issubclass(cls, TrainedSpec))
 SHAPE = (3, 8, 8)
@@ -100,12 +101,13 @@ def test_a_training_that_was_broken_off_comes_to_the_same(
     name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, spec = learn(tiny(name), "whole"), tiny(name)
-    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    monkeypatch.setattr(journal, "SECONDS", 0.0)
+    monkeypatch.setattr(journal, "COST", math.inf)
     with monkeypatch.context() as patch:
         break_off(patch, spec, after=2)
         with pytest.raises(KeyboardInterrupt):
             learn(spec, "broken")
-    side_file = whole.parents[1] / "broken" / SIDE_FILE
+    side_file = whole.parents[1] / "broken" / FILE
     assert side_file.exists()
     with monkeypatch.context() as patch:
         break_off(patch, spec, after=2)
@@ -133,7 +135,8 @@ def test_another_trainings_checkpoint_is_left_alone(
     name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = learn(tiny(name), "whole")
-    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    monkeypatch.setattr(journal, "SECONDS", 0.0)
+    monkeypatch.setattr(journal, "COST", math.inf)
     with monkeypatch.context() as patch:
         break_off(patch, tiny(name, steps=9), after=2)
         with pytest.raises(KeyboardInterrupt):

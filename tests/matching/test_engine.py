@@ -14,6 +14,7 @@ from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.optimizers.lbfgs import LBFGS
 from gleak.matching.parts import Parts
 from gleak.matching.records import SHOWN_VICTIMS
+from gleak.runtime.journal import Journal
 
 MakeParts = Callable[..., Parts]
 MakeObservation = Callable[..., Any]
@@ -42,7 +43,7 @@ SHORTAGES = [
 @pytest.mark.parametrize("error", SHORTAGES, ids=lambda error: type(error).__name__)
 def test_ranges_are_halved_until_they_fit(error: BaseException) -> None:
     memory = Memory(3, error)
-    done = in_chunks(11, 100, memory)
+    done = in_chunks(11, 100, memory, Journal().part())
     assert memory.tried == [11, 5, 2, 2, 2, 2, 2, 1]
     assert [row for some in done for row in range(some.start, some.stop)] == list(range(11))
 
@@ -51,14 +52,14 @@ def test_ranges_are_halved_until_they_fit(error: BaseException) -> None:
 def test_a_victim_that_does_not_fit_alone_ends_it(error: BaseException) -> None:
     memory = Memory(0, error)
     with pytest.raises(GleakError, match="memory does not hold even one victim"):
-        in_chunks(4, 4, memory)
+        in_chunks(4, 4, memory, Journal().part())
     assert memory.tried == [4, 2, 1]
 
 
 def test_other_errors_are_passed_on() -> None:
     memory = Memory(0, RuntimeError("shapes do not match"))
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        in_chunks(4, 4, memory)
+        in_chunks(4, 4, memory, Journal().part())
     assert memory.tried == [4]
 
 

@@ -14,6 +14,7 @@ from gleak.matching.optimizers.adam import Adam
 from gleak.matching.optimizers.lbfgs import LBFGS
 from gleak.matching.records import Records
 from gleak.matching.search import BLOW_UP, NEAR, Ledger, Search
+from gleak.runtime.journal import Journal
 from gleak.runtime.progress import Progress
 
 TARGETS = [[0.1, 0.0], [2.0, 0.0], [5.0, 5.0], [0.0, -3.0]]
@@ -36,7 +37,7 @@ def run(bowl: Any, draw: Draws | None = None) -> tuple[Ledger, Records, Search]:
     records = Records((victims, *bowl.shape), bowl.parts.iterations)
     search = Search(bowl, draw or Draws(), records)
     with Progress(bowl.parts.iterations, "test") as progress:
-        return search.run(progress), records, search
+        return search.run(progress, Journal().part()), records, search
 
 
 def test_the_books_hold_the_best_point_found(make_bowl: MakeBowl) -> None:

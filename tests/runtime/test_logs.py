@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gleak.errors import ArtifactError
+from gleak.errors import ArtifactError, DamagedError
 from gleak.runtime.logs import log_to
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ (INFO|WARNING|ERROR) (.*)")
@@ -50,6 +50,26 @@ def test_an_error_of_gleak_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert caught.value.code == 1
     assert messages((tmp_path / "x.log").read_text()) == [("ERROR", "update.h5: no such file")]
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_memory_that_runs_out_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit), log_to(tmp_path / "x.log"):
+        raise MemoryError("Unable to allocate 7 TiB")
+    ((kind, text),) = messages((tmp_path / "x.log").read_text())
+    assert kind == "ERROR"
+    assert "7 TiB" in text and "mem_mb" in text
+
+
+def test_a_damaged_file_of_the_results_is_noted(tmp_path: Path) -> None:
+    results, log = tmp_path / "results", tmp_path / "x.log"
+    results.mkdir()
+    (results / "update.h5").write_text("damaged")
+    with pytest.raises(SystemExit), log_to(log, results):
+        raise DamagedError(results / "update.h5", "not whole")
+    ((_, text),) = messages(log.read_text())
+    path = results / "update.h5"
+    assert text == f"{path}: not whole; it is made again by: snakemake {path}"
+    assert (results / "damaged.txt").read_text() == "update.h5\n"
 
 
 def test_any_other_error_is_logged_with_its_traceback_and_raised(tmp_path: Path) -> None:

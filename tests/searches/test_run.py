@@ -93,6 +93,19 @@ def test_equal_inputs_give_equal_bytes(run: Callable[..., Path], declare: Declar
     assert (first / "trials.csv").read_bytes() != (other / "trials.csv").read_bytes()
 
 
+def test_broken_off_after_every_trial_it_comes_to_the_same(
+    run: Callable[..., Path], declare: Declare, stops: Callable[..., tuple[Path, int]]
+):
+    """The first run is asked to stop at its first occasion, the next at its second, and so on."""
+    search = declare(ranges={"alpha": {"low": 0, "high": 1}}, trials=4)
+    whole = run(search, "whole")
+    found, broken_off = stops(lambda: run(search, "broken"))
+    assert broken_off
+    for name in ("trials.csv", "chosen.yaml"):
+        assert (found / name).read_bytes() == (whole / name).read_bytes()
+    assert sorted(path.name for path in found.iterdir()) == ["chosen.yaml", "trials.csv"]
+
+
 def test_grants_are_those_of_the_attack(run: Callable[..., Path], declare: Declare):
     known = declare(attack="cpl+iterations=2+labels=known", ranges={"alpha": [0, 1]}, trials=2)
     assert pd.read_csv(run(known) / "trials.csv")["status"].tolist() == [OK, OK]

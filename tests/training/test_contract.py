@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from gleak.models import passes
 from gleak.models.broadcast import load_network
 from gleak.registry import load, parse
 from gleak.training import evaluate
+from gleak.training.base import InitialisedSpec
 from gleak.training.train import train_model
 
-NAMES = sorted(load("training"))
+Stops = Callable[[Callable[[], bytes]], tuple[bytes, int]]
+NAMES = [name for name, cls in load("training").items() if issubclass(cls, InitialisedSpec)]
 DRAWN = [name for name in NAMES if name != "pretrained"]
 LITTLE = {"epochs": 2, "clients": 4, "rounds": 2, "local_steps": 2, "weights": "own.pth"}
 
@@ -51,6 +54,34 @@ def test_torchs_own_random_stream_is_left_alone(name: str, images: Dataset) -> N
     before = torch.get_rng_state()
     parse("training", short(name)).train(network, images, 0)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        *((name, "lenet+width=4") for name in [*NAMES, "federated+defense=threshold"]),
+        ("central", "lenet+width=4+dropout=0.5"),
+    ],
+)
+def test_broken_off_at_every_step_it_comes_to_the_same(
+    name: str, model: str, images: Dataset, tmp_path: Path, stops: Stops
+) -> None:
+    """The first run is asked to stop at its first occasion, the next at its second, and so on."""
+    head, _, fields = name.partition("+")
+    spec = parse("training", "+".join(filter(None, [short(head), fields])))
+    images.write(tmp_path / "dataset.h5")
+
+    def attempt(folder: str) -> bytes:
+        output = tmp_path / folder / "model.h5"
+        dataset = tmp_path / "dataset.h5"
+        train_model(parse("model", model), spec, dataset, output, seed=3, device="cpu")
+        assert [path.name for path in output.parent.iterdir()] == ["model.h5"]
+        return output.read_bytes()
+
+    whole = attempt("whole")
+    found, broken_off = stops(lambda: attempt("broken"))
+    assert found == whole
+    assert bool(broken_off) == (head in ("central", "federated"))
 
 
 def test_uniform_initialisation_fills_its_range(images: Dataset) -> None:

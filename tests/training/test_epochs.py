@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from gleak.artifacts.dataset import Dataset
 from gleak.models.penalties import Penalised
+from gleak.runtime.journal import Journal
 from gleak.training.epochs import run_epochs
 
 
@@ -28,5 +29,6 @@ def test_penalties_of_layers_are_minimised_with_the_cross_entropy(images: Datase
     with torch.no_grad():
         logits = network(inputs)
     expected = functional.cross_entropy(logits, labels) + logits.square().mean()
-    history = run_epochs(network, images, epochs=1, lr=0.1, batch_size=len(labels), seed=0)
+    part = Journal().part()
+    history = run_epochs(network, images, 1, 0.1, len(labels), 0, part)
     torch.testing.assert_close(torch.tensor(history.train_loss[0]), expected)

@@ -141,7 +141,9 @@ def test_every_defence_has_a_part_in_training(name: str, images: Dataset) -> Non
 
     The server averages what it is sent in any case, so a sum is nothing new to it.
     """
-    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.ReLU(), nn.Linear(6, 4))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.ReLU(), nn.Linear(6, 4))
     plain = deepcopy(network)
     fields = "+clients=2+fraction=1+local_steps=2+lr=0.01+defense="
     for one, defense in ((plain, "none"), (network, name)):

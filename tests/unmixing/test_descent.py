@@ -7,8 +7,13 @@ import torch
 from torch import Tensor
 
 from gleak.matching.optimizers.adam import Adam
+from gleak.runtime.journal import Journal, Part
 from gleak.unmixing.descent import JUDGED_EVERY, Found, descend
 from gleak.unmixing.objective import Objective
+
+
+def part() -> Part:
+    return Journal().part()
 
 
 def bowl(rows: Tensor) -> Tensor:
@@ -51,7 +56,7 @@ def test_the_search_is_that_of_torchs_adam(iterations: int) -> None:
         theirs.step()
     looked_at = [0, *range(JUDGED_EVERY, iterations, JUDGED_EVERY), iterations]
     least, best = min((seen[number] for number in looked_at), key=lambda pair: pair[0])
-    found = descend(objective, first, Adam(lr=0.02), iterations, None)
+    found = descend(objective, first, Adam(lr=0.02), iterations, None, part())
     torch.testing.assert_close(found.matrices, best, atol=1e-9, rtol=1e-7)
     assert found.objective.item() == pytest.approx(least)
     assert found.iterations.tolist() == [iterations]
@@ -62,7 +67,7 @@ def test_the_best_matrix_that_was_looked_at_is_kept() -> None:
     values = [torch.tensor([5.0])] * (2 * JUDGED_EVERY + 1)
     values[JUDGED_EVERY] = torch.tensor([3.0])
     values[JUDGED_EVERY - 1] = torch.tensor([1.0])  # nobody looks
-    found = descend(Scripted(values), zeros(1), Adam(lr=0.1), 2 * JUDGED_EVERY, None)
+    found = descend(Scripted(values), zeros(1), Adam(lr=0.1), 2 * JUDGED_EVERY, None, part())
     assert found.objective.tolist() == [3.0]
     torch.testing.assert_close(found.matrices, zeros(1) - 0.1 * JUDGED_EVERY)
 
@@ -70,14 +75,14 @@ def test_the_best_matrix_that_was_looked_at_is_kept() -> None:
 def test_what_never_falls_ends_where_it_began() -> None:
     values = [torch.tensor([float(number)]) for number in range(61)]
     first = starts(1)
-    found = descend(Scripted(values), first, Adam(lr=0.1), 60, None)
+    found = descend(Scripted(values), first, Adam(lr=0.1), 60, None, part())
     assert torch.equal(found.matrices, first)
     assert found.iterations.tolist() == [60]
 
 
 def test_values_that_are_not_finite_are_never_kept() -> None:
     values = [torch.tensor([4.0, torch.nan])] + [torch.tensor([torch.nan, 2.0])] * 60
-    found = descend(Scripted(values), starts(2), Adam(lr=0.1), 60, 1e-3)
+    found = descend(Scripted(values), starts(2), Adam(lr=0.1), 60, 1e-3, part())
     assert found.objective.tolist() == [4.0, 2.0]
 
 
@@ -86,7 +91,7 @@ def rests_at(tolerance: float | None, *values: float) -> Found:
     looks = [torch.tensor([2.0**-number, value]) for number, value in enumerate(values)]
     script = [look for look in looks[:-1] for _ in range(JUDGED_EVERY)] + looks[-1:]
     budget = (len(values) - 1) * JUDGED_EVERY
-    return descend(Scripted(script), zeros(2), Adam(lr=0.1), budget, tolerance)
+    return descend(Scripted(script), zeros(2), Adam(lr=0.1), budget, tolerance, part())
 
 
 def test_a_victim_that_rests_stops_alone() -> None:
@@ -104,7 +109,7 @@ def test_without_a_tolerance_the_budget_is_spent() -> None:
 
 def test_the_search_ends_when_all_rest() -> None:
     flat = Objective([(1.0, lambda rows: 3 + 0 * rows.sum((1, 2)))])
-    found = descend(flat, starts(2), Adam(lr=0.1), 10 * JUDGED_EVERY, 1e-3)
+    found = descend(flat, starts(2), Adam(lr=0.1), 10 * JUDGED_EVERY, 1e-3, part())
     assert found.iterations.tolist() == [JUDGED_EVERY] * 2
 
 
@@ -112,9 +117,9 @@ def test_the_search_ends_when_all_rest() -> None:
 def test_a_victim_alone_ends_as_among_others(tolerance: float | None) -> None:
     objective, first = Objective([(1.0, bowl)]), starts(3)
     first[1] = 1.0
-    together = descend(objective, first, Adam(lr=0.01), 400, tolerance)
+    together = descend(objective, first, Adam(lr=0.01), 400, tolerance, part())
     for victim in range(3):
-        alone = descend(objective, first[[victim]], Adam(lr=0.01), 400, tolerance)
+        alone = descend(objective, first[[victim]], Adam(lr=0.01), 400, tolerance, part())
         torch.testing.assert_close(alone.matrices[0], together.matrices[victim])
         assert alone.iterations[0] == together.iterations[victim]
     assert (tolerance is None) == (len(set(together.iterations.tolist())) == 1)

@@ -14,7 +14,7 @@ from gleak.settings import SCALES
 from gleak.study import load_study
 
 if TYPE_CHECKING:
-    from tests.workflow.conftest import Job, Project
+    from tests.project import Job, Project
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
 OWN = Path(__file__).parent / "studies" / "tuned.yaml"

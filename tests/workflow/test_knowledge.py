@@ -12,7 +12,7 @@ from gleak.artifacts.knowledge import Knowledge
 from gleak.metrics.scores import read_scores
 
 if TYPE_CHECKING:
-    from tests.workflow.conftest import Job, Project
+    from tests.project import Job, Project
 
 CELL = "digits/lenet/untrained+init=uniform/honest/fedsgd+victims=2/none"
 CODEC = "codec=codec~steps=5~width=4~size=64"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.workflow.conftest import Job, Project
+    from tests.project import Job, Project
 
 CPL, GI = "cpl+iterations=20", "invertgrad+iterations=5"
 FL = "federated+clients=10+rounds=3+defense=topk"

@@ -11,7 +11,7 @@ import yaml
 from snakemake.cli import get_argument_parser
 
 if TYPE_CHECKING:
-    from tests.workflow.conftest import Project
+    from tests.project import Project
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted((ROOT / "profiles").glob("*/config.yaml"))
@@ -72,5 +72,12 @@ def test_what_a_profile_sets_by_rule_is_set_for_rules_there_are(path: Path) -> N
     assert set(profile.get("set-resources", {})) <= set(RULES)
 
 
-def test_the_profile_for_slurm_can_plan_a_run(planned: Project) -> None:
-    assert planned.jobs("--profile", "profiles/slurm", studies="tiny")
+def test_the_profile_for_slurm_plans_a_run_and_no_other_profile_wins_over_it(
+    planned: Project,
+) -> None:
+    command = re.search(
+        r"^snakemake (--\S+) (profiles/slurm) ", (ROOT / "README.md").read_text(), re.M
+    )
+    run = planned.run("--dry-run", *command.groups(), studies="tiny")
+    assert run.jobs
+    assert "Using workflow specific profile profiles/slurm for setting default" in run.text

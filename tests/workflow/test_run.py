@@ -7,7 +7,6 @@ import json
 import re
 from pathlib import Path
 from shutil import copytree, ignore_patterns
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,9 +14,7 @@ import pytest
 
 from gleak.artifacts.model import Model
 from gleak.metrics.scores import UNAVAILABLE, read_scores
-
-if TYPE_CHECKING:
-    from tests.workflow.conftest import Project
+from tests.project import OF_THE_MACHINE, Project
 
 CPL, GI = "cpl+iterations=20", "invertgrad+iterations=5"
 SCORED = [CPL, GI, "blind", "truth"]
@@ -30,7 +27,6 @@ RANGES = {
 }
 BEST = {"mse": 0, "psnr": 100, "ssim": 1, "success_content": 1, "success_labels": 1}
 FIGURES = ["errors", "budget", "pictures", "accuracy", "audits"]
-OF_THE_MACHINE = ["seconds", "peak_memory"]
 
 
 @pytest.fixture(scope="module")

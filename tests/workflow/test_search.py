@@ -10,7 +10,7 @@ from gleak.adopt import adopt
 from gleak.searches.chosen import Outcome
 
 if TYPE_CHECKING:
-    from tests.workflow.conftest import Job, Project
+    from tests.project import Job, Project
 
 STUDY = {"studies": "tuned"}
 BASE = "cpl+iterations=20+labels=joint"

@@ -14,7 +14,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.reconstruction import Reconstruction
 
 if TYPE_CHECKING:
-    from tests.workflow.conftest import Project
+    from tests.project import Project
 
 MODEL = "lenet/untrained/honest"
 OWN = "folder+size=16+folder=mine"
@@ -64,6 +64,33 @@ def test_a_file_that_cannot_be_stops_with_one_line(
     planned: Project, path: str, message: str
 ) -> None:
     check_stop(planned, [f"results/{path}"], {}, message)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("told/honest/captured+capture=told/topk/update.h5", "use defense none, not topk"),
+        (
+            "told/honest/captured+capture=bare/none/update.h5",
+            r"use training captured\+capture=bare",
+        ),
+        ("tolt/model.h5", r"no such capture; did you mean 'told'\? .*data_dir"),
+        (
+            "bare/honest/captured+capture=bare/none/cpl/scores.csv",
+            r"'bare' holds no truth.*--truth",
+        ),
+        ("bare/honest/captured+capture=bare/none/truth/scores.csv", "'bare' holds no truth"),
+        (
+            "bare/honest/captured+capture=bare/none/blind/reconstruction.h5",
+            "'bare' holds no truth, of which scores and grants are made",
+        ),
+    ],
+)
+def test_a_capture_that_does_not_serve_stops_with_one_line(
+    planned: Project, captures: Path, path: str, message: str
+) -> None:
+    words = [f"results/artifacts/digits/lenet/captured+capture={path}"]
+    check_stop(planned, words, {"data_dir": captures}, message)
 
 
 def check_stop(project: Project, words: list[str], config: dict[str, object], message: str) -> None:
@@ -120,7 +147,7 @@ def test_what_is_killed_half_way_is_made_again(project: Project, killed: str) ->
     def edit(text: str) -> str:
         return text.replace("temporary.replace(path)", f"os.kill({killed}, 9)")
 
-    with project.edited("gleak/artifacts/store.py", edit=edit):
+    with project.edited("gleak/artifacts/atomic.py", edit=edit):
         assert project.snakemake(target).code != 0
     assert list(target.parent.glob(".*.partial"))
     assert not list(target.parent.glob("*.h5"))

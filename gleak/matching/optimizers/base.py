@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from gleak.spec import Spec
@@ -14,8 +15,25 @@ if TYPE_CHECKING:
 class OptimizerState(ABC):
     """The state of one optimiser over V independent problems, advanced together.
 
-    Every row is a problem of its own: no row ever sees another.
+    Every row is a problem of its own: no row ever sees another. What one step leaves to the next
+    are the attributes that are tensors or whole numbers.
     """
+
+    def state(self) -> dict[str, Tensor]:
+        """What one step leaves to the next, by attribute."""
+        import torch
+
+        return {
+            name: torch.as_tensor(value)
+            for name, value in vars(self).items()
+            if isinstance(value, torch.Tensor | int)
+        }
+
+    def resume(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
+        for name, value in state.items():
+            number = isinstance(getattr(self, name), int)
+            setattr(self, name, int(value) if number else value)
 
     @abstractmethod
     def step(self, points: Tensor, gradients: Tensor) -> Tensor:

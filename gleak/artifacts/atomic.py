@@ -1,0 +1,47 @@
+"""Files that appear under their name only when they are whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gleak.errors import ArtifactError
+
+
+@contextmanager
+def atomic(path: Path | str) -> Iterator[Path]:
+    """Give a temporary name in the same folder; rename it to ``path`` when the block succeeds.
+
+    Raises:
+        ArtifactError: no permission or no space; the temporary file is removed.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_partial(path)
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise ArtifactError(
+            f"{path}: could not be written ({error}); nothing was kept: see to the space and the "
+            "permissions of its folder, and run again"
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def discard(path: Path) -> None:
+    """Remove a file, if it is there, and what a killed job left of it."""
+    path.unlink(missing_ok=True)
+    _remove_partial(path)
+
+
+def _remove_partial(path: Path) -> None:
+    for left_by_a_killed_job in path.parent.glob(f".{path.name}.*.partial"):
+        left_by_a_killed_job.unlink()

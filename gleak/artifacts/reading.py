@@ -1,0 +1,183 @@
+"""Opening artifacts and reading what is in them: nothing is trusted before it has been checked.
+
+A file may be damaged, or made to harm: shapes that no memory holds, links to other files, values
+of types that run code or hide others. What an artifact never has is refused before it is read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from gleak.artifacts.digests import attribute_of, check_dataset, check_group, digest_of, is_text
+from gleak.errors import ArtifactError, DamagedError, nearest
+
+MOST_COMPRESSED = 1100
+"""Bytes that one stored byte may stand for; deflate comes to 1032 at most."""
+SMALL_BYTES = 4096
+"""Arrays up to this size are stored as they are."""
+FILTERS = (h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32)
+DAMAGE = (OSError, LookupError, RuntimeError, ValueError, TypeError, OverflowError, UnicodeError)
+"""What h5py raises on reading what is broken."""
+
+
+@contextmanager
+def open_checked(
+    path: Path | str, kind: str | None = None, version: int | None = None
+) -> Iterator[h5py.File]:
+    """Open an artifact for reading after checking that it is one, of this format and version.
+
+    Args:
+        path: the HDF5 file.
+        kind: its format; None takes any.
+        version: of the format.
+
+    Raises:
+        ArtifactError: missing, or may not be read.
+        DamagedError: truncated, foreign, damaged, or of another format or version.
+    """
+    if not Path(path).is_file():
+        raise ArtifactError(f"{path}: no such file")
+    try:
+        file = h5py.File(path, "r")
+    except PermissionError as error:
+        raise ArtifactError(f"{path}: may not be read ({error})") from None
+    except DAMAGE as error:
+        raise DamagedError(path, f"not a whole HDF5 file ({error})") from None
+    with file:
+        try:
+            _check_kind(path, file, kind, version)
+            check_group(file)
+            yield file
+        except DAMAGE as error:
+            raise DamagedError(path, f"damaged ({error})") from error
+
+
+def _check_kind(path: Path | str, file: h5py.File, kind: str | None, version: int | None) -> None:
+    found = (attribute_of(file, "format"), attribute_of(file, "format_version"))
+    if not str(found[0]).startswith("gleak/"):
+        raise DamagedError(path, "an HDF5 file, but not one that gleak wrote")
+    if kind is not None and found != (kind, version):
+        fault = f"holds {found[0]} version {found[1]}, expected {kind} version {version}"
+        raise DamagedError(path, fault)
+
+
+def content_digest(path: Path | str) -> str:
+    """What tells an artifact's content from any other; little of the file is read.
+
+    Raises:
+        ArtifactError: see `open_checked`.
+    """
+    with open_checked(path) as file:
+        return digest_of(file)
+
+
+def load_attributes(file: h5py.File, declared: dict[str, Any]) -> dict[str, Any]:
+    """The root attributes that are declared.
+
+    Args:
+        file: an artifact.
+        declared: names and defaults; one whose default is None may be absent.
+
+    Raises:
+        DamagedError: one is missing.
+    """
+    found = {name: attribute_of(file, name) for name in declared}
+    for name, default in declared.items():
+        if found[name] is None and default is not None:
+            raise DamagedError(file.filename, f"attribute {name!r} is missing")
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def member(group: h5py.Group, name: str, *kinds: type) -> Any:
+    """What a group holds under a name; a group is checked, a dataset only when it is loaded.
+
+    Raises:
+        DamagedError: nothing there, a link to elsewhere, or none of these kinds.
+    """
+    link = group.get(name, getlink=True)
+    found = group[name] if isinstance(link, h5py.HardLink) else link
+    if not isinstance(found, kinds):
+        key = f"{group.name.rstrip('/')}/{name}"
+        faults = {h5py.SoftLink: "is a link", h5py.ExternalLink: "is a link to another file"}
+        unlike = f"is not a {' or '.join(kind.__name__.lower() for kind in kinds)}"
+        fault = "is missing" if found is None else faults.get(type(found), unlike)
+        raise DamagedError(group.file.filename, f"{key} {fault}")
+    if isinstance(found, h5py.Group):
+        check_group(found)
+    return found
+
+
+def chosen_keys(group: h5py.Group, only: Collection[str] | None) -> list[str]:
+    """The keys of a group that are asked for, in the order stored; all if ``only`` is None.
+
+    Raises:
+        ArtifactError: a key that is not there; the error gives the nearest one.
+    """
+    for key in only or ():
+        if key not in group:
+            raise ArtifactError(
+                f"{group.file.filename}: {group.name} has no {key!r}; {nearest(key, group)}"
+            )
+    return [key for key in group if only is None or key in only]
+
+
+def load_array(group: h5py.Group, name: str, select: slice = slice(None)) -> np.ndarray:
+    """One dataset as an array, text as str; ``select`` cuts the leading dimension on disk.
+
+    What is loaded whole is compared with its digest; of a part every chunk has a checksum.
+
+    Raises:
+        DamagedError: no such dataset, one that no artifact holds, or other values than written.
+    """
+    dataset = member(group, name, h5py.Dataset)
+    check_storage(dataset)
+    whole = select == slice(None) or not dataset.ndim
+    if not whole and dataset.chunks:
+        return np.asarray(dataset[select])
+    values = np.asarray(dataset.asstr()[()] if is_text(dataset.dtype) else dataset[()])
+    values = values.astype(object) if is_text(dataset.dtype) else values
+    check_dataset(dataset, values)
+    return values if whole else values[select]
+
+
+def check_storage(dataset: h5py.Dataset) -> None:
+    """Refuse a dataset that no artifact holds, before any of its values is read.
+
+    Raises:
+        DamagedError: values in other files, of types that are no numbers or texts, packed by other
+            means than gleak's, or more than the bytes that are stored can stand for.
+        ArtifactError: more than the machine has memory.
+    """
+    where, made = dataset.file.filename, dataset.id.get_create_plist()
+    packed = [made.get_filter(number)[0] for number in range(made.get_nfilters())]
+    stored = min(dataset.id.get_storage_size(), Path(where).stat().st_size)
+    fault = None
+    if dataset.is_virtual or made.get_external_count():
+        fault = "has its values in other files"
+    elif dataset.dtype.kind not in "fiubS":
+        fault = "holds neither numbers nor texts of fixed length"
+    elif not set(packed) <= set(FILTERS):
+        fault = "is packed in a way that gleak does not pack"
+    elif dataset.nbytes > MOST_COMPRESSED * stored:
+        fault = f"claims {dataset.nbytes / 1e9:.3g} GB and stores {stored} bytes"
+    if fault:
+        raise DamagedError(where, f"{dataset.name} {fault}")
+    if dataset.nbytes > _memory():
+        raise ArtifactError(
+            f"{where}: {dataset.name} holds {dataset.nbytes / 1e9:.3g} GB, more than the "
+            f"{_memory() / 1e9:.3g} GB of memory of this machine; use a larger one"
+        )
+
+
+@cache
+def _memory() -> int:
+    """Bytes of memory that this machine has in all."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

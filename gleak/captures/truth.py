@@ -1,0 +1,114 @@
+"""The samples behind captured updates, and whether the updates can have come of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gleak.artifacts.private import Private
+from gleak.captures.states import read_state
+from gleak.clients.captured import Captured
+from gleak.clients.drift import relative_error
+from gleak.data.base import DatasetSpec
+from gleak.errors import ArtifactError, nearest
+from gleak.models.draws import unmoved_by_draws
+from gleak.runtime.seeding import drawing_from, torch_stream
+
+KEYS = ("inputs", "labels")
+UNKNOWN = -1
+
+
+def read_truth(
+    paths: Sequence[Path], client: Captured, dataset: DatasetSpec, classes: int
+) -> Private:
+    """The samples of all clients.
+
+    Args:
+        paths: a safetensors file for each client, in their order.
+        client: what is said of them.
+        dataset: whose samples they are like.
+        classes: of the dataset.
+
+    Raises:
+        ArtifactError: names the file, and what is wrong in it.
+    """
+    samples = [_read_samples(path, client, dataset, classes) for path in paths]
+    labels = np.stack([labels for _, labels in samples])
+    return Private(
+        modality=dataset.modality,
+        inputs=np.stack([inputs for inputs, _ in samples]),
+        labels=labels,
+        indices=np.full_like(labels, UNKNOWN),
+    )
+
+
+def _read_samples(
+    path: Path, client: Captured, dataset: DatasetSpec, classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs, Shape (N, *shape), and labels, Shape (N), of one client."""
+    found = read_state(path)
+    for name in {*KEYS} ^ found.keys():
+        hint = f"; {nearest(name, KEYS)}" if name in found else ""
+        raise ArtifactError(
+            f"{path}: {name!r} is {'not known' if name in found else 'missing'}{hint}; a truth "
+            "holds inputs (N, *shape) and labels (N)"
+        )
+    inputs, labels = (found[name] for name in KEYS)
+    shape = (client.batch_size, *dataset.shape)
+    _check_shape(path, "inputs", inputs, shape, f"batch_size={shape[0]} and {dataset}")
+    _check_shape(path, "labels", labels, shape[:1], f"batch_size={shape[0]}")
+    _check_range(path, "inputs", inputs, inputs.is_floating_point(), 1, "intensities in [0, 1]")
+    whole = not labels.is_floating_point()
+    _check_range(path, "labels", labels, whole, classes - 1, f"classes 0 to {classes - 1}")
+    return inputs.float().numpy(), labels.long().numpy()
+
+
+def _check_shape(
+    path: Path, name: str, value: Tensor, expected: tuple[int, ...], source: str
+) -> None:
+    if value.shape != expected:
+        raise ArtifactError(
+            f"{path}: {name} has shape {tuple(value.shape)}, expected {expected} by {source}; a "
+            "capture's clients have batches of one size, others are captures of their own"
+        )
+
+
+def _check_range(
+    path: Path, name: str, value: Tensor, kind: bool, most: int, expected: str
+) -> None:
+    if not kind or not ((value >= 0) & (value <= most)).all():
+        raise ArtifactError(
+            f"{path}: {name} holds {value.dtype} values from {value.min()} to {value.max()}, "
+            f"expected {expected}"
+        )
+
+
+def disagreement(
+    client: Captured, network: nn.Module, update: Mapping[str, np.ndarray], truth: Private
+) -> float:
+    """How far captured updates are from those that the truth gives, trained as is said.
+
+    What layers draw is left out, and batches are normalised by the running statistics, as attacks
+    take it.
+
+    Args:
+        client: how the clients trained.
+        network: holds the broadcast parameters, in evaluation mode; left as it is.
+        update: what was captured of each parameter, Shape (V, R, *shape).
+        truth: the samples.
+
+    Returns:
+        The largest of the clients' errors, in lengths of the computed update.
+    """
+    errors = []
+    for victim, (inputs, labels) in enumerate(zip(truth.inputs, truth.labels, strict=True)):
+        samples = torch.from_numpy(inputs), torch.from_numpy(labels)
+        with unmoved_by_draws(network), drawing_from(torch_stream(0, "client", victim)):
+            computed = client.compute(network, *samples)
+        captured = {name: torch.from_numpy(value[victim]) for name, value in update.items()}
+        errors.append(relative_error(captured, {n: v.detach() for n, v in computed.items()}))
+    return max(errors)

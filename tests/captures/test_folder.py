@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gleak.captures.folder import MODEL, PRIVATE, UPDATE, Captures
+from gleak.errors import DataError
+
+
+@pytest.fixture
+def captures(tmp_path: Path) -> Captures:
+    """One that holds no truth, and what an import left that was killed."""
+    for name in ("hand", ".hand.1.partial"):
+        (tmp_path / "captures" / name).mkdir(parents=True)
+    (tmp_path / "captures/hand/model.h5").touch()
+    return Captures(tmp_path)
+
+
+def test_a_file_is_found(captures: Captures) -> None:
+    assert captures.file("hand", MODEL) == captures.data_dir / "captures/hand/model.h5"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "message"),
+    [
+        ("hant", MODEL, r"hant: no such capture; did you mean 'hand'\? valid: hand; gleak import"),
+        ("hand", PRIVATE, r"capture 'hand' holds no truth.*gleak import hand --truth"),
+        ("hand", UPDATE, r"update\.h5 is missing; .*gleak import hand .*--replace"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_to_do(
+    captures: Captures, name: str, file: str, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        captures.file(name, file)

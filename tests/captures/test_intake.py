@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn import functional
+
+from gleak.artifacts.model import Model
+from gleak.artifacts.private import Private
+from gleak.artifacts.update import Update
+from gleak.captures.intake import import_capture
+from gleak.errors import ArtifactError, DataError, GleakError, SpecError
+from gleak.models.broadcast import load_network
+from gleak.registry import parse
+
+if TYPE_CHECKING:
+    from tests.captures.conftest import Elsewhere
+
+State = dict[str, Tensor]
+
+
+def test_an_update_is_what_gleaks_own_client_sends(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    """The oracle: federated averaging that sends weights."""
+    capture = import_capture(elsewhere.cell(), elsewhere.files, tmp_path)
+    update = Update.read(capture.folder / "update.h5")
+    client = parse("client", "fedavg+batch_size=3+local_steps=2+local_lr=0.1+sends=weights")
+    for victim, samples in enumerate(elsewhere.truth):
+        for name, value in client.compute(elsewhere.network, *samples).items():
+            found = torch.from_numpy(update.update[name].decode()[victim])
+            torch.testing.assert_close(found, value.detach(), atol=1e-7, rtol=1e-4)
+    assert capture.disagreement < 1e-5
+    assert {key: getattr(update, key) for key in client.protocol} == client.protocol
+    assert (update.content, update.seed, update.rounds) == ("difference", None, 1)
+    assert update.spec == str(elsewhere.cell())
+
+
+def test_parameters_and_truth_are_those_given(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    folder = import_capture(elsewhere.cell(), elsewhere.files, tmp_path).folder
+    assert sorted(path.name for path in folder.iterdir()) == ["model.h5", "private.h5", "update.h5"]
+    model = Model.read(folder / "model.h5")
+    for name, value in load_network(model, "model.h5").state_dict().items():
+        assert torch.equal(value, elsewhere.network.state_dict()[name])
+    assert model.spec == "digits+size=8/lenet+width=4/captured"
+    private = Private.read(folder / "private.h5")
+    for kind, held in zip(("inputs", "labels"), zip(*elsewhere.truth, strict=True), strict=True):
+        assert np.array_equal(getattr(private, kind), torch.stack(held).numpy())
+    assert (private.indices == -1).all()
+
+
+def test_gradients_are_taken_as_they_are(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    gradients = []
+    for victim, (inputs, labels) in enumerate(elsewhere.truth):
+        elsewhere.network.zero_grad()
+        functional.cross_entropy(elsewhere.network(inputs), labels).backward()
+        sent = {name: value.grad.clone() for name, value in elsewhere.network.named_parameters()}
+        gradients.append(tmp_path / f"{victim}.safetensors")
+        save_file(sent, gradients[-1])
+    files = replace(elsewhere.files, sent=gradients)
+    capture = import_capture(elsewhere.cell("gradient", local_steps=1), files, tmp_path)
+    update = Update.read(capture.folder / "update.h5")
+    assert update.content == "gradient"
+    assert capture.disagreement < 1e-5
+    for name, value in sent.items():
+        assert np.array_equal(update.update[name].decode()[1, 0], value.numpy())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_every_precision_becomes_single(
+    elsewhere: Elsewhere, tmp_path: Path, dtype: torch.dtype
+) -> None:
+    for file in (elsewhere.files.before, *elsewhere.files.sent):
+        elsewhere.spoil(file, lambda state: {n: v.to(dtype) for n, v in state.items()})
+    folder = import_capture(elsewhere.cell(), elsewhere.files, tmp_path).folder
+    model, update = (kind.read(folder / f"{kind.__name__.lower()}.h5") for kind in (Model, Update))
+    values = [*model.parameters.values(), *(sent.decode() for sent in update.update.values())]
+    assert {value.dtype for value in values} == {np.dtype("float32")}
+    before = elsewhere.network.state_dict()["0.weight"].to(dtype).float()
+    assert np.array_equal(model.parameters["0.weight"], before.numpy())
+
+
+def test_buffers_come_with_the_model_alone(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    """Running statistics are broadcast; those that a client returns are no part of its update."""
+    network = parse("model", "resnet20").build((1, 8, 8), 10)
+    state = network.state_dict()
+    after = {name: value + 1 for name, value in state.items()}
+    uncounted = {n: v for n, v in state.items() if not n.endswith("num_batches_tracked")}
+    save_file(uncounted, elsewhere.files.before)
+    save_file(after, elsewhere.files.sent[0])
+    cell = elsewhere.cell(victims=1)
+    cell = replace(cell, specs={**cell.specs, "model": parse("model", "resnet20")})
+    files = replace(elsewhere.files, sent=elsewhere.files.sent[:1], truth=())
+    folder = import_capture(cell, files, tmp_path).folder
+    names = [name for name, _ in network.named_parameters()]
+    assert list(Update.read(folder / "update.h5").update) == names
+    assert {*Model.read(folder / "model.h5").buffers} == state.keys() - {*names}
+
+
+FAULTS: dict[str, tuple[str, Callable[[State], State], str]] = {
+    "renamed": (
+        "before",
+        lambda s: {f"module.{n}": v for n, v in s.items()},
+        r"0\.weight has shape None.*did you mean 'module\.0\.weight'\?",
+    ),
+    "unknown": ("sent", lambda s: s | {"8.bias": torch.ones(1)}, r"8\.bias has shape \(1,\), but"),
+    "missing": (
+        "sent",
+        lambda s: {n: v for n, v in s.items() if n != "0.bias"},
+        r"0\.bias has shape None",
+    ),
+    "shape": ("before", lambda s: s | {"0.bias": torch.ones(9)}, r"0\.bias has shape \(9,\), but"),
+    "not finite": (
+        "sent",
+        lambda s: s | {"0.bias": torch.full((4,), torch.nan)},
+        r"0\.bias holds values that are NaN",
+    ),
+    "whole numbers": (
+        "sent",
+        lambda s: s | {"0.bias": torch.ones(4, dtype=torch.int8)},
+        r"0\.bias holds torch\.int8 values; give parameters as floating point",
+    ),
+    "no inputs": ("truth", lambda s: {"labels": s["labels"]}, "'inputs' is missing; a truth holds"),
+    "more": (
+        "truth",
+        lambda s: s | {"label": s["labels"].clone()},
+        "'label' is not known; did you mean 'labels'",
+    ),
+    "batch size": (
+        "truth",
+        lambda s: {name: value[:2] for name, value in s.items()},
+        r"inputs has shape \(2, 1, 8, 8\), expected \(3, 1, 8, 8\) by batch_size=3",
+    ),
+    "labels": ("truth", lambda s: s | {"labels": s["labels"][:2]}, r"labels has shape \(2,\)"),
+    "range": (
+        "truth",
+        lambda s: s | {"inputs": s["inputs"] * 255},
+        r"inputs holds torch\.float32 values from .* expected intensities in \[0, 1\]",
+    ),
+    "bytes": (
+        "truth",
+        lambda s: s | {"inputs": s["inputs"].to(torch.uint8)},
+        r"inputs holds torch\.uint8 values",
+    ),
+    "not a number": (
+        "truth",
+        lambda s: s | {"inputs": s["inputs"] * torch.nan},
+        "inputs holds .* from nan to nan, expected intensities",
+    ),
+    "class": (
+        "truth",
+        lambda s: s | {"labels": s["labels"] + 10},
+        "labels holds .* expected classes 0 to 9",
+    ),
+    "soft labels": ("truth", lambda s: s | {"labels": s["labels"] / 2}, "expected classes 0 to 9"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_wrong_is_said_with_its_file_and_nothing_is_left(
+    elsewhere: Elsewhere, tmp_path: Path, fault: str
+) -> None:
+    kind, change, message = FAULTS[fault]
+    files = getattr(elsewhere.files, kind)
+    file = files if kind == "before" else files[-1]
+    elsewhere.spoil(file, change)
+    with pytest.raises(ArtifactError, match=f"{file.name}: .*{message}"):
+        import_capture(elsewhere.cell(), elsewhere.files, tmp_path)
+    assert not (tmp_path / "captures").exists()
+
+
+def test_a_client_that_sent_nothing_new_is_refused(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    files = replace(elsewhere.files, sent=[elsewhere.files.sent[0], elsewhere.files.before])
+    with pytest.raises(ArtifactError, match=r"before.safetensors: .* as they were broadcast"):
+        import_capture(elsewhere.cell(), files, tmp_path)
+
+
+def test_each_client_has_its_truth(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    files = replace(elsewhere.files, truth=elsewhere.files.truth[:1])
+    with pytest.raises(ArtifactError, match="--truth: 1 files, but 2 clients"):
+        import_capture(elsewhere.cell(), files, tmp_path)
+
+
+def test_a_capture_is_not_replaced_unless_asked_for(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    folder = import_capture(elsewhere.cell(), elsewhere.files, tmp_path).folder
+    (folder / "notes.txt").touch()
+    with pytest.raises(DataError, match=r"captures/mine: there already; .*--replace"):
+        import_capture(elsewhere.cell(), elsewhere.files, tmp_path)
+    assert (folder / "notes.txt").exists()
+    untold = replace(elsewhere.files, truth=())
+    assert import_capture(elsewhere.cell(), untold, tmp_path, replace=True).disagreement is None
+    assert sorted(path.name for path in folder.iterdir()) == ["model.h5", "update.h5"]
+    assert [path.name for path in folder.parent.iterdir()] == ["mine"]
+
+
+def test_a_capture_that_cannot_be_replaced_stays(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    folder = import_capture(elsewhere.cell(), elsewhere.files, tmp_path).folder
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    elsewhere.spoil(elsewhere.files.sent[0], lambda s: s | {"0.bias": torch.full((4,), torch.inf)})
+    with pytest.raises(ArtifactError):
+        import_capture(elsewhere.cell(), elsewhere.files, tmp_path, replace=True)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "said", [{"local_lr": 0.2}, {"local_steps": 1}, {"loss": "nll_raw"}], ids=lambda s: str(*s)
+)
+def test_the_truth_tells_that_the_protocol_is_not_as_said(
+    elsewhere: Elsewhere, tmp_path: Path, said: dict[str, object]
+) -> None:
+    assert import_capture(elsewhere.cell(**said), elsewhere.files, tmp_path).disagreement > 0.1
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "../a", "a+b", "a~b", ".a", "ä"])
+def test_a_name_that_no_path_can_carry_is_refused(elsewhere: Elsewhere, name: str) -> None:
+    with pytest.raises(SpecError, match="'capture'"):
+        elsewhere.cell(name=name)
+
+
+def test_a_dataset_whose_files_tell_the_classes_is_read(
+    elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    cell = elsewhere.cell()
+    cell = replace(cell, specs={**cell.specs, "dataset": parse("dataset", "folder+folder=mine")})
+    with pytest.raises(GleakError, match="put images into"):
+        import_capture(cell, elsewhere.files, tmp_path)

@@ -1,0 +1,214 @@
+"""From a capture to the files of the workflow, against those of a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.granted import GRANTS, Granted
+from gleak.artifacts.model import Model
+from gleak.artifacts.private import Private
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.update import Update
+from gleak.attacks.run import attack
+from gleak.captures.folder import Captures
+from gleak.captures.intake import Files, import_capture
+from gleak.captures.take_model import take_captured_model
+from gleak.captures.take_truth import take_captured_truth
+from gleak.captures.take_update import take_captured_update
+from gleak.cell import LEVELS, Cell
+from gleak.clients.descent import descend, mini_batches
+from gleak.clients.simulate import simulate_clients
+from gleak.data.prepare import prepare_dataset
+from gleak.errors import ArtifactError
+from gleak.metrics.score import score
+from gleak.models.broadcast import load_network
+from gleak.registry import parse
+from gleak.training.evaluate import test_accuracy as accuracy
+from gleak.training.train import train_model
+
+FIELDS = "victims=2+batch_size=2+local_steps=3+local_lr=0.05"
+SPECS = f"digits+size=8/lenet+width=4/captured/honest/captured+{FIELDS}/none/cpl+iterations=5"
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two folders with a cell each: simulated, and captured from the simulation."""
+
+    simulated: Path
+    captured: Path
+    capture: Path
+    cell: Cell
+
+    def take(self, **changes: str) -> Path:
+        """All stages up to the defence; gives the folder of the files."""
+        cell = Cell.parse({**self.cell.strings(), **changes})
+        upto, folder = cell.upto("defense"), self.captured
+        take_captured_model(
+            cell.upto("training"),
+            self.capture / "model.h5",
+            folder / "dataset.h5",
+            folder / "model.h5",
+        )
+        take_captured_update(upto, self.capture / "update.h5", folder / "update.h5")
+        take_captured_truth(
+            upto,
+            self.capture / "private.h5",
+            folder / "dataset.h5",
+            folder / "model.h5",
+            folder,
+            seed=SEED,
+            device="cpu",
+        )
+        return folder
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Clients that are simulated, whose state dicts are then imported."""
+    folder, other, data = (tmp_path_factory.mktemp(kind) for kind in ("sim", "cap", "data"))
+    cell = Cell.parse(dict(zip(LEVELS, SPECS.split("/"), strict=True)))
+    for place in (folder, other):
+        prepare_dataset(cell.dataset, data, SEED, place / "dataset.h5")
+    training = parse("training", "untrained+init=uniform")
+    broadcast = folder / "model.h5"
+    train_model(cell.model, training, folder / "dataset.h5", broadcast, seed=SEED, device="cpu")
+    simulate_clients(
+        parse("client", f"fedavg+{FIELDS}+sends=weights"),
+        cell.defense,
+        folder / "dataset.h5",
+        broadcast,
+        folder,
+        spec="simulated",
+        seed=SEED,
+        device="cpu",
+    )
+    import_capture(cell.upto("defense"), states(folder), data)
+    return Pair(folder, other, Captures(data).folder("mine"), cell)
+
+
+def states(folder: Path) -> Files:
+    """State dicts of a simulation's clients, computed anew."""
+    network = load_network(Model.read(folder / "model.h5"), "model.h5")
+    private = Private.read(folder / "private.h5")
+    named = {kind: [folder / f"{kind}-{v}.safetensors" for v in range(2)] for kind in ("w", "t")}
+    save_file(network.state_dict(), folder / "before.safetensors")
+    for victim, (weights, truth) in enumerate(zip(*named.values(), strict=True)):
+        held = {k: torch.from_numpy(getattr(private, k)[victim]) for k in ("inputs", "labels")}
+        batches = mini_batches(2, 2, 3, shuffled=False)
+        after = descend(network, *held.values(), batches, 0.05, "cross_entropy").parameters
+        save_file(after, weights)
+        save_file(held, truth)
+    return Files(folder / "before.safetensors", *named.values())
+
+
+def test_every_file_is_as_of_the_simulation(pair: Pair) -> None:
+    folder, expected = pair.take(), pair.simulated
+    update, simulated = (Update.read(place / "update.h5") for place in (folder, expected))
+    for name, sent in simulated.update.items():
+        assert np.array_equal(update.update[name].decode(), sent.decode())
+    assert update.content == simulated.content == "difference"
+    private, truth = (Private.read(place / "private.h5") for place in (folder, expected))
+    for key in ("inputs", "labels", "embeddings", "drift", "seed", "modality"):
+        assert np.array_equal(getattr(private, key), getattr(truth, key)), key
+    for grant in GRANTS:
+        found, wanted = (Granted.read(p / f"granted/{grant}.h5") for p in (folder, expected))
+        assert np.array_equal(found.values, wanted.values), grant
+    assert {update.spec, private.spec} == {str(pair.cell.upto("defense"))}
+
+
+def test_an_attack_finds_the_same_and_scores_the_same(pair: Pair, tmp_path: Path) -> None:
+    found = []
+    for folder in (pair.take(), pair.simulated):
+        output = tmp_path / folder.name / "reconstruction.h5"
+        sent = folder / "update.h5", folder / "model.h5"
+        attack(pair.cell.attack, *sent, {}, output, seed=SEED, device="cpu")
+        levels = {**pair.cell.strings(), "grants": ""}
+        table = score(folder / "private.h5", tmp_path / "scores.csv", levels, output)
+        found.append((Reconstruction.read(output).inputs, table))
+    (captured, scores), (simulated, others) = found
+    assert np.array_equal(captured, simulated)
+    assert scores.equals(others)
+
+
+def test_the_accuracy_of_captured_parameters_is_measured(pair: Pair) -> None:
+    model, dataset = (
+        kind.read(pair.take() / f"{kind.__name__.lower()}.h5") for kind in (Model, Dataset)
+    )
+    assert model.test_accuracy.tolist() == accuracy(load_network(model, "model.h5"), dataset)
+    assert model.spec == "digits+size=8/lenet+width=4/captured"
+
+
+@pytest.mark.parametrize(
+    ("field", "said", "found"),
+    [
+        ("victims", 1, 2),
+        ("batch_size", 4, 2),
+        ("local_steps", 6, 3),
+        ("local_lr", 0.1, 0.05),
+        ("loss", "nll_raw", "cross_entropy"),
+        ("content", "gradient", "difference"),
+    ],
+)
+def test_a_client_that_says_otherwise_is_refused_with_the_field(
+    pair: Pair, field: str, said: object, found: object
+) -> None:
+    fields = dict(part.split("=") for part in FIELDS.split("+"))
+    fields |= {"sends": "gradient"} if field == "content" else {field: str(said)}
+    client = "+".join(["captured", *(f"{name}={value}" for name, value in fields.items())])
+    message = f"update.h5: {field} is {found}, but the client says {said}; ask for it as"
+    with pytest.raises(ArtifactError, match=message):
+        pair.take(client=client)
+
+
+@pytest.mark.parametrize("changes", [{"model": "lenet+width=5"}, {"dataset": "digits+size=12"}])
+def test_a_capture_of_another_model_or_dataset_is_refused(
+    pair: Pair, changes: dict[str, str]
+) -> None:
+    with pytest.raises(ArtifactError, match=r"model\.h5: is of digits\+size=8/lenet\+width=4/"):
+        pair.take(**changes)
+
+
+def test_a_dataset_that_has_lost_a_class_since_is_refused(pair: Pair, tmp_path: Path) -> None:
+    dataset = Dataset.read(pair.simulated / "dataset.h5")
+    replace(dataset, class_names=dataset.class_names[:9]).write(tmp_path / "dataset.h5")
+    with pytest.raises(ArtifactError, match=r"has 10 classes, but .* has 9 by now"):
+        take_captured_model(
+            pair.cell.upto("training"),
+            pair.capture / "model.h5",
+            tmp_path / "dataset.h5",
+            tmp_path / "model.h5",
+        )
+
+
+def test_training_samples_that_a_client_holds_are_not_granted(pair: Pair, tmp_path: Path) -> None:
+    """One of each class in the train split is the clients' own: no other is there to be granted."""
+    dataset = Dataset.read(pair.simulated / "dataset.h5")
+    private = Private.read(pair.capture / "private.h5")
+    own = np.arange(4).reshape(2, 2)
+    few = replace(
+        dataset,
+        train_inputs=np.repeat(dataset.train_inputs[:4], 2, axis=0),
+        train_labels=np.repeat(np.arange(4), 2),
+    )
+    few.write(tmp_path / "dataset.h5")
+    held = replace(private, inputs=dataset.samples("train", own), labels=own)
+    held.write(tmp_path / "held.h5")
+    take_captured_truth(
+        pair.cell.upto("defense"),
+        tmp_path / "held.h5",
+        tmp_path / "dataset.h5",
+        pair.simulated / "model.h5",
+        tmp_path,
+        seed=SEED,
+        device="cpu",
+    )
+    assert Granted.read(tmp_path / "granted/class_sample.h5").values.shape[1] == 0
+    assert Granted.read(tmp_path / "granted/auxiliary_inputs.h5").values.shape[1] == 0

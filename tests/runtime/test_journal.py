@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gleak.artifacts.checkpoint import Checkpoint
+from gleak.artifacts.dataset import Dataset
+from gleak.errors import GleakError, StoppedError
+from gleak.registry import parse
+from gleak.runtime import journal as module
+from gleak.runtime.journal import Journal, below, origin_of
+
+STEPS = 5
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoint.h5"
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step is written."""
+    monkeypatch.setattr(module, "SECONDS", 0.0)
+    monkeypatch.setattr(module, "COST", math.inf)
+
+
+def count(path: Path, origin: str = "", stop_at: int = -1, number: int = signal.SIGTERM) -> int:
+    """Count to `STEPS`; gives how many steps this run took."""
+    taken = 0
+    with Journal(path, origin) as journal:
+        part = journal.part()
+        done = int(part.found.get("done", 0))
+        with part.stepping():
+            while done < STEPS:
+                if done == stop_at:
+                    os.kill(os.getpid(), number)
+                part.step(lambda done=done: {"done": torch.tensor(done)})
+                done, taken = done + 1, taken + 1
+    return taken
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_job_that_is_asked_to_stop_goes_on_where_it_stood(path: Path, number: int) -> None:
+    with pytest.raises(StoppedError) as caught:
+        count(path, stop_at=3, number=number)
+    assert signal.Signals(number).name in str(caught.value)
+    assert f"is in {path}: run again" in str(caught.value)
+    assert count(path) == STEPS - 3
+    assert not path.exists()
+    assert count(path) == STEPS
+
+
+def test_nothing_is_written_before_it_is_time(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.part().step(lambda: pytest.fail("nobody asked"))
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_job_that_is_killed_leaves_its_last_writing(path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Journal(path) as journal:
+        part = journal.part()
+        with part.stepping():
+            part.step(lambda: {"done": 4})
+            raise ZeroDivisionError
+    assert count(path) == STEPS - 4
+
+
+def test_writing_takes_a_small_share_of_the_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(module, "SECONDS", 10.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(Journal, "_write", lambda journal: clock.__setitem__(0, clock[0] + 3.0))
+    with Journal(path) as journal:
+        writings = []
+        while clock[0] < 1000:
+            clock[0] += 1.0
+            if journal.due:
+                writings.append(clock[0])
+                journal.save()
+    assert writings[0] == 10
+    assert 3 * len(writings) / clock[0] == pytest.approx(module.COST, rel=0.2)
+
+
+def test_other_work_begins_anew(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(StoppedError):
+        count(path, origin="one", stop_at=2)
+    assert count(path, origin="other") == STEPS
+    assert "of other work or other code" in caplog.text
+
+
+def test_a_damaged_file_is_told_and_left_behind(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(StoppedError):
+        count(path, stop_at=2)
+    path.write_bytes(path.read_bytes()[:-9])
+    assert count(path) == STEPS
+    assert "the job begins anew" in caplog.text
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_full_disk_costs_the_checkpoint_and_not_the_job(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert count(path) == STEPS
+    assert "the job goes on without one" in caplog.text
+    assert "No space left" in caplog.text
+    with pytest.raises(StoppedError, match="nothing was kept"):
+        count(path, stop_at=1)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_finished_parts_are_not_done_again(path: Path) -> None:
+    with pytest.raises(StoppedError), Journal(path) as journal:
+        first = journal.part()
+        first.keep({"result": np.arange(3)})
+        first.part("0-2").keep({"inner": np.nan})
+        journal.part().part("0-2").keep({"inner": True})
+        os.kill(os.getpid(), signal.SIGTERM)
+        pytest.fail("between parts a job stops at once")
+    with Journal(path) as journal:
+        first, second = journal.part(), journal.part()
+        assert first.found["result"].tolist() == [0, 1, 2]
+        assert list(first.found) == ["result"]
+        assert np.isnan(first.part("0-2").found["inner"])
+        assert second.part("0-2").found["inner"].dtype == bool
+        assert not second.found
+
+
+def test_what_a_failed_part_began_is_forgotten() -> None:
+    part = Journal().part()
+    part.keep({"done": 3})
+    with pytest.raises(MemoryError), part.stepping():
+        raise MemoryError
+    assert not part.found
+
+
+def test_states_are_copies(path: Path) -> None:
+    values, part = torch.zeros(2), Journal(path).part()
+    part.keep({"values": values})
+    values += 1
+    assert part.found["values"].tolist() == [0, 0]
+
+
+def test_costs_of_runs_that_were_broken_off_are_added(path: Path) -> None:
+    for spent in (0.0, 7.0):
+        with pytest.raises(StoppedError), Journal(path) as journal:
+            assert journal.earlier.get("cpu_seconds", 0.0) == pytest.approx(spent, abs=1)
+            journal._clocks["cpu_seconds"] -= 7.0
+            journal.part().keep({"done": 1})
+            os.kill(os.getpid(), signal.SIGTERM)
+    with Journal(path) as journal:
+        assert journal.earlier["cpu_seconds"] == pytest.approx(14.0, abs=1)
+
+
+def test_signals_are_handled_for_as_long_as_the_job_runs(path: Path) -> None:
+    before = [signal.getsignal(number) for number in module.SIGNALS]
+    with Journal(path):
+        assert [signal.getsignal(number) for number in module.SIGNALS] != before
+    assert [signal.getsignal(number) for number in module.SIGNALS] == before
+
+
+def test_a_job_of_another_thread_leaves_signals_alone(path: Path) -> None:
+    taken: list[int] = []
+    thread = threading.Thread(target=lambda: taken.append(count(path)))
+    thread.start()
+    thread.join()
+    assert taken == [STEPS]
+
+
+def test_a_job_follows_from_specs_code_inputs_and_seed(images: Dataset, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        images.write(tmp_path / f"{name}.h5")
+    spec, changed = (parse("attack", text) for text in ("cpl", "cpl+alpha=0.5"))
+    file, same = tmp_path / "one.h5", tmp_path / "other.h5"
+    origins = [
+        origin_of("gleak.attacks.run", [spec], [file], 1),
+        origin_of("gleak.attacks.run", [changed], [file], 1),
+        origin_of("gleak.training.train", [spec], [file], 1),
+        origin_of("gleak.attacks.run", [spec], [file], 2),
+        origin_of("gleak.attacks.run", [spec], [file, file], 1),
+    ]
+    assert len(set(origins)) == len(origins)
+    assert origin_of("gleak.attacks.run", [spec], [same], 1) == origins[0]
+
+
+def test_names_below_a_prefix_are_those_after_its_dot() -> None:
+    assert below("a", {"a.b": 1, "ab.c": 2, "a": 3, "a.b.c": 4}) == {"b": 1, "b.c": 4}
+
+
+def test_a_checkpoint_is_an_artifact_like_others(path: Path) -> None:
+    with pytest.raises(StoppedError):
+        count(path, origin="this", stop_at=2)
+    found = Checkpoint.read(path)
+    assert found.origin == "this"
+    assert {"1:done", "job:seconds", "job:cpu_seconds"} == set(found.state)
+    assert issubclass(StoppedError, GleakError)

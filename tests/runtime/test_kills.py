@@ -1,0 +1,127 @@
+"""Jobs killed again and again, at random times, come to what they come to without a break."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from gleak.artifacts.dataset import Dataset
+from gleak.attacks.run import attack
+from gleak.errors import StoppedError
+from gleak.knowledge.train import train_knowledge
+from gleak.registry import parse
+from gleak.runtime import journal
+from gleak.training.train import train_model
+
+KILLS = 20
+LONGEST = 0.3  # seconds from a run's first step to its end
+SOON = 60.0
+OUTPUTS = ("knowledge.h5", "model.h5", "reconstruction.h5")
+JOBS = {
+    "L-BFGS": "cpl+iterations=40+threshold=1e-30",
+    "Adam": "invertgrad+iterations=600",
+    "unmixing": "cpa+iterations=3000",
+    "training": "central+batch_size=4+epochs=150",
+    "federated training": "federated+clients=4+rounds=200+local_steps=2+defense=threshold",
+    "knowledge": "tagger+steps=600+batch_size=4+width=4",
+}
+
+
+@pytest.fixture(scope="module")
+def processes() -> object:
+    """New processes that need not import torch."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__, "torch._dynamo", "tqdm"])
+    return context
+
+
+@pytest.fixture
+def work(
+    name: str, images: Dataset, simulate: Callable[..., Path], tmp_path: Path
+) -> Callable[[Path], Path]:
+    """The job, given the folder that it works in; it gives its output."""
+    images.write(tmp_path / "dataset.h5")
+    model = "mlp+hidden=24" if name == "unmixing" else "lenet+width=4"
+    size = 4 if name == "unmixing" else 1
+    cell = simulate(model=model, client=f"fedsgd+batch_size={size}+victims=4")
+    return Work(JOBS[name], model, tmp_path / "dataset.h5", cell)
+
+
+class Work:
+    """One job; an object, so that another process can be given it."""
+
+    def __init__(self, spec: str, model: str, dataset: Path, cell: Path) -> None:
+        self.spec, self.model, self.dataset, self.cell = spec, model, dataset, cell
+
+    def __call__(self, folder: Path) -> Path:
+        options = {"seed": 3, "device": "cpu"}
+        if self.spec.startswith("tagger"):
+            output = folder / "knowledge.h5"
+            train_knowledge(parse("knowledge", self.spec), self.dataset, output, **options)
+        elif self.spec.startswith(("central", "federated")):
+            output = folder / "model.h5"
+            model, training = parse("model", self.model), parse("training", self.spec)
+            train_model(model, training, self.dataset, output, **options)
+        else:
+            output = folder / "reconstruction.h5"
+            files = (self.cell / "update.h5", self.cell / "model.h5", {})
+            attack(parse("attack", self.spec), *files, output, **options)
+        return output
+
+
+def run_often_written(work: Work, folder: Path, begun: Path) -> None:
+    """In a process of its own: checkpoints at every step or so."""
+    import torch
+
+    torch.set_num_threads(1)
+    journal.SECONDS, journal.COST = 0.02, 0.5
+    step = journal.Part.step
+    journal.Part.step = lambda part, state: (begun.touch(), step(part, state))[1]
+    try:
+        work(folder)
+    except StoppedError:
+        os._exit(signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("random_weights")
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_survives_twenty_kills(
+    name: str, work: Work, tmp_path: Path, processes: object
+) -> None:
+    expected = work(tmp_path / "whole").read_bytes()
+    dice, folder, killed, survived = random.Random(name), tmp_path / "killed", 0, 0
+    folder.mkdir()
+    while killed < KILLS:
+        begun = tmp_path / f"begun-{killed}"
+        process = processes.Process(target=run_often_written, args=(work, folder, begun))
+        process.start()
+        wait_for(begun.exists)
+        time.sleep(dice.uniform(0, LONGEST))
+        os.kill(process.pid, dice.choice([signal.SIGTERM, signal.SIGKILL]))
+        process.join(SOON)
+        assert process.exitcode in (0, signal.SIGTERM, -signal.SIGKILL)
+        killed += process.exitcode != 0
+        survived += (folder / "checkpoint.h5").exists()
+        names = {path.name for path in folder.iterdir() if not path.name.endswith(".partial")}
+        assert names <= {"checkpoint.h5", *OUTPUTS}
+        if process.exitcode == 0:
+            (output,) = (path for path in folder.iterdir() if path.name in OUTPUTS)
+            assert output.read_bytes() == expected
+            output.unlink()
+    assert survived
+    assert work(folder).read_bytes() == expected
+    assert [path.suffix for path in folder.iterdir()] == [".h5"]
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + SOON
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.005)

@@ -1,0 +1,28 @@
+"""Runs `gleak.captures.take_model.take_captured_model` for one job."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.captures.take_model import take_captured_model
+from gleak.cell import Cell
+from gleak.runtime.device import prepare_cpu
+from gleak.runtime.logs import log_to
+from gleak.runtime.provenance import record
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+output = Path(snakemake.output.model)
+with (
+    log_to(snakemake.log[0], snakemake.config["results_dir"]),
+    record(output.parent, threads=snakemake.threads),
+):
+    prepare_cpu(snakemake.threads)
+    take_captured_model(
+        Cell.from_path(dict(snakemake.wildcards.items())),
+        Path(snakemake.input.captured),
+        Path(snakemake.input.dataset),
+        output,
+    )

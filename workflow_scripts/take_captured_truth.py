@@ -1,0 +1,26 @@
+"""Runs `gleak.captures.take_truth.take_captured_truth` for one job."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.captures.take_truth import take_captured_truth
+from gleak.cell import Cell
+from gleak.runtime.device import prepare_cpu
+from gleak.runtime.logs import log_to
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+with log_to(snakemake.log[0], snakemake.config["results_dir"]):
+    prepare_cpu(snakemake.threads)
+    take_captured_truth(
+        Cell.from_path(dict(snakemake.wildcards.items())),
+        Path(snakemake.input.captured),
+        Path(snakemake.input.dataset),
+        Path(snakemake.input.parameters),
+        Path(snakemake.output.private).parent,
+        seed=snakemake.params.seed,
+        device=snakemake.config["device"],
+    )

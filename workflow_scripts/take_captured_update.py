@@ -1,0 +1,25 @@
+"""Runs `gleak.captures.take_update.take_captured_update` for one job."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.captures.take_update import take_captured_update
+from gleak.cell import Cell
+from gleak.runtime.logs import log_to
+from gleak.runtime.provenance import record
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import Snakemake
+
+    snakemake: Snakemake
+
+output = Path(snakemake.output.sent)
+with (
+    log_to(snakemake.log[0], snakemake.config["results_dir"]),
+    record(output.parent),
+):
+    take_captured_update(
+        Cell.from_path(dict(snakemake.wildcards.items())),
+        Path(snakemake.input.captured),
+        output,
+    )

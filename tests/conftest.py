@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+import yaml
 from hypothesis import settings
 
 from gleak import registry
@@ -37,6 +38,7 @@ from gleak.runtime.torchvision_ops import ensure_operators
 from gleak.spec import build_spec, knob
 from gleak.training.train import train_model
 
+ROOT = Path(__file__).parents[1]
 settings.register_profile("gleak", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile("gleak")
 torch.set_num_threads(1)
@@ -82,6 +84,17 @@ def _seal_dataset(name: str, item: h5py.HLObject) -> None:
     if isinstance(item, h5py.Dataset):
         values = item.asstr()[()] if is_text(item.dtype) else item[()]
         seal(item, digest_values(np.asarray(values)))
+
+
+@pytest.fixture
+def study_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one of the repository's studies, and its configuration for that; entered."""
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies/cpl.yaml").write_bytes((ROOT / "studies/cpl.yaml").read_bytes())
+    config = yaml.safe_load((ROOT / "config.yaml").read_text(encoding="utf-8"))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**config, "studies": ["cpl"]}))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,26 +14,13 @@ from gleak import __version__
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
-from gleak.artifacts.update import Update
 from gleak.cli import main
 from gleak.searches.chosen import Outcome
 from gleak.settings import SCALES
 from gleak.study import load_study
+from tests.commands import Capture, fails
 
-REPOSITORY = Path(__file__).parents[1]
 HEAVY = ("torch", "torchvision", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "skimage")
-Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one of the repository's studies, and its configuration for that; entered."""
-    (tmp_path / "studies").mkdir()
-    (tmp_path / "studies/cpl.yaml").write_bytes((REPOSITORY / "studies/cpl.yaml").read_bytes())
-    config = yaml.safe_load((REPOSITORY / "config.yaml").read_text(encoding="utf-8"))
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**config, "studies": ["cpl"]}))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture
@@ -88,16 +74,6 @@ def break_study(name: str, key: str) -> None:
     Path(f"studies/{name}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
 
 
-def fails(capsys: Capture, *words: str) -> str:
-    """The one line on stderr of a command that cannot be carried out."""
-    assert main(words) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("gleak: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
-
-
 def test_without_a_command_help_is_printed(capsys: Capture):
     assert main([]) == 0
     printed = capsys.readouterr().out
@@ -112,73 +88,6 @@ def test_version(capsys: Capture):
         main(["--version"])
     assert stopped.value.code == 0
     assert capsys.readouterr().out == f"gleak {__version__}\n"
-
-
-@pytest.fixture
-def states(tmp_path: Path) -> Path:
-    """State dicts of an `fc2` for digits before and after, the gradient, and a pickle."""
-    import torch
-    from safetensors.torch import save_file
-
-    from gleak.registry import parse
-
-    network = parse("model", "fc2+hidden=8").build((1, 16, 16), 10)
-    before = network.state_dict()
-    gradient = {name: torch.ones_like(value) for name, value in before.items()}
-    after = {name: value - 0.5 * gradient[name] for name, value in before.items()}
-    for name, state in {"before": before, "after": after, "gradient": gradient}.items():
-        save_file(state, tmp_path / f"{name}.safetensors")
-    torch.save(before, tmp_path / "before.pt")
-    return tmp_path
-
-
-def importing(*words: str) -> list[str]:
-    specs = ["--dataset", "digits", "--model", "fc2+hidden=8", "--batch-size", "2"]
-    return ["import", "mine", *specs, *words]
-
-
-@pytest.mark.parametrize(
-    ("sent", "content", "value"),
-    [
-        (["--after", "after.safetensors", "--local-lr", "0.5"], "difference", -0.5),
-        (["--gradients", "gradient.safetensors"], "gradient", 1),
-    ],
-)
-def test_import(
-    folder: Path, states: Path, capsys: Capture, sent: list[str], content: str, value: float
-):
-    assert main(importing("--before", "before.safetensors", *sent)) == 0
-    printed = capsys.readouterr().out
-    assert f"data/captures/mine: 1 clients of 2 samples, {content}s" in printed
-    assert "without truth" in printed
-    assert re.search(r"^snakemake results/artifacts/digits/\S+/reconstruction.h5$", printed, re.M)
-    update = Update.read(folder / "data/captures/mine/update.h5")
-    assert update.content == content
-    for sent_values in update.update.values():
-        np.testing.assert_allclose(sent_values.decode(), value, atol=1e-6)
-
-
-def test_import_into_another_folder(folder: Path, states: Path, capsys: Capture):
-    sent = ["--after", "after.safetensors", "--local-lr", "0.5", "--data-dir", "other"]
-    assert main(importing("--before", "before.safetensors", *sent)) == 0
-    assert capsys.readouterr().out.endswith(" --config data_dir=other\n")
-    assert (folder / "other/captures/mine/model.h5").is_file()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["before.pt", "--gradients", "gradient.safetensors"], "a pickle.*convert it: python -c"),
-        (["before.safetensors", "--after", "after.safetensors"], "--local-lr is missing"),
-        (["before.safetensors", "--gradients", "none"], "none: no such file"),
-        (["gradient.safetensors", "--gradients", "gradient.safetensors", "--config", "x"], "x: no"),
-    ],
-)
-def test_what_cannot_be_imported_is_said_in_one_line(
-    folder: Path, states: Path, capsys: Capture, words: list[str], message: str
-):
-    assert re.search(message, fails(capsys, *importing("--before", *words)))
-    assert not (folder / "data").exists()
 
 
 def test_list(capsys: Capture):
@@ -212,12 +121,14 @@ def test_describe(capsys: Capture):
         (("adopt", "config.yaml"), "config.yaml: "),
     ],
 )
-def test_faults_are_one_line(folder: Path, capsys: Capture, words: tuple[str, ...], fault: str):
+def test_faults_are_one_line(
+    study_folder: Path, capsys: Capture, words: tuple[str, ...], fault: str
+):
     assert fault in fails(capsys, *words)
 
 
 @pytest.mark.parametrize("content", ["studies: [cpl", "- cpl", ""])
-def test_a_configuration_that_is_no_mapping(folder: Path, capsys: Capture, content: str):
+def test_a_configuration_that_is_no_mapping(study_folder: Path, capsys: Capture, content: str):
     Path("config.yaml").write_text(content, encoding="utf-8")
     assert "config.yaml: " in fails(capsys, "plan")
 
@@ -229,7 +140,7 @@ def test_inspect_describes_a_file(private: Path, capsys: Capture):
     assert "/inputs" in printed
 
 
-def test_inspect_saves_an_image(private: Path, folder: Path, capsys: Capture):
+def test_inspect_saves_an_image(private: Path, study_folder: Path, capsys: Capture):
     assert main(["inspect", str(private), "--image", "1"]) == 0
     assert capsys.readouterr().out == "private-1.png\n"
     assert main(["inspect", str(private), "--image", "0", "--output", "black.png"]) == 0
@@ -268,7 +179,7 @@ def test_audit_wants_the_dataset_of_the_model(parameters: Path, dataset: Path, c
     )
 
 
-def test_validate_takes_every_study_of_the_folder(folder: Path, capsys: Capture):
+def test_validate_takes_every_study_of_the_folder(study_folder: Path, capsys: Capture):
     assert main(["validate"]) == 0
     printed = capsys.readouterr().out
     assert "studies/cpl.yaml: ok\n" in printed
@@ -287,7 +198,7 @@ def test_validate_takes_a_study_without_grids(tmp_path: Path, capsys: Capture):
     assert "mine.yaml: ok\nno grids\nfigures: compared\n" in capsys.readouterr().out
 
 
-def test_validate_names_the_faults_of_all_files(folder: Path, capsys: Capture):
+def test_validate_names_the_faults_of_all_files(study_folder: Path, capsys: Capture):
     break_study("a", "figurs")
     break_study("z", "grid")
     assert main(["validate"]) == 1
@@ -306,9 +217,9 @@ def test_validate_without_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def tuned(folder: Path) -> Path:
+def tuned(study_folder: Path) -> Path:
     """Beside the repository's study one with a search, and what came of it at the quick scale."""
-    source = REPOSITORY / "tests" / "workflow" / "studies" / "tuned.yaml"
+    source = Path(__file__).parent / "workflow" / "studies" / "tuned.yaml"
     Path("studies/tuned.yaml").write_bytes(source.read_bytes())
     search = load_study("studies/tuned.yaml").search("label", "quick")
     outcome = Outcome(
@@ -361,7 +272,9 @@ def test_plan_tells_of_searches(tuned: Path, capsys: Capture):
     assert "1 search of 4 trials" in line
 
 
-def test_plan_takes_the_studies_and_the_scale_of_the_configuration(folder: Path, capsys: Capture):
+def test_plan_takes_the_studies_and_the_scale_of_the_configuration(
+    study_folder: Path, capsys: Capture
+):
     assert main(["plan"]) == 0
     configured = capsys.readouterr().out
     assert main(["plan", "cpl", "--scale", "quick"]) == 0
@@ -372,7 +285,7 @@ def test_plan_takes_the_studies_and_the_scale_of_the_configuration(folder: Path,
     assert "cpl (paper): " in capsys.readouterr().out
 
 
-def test_plan_counts_what_studies_share_once(folder: Path, capsys: Capture):
+def test_plan_counts_what_studies_share_once(study_folder: Path, capsys: Capture):
     Path("studies/again.yaml").write_bytes(Path("studies/cpl.yaml").read_bytes())
     assert main(["plan", "cpl", "again"]) == 0
     printed = capsys.readouterr().out.partition("all studies (quick)\n")[2]

@@ -23,6 +23,8 @@ EXACT = 1e-3
 """With errors of no more variance, images are drawn in straight lines between what is read."""
 FLATTEST = 1e-6
 LEAST = 1e-12
+ROUNDING = 1e-5
+"""Share of the largest response by which features differ that are the same but for rounding."""
 
 
 def intensities(features: Tensor, secret: Mapping[str, np.ndarray]) -> Tensor:
@@ -46,7 +48,8 @@ def intensities(features: Tensor, secret: Mapping[str, np.ndarray]) -> Tensor:
     rising = torch.where(falling, -responses, responses).cummax(0).values.movedim(0, -1)
     sought = torch.where(falling, -maps, maps).movedim(0, -1)
     shown = _interpolated(sought, rising.contiguous(), levels).movedim(-1, 0)
-    explained = (rising[..., 0] <= 0) & (rising[..., -1] >= 0)
+    slack = ROUNDING * responses.abs().max()
+    explained = (rising[..., 0] <= slack) & (rising[..., -1] >= -slack)
     return shown.masked_fill((maps == 0) & ~explained, torch.nan)
 
 

@@ -239,6 +239,15 @@ def test_zeros_that_no_grey_gives_were_not_sent() -> None:
     assert torch.equal(pruned[~expected], whole[~expected])
 
 
+def test_zeros_beside_what_black_gives_were_sent() -> None:
+    """What differs by rounding from the response that the server has noted."""
+    _, secret = crafted(SMALL)
+    noted = {**secret, "responses": secret["responses"].copy()}
+    noted["responses"][0][secret["reversed"] == 0] = 2e-8
+    black = torch.zeros(1, len(secret["channel"]), *secret["responses"].shape[2:])
+    assert not intensities(black.flatten(1), noted)[:, secret["reversed"] == 0].isnan().any()
+
+
 @given(st.integers(0, 2**31), st.floats(0, 1), st.integers(1, 6))
 def test_gaps_are_filled_with_what_lies_between_their_neighbours(
     seed: int, share: float, side: int

@@ -18,7 +18,9 @@ from gleak.figures.base import FigureSpec, Material, Shown
 from gleak.figures.names import Names
 from gleak.figures.published import REQUIRED
 from gleak.metrics.scores import COLUMNS, TYPES
+from gleak.study import Study, load_study
 
+STUDY = Path(__file__).with_name("study.yaml")
 LEVELS = {
     "dataset": "digits",
     "model": "lenet",
@@ -44,6 +46,12 @@ def draw_twice(tmp_path: Path) -> Callable[[FigureSpec, Material], None]:
             assert picture.width > picture.height > 200
 
     return draw
+
+
+@pytest.fixture
+def study() -> Study:
+    """A study with every kind of figure."""
+    return load_study(STUDY)
 
 
 @pytest.fixture

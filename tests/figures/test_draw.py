@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,135 +14,14 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.cell import Paths
 from gleak.errors import ArtifactError
-from gleak.figures.captions import caption
 from gleak.figures.draw import draw
 from gleak.figures.judge import judge_study
 from gleak.figures.tabulate import tabulate
 from gleak.registry import load
-from gleak.study import Study, load_study
+from gleak.study import Study
 
-CONTENT = {
-    "title": "t",
-    "paper": "p",
-    "grids": {
-        "attacks": {
-            "dataset": "mnist",
-            "model": "lenet",
-            "training": "untrained",
-            "crafting": "honest",
-            "client": "fedsgd+victims=2",
-            "defense": "none",
-            "attack": ["cpl", "dlg"],
-            "quick": {"dataset": "digits", "stands_for": {"digits": "mnist"}},
-        },
-        "models": {
-            "dataset": "mnist",
-            "model": "lenet",
-            "training": ["federated", "federated+defense=gaussian"],
-            "labels": {"training.defense": "noise", "test_accuracy": "accuracy"},
-            "quick": {"dataset": "digits", "stands_for": {"digits": "mnist"}},
-        },
-        "servers": {
-            "dataset": "digits",
-            "model": "lenet",
-            "training": "untrained",
-            "crafting": ["honest", "honest", "fishing"],
-            "client": "fedsgd+victims=2",
-            "defense": "none",
-            "attack": ["dlg", "invertgrad", "fishing"],
-            "zip": [["crafting", "attack"]],
-        },
-        "broadcasts": {
-            "dataset": "digits",
-            "model": "lenet",
-            "training": "untrained",
-            "crafting": ["honest", "fishing"],
-        },
-    },
-    "figures": {
-        "speed": {
-            "kind": "table",
-            "grid": "attacks",
-            "rows": ["dataset"],
-            "columns": ["attack"],
-            "metrics": ["mse"],
-            "caption": "How fast.",
-            "reproduces": "Table 2",
-        },
-        "errors": {"kind": "line", "grid": "attacks", "x": "attack", "y": "mse"},
-        "sides": {"kind": "bar", "grid": "attacks", "x": "attack", "y": "mse", "log": ["mse"]},
-        "spread": {"kind": "distribution", "grid": "attacks", "x": "attack", "y": "mse"},
-        "pictures": {"kind": "images", "grid": "attacks", "where": {"attack": "cpl"}},
-        "words": {
-            "kind": "tags",
-            "grid": "attacks",
-            "where": {"attack": "cpl"},
-            "knowledge": {"dataset": "digits", "spec": "tagger"},
-        },
-        "course": {"kind": "traces", "grid": "attacks", "where": {"attack": "cpl"}},
-        "accuracy": {
-            "kind": "table",
-            "grid": "models",
-            "rows": ["metric", "training.defense"],
-            "columns": ["dataset"],
-            "metrics": ["test_accuracy"],
-        },
-        "costs": {"kind": "line", "grid": "models", "x": "training.defense", "y": "test_accuracy"},
-        "prices": {"kind": "bar", "grid": "models", "x": "training.defense", "y": "test_accuracy"},
-        "ranges": {
-            "kind": "distribution",
-            "grid": "models",
-            "x": "training.defense",
-            "y": "test_accuracy",
-        },
-        "against": {
-            "kind": "table",
-            "grid": "servers",
-            "rows": ["metric"],
-            "columns": ["attack"],
-            "metrics": ["mse"],
-        },
-        "beside": {"kind": "bar", "grid": "servers", "x": "attack", "y": "mse"},
-        "audits": {
-            "kind": "table",
-            "grid": "broadcasts",
-            "rows": ["metric"],
-            "columns": ["crafting"],
-            "metrics": ["audit_zeros"],
-        },
-        "alarms": {"kind": "bar", "grid": "broadcasts", "x": "crafting", "y": "audit_zeros"},
-        "costs_and_hides": {
-            "kind": "tradeoff",
-            "grid": "attacks",
-            "models": "models",
-            "joined": {"defense": "training.defense"},
-            "privacy": "mse",
-        },
-        "compared": {
-            "kind": "attacks",
-            "attacks": ["dlg", "mkor"],
-            "caption": "What they use.",
-            "reproduces": "Table 7",
-        },
-        "learning": {
-            "kind": "losses",
-            "knowledge": {"dataset": "mnist", "spec": "codec+size=64"},
-            "quick": {"knowledge": {"dataset": "digits", "spec": "codec+size=64"}},
-            "caption": "How they learn.",
-        },
-    },
-    "expect": [
-        {
-            "id": "noise_costs",
-            "grid": "models",
-            "metric": "test_accuracy",
-            "along": "training",
-            "order": ["federated+defense=gaussian", "federated"],
-            "claim": "Noise costs accuracy",
-            "source": "Table 8",
-        }
-    ],
-}
+STUDY = Path(__file__).with_name("study.yaml")
+CONTENT = yaml.safe_load(STUDY.read_text(encoding="utf-8"))
 OF_GRID = {name: figure.get("grid") for name, figure in CONTENT["figures"].items()}
 OF_TWO = [name for name, figure in CONTENT["figures"].items() if "models" in figure]
 OF_ATTACKS = [name for name in OF_GRID if OF_GRID[name] == "attacks" and name not in OF_TWO]
@@ -153,13 +31,6 @@ speed,mnist,,cpl,mse,mean,0.125,
 errors,mnist,,cpl,mse,mean,0.875,
 accuracy,mnist,federated+defense=gaussian,,test_accuracy,mean,0.875,
 """
-
-
-@pytest.fixture
-def study(tmp_path: Path) -> Study:
-    path = tmp_path / "study.yaml"
-    path.write_text(yaml.safe_dump(CONTENT))
-    return load_study(path)
 
 
 @pytest.fixture
@@ -377,33 +248,6 @@ def test_figures_of_broadcast_parameters_need_no_attack(
 def test_a_claim_about_models_is_judged(study: Study, accuracies: Path, tmp_path: Path):
     table = judge_study(study, "quick", {"models": accuracies}, tmp_path)
     assert table["verdict"].tolist() == ["fails"]
-
-
-def test_the_caption_of_models_states_what_there_is(study: Study):
-    text = study.caption("accuracy", "quick")
-    assert "Scale *quick*: 2 cells; ``digits`` stands in for ``mnist``; dataset" in text
-    assert text.endswith("model ``lenet``.")
-
-
-def test_the_caption_says_what_a_search_chose(study: Study):
-    grid = study.grid("attacks", "quick")
-    attack = grid.names.values["attack"][0]
-    tuned = replace(grid.names, tuned_from={"attack": {attack: f"{attack}+tuned"}})
-    text = caption(study.figures["speed"], [replace(grid, names=tuned)])
-    assert f"``{attack}`` is ``{attack}+tuned`` as a search chose it" in text
-    assert "as a search chose it" not in study.caption("speed", "quick")
-
-
-def test_the_caption_states_the_conditions(study: Study):
-    text = study.caption("speed", "quick")
-    for words in (
-        "How fast.",
-        "Reproduces Table 2.",
-        "Scale *quick*: 3 cells of 2 victims",
-        "``digits`` stands in for ``mnist``",
-        "model ``lenet``",
-    ):
-        assert words in text
 
 
 def test_the_table_of_another_scale_is_refused(

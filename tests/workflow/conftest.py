@@ -42,26 +42,13 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Project:
     root = copy_project(tmp_path_factory.mktemp("planned"))
     poison = tmp_path_factory.mktemp("poison")
     (poison / "torch.py").write_text("raise SystemExit('the graph is built without torch')\n")
-    return Project(root, first_on_path=[poison])
+    return Project(root, {"studies": "tiny"}, first_on_path=[poison])
 
 
 @pytest.fixture(scope="session")
 def graph(planned: Project) -> Callable[[str, str], list[Job]]:
     """All jobs of a study at a scale."""
     return cache(lambda study, scale: planned.jobs(studies=study, scale=scale))
-
-
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A copy in which the tiny study has run whole, its results in a folder elsewhere.
-
-    Tests leave it as it is.
-    """
-    root = copy_project(tmp_path_factory.mktemp("finished"))
-    results = tmp_path_factory.mktemp("elsewhere") / "results"
-    project = Project(root, {"studies": "tiny", "results_dir": results})
-    project.run()
-    return project
 
 
 @pytest.fixture(scope="session")

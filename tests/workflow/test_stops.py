@@ -57,7 +57,7 @@ def test_a_bad_configuration_stops_with_one_line(
         ("knowledge/digits/codec+public=photos/knowledge.h5", "public dataset 'digits': write it"),
         ("knowledge/breast_cancer/codec/knowledge.h5", "is of images, and breast_cancer holds"),
         ("knowledge/digits/codec/knowledge.h5", "no shorter than images of 256"),
-        ("studies/cpl/quick/grids/nothing.csv", "study 'cpl': unknown grid 'nothing'"),
+        ("studies/tiny/quick/grids/nothing.csv", "study 'tiny': unknown grid 'nothing'"),
     ],
 )
 def test_a_file_that_cannot_be_stops_with_one_line(

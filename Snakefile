@@ -21,6 +21,14 @@ include: "rules/study.smk"
 include: "rules/search.smk"
 
 
+onstart:
+    # Snakemake 9.27 limits by default to 100 jobs a second, and then every finished job adds a timer
+    # that has all choosing done anew each second: some hundred jobs later that takes half a core.
+    limit = workflow.scheduler.job_rate_limiter
+    if limit and (limit.max_jobs, limit.timespan) == (100, 1):
+        workflow.scheduler.job_rate_limiter = None
+
+
 localrules:
     all,
     score_model,

@@ -153,6 +153,12 @@ def test_every_job_left_a_log_and_a_benchmark(finished: Project) -> None:
     assert len(logs) == 25
 
 
+def test_jobs_are_chosen_when_one_has_ended_and_no_more_often(project: Project) -> None:
+    datasets = [f"results/artifacts/{name}/dataset.h5" for name in ("digits", "breast_cancer")]
+    said = project.run(*datasets, "--verbose", results_dir="results").text
+    assert said.count("Ready jobs: ") == len(datasets)
+
+
 def test_a_second_run_has_nothing_to_do(finished: Project) -> None:
     assert "Nothing to be done" in finished.run().text
 

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.clients.base import ClientSpec
 from gleak.defenses.base import DefenseSpec, LocalGradient, Memory
+from gleak.models.kernels import differentiable_kernels
+from gleak.models.parameters import trained_parameters
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
 
@@ -93,7 +95,8 @@ class Simulation:
     def run(self) -> Observed:
         """All rounds."""
         several, broadcast, rounds = self.client.rounds > 1, [], []
-        with Progress(self.client.rounds * len(self.victims), "clients") as progress:
+        progress = Progress(self.client.rounds * len(self.victims), "clients")
+        with progress, differentiable_kernels(self.network):
             for number in range(self.client.rounds):
                 if several:
                     broadcast.append(self._parameters())
@@ -143,14 +146,14 @@ class Simulation:
     def _go_on(self, sent: dict[str, Encoded]) -> None:
         """Go along the mean of what the server reads in the victims' updates as gradients."""
         rate = self.client.server_rate
-        for name, parameter in self.network.named_parameters():
+        for name, parameter in trained_parameters(self.network).items():
             mean = torch.from_numpy(sent[name].decode()).mean((0, 1))
             parameter.sub_(rate * mean.to(parameter))
 
     def _parameters(self) -> dict[str, np.ndarray]:
         return {
             name: value.detach().cpu().numpy().copy()
-            for name, value in self.network.named_parameters()
+            for name, value in trained_parameters(self.network).items()
         }
 
     def _noise_multipliers(self) -> np.ndarray | None:

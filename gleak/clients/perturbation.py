@@ -63,8 +63,8 @@ def log_perturbation(client: ClientSpec, defense: DefenseSpec, perturbations: np
         log.warning(
             "client %s, defense %s: its numbers are in the unit of what is sent, a difference of "
             "weights that is %.3g times as long as the mean gradient of the steps; relative to the "
-            "update they are %.3g times as large as with sends=gradient: state them for the "
-            "gradient (unit=gradient) if that is what they are meant for",
+            "update they are %.3g times as large as with sends=gradient: if they are meant for "
+            "gradients, write unit=gradient, or have those sent (sends=gradient)",
             client,
             defense,
             scale,

@@ -34,9 +34,9 @@ class DifferentialPrivacy(DefenseSpec):
     ``sigma`` and ``norm`` are in the unit of the values sent. A difference of weights is
     local_lr local_steps times as long as the mean gradient of the steps, so ``scaling=clip`` with
     the same ``norm`` leaves one and shortens the other; ``scaling=unit`` gives both one length, and
-    the noise hides them alike. With ``unit=gradient`` both numbers are
-    those of the gradient, and a difference of weights is given local_lr local_steps times as much,
-    which changes neither their ratio nor epsilon.
+    the noise hides them alike. With ``unit=gradient`` both numbers are those of the gradient, and a
+    difference of weights is given local_lr local_steps times as much, which changes neither their
+    ratio nor epsilon.
     """
 
     source = "CPA section VI; McMahan et al. 2018 (clip, noise_multiplier)"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gleak.artifacts.private import Private
 from gleak.captures.states import read_state
 from gleak.clients.captured import Captured
-from gleak.clients.drift import relative_error
+from gleak.clients.relative_error import relative_error
 from gleak.data.base import DatasetSpec
 from gleak.errors import ArtifactError, nearest
 from gleak.models.stochastic import deterministic_copy

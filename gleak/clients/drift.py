@@ -7,8 +7,6 @@ parameters hardly moving between the steps; drift says by how much they do.
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.clients.descent import gradients
+from gleak.clients.relative_error import relative_error
 from gleak.clients.rounds import deal, party_of, stream_of
 from gleak.models.parameters import trained_parameters
 from gleak.models.stochastic import deterministic_copy
@@ -97,18 +96,6 @@ def _whole_gradient(
 ) -> dict[str, Tensor]:
     """That of the whole batch at the broadcast parameters."""
     return gradients(network, {**trained_parameters(network)}, inputs, labels, client.loss)
-
-
-def relative_error(found: Mapping[str, Tensor], true: Mapping[str, Tensor]) -> float:
-    """Length of the difference over that of the true values; 0 where both are zero.
-
-    Args:
-        found: by parameter, Shape (*shape).
-        true: likewise.
-    """
-    error = sum(float((found[name] - value).square().sum()) for name, value in true.items())
-    length = sum(float(value.square().sum()) for value in true.values())
-    return math.sqrt(error / max(length, torch.finfo(torch.float32).tiny))
 
 
 def _warn_if_far(client: ClientSpec, worst: float) -> None:

@@ -34,7 +34,7 @@ LAYERS = (
     ("captures", "flower", "searches"),
     ("grid",),
     ("study",),
-    ("plan", "catalog", "adopt"),
+    ("plan", "catalog", "adopt", "testing"),
     ("audit_report",),
     ("cli",),
 )

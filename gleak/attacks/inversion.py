@@ -128,9 +128,11 @@ def embedding_layer(observation: Observation) -> str:
     """Name of the first dense layer with a bias, which is given features of the samples.
 
     Raises:
-        FitError: there is none, or it is given the samples themselves.
+        FitError: there is none, it is given the samples themselves, or samples interact.
     """
     from gleak.models.embedding import first_dense_layer
+    from gleak.models.interaction import interacting_layer
+    from gleak.models.tracing import described
 
     layer = first_dense_layer(observation.model, observation.input_shape)
     if layer is None:
@@ -142,5 +144,12 @@ def embedding_layer(observation: Observation) -> str:
         raise FitError(
             "feature inversion serves a dense layer that is given features of the samples; this "
             "model's first is given the samples themselves: use cpa"
+        )
+    mixing = interacting_layer(observation.model, observation.input_shape)
+    if mixing is not None:
+        raise FitError(
+            "feature inversion seeks each image for itself, and in this model "
+            f"{described(observation.model, mixing)} computes with the whole batch; use gm or "
+            "invertgrad"
         )
     return layer.name

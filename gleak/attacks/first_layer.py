@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from gleak.errors import FitError
-from gleak.matching.labels import classifier_parameter
+from gleak.matching.labels import parameters_of_labels
+from gleak.models.classifier import find_classifier
 from gleak.models.embedding import first_dense_layer
 
 if TYPE_CHECKING:
@@ -64,4 +65,5 @@ def label_parameters(model: nn.Module, input_shape: tuple[int, ...]) -> frozense
         FitError: the model has no classifier that is dense.
     """
     probe = next(model.parameters()).new_zeros(1, *input_shape)
-    return frozenset({classifier_parameter(model, model(probe).shape[1])})
+    classifier = find_classifier(model, input_shape, model(probe).shape[1])
+    return frozenset(parameters_of_labels(classifier)[:1])

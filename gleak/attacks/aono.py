@@ -35,7 +35,7 @@ class Aono(DenseFirstAttack):
             FitError: the network does not begin with a dense layer that has a bias.
         """
         from gleak.attacks.first_layer import dense_layer_of_samples, read_inputs
-        from gleak.matching.labels import classifier_gradient, infer_by_argmin
+        from gleak.matching.labels import classifier_gradient, classifier_of, infer_by_argmin
         from gleak.matching.problem import mean_gradients
 
         observed, samples = mean_gradients(observation), observation.batch_size
@@ -43,7 +43,7 @@ class Aono(DenseFirstAttack):
         found = read_inputs(observed[f"{layer}.weight"], observed[f"{layer}.bias"], samples)
         told = found.isfinite()
         inputs = found.where(told, MID_GREY).clamp(0, 1).unflatten(2, observation.input_shape)
-        scores = classifier_gradient(observation.model, observed, observation.classes)
+        scores = classifier_gradient(classifier_of(observation), observed)
         return Reconstruction(
             inputs=inputs.float().cpu().numpy(),
             labels=infer_by_argmin(scores, samples).cpu().numpy(),

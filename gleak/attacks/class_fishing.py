@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.matching.problem import mean_gradients
-from gleak.models.classifier import WEIGHT, classifier_parameters
+from gleak.models.classifier import find_classifier
 
 if TYPE_CHECKING:
     from gleak.attacks.base import Observation
@@ -23,7 +23,7 @@ def samples_of_class(observation: Observation, target: int) -> Tensor:
     nothing: minus the class's share of the batch. A defence may have scaled it, so that any
     negative value stands for one sample at least.
     """
-    _, bias = classifier_parameters(dict(observation.model.named_parameters()), observation.classes)
+    _, bias = _names(observation)
     share = -mean_gradients(observation)[bias][:, target]
     counts = (share * observation.batch_size).round().clamp(1, observation.batch_size)
     return torch.where(share > 0, counts, 0).long()
@@ -36,7 +36,7 @@ def of_class_alone(observation: Observation, target: int) -> Observation:
     have a part in, times their share of the batch, which a distance must not mind. The other
     rows of the last layer, which the samples of other classes wrote, are left out.
     """
-    names = classifier_parameters(dict(observation.model.named_parameters()), observation.classes)
+    names = _names(observation)
 
     def alone(values: dict[str, Tensor]) -> dict[str, Tensor]:
         return {
@@ -56,11 +56,17 @@ def of_class_alone(observation: Observation, target: int) -> Observation:
     )
 
 
+def _names(observation: Observation) -> tuple[str, str]:
+    """Of the last layer's weight and bias."""
+    network, shape = observation.model, observation.input_shape
+    return find_classifier(network, shape, observation.classes).dense_parameters()
+
+
 def _with_one_output(model: nn.Module, names: tuple[str, str], target: int) -> nn.Module:
     """A copy of a network whose last layer has one row of these parameters."""
     network = deepcopy(model)
     rows = (network.get_parameter(name)[target, None].clone() for name in names)
-    last: Any = network.get_submodule(names[0].removesuffix(WEIGHT))
+    last: Any = network.get_submodule(names[0].rpartition(".")[0])
     last.weight, last.bias = (nn.Parameter(row, requires_grad=False) for row in rows)
     last.out_features = 1
     return network

@@ -10,9 +10,10 @@ from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
+    from gleak.attacks.base import Observation
     from gleak.runtime.journal import Part
     from gleak.unmixing.mixtures import Mixture
-    from gleak.unmixing.sources import Unmixing
+    from gleak.unmixing.sources import Sources, Unmixing
 
 
 @register("cpa_edges")
@@ -24,6 +25,11 @@ class CPAEdges(InputUnmixing):
     little to do with each other. So plain independent component analysis separates them, without
     weights to tune: FastICA's fixed point, then the maximum of a likelihood that does not ask for
     uncorrelated sources (see `gleak.unmixing.likelihood`).
+
+    An image of one colour has no differences. It is told by what is left where those of the other
+    images vanish, and its gradient is then computed, for each label it may have, and taken away
+    (see `gleak.unmixing.flat_images`). Of several local steps its gradient is not known: then the
+    other images come out with a share of it. Of several images of one colour none is found.
     """
 
     source = "ours, after CPA section III; Hyvarinen and Oja 2000; Ablin et al. 2018"
@@ -40,6 +46,23 @@ class CPAEdges(InputUnmixing):
             optimizers=("fixed point", "quasi-Newton"),
             labels=LABELS["argmin"],
         )
+
+    def separate(self, observation: Observation) -> Sources:
+        """See `UnmixingAttack.separate`; images of one colour are found apart from the others."""
+        from gleak.attacks.flat_images import find_flat_images, remove, with_flat_images
+        from gleak.unmixing.mixtures import visible_sources
+
+        mixture, samples = self.mixture(observation), observation.batch_size
+        found = find_flat_images(observation, mixture)
+        if self.counted == "spectrum" or not found:
+            return super().separate(observation)
+        rest = remove(observation, mixture, found)
+        counts = [
+            min(count, samples - (victim in found))
+            for victim, count in enumerate(visible_sources(rest, samples))
+        ]
+        sources = self.separate_counted(observation, rest, counts, samples)
+        return with_flat_images(sources, counts, found)
 
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
         """See `UnmixingAttack.unmix`."""

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from gleak.errors import FitError
-from gleak.matching.labels import classifier_parameter
+from gleak.matching.labels import parameters_of_labels
+from gleak.models.classifier import find_classifier
 from gleak.models.embedding import first_dense_layer
+from gleak.models.losses import sample_losses
 
 if TYPE_CHECKING:
     from gleak.attacks.base import Observation
@@ -64,4 +66,35 @@ def label_parameters(model: nn.Module, input_shape: tuple[int, ...]) -> frozense
         FitError: the model has no classifier that is dense.
     """
     probe = next(model.parameters()).new_zeros(1, *input_shape)
-    return frozenset({classifier_parameter(model, model(probe).shape[1])})
+    classifier = find_classifier(model, input_shape, model(probe).shape[1])
+    return frozenset(parameters_of_labels(classifier)[:1])
+
+
+def output_slopes(observation: Observation, layer: str, sample: Tensor) -> Tensor:
+    """Derivatives of a sample's loss at the outputs of a layer, for each label it may have.
+
+    Args:
+        observation: of the client; its model and loss.
+        layer: name of a layer that the model passes once.
+        sample: Shape (*shape).
+
+    Returns:
+        Shape (classes, outputs).
+    """
+    outputs: list[Tensor] = []
+
+    def keep(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        outputs.append(output.detach().requires_grad_())
+        return outputs[-1] * 1
+
+    classes = observation.classes
+    hook = observation.model.get_submodule(layer).register_forward_hook(keep)
+    try:
+        with torch.enable_grad():
+            logits = observation.model(sample.expand(classes, *sample.shape))
+            targets = torch.eye(classes).to(logits)
+            total = sample_losses(observation.loss, logits, targets).sum()
+        (slopes,) = torch.autograd.grad(total, outputs)
+    finally:
+        hook.remove()
+    return slopes

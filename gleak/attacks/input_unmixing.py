@@ -35,7 +35,7 @@ class InputUnmixing(DenseFirstAttack, UnmixingAttack):
             FitError: the network does not begin with a dense layer that has a bias.
         """
         from gleak.attacks.first_layer import dense_layer_of_samples
-        from gleak.matching.labels import classifier_gradient, infer_by_argmin
+        from gleak.matching.labels import classifier_gradient, classifier_of, infer_by_argmin
         from gleak.matching.problem import mean_gradients
         from gleak.unmixing.scale import by_bias, by_range
 
@@ -47,8 +47,7 @@ class InputUnmixing(DenseFirstAttack, UnmixingAttack):
             samples.where(told[..., None], MID_GREY).unflatten(2, observation.input_shape)
             for samples in settle(found.values, found.factors)
         )
-        observed, classes = mean_gradients(observation), observation.classes
-        scores = classifier_gradient(observation.model, observed, classes)
+        scores = classifier_gradient(classifier_of(observation), mean_gradients(observation))
         return Reconstruction(
             inputs=inputs.float().cpu().numpy(),
             mirrored=mirrored.float().cpu().numpy(),

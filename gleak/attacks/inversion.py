@@ -107,13 +107,12 @@ class FeatureInvertingAttack(AttackSpec):
         from torch.nn import functional
 
         from gleak.matching.feature_inversion import EMBEDDINGS, FeatureInversion
-        from gleak.matching.labels import classifier_gradient, infer_by_argmin
+        from gleak.matching.labels import inferred_labels
         from gleak.matching.problem import mean_gradients
         from gleak.models.embedding import features_before
 
         classes, samples = observation.classes, observation.batch_size
-        scores = classifier_gradient(observation.model, mean_gradients(observation), classes)
-        labels = infer_by_argmin(scores, samples).sort(1).values
+        labels = inferred_labels("argmin", observation, mean_gradients(observation))
         return FeatureInversion(
             parts=self.search_parts(),
             observed={EMBEDDINGS: embeddings},

@@ -14,7 +14,9 @@ class InvertGrad(SignedAdamAttack):
 
     source = "Geiping et al. 2020; [10] in CPL"
 
-    labels: LabelRule = knob("argmin", "how labels are found", source="as iDLG, for batches too")
+    labels: LabelRule = knob(
+        "auto", "how labels are found", source="ours; of one sample as iDLG and CPL"
+    )
     threshold: float | None = knob(
         None, "cosine distance that ends the search early", source="ours, to count iterations", gt=0
     )

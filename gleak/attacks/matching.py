@@ -75,7 +75,7 @@ class MatchingAttack(AttackSpec):
         if self.parts().labels in ("sign", "rows") and must_repeat:
             raise FitError(
                 f"attack {self} finds no label twice, and {behind} samples in "
-                f"{dataset.classes} classes of {dataset} repeat some; use cpl's rule, argmin"
+                f"{dataset.classes} classes of {dataset} repeat some; use labels=auto"
             )
         if self.parts().labels == "known" and behind < client.batch_size:
             raise FitError(

@@ -52,7 +52,7 @@ class ROG(MatchingAttack):
         Uniform(), "first dummy input, before it is coded", source="ROG section 4.2"
     )
     labels: LabelRule = knob(
-        "argmin", "how labels are found", source="CPL's rule; ROG takes them for known"
+        "auto", "how labels are found", source="ours; ROG takes them for known"
     )
     distance: Annotated[DistanceSpec, nested("distance")] = knob(
         L2(), "between gradients", source="ROG Equations 14 and 15"

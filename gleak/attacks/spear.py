@@ -78,11 +78,11 @@ class Spear(DenseFirstAttack):
             FitError: the network does not begin with a dense layer that has a bias.
         """
         from gleak.attacks.relu_victims import unmix_victims, without_probabilities
-        from gleak.matching.labels import classifier_gradient, infer_by_argmin
+        from gleak.matching.labels import classifier_gradient, classifier_of, infer_by_argmin
         from gleak.matching.problem import mean_gradients
 
         observed, samples = mean_gradients(observation), observation.batch_size
-        scores = classifier_gradient(observation.model, observed, observation.classes)
+        scores = classifier_gradient(classifier_of(observation), observed)
         found = unmix_victims(observation, observed, scores, self.rounds)
         labels = infer_by_argmin(without_probabilities(observation, scores, found), samples)
         told = found.isfinite()

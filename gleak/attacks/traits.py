@@ -13,6 +13,8 @@ LABELS = {
     "sign": "one each, by sign",
     "rows": "one each, by least entry",
     "argmin": "by counting",
+    "counts": "by counting, with probabilities",
+    "auto": "by counting",
 }
 """What each of `gleak.matching.parts.LabelRule` is called."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from gleak.attacks.base import AttackSpec, Observation
@@ -70,9 +71,45 @@ class UnmixingAttack(AttackSpec):
         Raises:
             FitError: no dense layer with a bias, or one with fewer neurons than samples.
         """
-        from gleak.matching.problem import mean_gradients
-        from gleak.unmixing.mixtures import Mixture, estimated_sources, visible_sources
+        from gleak.unmixing.mixtures import estimated_sources, visible_sources
+
+        mixture, samples = self.mixture(observation), observation.batch_size
+        counts = visible_sources(mixture, samples)
+        if self.counted == "spectrum":
+            counts = estimated_sources(mixture)
+            samples = max(1, *counts)
+        return self.separate_counted(observation, mixture, counts, samples)
+
+    def separate_counted(
+        self, observation: Observation, mixture: Mixture, counts: Sequence[int], most: int
+    ) -> Sources:
+        """The sources of mixtures, as many as are told.
+
+        Args:
+            observation: of the victims.
+            mixture: of the layer's inputs.
+            counts: of each victim's sources.
+            most: places for sources, of no victim fewer than it has.
+        """
         from gleak.unmixing.sources import separate
+
+        return separate(
+            mixture,
+            counts,
+            most,
+            lambda some, count: self.unmix(
+                some, count, observation.input_shape, observation.journal.part()
+            ),
+        )
+
+    def mixture(self, observation: Observation) -> Mixture:
+        """The gradients of the layer that is unmixed.
+
+        Raises:
+            FitError: no dense layer with a bias, or one with fewer neurons than samples.
+        """
+        from gleak.matching.problem import mean_gradients
+        from gleak.unmixing.mixtures import Mixture
 
         layer = _layer_to_unmix(observation.model, observation.input_shape)
         observed, samples = mean_gradients(observation), observation.batch_size
@@ -82,18 +119,7 @@ class UnmixingAttack(AttackSpec):
                 f"{observation.spec}: attack {self} cannot tell {samples} samples apart by the "
                 f"{neurons} neurons of layer {layer}; use a smaller batch_size or a wider layer"
             )
-        counts = visible_sources(mixture, samples)
-        if self.counted == "spectrum":
-            counts = estimated_sources(mixture)
-            samples = max(1, *counts)
-        return separate(
-            mixture,
-            counts,
-            samples,
-            lambda some, count: self.unmix(
-                some, count, observation.input_shape, observation.journal.part()
-            ),
-        )
+        return mixture
 
     @abstractmethod
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:

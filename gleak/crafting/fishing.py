@@ -9,7 +9,6 @@ import numpy as np
 
 from gleak.crafting.base import Crafted, CraftingSpec
 from gleak.errors import FitError
-from gleak.models.classifier import classifier_parameters
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -57,16 +56,25 @@ class Fishing(CraftingSpec):
             The secret: ``target``, Shape (1).
         """
         self._check_target(model.classes, f"model {model.model}")
-        try:
-            names = classifier_parameters(model.parameters, model.classes)
-        except FitError as error:
-            raise FitError(f"crafting {self} does not fit model {model.model}: {error}") from None
+        names = self._names(model)
         parameters = dict(model.parameters)
         for name, elsewhere in zip(names, (0.0, self.bias), strict=True):
             crafted = np.full_like(parameters[name], elsewhere)
             crafted[self.target] = parameters[name][self.target]
             parameters[name] = crafted
         return Crafted(replace(model, parameters=parameters), {"target": np.array([self.target])})
+
+    def _names(self, model: Model) -> tuple[str, str]:
+        """Of the last layer's weight and bias."""
+        from gleak.models.broadcast import load_network
+        from gleak.models.classifier import find_classifier
+
+        shape = tuple(map(int, model.input_shape))
+        network = load_network(model, str(model.model))
+        try:
+            return find_classifier(network, shape, model.classes).dense_parameters()
+        except FitError as error:
+            raise FitError(f"crafting {self} does not fit model {model.model}: {error}") from None
 
     def _check_target(self, classes: int, holder: str) -> None:
         if self.target >= classes:

@@ -3,38 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gleak.errors import FitError
+from gleak.matching.label_counts import ClassifierGradients, count_labels
+from gleak.models.classifier import Classifier, find_classifier
 
 if TYPE_CHECKING:
     from gleak.attacks.base import Observation
 
+REMEDY = "only attacks that are granted the labels serve this model (labels=known)"
+SPARSE = 0.05
+"""Share of zeros among the classifier's inputs from which they are sparse, as behind a ReLU."""
 
-def classifier_parameter(model: nn.Module, classes: int) -> str:
-    """Name of the parameter that labels are read off: the classifier's bias, or else its weight.
+
+def classifier_of(observation: Observation) -> Classifier:
+    """The layer that labels are read off; see `gleak.models.classifier.find_classifier`.
 
     Raises:
-        FitError: the model has no dense layer with one output per class.
+        FitError: the model has no such layer.
     """
-    heads = {
-        name: layer
-        for name, layer in model.named_modules()
-        if isinstance(layer, nn.Linear) and layer.out_features == classes
-    }
-    if not heads:
+    shape, classes = observation.input_shape, observation.classes
+    try:
+        return find_classifier(observation.model, shape, classes)
+    except FitError as error:
+        raise FitError(f"labels cannot be inferred: {error}; {REMEDY}") from None
+
+
+def parameters_of_labels(classifier: Classifier) -> list[str]:
+    """Names of the parameters that labels can be read off: the bias, or else the weight.
+
+    Raises:
+        FitError: the layer has neither of its own.
+    """
+    names = [name for name in (classifier.bias, classifier.weight) if name is not None]
+    if not names:
         raise FitError(
-            f"labels cannot be inferred: no dense layer with {classes} outputs; "
-            "only attacks that are granted the labels serve this model"
+            f"labels cannot be inferred: layer {classifier.name!r} has no bias, and computes its "
+            f"weight from {' and '.join(classifier.parameters)}; {REMEDY}"
         )
-    name, layer = heads.popitem()
-    return f"{name}.weight" if layer.bias is None else f"{name}.bias"
+    return names
 
 
-def lowest_of_rows(model: nn.Module, update: dict[str, Tensor], classes: int) -> Tensor:
+def classifier_gradient(classifier: Classifier, update: dict[str, Tensor]) -> Tensor:
+    """One number per class from the classifier: its bias gradient, or the row sums of its weight's.
+
+    With cross-entropy the bias gradient of class i is the mean over samples of p_i - [label = i]. A
+    row of the weight gradient is that number times the layer's inputs, which a sigmoid or a ReLU
+    keeps positive, so the sum has its sign.
+
+    Args:
+        classifier: of the model.
+        update: gradients of the parameters that were trained, Shape (V, *shape).
+
+    Returns:
+        Shape (V, classes).
+
+    Raises:
+        FitError: no gradient of the layer was sent.
+    """
+    for name in parameters_of_labels(classifier):
+        if name in update:
+            return update[name] if name == classifier.bias else update[name].flatten(2).sum(2)
+    raise _frozen(classifier)
+
+
+def lowest_of_rows(classifier: Classifier, update: dict[str, Tensor]) -> Tensor:
     """The least entry in each row of the classifier's weight gradient (GradInversion, Eq. 4).
 
     Behind an activation that is never negative, only rows of labels in the batch hold entries well
@@ -44,27 +82,41 @@ def lowest_of_rows(model: nn.Module, update: dict[str, Tensor], classes: int) ->
         Shape (V, classes).
 
     Raises:
-        FitError: the model has no dense layer with one output per class.
+        FitError: see `weight_gradient`.
     """
-    layer, _, _ = classifier_parameter(model, classes).rpartition(".")
-    return update[f"{layer}.weight"].amin(-1)
+    return weight_gradient(classifier, update, "rows").flatten(2).amin(2)
 
 
-def classifier_gradient(model: nn.Module, update: dict[str, Tensor], classes: int) -> Tensor:
-    """One number per class from the classifier: its bias gradient, or the row sums of its weight's.
+def weight_gradient(classifier: Classifier, update: dict[str, Tensor], rule: str) -> Tensor:
+    """The gradient of the classifier's weight itself.
 
-    With cross-entropy the bias gradient of class i is the mean over samples of p_i - [label = i]. A
-    row of the weight gradient is that number times the layer's inputs, which a sigmoid or a ReLU
-    keeps positive, so the sum has its sign.
+    Args:
+        classifier: of the model.
+        update: gradients of the parameters that were trained, Shape (V, *shape).
+        rule: that asks for it, for the error.
 
     Returns:
-        Shape (V, classes).
+        Shape (V, classes, ...).
 
     Raises:
-        FitError: the model has no dense layer with one output per class.
+        FitError: the layer computes its weight from other parameters, or was not trained.
     """
-    name = classifier_parameter(model, classes)
-    return update[name].sum(-1) if name.endswith(".weight") else update[name]
+    if classifier.weight is None:
+        raise FitError(
+            f"labels={rule} reads the gradient of the classifier's weight, and layer "
+            f"{classifier.name!r} computes its weight from other parameters or shares it (it has "
+            f"{' and '.join(classifier.parameters)}); use labels=argmin or labels=known"
+        )
+    if classifier.weight not in update:
+        raise _frozen(classifier)
+    return update[classifier.weight]
+
+
+def _frozen(classifier: Classifier) -> FitError:
+    return FitError(
+        f"labels cannot be inferred: no gradient of the classifier, layer {classifier.name!r}, was "
+        f"sent; a layer that is frozen tells no labels: {REMEDY}"
+    )
 
 
 def infer_by_sign(scores: Tensor, samples: int) -> Tensor:
@@ -78,7 +130,7 @@ def infer_by_sign(scores: Tensor, samples: int) -> Tensor:
     if samples > scores.shape[1]:
         raise FitError(
             f"labels=sign and labels=rows give no label twice, so {scores.shape[1]} classes do not "
-            f"serve a batch of {samples}; use an attack that takes labels=argmin or labels=known"
+            f"serve a batch of {samples}; use an attack that takes labels=auto or labels=known"
         )
     return scores.argsort(1)[:, :samples]
 
@@ -99,12 +151,90 @@ def infer_by_argmin(scores: Tensor, samples: int) -> Tensor:
     return torch.cat(found, 1)
 
 
-Scores = Callable[[nn.Module, dict[str, Tensor], int], Tensor]
-"""From a model, the gradients of its parameters and the number of classes; Shape (V, classes)."""
-RULES: dict[str, tuple[Scores, Callable[[Tensor, int], Tensor]]] = {
-    "sign": (classifier_gradient, infer_by_sign),
-    "rows": (lowest_of_rows, infer_by_sign),
-    "argmin": (classifier_gradient, infer_by_argmin),
+@dataclass(frozen=True)
+class Evidence:
+    """What labels are read off.
+
+    Args:
+        observation: of the victims.
+        classifier: of the model.
+        update: gradients of the parameters that were trained, Shape (V, *shape).
+    """
+
+    observation: Observation
+    classifier: Classifier
+    update: dict[str, Tensor]
+
+    @property
+    def samples(self) -> int:
+        """How many labels are sought of each victim."""
+        return self.observation.batch_size
+
+    @property
+    def sums(self) -> Tensor:
+        """See `classifier_gradient`."""
+        return classifier_gradient(self.classifier, self.update)
+
+    def can_be_counted(self) -> bool:
+        """Whether all is there that `infer_by_counts` rests on."""
+        bias, weight = self.classifier.bias, self.classifier.weight
+        sent = bias in self.update and weight in self.update
+        return sent and self.classifier.gives_logits and self.observation.loss == "cross_entropy"
+
+
+def infer_by_counts(evidence: Evidence) -> Tensor:
+    """As many labels of each class as explain the classifier's gradients; Shape (V, samples).
+
+    Labels may repeat, and the network may be trained; see `gleak.matching.label_counts`.
+
+    Raises:
+        FitError: a weight of its own, a bias, its gradients or cross-entropy are not there.
+    """
+    classifier = evidence.classifier
+    weight = weight_gradient(classifier, evidence.update, "counts")
+    if not evidence.can_be_counted():
+        raise FitError(
+            f"labels=counts needs cross-entropy (here: {evidence.observation.loss}), and a "
+            f"classifier with a bias whose outputs are the logits, which layer {classifier.name!r} "
+            "does not give; use labels=argmin or labels=known"
+        )
+    features = classifier.features
+    layer = evidence.observation.model.get_parameter(classifier.weight or "")
+    offset = evidence.observation.model.get_parameter(classifier.bias or "")
+    found = []
+    for row, entries in zip(weight, evidence.sums, strict=True):
+        gradients = ClassifierGradients(
+            weight=row.cpu().double(),
+            bias=entries.cpu().double(),
+            layer_weight=layer.detach().cpu().double(),
+            layer_bias=offset.detach().cpu().double(),
+            one_sign=bool((features >= 0).all()),
+            sparse=bool((features == 0).double().mean() > SPARSE),
+        )
+        counts = torch.from_numpy(count_labels(gradients, evidence.samples))
+        found.append(torch.arange(len(counts)).repeat_interleave(counts))
+    return torch.stack(found).to(weight.device)
+
+
+def infer_automatically(evidence: Evidence) -> Tensor:
+    """By the rule that finds most labels with what is known (docs/results/labels.md).
+
+    Of one sample the least entry is exact, and of any number with the loss ``nll_raw``. Labels of
+    more samples are counted; where the classifier does not allow that, by `infer_by_argmin`.
+    """
+    if evidence.samples > 1 and evidence.can_be_counted():
+        return infer_by_counts(evidence)
+    return infer_by_argmin(evidence.sums, evidence.samples)
+
+
+RULES: dict[str, Callable[[Evidence], Tensor]] = {
+    "sign": lambda known: infer_by_sign(known.sums, known.samples),
+    "rows": lambda known: infer_by_sign(
+        lowest_of_rows(known.classifier, known.update), known.samples
+    ),
+    "argmin": lambda known: infer_by_argmin(known.sums, known.samples),
+    "counts": infer_by_counts,
+    "auto": infer_automatically,
 }
 
 
@@ -119,6 +249,5 @@ def inferred_labels(rule: str, observation: Observation, gradients: dict[str, Te
     Raises:
         FitError: the model has no classifier, or the rule cannot give so many labels.
     """
-    score, infer = RULES[rule]
-    scores = score(observation.model, gradients, observation.classes)
-    return infer(scores, observation.batch_size).sort(1).values
+    evidence = Evidence(observation, classifier_of(observation), gradients)
+    return RULES[rule](evidence).sort(1).values

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from gleak.matching.optimizers.base import OptimizerSpec
     from gleak.matching.starts.base import StartSpec
 
-LabelRule = Literal["known", "joint", "sign", "rows", "argmin"]
-"""Granted, optimised with the samples, or read off the classifier's gradient."""
+LabelRule = Literal["known", "joint", "sign", "rows", "argmin", "counts", "auto"]
+"""Granted, optimised with the samples, or read off the classifier's gradient by a rule; auto: by
+the one that finds most (see `gleak.matching.labels`)."""
 
 ClientModel = Literal["one_step", "unrolled"]
 """How the attacker repeats the client's training: as one step, or as all of its local steps."""

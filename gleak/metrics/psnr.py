@@ -21,7 +21,8 @@ class Psnr(MetricSpec):
     """-10 log10 of each image's own mean squared error, for a data range of 1.
 
     Identical images have no finite value: values are capped at 100 dB, which is a mean squared
-    error of 1e-10. One value per image; the mean of these is not the PSNR of a pooled error.
+    error of 1e-10. The value of an image that is not finite is not finite either. One value per
+    image; the mean of these is not the PSNR of a pooled error.
     """
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
@@ -38,4 +39,6 @@ def _ratio(estimate: np.ndarray, truth: np.ndarray) -> float:
 
     if np.array_equal(estimate, truth):
         return CAP
-    return min(CAP, float(peak_signal_noise_ratio(truth, estimate, data_range=1.0)))
+    with np.errstate(divide="ignore"):
+        ratio = peak_signal_noise_ratio(truth, estimate, data_range=1.0)
+    return float(np.minimum(ratio, CAP))

@@ -2,37 +2,145 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
 
 from gleak.errors import FitError
 
-if TYPE_CHECKING:
-    import numpy as np
-    from torch import Tensor
-
-WEIGHT, BIAS = ".weight", ".bias"
+PROBED = 3
 
 
-def classifier_parameters(
-    parameters: Mapping[str, np.ndarray] | Mapping[str, Tensor], classes: int
-) -> tuple[str, str]:
-    """Names of weight and bias of the last dense layer with one output for each class.
+@dataclass(frozen=True)
+class Classifier:
+    """The layer of a network that gives the logits.
 
     Args:
-        parameters: of a network, by name, in the order of its layers.
+        name: of the layer, in the network.
+        layer: a dense layer with one output per class, or a convolution of 1 x 1 with as many
+            channels, whose outputs are pooled.
+        weight: name of its weight among the network's parameters; None where the layer computes
+            its weight from other parameters (weight norm, pruning) or shares it.
+        bias: likewise.
+        gives_logits: whether its output is the logits, and nothing is done to it.
+        features: its inputs on the probes, in the state of the network; Shape (M, ...).
+    """
+
+    name: str
+    layer: nn.Module
+    weight: str | None
+    bias: str | None
+    gives_logits: bool
+    features: Tensor
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of all parameters of the layer, in the layer."""
+        return [name for name, _ in self.layer.named_parameters()]
+
+    def dense_parameters(self) -> tuple[str, str]:
+        """Names of weight and bias of a classifier that is a dense layer and has both.
+
+        Raises:
+            FitError: it is not, or it has not.
+        """
+        if not isinstance(self.layer, nn.Linear) or self.weight is None or self.bias is None:
+            kind = type(self.layer).__name__
+            raise FitError(
+                f"its classifier, {kind} {self.name!r} with {' and '.join(self.parameters)}, is no "
+                "dense layer with a weight and a bias of its own"
+            )
+        return self.weight, self.bias
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One pass through a layer that could be the classifier."""
+
+    name: str
+    layer: nn.Module
+    features: Tensor
+    output: Tensor
+
+
+@torch.enable_grad()
+def find_classifier(network: nn.Module, shape: tuple[int, ...], classes: int) -> Classifier:
+    """Find the classifier by running the network on probes.
+
+    Of the layers with one output per class that the logits depend on, it is the last one that ran
+    whose output is the logits; if there is none such, the last one that ran. Where a layer stands
+    in the code, or whether there are other layers of its width, makes no difference.
+
+    Args:
+        network: in evaluation mode; left as it is.
+        shape: of one sample.
         classes: number of outputs.
 
     Raises:
-        FitError: no such layer has a bias.
+        FitError: the logits depend on no such layer.
     """
-    shapes = {name: tuple(value.shape) for name, value in parameters.items()}
-    layers = [
-        name.removesuffix(WEIGHT)
-        for name, shape in shapes.items()
-        if name.endswith(WEIGHT) and len(shape) == 2 and shape[0] == classes
+    logits, passes = _run(network, shape, classes)
+    outputs = [each.output for each in passes] if logits.requires_grad else []
+    slopes = torch.autograd.grad(logits.sum(), outputs, allow_unused=True) if outputs else ()
+    reaching = [each for each, slope in zip(passes, slopes, strict=False) if slope is not None]
+    if not reaching:
+        raise FitError(f"it has no dense layer with {classes} outputs that its logits depend on")
+    direct = [each for each in reaching if torch.equal(each.output, logits)]
+    found = (direct or reaching)[-1]
+    return Classifier(
+        name=found.name,
+        layer=found.layer,
+        weight=_own_parameter(network, found.layer, "weight"),
+        bias=_own_parameter(network, found.layer, "bias"),
+        gives_logits=bool(direct),
+        features=found.features.detach(),
+    )
+
+
+def _run(network: nn.Module, shape: tuple[int, ...], classes: int) -> tuple[Tensor, list[_Pass]]:
+    """Logits of probes, and every pass through a layer with one output per class, in order."""
+    passes: list[_Pass] = []
+
+    def keep(name: str, layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+        attached = output if output.requires_grad else output.requires_grad_()
+        passes.append(_Pass(name, layer, given[0], attached))
+
+    some = next(network.parameters())
+    probes = torch.linspace(0, 1, PROBED * math.prod(shape)).to(some).reshape(PROBED, *shape)
+    with ExitStack() as stack:
+        for name, layer in network.named_modules():
+            if _outputs(layer) == classes:
+                stack.enter_context(layer.register_forward_hook(partial(keep, name)))
+        logits = network(probes.requires_grad_())
+    return logits, passes
+
+
+def _outputs(layer: nn.Module) -> int | None:
+    """Outputs of a layer that could be a classifier; None for all other layers."""
+    if isinstance(layer, nn.Linear):
+        return layer.out_features
+    if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1):
+        return layer.out_channels
+    return None
+
+
+def _own_parameter(network: nn.Module, layer: nn.Module, kind: str) -> str | None:
+    """Name in the network of a layer's weight or bias, if that is a parameter of this layer alone.
+
+    Args:
+        network: that the layer is part of.
+        layer: a layer.
+        kind: "weight" or "bias".
+    """
+    parameter = dict(layer.named_parameters(recurse=False)).get(kind)
+    owners = [
+        module
+        for module in network.modules()
+        if any(value is parameter for value in module.parameters(recurse=False))
     ]
-    biased = [layer for layer in layers if shapes.get(f"{layer}{BIAS}") == (classes,)]
-    if not biased:
-        raise FitError(f"it has no dense layer with {classes} outputs and a bias")
-    return f"{biased[-1]}{WEIGHT}", f"{biased[-1]}{BIAS}"
+    names = [name for name, value in network.named_parameters() if value is parameter]
+    return names[0] if len(owners) == 1 else None

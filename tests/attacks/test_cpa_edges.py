@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import Observation
+from gleak.attacks.flat_images import find_flat_images
 from gleak.errors import FitError
 from gleak.registry import parse
 
@@ -55,3 +57,71 @@ def test_the_power_of_the_likelihood_counts(make_photo_case: Make) -> None:
     found = EDGES.reconstruct(seen)
     assert (found.objective != other.objective).all()
     assert not np.allclose(found.inputs, other.inputs, atol=1e-3)
+
+
+BATCH_OF_8 = "fedsgd+batch_size=8+victims=2"
+COLOURS = {"grey": (0.7, 0.7, 0.7), "black": (0, 0, 0), "a colour": (0.1, 0.5, 0.8)}
+
+
+def holding(
+    seen: Observation, inputs: np.ndarray, labels: np.ndarray, client: str = BATCH_OF_8
+) -> Observation:
+    """What would be observed of clients with these samples."""
+    network = seen.model.requires_grad_()
+    spec = parse("client", client)
+    sent = [
+        spec.compute(network, own, told)
+        for own, told in zip(torch.from_numpy(inputs), torch.from_numpy(labels), strict=True)
+    ]
+    network.requires_grad_(False)
+    update = {name: torch.stack([each[name].detach() for each in sent]) for name in sent[0]}
+    return replace(seen, update=update)
+
+
+@pytest.mark.parametrize("colour", COLOURS.values(), ids=COLOURS)
+def test_an_image_of_one_colour_is_found_and_harms_no_other(
+    colour: tuple[float, float, float], make_photo_case: Make, psnr: PSNR
+) -> None:
+    seen, truth = make_photo_case(EDGES, BATCH_OF_8)
+    inputs = truth.inputs.copy()
+    inputs[1, 3] = np.array(colour)[:, None, None]
+    found = EDGES.reconstruct(holding(seen, inputs, truth.labels))
+    reached = psnr(inputs, found.inputs)
+    others = np.delete(np.arange(8), 3)
+    without = psnr(truth.inputs, EDGES.reconstruct(seen).inputs)
+    assert reached[1, 3] > 80
+    assert (reached[1, others] > without[1, others] - 6).all()
+    assert np.median(reached[1, others]) > 28
+    assert found.converged.all()
+
+
+def test_of_local_steps_the_image_of_one_colour_is_found_too(
+    make_photo_case: Make, psnr: PSNR
+) -> None:
+    client = "fedavg+batch_size=6+victims=2+local_steps=3+local_lr=1"
+    seen, truth = make_photo_case(EDGES, client)
+    inputs = truth.inputs.copy()
+    inputs[:, 2] = 0.7
+    found = EDGES.reconstruct(holding(seen, inputs, truth.labels, client))
+    found.validate()
+    assert (psnr(inputs, found.inputs)[:, 2] > 40).all()
+
+
+def test_of_two_images_that_are_the_same_one_is_found(make_photo_case: Make, psnr: PSNR) -> None:
+    seen, truth = make_photo_case(EDGES, BATCH_OF_8)
+    inputs = truth.inputs.copy()
+    inputs[1, 5] = inputs[1, 2]
+    found = EDGES.reconstruct(holding(seen, inputs, truth.labels))
+    reached = psnr(inputs, found.inputs)[1]
+    without = psnr(truth.inputs, EDGES.reconstruct(seen).inputs)[1]
+    others = np.delete(np.arange(8), [2, 5])
+    assert (reached[others] > without[others] - 6).all()
+    assert max(reached[2], reached[5]) > 28
+    assert (found.inputs == 0.5).all((2, 3, 4)).sum(1).tolist() == [0, 1]
+    assert found.converged.tolist() == [True, False]
+
+
+def test_where_all_images_differ_nothing_is_taken_away(make_photo_case: Make) -> None:
+    for client in (BATCH_OF_8, "fedavg+batch_size=6+victims=2+local_steps=3+local_lr=0.1"):
+        seen, _ = make_photo_case(EDGES, client)
+        assert find_flat_images(seen, EDGES.mixture(seen)) == {}

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
 from gleak.artifacts.model import Model
 from gleak.crafting.fishing import Fishing
 from gleak.errors import FitError
-from gleak.models.broadcast import load_network
+from gleak.models.broadcast import load_network, with_state
 from gleak.registry import parse
 
 MODELS = ("lenet+width=4", "vgg_small+width=4+hidden=16", "mlp+hidden=16")
@@ -93,11 +94,25 @@ def test_a_target_that_is_no_class_is_refused(trained: Trained) -> None:
         Fishing(target=4).craft(trained(MODELS[0]), 0)
 
 
-def test_a_network_without_a_classifier_is_refused(trained: Trained) -> None:
-    honest = trained(MODELS[0])
-    *_, bias = honest.parameters
-    del honest.parameters[bias]
+def build_with_weight_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A network whose last layer computes its weight."""
+    head = parametrizations.weight_norm(nn.Linear(shape[0], classes))
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
+
+
+def test_a_network_whose_last_layer_cannot_be_set_is_refused() -> None:
+    spec = parse("model", f"custom+factory={__name__}.build_with_weight_norm")
+    network = spec.build((3, 8, 8), 4)
+    model = Model(
+        model=str(spec),
+        input_shape=np.array([3, 8, 8]),
+        classes=4,
+        parameters={},
+        buffers={},
+        train_loss=np.zeros(0),
+        test_accuracy=np.zeros(0),
+    )
     with pytest.raises(
-        FitError, match=r"crafting fishing does not fit model lenet.*no dense layer"
+        FitError, match=r"crafting fishing does not fit model custom.*no dense layer"
     ):
-        Fishing().craft(honest, 0)
+        Fishing().craft(with_state(model, network), 0)

@@ -31,3 +31,13 @@ def test_is_capped_at_100_decibels(make_comparison, difference: float, expected:
     truth = np.full((1, 1, 1, 4, 4), 0.5)
     values = Psnr().measure(make_comparison(truth, truth + difference))
     np.testing.assert_allclose(values, expected)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_image_that_is_not_finite_has_no_finite_value(make_comparison, value: float):
+    truth = np.full((1, 2, 1, 4, 4), 0.5)
+    estimate = truth + 1e-2
+    estimate[0, 1, 0, 2, 3] = value
+    values = Psnr().measure(make_comparison(truth, estimate))
+    np.testing.assert_allclose(values[0, 0], 40)
+    assert not np.isfinite(values[0, 1]) and not values[0, 1] > 0

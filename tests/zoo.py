@@ -263,6 +263,7 @@ SEPARATE: dict[str, Build] = {
     "pruned": reparametrised(pruned),
     "frozen body": frozen_body,
     "frozen weight, trained bias": frozen_weight,
+    "heads": Heads,
     "overwrites its inputs": OverwritesInputs,
     "overwrites activations": behind_convolution(nn.ReLU(inplace=True)),
     "dense on time first": TimeFirst,

@@ -115,7 +115,7 @@ def _run(network: nn.Module, shape: tuple[int, ...], classes: int) -> tuple[Tens
         for name, layer in network.named_modules():
             if _outputs(layer) == classes:
                 stack.enter_context(layer.register_forward_hook(partial(keep, name)))
-        logits = network(probes.requires_grad_())
+        logits = network(probes.requires_grad_().clone())
     return logits, passes
 
 

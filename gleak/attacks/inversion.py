@@ -15,7 +15,7 @@ from gleak.registry import nested
 from gleak.spec import knob
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
@@ -68,6 +68,16 @@ class FeatureInvertingAttack(AttackSpec):
                 f"{model} begins with that layer; use cpa"
             )
 
+    def check_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """See `AttackSpec.check_network`; features, and a dense layer of logits."""
+        from gleak.matching.labels import classifier_parameter
+
+        super().check_network(network, shape, classes, client)
+        embedding_layer(network, shape)
+        classifier_parameter(network, classes)
+
     @property
     def grants(self) -> frozenset[str]:
         """What the start begins with."""
@@ -111,6 +121,7 @@ class FeatureInvertingAttack(AttackSpec):
         from gleak.matching.problem import mean_gradients
         from gleak.models.embedding import features_before
 
+        layer = embedding_layer(observation.model, observation.input_shape)
         classes, samples = observation.classes, observation.batch_size
         scores = classifier_gradient(observation.model, mean_gradients(observation), classes)
         labels = infer_by_argmin(scores, samples).sort(1).values
@@ -120,19 +131,23 @@ class FeatureInvertingAttack(AttackSpec):
             targets=functional.one_hot(labels, classes).to(embeddings.dtype),
             shape=(samples, *observation.input_shape),
             classes=classes,
-            features=features_before(observation.model, embedding_layer(observation)),
+            features=features_before(observation.model, layer),
         )
 
 
-def embedding_layer(observation: Observation) -> str:
+def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
     """Name of the first dense layer with a bias, which is given features of the samples.
+
+    Args:
+        network: in the state it is to run in.
+        shape: of a sample.
 
     Raises:
         FitError: there is none, or it is given the samples themselves.
     """
     from gleak.models.embedding import first_dense_layer
 
-    layer = first_dense_layer(observation.model, observation.input_shape)
+    layer = first_dense_layer(network, shape)
     if layer is None:
         raise FitError(
             "feature inversion needs a dense layer with a bias that is given one vector of each "

@@ -14,6 +14,8 @@ from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from gleak.artifacts.model import Model
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -49,6 +51,11 @@ class Fishing(CraftingSpec):
         """
         if dataset.classes is not None:
             self._check_target(dataset.classes, f"dataset {dataset}")
+
+    def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+        """See `CraftingSpec.check_network`; a dense layer of logits, with the target."""
+        self._check_target(classes, "the dataset")
+        classifier_parameters(dict(network.named_parameters()), classes)
 
     def craft(self, model: Model, seed: int) -> Crafted:
         """See `CraftingSpec.craft`.

@@ -48,7 +48,7 @@ class NoisyGradient(LocalGradient):
         Raises:
             FitError: a layer mixes the samples of the mini-batch.
         """
-        self._check(model)
+        check_layers(model, self.defense)
         found = clipped_gradients(model, parameters, inputs, labels, loss, self.defense.clip)
         deviations = {
             name: self.defense.deviation(found.powers[name], total.numel())
@@ -69,15 +69,20 @@ class NoisyGradient(LocalGradient):
         moved = 2 * self.defense.clip / torch.tensor(deviations, dtype=torch.float64)
         return float(1 / torch.linalg.vector_norm(moved))
 
-    def _check(self, model: nn.Module) -> None:
-        for name, layer in model.named_modules():
-            normalises = isinstance(layer, nn.modules.batchnorm._BatchNorm)
-            if normalises and (layer.training or layer.running_mean is None):
-                raise FitError(
-                    f"defense {self.defense}: layer {name!r} normalises by the mini-batch, so that "
-                    "no sample has a gradient of its own; choose a model without batch "
-                    "normalisation"
-                )
+
+def check_layers(model: nn.Module, defense: FedCDP) -> None:
+    """Refuse a model in which samples have no gradients of their own.
+
+    Raises:
+        FitError: a layer mixes the samples of the mini-batch.
+    """
+    for name, layer in model.named_modules():
+        normalises = isinstance(layer, nn.modules.batchnorm._BatchNorm)
+        if normalises and (layer.training or layer.running_mean is None):
+            raise FitError(
+                f"defense {defense}: layer {name!r} normalises by the mini-batch, so that no "
+                "sample has a gradient of its own; choose a model without batch normalisation"
+            )
 
 
 @dataclass(frozen=True)

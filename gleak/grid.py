@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
@@ -142,15 +142,11 @@ class Grid:
             data_dir: where the user keeps data.
 
         Raises:
-            SpecError: see `gleak.own_models.check_own_model`.
-            FitError: no attacked cell is left.
+            SpecError, FitError: there is no such network, or no attacked cell is left.
         """
         if not any(map(is_own, self.cells)):
             return self
-
-        def check(cell: Cell) -> None:
-            check_own_model(cell, data_dir)
-
+        check = partial(check_own_model, data_dir=data_dir)
         cells, refused = sift(self.cells, levels_of, check)
         check_left(cells, refused)
         truths, without_truth = sift(self.truths, levels_of_truth, check)

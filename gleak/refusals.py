@@ -79,4 +79,4 @@ def check_left(cells: Sequence[Cell], refused: Sequence[Refusal]) -> None:
         FitError: with the reason of the first refusal.
     """
     if refused and all(cell.strings().get("attack") == BLIND for cell in cells):
-        raise FitError(f"no cell is left; {refused[0]}")
+        raise FitError(f"{refused[0].reason}; so no cell is left")

@@ -80,6 +80,7 @@ def cell_of(levels):
     """
     found = checked(lambda: Cell.from_path(dict(levels)))
     if workflow.is_main_process:
+        remake_refused_targets()
         checked(lambda: check_own_model(found, SETTINGS.data_dir))
     return found
 
@@ -109,8 +110,9 @@ def refused_targets():
             yield target, reason
 
 
-if workflow.is_main_process:
-    # Asked for by name it is an error, which only the job that makes it can give again.
+@cache
+def remake_refused_targets():
+    """Remove them once, while jobs are planned: what is asked for by name is tried again."""
     for refused, _ in refused_targets():
         refused.unlink()
 

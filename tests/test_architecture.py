@@ -35,7 +35,7 @@ LAYERS = (
     ("refusals",),
     ("grid",),
     ("study",),
-    ("plan", "catalog", "adopt"),
+    ("plan", "catalog", "adopt", "validation"),
     ("audit_report",),
     ("cli",),
 )

@@ -8,20 +8,23 @@ from pathlib import Path
 from gleak.cell import Cell
 from gleak.data.base import DatasetSpec
 from gleak.data.download import DownloadableDataset
-from gleak.errors import DataError
-from gleak.own_models import is_own
+from gleak.errors import DataError, at
+from gleak.own_models import check_own_model, is_own
 from gleak.settings import SCALES, Scale
 from gleak.study import Study
 
 
 def examine_study(study: Study, data_dir: Path) -> Study:
-    """The study with users' own networks examined at every scale.
+    """The study with users' own networks examined at every scale, those of searches too.
 
     Raises:
-        SpecError, FitError: see `gleak.study.Study.examined`.
+        SpecError, FitError: see `gleak.study.Study.examined`, or a search cannot be run.
     """
     for scale in SCALES:
         study = study.examined(scale, data_dir)
+        for name in study.searches:
+            with at(f"study {study.name!r}, search {name!r}, scale {scale!r}"):
+                check_own_model(study.search(name, scale).cell, data_dir)
     return study
 
 

@@ -75,7 +75,7 @@ def _check_kind(path: Path | str, file: h5py.File, kind: str | None, version: in
 
 def _check_refusal(file: h5py.File, kind: str | None) -> None:
     if kind not in (None, REFUSED) and attribute_of(file, "format") == REFUSED:
-        raise RefusedError(str(attribute_of(file, "reason")))
+        raise RefusedError(str(load_attributes(file, {"reason": ""})["reason"]))
 
 
 def content_digest(path: Path | str) -> str:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+import h5py
 import pytest
 
 from gleak.artifacts.inspect import describe_file
@@ -9,8 +12,9 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reading import content_digest
 from gleak.artifacts.refused import Refused, refusal_in, refusing
 from gleak.artifacts.update import Update
-from gleak.errors import ArtifactError, FitError, RefusedError
+from gleak.errors import ArtifactError, DamagedError, FitError, RefusedError
 
+Forge = Callable[[Path], AbstractContextManager[h5py.File]]
 REASON = "attack a does not serve model b; use c"
 
 
@@ -65,3 +69,11 @@ def test_whole_artifacts_and_missing_files_hold_no_refusal(
     assert refusal_in(tmp_path / "nothing.h5") is None
     with pytest.raises(ArtifactError, match="holds gleak/private"):
         Refused.read(tmp_path / "private.h5")
+
+
+def test_a_refusal_without_a_reason_is_damaged(forged: Forge, tmp_path: Path) -> None:
+    refuse(tmp_path / "update.h5")
+    with forged(tmp_path / "update.h5") as file:
+        del file.attrs["reason"]
+    with pytest.raises(DamagedError, match="attribute 'reason' is missing"):
+        Update.read(tmp_path / "update.h5")

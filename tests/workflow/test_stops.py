@@ -131,9 +131,10 @@ def test_a_data_folder_is_never_made(planned: Project) -> None:
 
 
 def test_a_factory_that_is_not_there_stops_a_dry_run(project: Project) -> None:
-    words = [f"results/artifacts/digits/custom+factory=no_such.build/{MODEL.partition('/')[2]}"]
+    cell = "digits/custom+factory=no_such.build/untrained/honest/fedsgd/none"
+    words = ["--dry-run", str(project.results / "artifacts" / cell / "update.h5")]
     message = r"model custom\+factory=no_such.build: No module named 'no_such'; set PYTHONPATH"
-    check_stop(project, ["--dry-run", f"{words[0]}/fedsgd/none/update.h5"], {}, message)
+    check_stop(project, words, {}, message)
 
 
 def test_images_of_ones_own_run_from_and_to_folders_elsewhere(

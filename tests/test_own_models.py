@@ -116,7 +116,7 @@ def test_networks_that_serve_a_cell_pass(factory: str, levels: dict[str, str]) -
         (
             "convolutional",
             {"training": "federated+defense=fedcdp"},
-            "training federated.* layer '1' normalises by the mini-batch",
+            "training federated.* computes with the whole mini-batch",
         ),
         ("broken", {}, r"factory, called with shape \(1, 16, 16\) and 10 .* ValueError: no such"),
         ("nothing", {}, r"returns a str, not a torch\.nn\.Module"),

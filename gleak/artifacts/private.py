@@ -30,6 +30,8 @@ class Private(Artifact):
             `gleak.clients.drift`); left out for clients of one step.
         noise_multipliers: Shape (V, S), for each local step of all rounds the deviation of its
             noise over how far one sample can move it; left out where steps have none.
+        perturbation: Shape (V, R), how much the defence changed what each victim sent in each round
+            (see `gleak.clients.perturbation`); left out for captured clients.
     """
 
     format: ClassVar[str] = "gleak/private"
@@ -43,3 +45,4 @@ class Private(Artifact):
     rounds: np.ndarray | None = array("victim round member", "sample", "int", optional=True)
     drift: np.ndarray | None = array("victim", "relative error", optional=True)
     noise_multipliers: np.ndarray | None = array("victim step", "sensitivity", optional=True)
+    perturbation: np.ndarray | None = array("victim round", "relative error", optional=True)

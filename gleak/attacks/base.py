@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
     from gleak.crafting.base import CraftingSpec
     from gleak.data.base import DatasetSpec
+    from gleak.matching.choice import Way
     from gleak.models.base import ModelSpec
 
 
@@ -52,6 +52,9 @@ class Observation:
         knowledge: by name ("codec"), the networks that the attacker brings, trained on public data;
             only those the attack's spec asks for, in evaluation mode, on the device of the update.
         journal: where a long attack leaves what it has come to.
+        verified_ways: by model of the client, the constructor of dummy gradients that was found to
+            be right for this network (see `gleak.matching.choice`); shared by the observations
+            that are derived from one.
     """
 
     update: dict[str, Tensor]
@@ -75,6 +78,7 @@ class Observation:
     broadcast: Mapping[str, Tensor] = field(default_factory=dict)
     knowledge: Mapping[str, nn.Module] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
+    verified_ways: dict[str, Way] = field(default_factory=dict)
 
     @property
     def victims(self) -> int:
@@ -92,7 +96,9 @@ class Observation:
         Its random streams are its own, as those of another seed are.
         """
         some = slice(number, number + 1)
-        model = copy.deepcopy(self.model)
+        from gleak.models.parameters import independent_copy
+
+        model = independent_copy(self.model)
         for name, parameter in model.named_parameters():
             if name in self.broadcast:
                 parameter.data = self.broadcast[name][number].clone()

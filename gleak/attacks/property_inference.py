@@ -14,12 +14,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
-from torch.func import functional_call, grad, vmap
-from torch.nn import functional
 
 from gleak.matching.problem import mean_gradients
-from gleak.models.losses import sample_losses
-from gleak.models.penalties import penalties
+from gleak.models.parameters import dtype_of
+from gleak.models.sample_gradients import sample_gradients
 from gleak.runtime.seeding import stream
 
 if TYPE_CHECKING:
@@ -54,18 +52,10 @@ def _sample_gradients(
     observation: Observation, inputs: Tensor, labels: Tensor
 ) -> dict[str, Tensor]:
     """Gradient of every sample's loss, for each parameter; Shape (M, *shape)."""
-    model, loss = observation.model, observation.loss
-    parameters = {name: value.detach() for name, value in model.named_parameters()}
-
-    def sample_loss(parameters: dict[str, Tensor], sample: Tensor, target: Tensor) -> Tensor:
-        with penalties(model) as added:
-            logits = functional_call(model, parameters, (sample[None],))
-        return sum(added, sample_losses(loss, logits, target[None])).sum()
-
-    dtype = next(iter(parameters.values())).dtype
-    targets = functional.one_hot(labels.long(), observation.classes).to(dtype)
-    compute = vmap(grad(sample_loss), in_dims=(None, 0, 0), chunk_size=AT_ONCE)
-    found: dict[str, Tensor] = compute(parameters, inputs.to(dtype), targets)
+    model = observation.model
+    held = {name: model.get_parameter(name).detach() for name in observation.update}
+    samples = inputs.to(dtype_of(model))
+    _, found = sample_gradients(model, held, samples, labels, observation.loss, AT_ONCE)
     return found
 
 

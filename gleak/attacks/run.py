@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +16,11 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.secret import Secret
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec, Observation
-from gleak.errors import ArtifactError
+from gleak.errors import ArtifactError, FitError
 from gleak.knowledge.load import load_knowledge
 from gleak.models.broadcast import architecture, load_network
+from gleak.models.kernels import differentiable_kernels
+from gleak.models.parameters import trained_parameters
 from gleak.runtime.device import choose_device
 from gleak.runtime.journal import FILE, Journal, origin_of
 from gleak.runtime.seeding import derived_seed
@@ -95,12 +97,31 @@ def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Recons
         observation: all it is given.
         seed: of the run.
     """
+    with differentiable_kernels(observation.model):
+        found = spec.reconstruct(observation)
     return replace(
-        spec.reconstruct(observation),
+        found,
         spec=f"{observation.spec}/{spec}",
         seed=seed,
         modality=observation.modality,
     )
+
+
+def check_trained(read: Collection[str], trained: Collection[str]) -> None:
+    """Refuse to read parameters that are frozen.
+
+    Args:
+        read: names of the parameters that an attack reads.
+        trained: names of those that clients train and send.
+
+    Raises:
+        FitError: names the first that is frozen.
+    """
+    if frozen := sorted(set(read) - set(trained)):
+        raise FitError(
+            f"the attack reads the gradient of {frozen[0]}, which is frozen in this model, so that "
+            "clients do not send it; use an attack that matches gradients"
+        )
 
 
 def everything(network: nn.Module, input_shape: tuple[int, ...]) -> None:
@@ -132,15 +153,18 @@ def observe(
     """
     broadcast = Model.read(parameters_path)
     place = choose_device(device)
-    network = load_network(broadcast, str(parameters_path)).to(place).requires_grad_(False)
+    network = load_network(broadcast, str(parameters_path)).to(place)
     input_shape = tuple(map(int, broadcast.input_shape))
+    trained = trained_parameters(network)
     only = reads(network, input_shape)
+    check_trained(only or frozenset(), trained)
+    network.requires_grad_(False)
     update = Update.read(update_path, only=only, victims=victims)
-    _check_origin(update, network, only, f"{update_path}", f"{parameters_path}")
+    _check_origin(update, trained, only, f"{update_path}", f"{parameters_path}")
     decoded = {name: encoded.decode() for name, encoded in update.update.items()}
     received = _tensors(decoded, place)
     broadcasts = _tensors(update.broadcast or {}, place)
-    _check_broadcast(broadcasts, network, update.rounds, f"{update_path}")
+    _check_broadcast(broadcasts, trained, update.rounds, f"{update_path}")
     return Observation(
         update=received,
         sent=_sent(update, place),
@@ -193,14 +217,14 @@ def _sent(update: Update, place: torch.device) -> dict[str, Tensor]:
 
 
 def _check_broadcast(
-    broadcasts: Mapping[str, Tensor], network: nn.Module, rounds: int, where: str
+    broadcasts: Mapping[str, Tensor], trained: Mapping[str, Tensor], rounds: int, where: str
 ) -> None:
     """Several rounds come with the parameters that were broadcast before each of them."""
     if not broadcasts and rounds > 1:
         raise ArtifactError(
             f"{where}: holds {rounds} rounds, but no /broadcast of the parameters before each"
         )
-    for name, parameter in network.named_parameters() if broadcasts else ():
+    for name, parameter in trained.items() if broadcasts else ():
         found = tuple(broadcasts[name].shape) if name in broadcasts else None
         if found != (rounds, *parameter.shape):
             raise ArtifactError(
@@ -211,19 +235,17 @@ def _check_broadcast(
 
 def _check_origin(
     update: Update,
-    network: nn.Module,
+    trained: Mapping[str, Tensor],
     only: frozenset[str] | None,
     where: str,
     origin: str,
 ) -> None:
-    """An update holds values for every parameter of its model that is read, and for no other.
+    """An update holds values for every trained parameter that is read, and for no other.
 
     Told before anything is decoded: a sparse parameter may claim any shape.
     """
     expected = {
-        name: tuple(value.shape)
-        for name, value in network.named_parameters()
-        if only is None or name in only
+        name: tuple(value.shape) for name, value in trained.items() if only is None or name in only
     }
     found = {name: encoded.weight_shape for name, encoded in update.update.items()}
     for name in expected | found:

@@ -21,6 +21,7 @@ from gleak.captures.truth import disagreement, read_truth
 from gleak.cell import Cell
 from gleak.errors import ArtifactError, DataError
 from gleak.models.broadcast import with_state
+from gleak.models.parameters import trained_parameters
 from gleak.runtime.weights import check_weights
 from gleak.training.checkpoint import uncounted
 
@@ -135,22 +136,34 @@ def _read_sent(network: nn.Module, files: Files, content: str) -> dict[str, np.n
 
 def _gradient(network: nn.Module, path: Path) -> State:
     """A client's gradients."""
-    found, parameters = read_state(path), dict(network.named_parameters())
-    _check(path, found, network, parameters)
+    found, parameters = read_state(path), trained_parameters(network)
+    _check(path, found, network, {**parameters})
     return {name: found[name].float() for name in parameters}
 
 
 def _difference(network: nn.Module, before: State, path: Path) -> State:
     """What a client's training added to the parameters; buffers may stand beside them."""
     found, own = read_state(path), network.state_dict()
-    names = [name for name, _ in network.named_parameters()]
+    names = trained_parameters(network).keys()
     _check(path, found, network, own, own.keys() - {*names})
+    _check_frozen(path, found, before, network)
     sent = {name: (_wide(found[name]) - _wide(before[name])).float() for name in names}
     if not any(value.any() for value in sent.values()):
         raise ArtifactError(
             f"{path}: holds the parameters as they were broadcast; nothing was sent"
         )
     return sent
+
+
+def _check_frozen(path: Path, found: State, before: State, network: nn.Module) -> None:
+    """Frozen parameters are sent as they were broadcast, or not at all."""
+    trained = trained_parameters(network)
+    for name, _ in network.named_parameters():
+        if name not in trained and name in found and not torch.equal(found[name], before[name]):
+            raise ArtifactError(
+                f"{path}: {name} differs from what was broadcast, but the model freezes it; set "
+                "requires_grad on it where the model is built, or give the states of another model"
+            )
 
 
 def _wide(value: Tensor) -> Tensor:
@@ -163,7 +176,7 @@ def _check(
 ) -> None:
     """See `check_weights`; parameters are floating point."""
     check_weights(path, found, own, kept)
-    for name, _ in network.named_parameters():
+    for name in trained_parameters(network):
         if not found[name].is_floating_point():
             raise ArtifactError(
                 f"{path}: {name} holds {found[name].dtype} values; give parameters as floating "

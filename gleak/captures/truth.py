@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from gleak.artifacts.private import Private
 from gleak.captures.states import read_state
 from gleak.clients.captured import Captured
-from gleak.clients.drift import relative_error
+from gleak.clients.relative_error import relative_error
 from gleak.data.base import DatasetSpec
 from gleak.errors import ArtifactError, nearest
-from gleak.models.draws import unmoved_by_draws
+from gleak.models.stochastic import deterministic_copy
 from gleak.runtime.seeding import drawing_from, torch_stream
 
 KEYS = ("inputs", "labels")
@@ -107,8 +107,8 @@ def disagreement(
     errors = []
     for victim, (inputs, labels) in enumerate(zip(truth.inputs, truth.labels, strict=True)):
         samples = torch.from_numpy(inputs), torch.from_numpy(labels)
-        with unmoved_by_draws(network), drawing_from(torch_stream(0, "client", victim)):
-            computed = client.compute(network, *samples)
+        with drawing_from(torch_stream(0, "client", victim)):
+            computed = client.compute(deterministic_copy(network), *samples)
         captured = {name: torch.from_numpy(value[victim]) for name, value in update.items()}
         errors.append(relative_error(captured, {n: v.detach() for n, v in computed.items()}))
     return max(errors)

@@ -70,6 +70,13 @@ class ClientSpec(Spec):
         return {"batch_size": self.batch_size, "mini_batch": self.batch_size, "loss": self.loss}
 
     @property
+    def update_scale(self) -> float:
+        """What is sent over the mean gradient of the local steps; exact but for rounding."""
+        if self.content == "gradient":
+            return 1.0
+        return -float(self.protocol["local_lr"] * self.protocol["local_steps"])
+
+    @property
     def gradients_per_sample(self) -> float:
         """Gradients computed for each sample of one round, for estimates of cost."""
         return 1.0

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from gleak.models.draws import drawing
+from gleak.models.interaction import batch_slices
 from gleak.models.losses import sample_losses
-from gleak.models.passes import passes
+from gleak.models.parameters import trained_parameters
 from gleak.models.penalties import penalties
+from gleak.models.stochastic import sampling
 
 if TYPE_CHECKING:
     from gleak.clients.base import Loss
@@ -50,7 +51,7 @@ def gradients(
 
     Args:
         model: whose own parameters are left as they are.
-        parameters: at which the gradient is taken; they require it.
+        parameters: the trained ones, at which the gradient is taken; they require it.
         inputs: Shape (N, *shape).
         labels: Shape (N).
         loss: see `gleak.models.losses`.
@@ -89,12 +90,12 @@ def descend(
 ) -> Descent:
     """One step for each of the mini-batches; the model's own parameters are left as they are.
 
-    A model in evaluation mode, as it is broadcast, draws the random numbers of clients (see
-    `gleak.models.draws`) but normalises by its running statistics. One in training mode normalises
-    by the batch, and its running statistics (its buffers) go along with the steps.
+    The stochastic layers of a model in evaluation mode, as it is broadcast, draw random numbers
+    (see `gleak.models.stochastic`), but it normalises by its running statistics. One in training
+    mode normalises by the batch, and its running statistics (its buffers) go along with the steps.
 
     Args:
-        model: holds the parameters before the first step.
+        model: holds the parameters before the first step; frozen ones stay as they are.
         inputs: Shape (N, *shape).
         labels: Shape (N).
         batches: positions of each step's samples, one step at least; see `mini_batches`.
@@ -104,7 +105,7 @@ def descend(
             there.
     """
     find = gradient or _mean_slopes
-    parameters = {name: value.detach().clone() for name, value in model.named_parameters()}
+    parameters = {name: value.detach().clone() for name, value in trained_parameters(model).items()}
     sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
     losses = []
     for batch in batches:
@@ -125,11 +126,9 @@ def _mean_slopes(
     loss: Loss,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Mean loss and its gradient; part by part, where samples have no part in each other's loss."""
-    all_at_once = [slice(None)]
-    parts = all_at_once if model.training else list(passes(len(inputs), inputs.shape[1:]))
     mean = inputs.new_zeros(())
     slopes = {name: torch.zeros_like(value) for name, value in parameters.items()}
-    for part in parts:
+    for part in batch_slices(model, inputs):
         share = len(labels[part]) / len(labels)
         loss_of_part = share * _mean_loss(model, parameters, inputs[part], labels[part], loss)
         mean += loss_of_part.detach()
@@ -145,8 +144,8 @@ def _mean_loss(
     labels: Tensor,
     loss: Loss,
 ) -> Tensor:
-    with drawing(model), penalties(model) as added:
-        logits = functional_call(model, parameters, (inputs,))
+    with sampling(model, inputs), penalties(model) as added:
+        logits = functional_call(model, parameters, (inputs.clone(),))
     targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
     return sum(added, sample_losses(loss, logits, targets)).mean()
 

@@ -7,8 +7,6 @@ parameters hardly moving between the steps; drift says by how much they do.
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from gleak.clients.descent import gradients
+from gleak.clients.relative_error import relative_error
 from gleak.clients.rounds import deal, party_of, stream_of
-from gleak.models.draws import unmoved_by_draws
+from gleak.models.parameters import trained_parameters
+from gleak.models.stochastic import deterministic_copy
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
 
@@ -59,15 +59,14 @@ def measure_drift(
     """
     if client.local_descent is None:
         return None
-    place = next(network.parameters()).device
+    place, certain = next(network.parameters()).device, deterministic_copy(network)
     found = np.zeros(len(labels))
     with Progress(len(labels), "drift of the clients") as progress:
         for victim in range(len(labels)):
             some = client.members(torch_stream(seed, "members", victim))[0].numpy()
             x, y = (torch.from_numpy(held[victim][some]).to(place) for held in (inputs, labels))
-            with unmoved_by_draws(network):
-                mean = _mean_descent(client, network, x, y, seed, victim, summed)
-                found[victim] = relative_error(mean, _whole_gradient(client, network, x, y))
+            mean = _mean_descent(client, certain, x, y, seed, victim, summed)
+            found[victim] = relative_error(mean, _whole_gradient(client, certain, x, y))
             progress.advance()
     _warn_if_far(client, found.max())
     return found
@@ -96,19 +95,7 @@ def _whole_gradient(
     client: ClientSpec, network: nn.Module, inputs: Tensor, labels: Tensor
 ) -> dict[str, Tensor]:
     """That of the whole batch at the broadcast parameters."""
-    return gradients(network, dict(network.named_parameters()), inputs, labels, client.loss)
-
-
-def relative_error(found: Mapping[str, Tensor], true: Mapping[str, Tensor]) -> float:
-    """Length of the difference over that of the true values; 0 where both are zero.
-
-    Args:
-        found: by parameter, Shape (*shape).
-        true: likewise.
-    """
-    error = sum(float((found[name] - value).square().sum()) for name, value in true.items())
-    length = sum(float(value.square().sum()) for value in true.values())
-    return math.sqrt(error / max(length, torch.finfo(torch.float32).tiny))
+    return gradients(network, {**trained_parameters(network)}, inputs, labels, client.loss)
 
 
 def _warn_if_far(client: ClientSpec, worst: float) -> None:

@@ -63,10 +63,8 @@ class Epochs(FedAvg):
 
     @property
     def server_rate(self) -> float:
-        """See `ClientSpec.server_rate`; a difference is -local_lr local_steps times a gradient."""
-        if self.content == "gradient":
-            return self.server_lr
-        return -self.server_lr / (self.local_lr * self.local_steps)
+        """See `ClientSpec.server_rate`; what is sent is read as a gradient."""
+        return self.server_lr / self.update_scale
 
     def members(self, generator: Generator) -> list[Tensor]:
         """See `ClientSpec.members`; a new order for every epoch."""

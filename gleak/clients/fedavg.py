@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 class FedAvg(ClientSpec):
     """Federated averaging: plain gradient descent over the client's samples (CPL section 2.1).
 
-    What is sent is the mean gradient of the local steps or the difference of the weights, which
-    is the same but for rounding: minus the learning rate times the number of steps times as much.
-    With small learning rates that rounding is a defence of its own.
+    What is sent is the mean gradient of the local steps or the difference of the weights, which is
+    minus the learning rate times the number of steps times as much. To an attacker these are the
+    same but for rounding, which is a defence of its own with small learning rates. Defences act on
+    what is sent. Most act on both alike, but not those whose numbers are in the unit of the values:
+    ``gaussian`` and ``laplace`` with their default ``unit=value``, and ``dp`` with
+    ``scaling=clip``. With ``unit=gradient``, or noise relative to the update (``unit=norm``), they
+    do too. The metric `perturbation` says how much a defence changed what was sent.
 
     A step takes a mini-batch, and as many steps go once through all samples as there are
     mini-batches; with a mini-batch of all samples every step sees the whole batch, which is CPL's
@@ -36,7 +40,9 @@ class FedAvg(ClientSpec):
     local_lr: float = knob(1e-4, "learning rate of a step", source="ours; CPL names none", gt=0)
     mini_batch: int | None = knob(None, "samples of a step; none: all", ge=1)
     sends: Literal["gradient", "weights"] = knob(
-        "gradient", "weights: their difference", source="CPL Algorithm 1, lines 4-6"
+        "gradient",
+        "weights: their difference, -local_lr local_steps times the gradient",
+        source="CPL Algorithm 1, lines 4-6",
     )
     order: Literal["fixed", "shuffled"] = knob("fixed", "shuffled: anew for every pass")
 

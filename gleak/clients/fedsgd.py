@@ -26,7 +26,8 @@ class FedSGD(ClientSpec):
     ) -> dict[str, Tensor]:
         """See `ClientSpec.compute`."""
         from gleak.clients.descent import gradients
+        from gleak.models.parameters import trained_parameters
 
-        parameters: dict[str, Tensor] = dict(model.named_parameters())
-        found = gradients(model, parameters, inputs, labels, self.loss, gradient)
+        trained: dict[str, Tensor] = {**trained_parameters(model)}
+        found = gradients(model, trained, inputs, labels, self.loss, gradient)
         return {name: value[None] for name, value in found.items()}

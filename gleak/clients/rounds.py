@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from torch import Tensor, nn
 
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.clients.base import ClientSpec
+from gleak.clients.perturbation import perturbation
 from gleak.defenses.base import DefenseSpec, LocalGradient, Memory
+from gleak.models.kernels import differentiable_kernels
+from gleak.models.parameters import trained_parameters
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
 
@@ -27,6 +31,7 @@ class Victim:
         members: positions of the samples behind each round, Shape (B).
         gradient: what its defence has it take its steps by, with an account of them; None: nothing.
         memories: what each client's defence kept back so far.
+        perturbations: how much its defence changed what it sent, of each round so far.
     """
 
     number: int
@@ -35,6 +40,7 @@ class Victim:
     members: list[Tensor]
     gradient: LocalGradient | None
     memories: list[Memory]
+    perturbations: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,14 @@ class Observed:
         members: Shape (V, R, B), which samples stand behind a round; None where there is one.
         noise_multipliers: Shape (V, S), of every local step (see
             `gleak.defenses.base.LocalGradient`); None of defences that leave the steps alone.
+        perturbations: Shape (V, R), see `gleak.clients.perturbation`.
     """
 
     update: dict[str, Encoded]
     broadcast: dict[str, np.ndarray] | None
     members: np.ndarray | None
     noise_multipliers: np.ndarray | None
+    perturbations: np.ndarray
 
 
 class Simulation:
@@ -76,7 +84,8 @@ class Simulation:
         labels: np.ndarray,
         seed: int,
     ) -> None:
-        self.client, self.defense, self.network, self.seed = client, defense, network, seed
+        self.client, self.network, self.seed = client, network, seed
+        self.defense = defense.converted(client.update_scale)
         place = next(network.parameters()).device
         self.victims = [
             Victim(
@@ -93,7 +102,8 @@ class Simulation:
     def run(self) -> Observed:
         """All rounds."""
         several, broadcast, rounds = self.client.rounds > 1, [], []
-        with Progress(self.client.rounds * len(self.victims), "clients") as progress:
+        progress = Progress(self.client.rounds * len(self.victims), "clients")
+        with progress, differentiable_kernels(self.network):
             for number in range(self.client.rounds):
                 if several:
                     broadcast.append(self._parameters())
@@ -109,19 +119,27 @@ class Simulation:
             broadcast=_stacked(broadcast) if several else None,
             members=self._members() if several else None,
             noise_multipliers=self._noise_multipliers(),
+            perturbations=np.array([victim.perturbations for victim in self.victims]),
         )
 
     def _send(self, victim: Victim, number: int) -> dict[str, Encoded]:
         """One victim's update of one round, as the server sees it."""
         some = victim.members[number].to(victim.labels.device)
-        sent = [
-            self._send_one(victim, own, number, party)
-            for party, own in enumerate(deal(some, self.defense.summed))
-        ]
-        return sent[0] if len(sent) == 1 else _mean(sent)
+        sent, computed = zip(
+            *(
+                self._send_one(victim, own, number, party)
+                for party, own in enumerate(deal(some, self.defense.summed))
+            ),
+            strict=True,
+        )
+        seen = sent[0] if len(sent) == 1 else _mean(sent)
+        victim.perturbations.append(perturbation(seen, computed))
+        return seen
 
-    def _send_one(self, victim: Victim, own: Tensor, number: int, party: int) -> dict[str, Encoded]:
-        """What one client computes of its own samples, as it sends it.
+    def _send_one(
+        self, victim: Victim, own: Tensor, number: int, party: int
+    ) -> tuple[dict[str, Encoded], dict[str, Tensor]]:
+        """What one client computes of its own samples, as it sends it and without its defence.
 
         Args:
             victim: that it belongs to.
@@ -133,24 +151,27 @@ class Simulation:
         whose = self.client, self.seed, victim.number, number
         parties = party_of(party, self.defense.summed)
         with drawing_from(stream_of("client", *whose, *parties)):
-            update = self.client.compute(self.network, *held, victim.gradient)
+            update = plain = self.client.compute(self.network, *held, victim.gradient)
             update = self.defense.with_samples(update, self.network, *held)
-        computed = {name: value.detach().cpu() for name, value in update.items()}
+        if victim.gradient is not None:
+            with drawing_from(stream_of("client", *whose, *parties)):
+                plain = self.client.compute(self.network, *held)
         random = stream_of("defense", *whose, *parties)
-        return self.defense.protect(computed, random, victim.memories[party])
+        sent = self.defense.protect(_on_cpu(update), random, victim.memories[party])
+        return sent, self.defense.at_sent_length(_on_cpu(plain))
 
     @torch.no_grad()
     def _go_on(self, sent: dict[str, Encoded]) -> None:
         """Go along the mean of what the server reads in the victims' updates as gradients."""
         rate = self.client.server_rate
-        for name, parameter in self.network.named_parameters():
+        for name, parameter in trained_parameters(self.network).items():
             mean = torch.from_numpy(sent[name].decode()).mean((0, 1))
             parameter.sub_(rate * mean.to(parameter))
 
     def _parameters(self) -> dict[str, np.ndarray]:
         return {
             name: value.detach().cpu().numpy().copy()
-            for name, value in self.network.named_parameters()
+            for name, value in trained_parameters(self.network).items()
         }
 
     def _noise_multipliers(self) -> np.ndarray | None:
@@ -191,7 +212,11 @@ def deal(values: Tensor, summed: int) -> Tensor:
     return values.unflatten(0, (summed, -1))
 
 
-def _mean(sent: list[dict[str, Encoded]]) -> dict[str, Encoded]:
+def _on_cpu(update: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().cpu() for name, value in update.items()}
+
+
+def _mean(sent: Sequence[dict[str, Encoded]]) -> dict[str, Encoded]:
     """The mean of what several clients sent, as the server reads it."""
     return {
         name: Dense(np.mean([update[name].decode() for update in sent], axis=0)) for name in sent[0]

@@ -14,6 +14,7 @@ from gleak.clients.base import ClientSpec, check_batch
 from gleak.clients.batches import draw_batches
 from gleak.clients.drift import measure_drift
 from gleak.clients.grants import free_positions, write_truth
+from gleak.clients.perturbation import log_perturbation
 from gleak.clients.rounds import Simulation
 from gleak.defenses.base import DefenseSpec
 from gleak.errors import at
@@ -59,6 +60,7 @@ def simulate_clients(
     embeddings = true_embeddings(network, inputs)
     drift = measure_drift(client, network, inputs, labels[indices], seed, defense.summed)
     observed = Simulation(client, defense, network, inputs, labels[indices], seed).run()
+    log_perturbation(client, defense, observed.perturbations)
     private = Private(
         spec=spec,
         seed=seed,
@@ -71,6 +73,7 @@ def simulate_clients(
         rounds=observed.members,
         drift=drift,
         noise_multipliers=observed.noise_multipliers,
+        perturbation=observed.perturbations,
     )
     Update(
         spec=spec,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from gleak.spec import Spec
 
@@ -52,9 +52,46 @@ class LocalGradient(ABC):
 
 
 class DefenseSpec(Spec):
-    """What a client does to its update before sending it, or to the steps that lead there."""
+    """What a client does to its update before sending it, or to the steps that lead there.
+
+    It acts on what is sent: a gradient, or a difference of weights, which is -local_lr local_steps
+    times as much.
+    """
 
     kind: ClassVar[str] = "defense"
+
+    @property
+    def absolute(self) -> bool:
+        """Whether it acts otherwise, relative to the update, on an update that is multiplied.
+
+        So it is if numbers of the spec are in the unit of the values sent.
+        """
+        return False
+
+    @property
+    def remedy(self) -> str:
+        """What to do where most of what is sent is noise; empty if it adds none."""
+        return ""
+
+    def converted(self, factor: float) -> Self:
+        """This defence for values that are ``factor`` times a gradient.
+
+        Numbers that are stated for the gradient (``unit=gradient``) become those of the values.
+        """
+        return self
+
+    def at_sent_length(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The update, of the length (L2) at which it is sent if the defence chooses that.
+
+        What is sent is compared with this (`gleak.clients.perturbation`).
+
+        Args:
+            update: before the defence, for each parameter, Shape (R, *shape).
+
+        Returns:
+            The same parameters, Shape (R, *shape).
+        """
+        return update
 
     @property
     def summed(self) -> int:

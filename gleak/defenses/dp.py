@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import model_validator
 
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.defenses.base import DefenseSpec, Memory
+from gleak.defenses.lengths import lengths, scaled
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -22,19 +25,85 @@ class DifferentialPrivacy(DefenseSpec):
     updates alone, as federated averaging with client-level privacy does. An update of zeros stays
     as it is before the noise. Samples are not clipped one by one, so the noise hides the batch of
     a client as a whole; the metrics ``epsilon_rdp`` and ``epsilon_prv`` say how well.
+
+    The noise is given by ``sigma``, its standard deviation, or by ``noise_multiplier``, which is
+    that over ``norm``, as of DP-SGD and of federated averaging with client-level privacy. It
+    depends on nothing that the client holds, so either gives the guarantee. The accountants take
+    neighbours to be any two batches, which lie up to 2 norm apart: their multiplier is half of it.
+
+    ``sigma`` and ``norm`` are in the unit of the values sent. A difference of weights is
+    local_lr local_steps times as long as the mean gradient of the steps, so ``scaling=clip`` with
+    the same ``norm`` leaves one and shortens the other; ``scaling=unit`` gives both one length, and
+    the noise hides them alike. With ``unit=gradient`` both numbers are those of the gradient, and a
+    difference of weights is given local_lr local_steps times as much, which changes neither their
+    ratio nor epsilon.
     """
 
-    source = "CPA section VI; McMahan et al. 2018 (clip)"
+    source = "CPA section VI; McMahan et al. 2018 (clip, noise_multiplier)"
 
-    sigma: float = knob(
-        1e-3, "standard deviation of the noise", unit="weight", source="CPA Table III", ge=0
+    sigma: float | None = knob(
+        1e-3,
+        "standard deviation of the noise, in `unit`; none: noise_multiplier gives it",
+        source="CPA Table III",
+        ge=0,
     )
     norm: float = knob(
-        1.0, "length (L2) of the scaled update", unit="weight", source="CPA section VI", gt=0
+        1.0, "length (L2) of the scaled update, in `unit`", source="CPA section VI", gt=0
     )
     scaling: Literal["unit", "clip"] = knob(
         "unit", "clip: updates that are no longer than norm are left", source="CPA section VI"
     )
+    noise_multiplier: float | None = knob(
+        None,
+        "standard deviation of the noise, in units of norm; none: sigma gives it",
+        source="McMahan et al. 2018",
+        ge=0,
+    )
+    unit: Literal["value", "gradient"] = knob(
+        "value", "of sigma and norm: values as sent, or those of a gradient"
+    )
+
+    @model_validator(mode="after")
+    def _check_noise(self) -> Self:
+        if (self.sigma is None) == (self.noise_multiplier is None):
+            raise ValueError(
+                "noise is given by sigma or by noise_multiplier, by exactly one of them: write "
+                "sigma=DEVIATION, or sigma=none+noise_multiplier=MULTIPLIER"
+            )
+        return self
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise, in `unit`."""
+        if self.sigma is not None:
+            return self.sigma
+        assert self.noise_multiplier is not None
+        return self.noise_multiplier * self.norm
+
+    @property
+    def absolute(self) -> bool:
+        """See `DefenseSpec.absolute`; where all updates get one length, theirs has no say."""
+        return self.scaling == "clip" and self.unit == "value"
+
+    @property
+    def remedy(self) -> str:
+        """See `DefenseSpec.remedy`."""
+        return "choose a smaller sigma or noise_multiplier, which costs privacy (epsilon_rdp)"
+
+    def converted(self, factor: float) -> Self:
+        """See `DefenseSpec.converted`."""
+        if self.unit != "gradient":
+            return self
+        sigma = None if self.sigma is None else abs(factor) * self.sigma
+        changed = {"sigma": sigma, "norm": abs(factor) * self.norm, "unit": "value"}
+        return self.model_copy(update=changed)
+
+    def at_sent_length(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See `DefenseSpec.at_sent_length`."""
+        if self.scaling == "clip":
+            return update
+        factors = self._factors(update)
+        return {name: scaled(value, factors) for name, value in update.items()}
 
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
@@ -42,7 +111,7 @@ class DifferentialPrivacy(DefenseSpec):
         """See `DefenseSpec.protect`."""
         factors = self._factors(update)
         return {
-            name: Dense(self._noisy(_scaled(value, factors), generator).numpy()[None])
+            name: Dense(self._noisy(scaled(value, factors), generator).numpy()[None])
             for name, value in update.items()
         }
 
@@ -50,15 +119,9 @@ class DifferentialPrivacy(DefenseSpec):
         """What each round is multiplied by, in double precision for the smallest; Shape (R)."""
         import torch
 
-        flat = [value.reshape(len(value), -1) for value in update.values()]
-        lengths = [torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in flat]
-        length = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
+        length = lengths(update)
         factors = torch.where(length > 0, self.norm / length, 1.0)
         return factors.clamp(max=1) if self.scaling == "clip" else factors
 
     def _noisy(self, value: Tensor, generator: Generator) -> Tensor:
-        return value + self.sigma * value.new_empty(value.shape).normal_(generator=generator)
-
-
-def _scaled(value: Tensor, factors: Tensor) -> Tensor:
-    return (value * factors.reshape(-1, *[1] * (value.ndim - 1))).to(value.dtype)
+        return value + self.deviation * value.new_empty(value.shape).normal_(generator=generator)

@@ -38,7 +38,9 @@ class FedCDP(DefenseSpec):
       that follows the data guarantees nothing: epsilon is then that of noise of such strength, had
       it been fixed before. ROG gives its SNR such numbers too.
 
-    Samples need a gradient of their own, so a layer that normalises by the mini-batch is refused.
+    ``clip`` and the noise are those of gradients, whatever is sent: a difference of weights is made
+    of the same steps. Samples need a gradient of their own, so a layer that normalises by the
+    mini-batch is refused.
     """
 
     source = "Wei et al. 2021; ROG Equations 17 and 18, section 5"
@@ -52,7 +54,7 @@ class FedCDP(DefenseSpec):
     clip: float = knob(
         4.0,
         "C: longest gradient (L2) of a layer and a sample",
-        unit="weight",
+        unit="gradient",
         source="ROG section 5; Wei et al. 2021",
         gt=0,
     )
@@ -65,6 +67,11 @@ class FedCDP(DefenseSpec):
                 "snr=none+sigma=MULTIPLIER"
             )
         return self
+
+    @property
+    def remedy(self) -> str:
+        """See `DefenseSpec.remedy`."""
+        return "choose a larger snr, or a smaller sigma, which costs privacy (epsilon_rdp)"
 
     def deviation(self, power: float, size: int) -> float:
         """Standard deviation of n_l.
@@ -82,7 +89,7 @@ class FedCDP(DefenseSpec):
         """See `DefenseSpec.check_network`; no layer that mixes the samples of a mini-batch."""
         from gleak.defenses.noisy_samples import check_layers
 
-        check_layers(network, self)
+        check_layers(network, shape, self)
 
     def local_gradient(self) -> LocalGradient:
         """See `DefenseSpec.local_gradient`."""

@@ -17,7 +17,8 @@ class Laplace(NoiseSpec):
     """Independent Laplace noise on every value (CPL section 4.3).
 
     Given by its standard deviation, as the Gaussian is, so that equal numbers are equal power; the
-    scale of the distribution is that over the square root of two.
+    scale of the distribution is that over the square root of two. The units of ``std`` are those of
+    `gaussian`; noise on updates that nothing bounds is not differential privacy in any of them.
     """
 
     source = "CPL section 4.3"

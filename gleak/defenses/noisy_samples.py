@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
 
 from gleak.defenses.base import LocalGradient
 from gleak.errors import FitError
-from gleak.models.draws import drawing
-from gleak.models.losses import sample_losses
-from gleak.models.penalties import penalties
+from gleak.models.interaction import interacting_layer
+from gleak.models.sample_gradients import sample_gradients
+from gleak.models.stochastic import sampling
+from gleak.models.tracing import described
 
 if TYPE_CHECKING:
     from gleak.defenses.fedcdp import FedCDP
@@ -48,7 +46,7 @@ class NoisyGradient(LocalGradient):
         Raises:
             FitError: a layer mixes the samples of the mini-batch.
         """
-        check_layers(model, self.defense)
+        check_layers(model, tuple(inputs.shape[1:]), self.defense)
         found = clipped_gradients(model, parameters, inputs, labels, loss, self.defense.clip)
         deviations = {
             name: self.defense.deviation(found.powers[name], total.numel())
@@ -70,19 +68,24 @@ class NoisyGradient(LocalGradient):
         return float(1 / torch.linalg.vector_norm(moved))
 
 
-def check_layers(model: nn.Module, defense: FedCDP) -> None:
+def check_layers(model: nn.Module, shape: tuple[int, ...], defense: FedCDP) -> None:
     """Refuse a model in which samples have no gradients of their own.
+
+    Args:
+        model: in the mode that clients train it in.
+        shape: of a sample.
+        defense: named in the error.
 
     Raises:
         FitError: a layer mixes the samples of the mini-batch.
     """
-    for name, layer in model.named_modules():
-        normalises = isinstance(layer, nn.modules.batchnorm._BatchNorm)
-        if normalises and (layer.training or layer.running_mean is None):
-            raise FitError(
-                f"defense {defense}: layer {name!r} normalises by the mini-batch, so that no "
-                "sample has a gradient of its own; choose a model without batch normalisation"
-            )
+    mixing = interacting_layer(model, shape)
+    if mixing is not None:
+        raise FitError(
+            f"defense {defense}: {described(model, mixing)} computes with the whole mini-batch, "
+            "so that no sample has a gradient of its own; choose a model without batch "
+            "normalisation and the like"
+        )
 
 
 @dataclass(frozen=True)
@@ -121,13 +124,12 @@ def clipped_gradients(
         bound: the longest length (L2).
     """
     held = {name: value.detach() for name, value in parameters.items()}
-    find = _each_sample(model, loss)
     sums = {name: torch.zeros_like(value) for name, value in held.items()}
     powers, losses = dict.fromkeys(held, 0.0), []
     size = max(1, VALUES // sum(value.numel() for value in held.values()))
-    with drawing(model):
+    with sampling(model, inputs):
         for some, told in zip(inputs.split(size), labels.split(size), strict=True):
-            slopes, found = find(held, some, told)
+            found, slopes = sample_gradients(model, held, some, told, loss)
             losses.append(found)
             for name, slope in slopes.items():
                 lengths = torch.linalg.vector_norm(slope.flatten(1), dim=1)
@@ -135,21 +137,3 @@ def clipped_gradients(
                 sums[name] += torch.tensordot(factors, slope, dims=1)
                 powers[name] += float((factors * lengths).square().sum())
     return ClippedGradients(torch.cat(losses).mean(), sums, powers)
-
-
-def _each_sample(
-    model: nn.Module, loss: str
-) -> Callable[[dict[str, Tensor], Tensor, Tensor], tuple[dict[str, Tensor], Tensor]]:
-    """From parameters, inputs (B, *shape) and labels (B) to gradients (B, *shape), losses (B)."""
-    of_one = grad_and_value(partial(_loss_of_sample, model, loss))
-    return vmap(of_one, in_dims=(None, 0, 0), randomness="different")
-
-
-def _loss_of_sample(
-    model: nn.Module, loss: str, parameters: dict[str, Tensor], sample: Tensor, label: Tensor
-) -> Tensor:
-    with penalties(model) as added:
-        logits = functional_call(model, parameters, (sample[None],))
-    classes = torch.arange(logits.shape[1], device=logits.device)
-    losses = sample_losses(loss, logits, (classes == label).to(logits.dtype)[None])
-    return sum(added, losses)[0]

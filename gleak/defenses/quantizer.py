@@ -22,7 +22,8 @@ class QuantizerSpec(DefenseSpec):
     s |g_i| / ||g||_p. The sign takes one of the bits, so s = 2^(bits - 1) - 1: three bits make
     seven levels, and the eighth pattern is not used. (The authors' code counts the levels of one
     sign, zero among them; it does not say how many three bits are.) Sent are the codes
-    sign(g_i) xi_i, and ||g||_p / s for each tensor. A g of zeros stays as it is.
+    sign(g_i) xi_i, and ||g||_p / s for each tensor. A g of zeros stays as it is. Levels are
+    relative to g, so a gradient and a difference of weights are rounded alike.
     """
 
     bits: int = knob(3, "of a code, its sign included", source="ROG section 4.3", ge=2, le=8)

@@ -71,6 +71,24 @@ class SecureAggregation(DefenseSpec):
         """See `DefenseSpec.summed`."""
         return self.clients
 
+    @property
+    def absolute(self) -> bool:
+        """See `DefenseSpec.absolute`; of one client."""
+        return self.each.absolute
+
+    @property
+    def remedy(self) -> str:
+        """See `DefenseSpec.remedy`; of one client."""
+        return self.each.remedy
+
+    def converted(self, factor: float) -> Self:
+        """See `DefenseSpec.converted`."""
+        return self.model_copy(update={"each": self.each.converted(factor)})
+
+    def at_sent_length(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See `DefenseSpec.at_sent_length`; of one client."""
+        return self.each.at_sent_length(update)
+
     @model_validator(mode="after")
     def _check_each(self) -> Self:
         if self.each.summed > 1:

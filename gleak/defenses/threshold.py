@@ -22,7 +22,8 @@ class Threshold(DefenseSpec):
     What a client did not send it adds to its next update before it chooses, so that nothing is
     lost, only delayed. In a first round this is `topk` with a share of 1 - theta and the same
     scope. Of Deep Gradient Compression it is the part that CPL describes; momentum correction,
-    clipping and warm-up, which speed up the training, are left out.
+    clipping and warm-up, which speed up the training, are left out. The threshold is a quantile, so
+    that of a gradient and of a difference of weights the same values are sent.
     """
 
     source = "Lin et al. 2018; CPL section 3.2"

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @register("topk")
 class TopK(DefenseSpec):
-    """The share of values with the largest magnitude is sent, with their positions."""
+    """The share of values with the largest magnitude is sent, with their positions.
+
+    Of a gradient and of a difference of weights they are the same.
+    """
 
     source = "Aji and Heafield 2017; ROG section 4"
 

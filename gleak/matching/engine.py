@@ -16,12 +16,12 @@ from torch import Tensor
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.errors import GleakError
+from gleak.matching.client_training import repeated_steps
 from gleak.matching.finishing import finished
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.problem import Problem
 from gleak.matching.records import SHOWN_VICTIMS, Records
 from gleak.matching.search import Draw, Ledger, Search
-from gleak.matching.unrolled import repeated_steps
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
 

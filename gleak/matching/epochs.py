@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.matching.client_training import repeated_steps
 from gleak.matching.engine import match, solve
 from gleak.matching.joint import JointMatching, Part
 from gleak.matching.pairing import distances, pair_greedily, share_a_label
-from gleak.matching.unrolled import repeated_steps
 
 if TYPE_CHECKING:
     from gleak.attacks.agic_epochs import AGICEpochs

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from gleak.errors import FitError
+from gleak.matching.choice import verified_way
+from gleak.matching.client_training import ClientTraining
 from gleak.matching.gradients import Gradients
 from gleak.matching.labels import inferred_labels
 from gleak.matching.layer_weights import weighted
 from gleak.matching.problem import IMAGES, Evaluation, Problem, mean_gradients, total_variation
-from gleak.matching.unrolled import client_gradients
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.attacks.base import Observation
     from gleak.matching.distances.base import Piece
     from gleak.matching.parts import Parts
@@ -31,13 +31,11 @@ class GradientMatching(Problem):
     Args:
         parts: of the attack.
         observed: for each parameter, Shape (V, *shape).
-        model: with the broadcast parameters.
         gradients: how dummy gradients are computed.
         sent: for each parameter that is compared in part, where; Shape (V, *shape).
     """
 
     parts: Parts
-    model: nn.Module
     gradients: Gradients
     sent: dict[str, Tensor]
 
@@ -51,8 +49,7 @@ class GradientMatching(Problem):
             targets=_fixed_targets(observation, observed, parts),
             shape=(observation.batch_size, *observation.input_shape),
             classes=observation.classes,
-            model=observation.model,
-            gradients=client_gradients(observation, parts.client_model),
+            gradients=_gradients(observation, parts),
             sent=_compared(observation, observed, parts),
         )
 
@@ -97,13 +94,19 @@ class GradientMatching(Problem):
 
     def _label_term(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Squared distance of the probabilities to the labels (CPL Algorithm 1, line 12)."""
-        probabilities = self.model(inputs.flatten(0, 1)).softmax(1)
-        return (
-            (probabilities - targets.flatten(0, 1))
-            .square()
-            .unflatten(0, targets.shape[:2])
-            .sum((1, 2))
-        )
+        return (self.gradients.logits(inputs).softmax(2) - targets).square().sum((1, 2))
+
+
+def _gradients(observation: Observation, parts: Parts) -> Gradients:
+    """The way to dummy gradients, which is verified once for all observations of a job."""
+    training = ClientTraining.of(observation, parts.client_model)
+    ways = observation.verified_ways
+    if parts.client_model not in ways:
+        try:
+            ways[parts.client_model] = verified_way(training)
+        except FitError as error:
+            raise FitError(f"{observation.spec}: {error}") from error
+    return ways[parts.client_model](training)
 
 
 def _compared(

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from gleak.matching.convolution import weight_gradient
 from gleak.matching.distances.base import Piece
-from gleak.matching.gradients import by_victim, channel_sums, normalised
+from gleak.matching.layerwise import by_victim, channel_sums, normalised
 from gleak.matching.pieces import FormedPiece, OuterPiece
 
 
@@ -45,7 +45,7 @@ class LayerSteps(ABC):
 
     @abstractmethod
     def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """What the layer gives after the steps, of outputs before them; see `gradients.Moved`."""
+        """What the layer gives after the steps, of outputs before them; see `layerwise.Moved`."""
 
     @abstractmethod
     def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:

@@ -25,6 +25,7 @@ from gleak.metrics import matching_rate as matching_rate
 from gleak.metrics import mse as mse
 from gleak.metrics import objective as objective
 from gleak.metrics import peak_memory as peak_memory
+from gleak.metrics import perturbation as perturbation
 from gleak.metrics import psnr as psnr
 from gleak.metrics import psnr_oracle_sign as psnr_oracle_sign
 from gleak.metrics import restarts as restarts

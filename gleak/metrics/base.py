@@ -41,6 +41,7 @@ class Comparison:
         drift: of the clients' local steps, as there.
         rounds: which samples stand behind each observed round, as there.
         noise_multipliers: of the clients' local steps, as there.
+        perturbation: by their defence, as there.
         levels: the spec string of each level of the cell.
         judges: by name ("tagger"), networks that were trained on public data to score attacks.
     """
@@ -57,6 +58,7 @@ class Comparison:
     drift: np.ndarray | None = None
     rounds: np.ndarray | None = None
     noise_multipliers: np.ndarray | None = None
+    perturbation: np.ndarray | None = None
     levels: Mapping[str, str] = field(default_factory=dict)
     judges: Mapping[str, Any] = field(default_factory=dict)
 

@@ -31,11 +31,13 @@ class PrivacyMetric(MetricSpec):
     that victim alone, and there is no subsampling.
 
     Of `gleak.defenses.dp` what a victim sends in a round is one application of the Gaussian
-    mechanism to all the samples of the round, and neighbours are any two batches. Of a defence with
+    mechanism to all the samples of the round, and neighbours are any two batches: the multiplier is
+    sigma over 2 norm, or half of ``noise_multiplier``, in whatever unit they are. Of a defence with
     noise in the local steps (`gleak.defenses.fedcdp`) each step is one, neighbours are batches that
     differ in one sample, and the multiplier of every step was noted when the clients were simulated
     (`gleak.artifacts.private`). Where that noise follows the data (``snr``), epsilon is that of
-    noise of the strength it had, which is no guarantee.
+    noise of the strength it had, which is no guarantee. Noise on updates that nothing bounds
+    (`gaussian`, `laplace`) has no epsilon, least of all noise relative to the update.
 
     Several applications compose: with multipliers z_t they tell as much as one with
     1 / sqrt(sum_t z_t^-2) (Dong et al. 2022, Corollary 3.3).
@@ -71,7 +73,7 @@ class PrivacyMetric(MetricSpec):
         if comparison.noise_multipliers is not None:
             return composed(comparison.noise_multipliers, round(client.gradients_per_sample))
         sensitivity = self.sensitivity(defense.norm, client.protocol["batch_size"])
-        each = np.full((comparison.victims, client.rounds), defense.sigma / sensitivity)
+        each = np.full((comparison.victims, client.rounds), defense.deviation / sensitivity)
         return composed(each, client.rounds)
 
     def sensitivity(self, norm: float, batch_size: int) -> float:

@@ -148,6 +148,7 @@ def match_to_truth(
         drift=truth.drift,
         rounds=truth.rounds,
         noise_multipliers=truth.noise_multipliers,
+        perturbation=truth.perturbation,
         levels=levels or {},
     )
 

@@ -17,7 +17,10 @@ from gleak.registry import parse
 
 
 def load_network(artifact: Model, where: str) -> nn.Module:
-    """The network an artifact describes, with its parameters, in evaluation mode.
+    """Build the network an artifact describes, with its parameters, in evaluation mode.
+
+    Layers that may overwrite their inputs (``inplace=True``) are set to give new tensors, which
+    changes no value and lets gradients be split layer by layer.
 
     Args:
         artifact: a model or crafted parameters.
@@ -36,6 +39,9 @@ def load_network(artifact: Model, where: str) -> nn.Module:
         network.load_state_dict(state)
     except RuntimeError as error:
         raise ArtifactError(f"{where}: does not fit its architecture {spec}: {error}") from None
+    for layer in network.modules():
+        if getattr(layer, "inplace", False):
+            setattr(layer, "inplace", False)  # noqa: B010
     return network.eval()
 
 

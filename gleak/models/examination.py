@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parameter import is_lazy
 
 from gleak.errors import FitError
+from gleak.models.parameters import (
+    independent_copy,
+    random_samples,
+    trained_parameters,
+)
+from gleak.models.stochastic import drawing_layers, sampling
+from gleak.models.tracing import Pass, described, failing_layer, trace
+
+SAMPLES = 3
 
 
 def examine(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-    """Refuse a network that does not give logits for samples of a shape.
+    """Refuse a network that clients could not train or attacks could not repeat.
+
+    A few random samples go through a copy of it, in evaluation mode and as clients train it.
 
     Args:
         network: left as it is.
@@ -17,12 +32,127 @@ def examine(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
         classes: number of logits of a sample.
 
     Raises:
-        FitError: it does not take such samples, or gives something else.
+        FitError: it has no trained or has uninitialised parameters, does not take such samples,
+            returns something other than logits, returns or differentiates to values that are not
+            finite, changes its parameters, draws random numbers in evaluation mode or from no
+            seeded source, or keeps a state that changes what it gives; names the layer and the
+            remedy.
     """
-    try:
-        with torch.no_grad():
-            logits = network(torch.zeros(1, *shape))
-    except RuntimeError as error:
-        raise FitError(f"it does not take samples of shape {shape}: {error}") from None
-    if logits.shape != (1, classes):
-        raise FitError(f"it gives outputs of shape {tuple(logits.shape)}, expected {(1, classes)}")
+    lazy = [name for name, value in network.named_parameters() if is_lazy(value)]
+    if lazy:
+        raise FitError(
+            f"parameter {lazy[0]} is not initialised yet; give lazy layers their sizes, or run one "
+            "batch through the network before it is returned"
+        )
+    trained_parameters(network)
+    copied = independent_copy(network).eval()
+    samples = random_samples(copied, SAMPLES, shape)
+    _check_forward(copied, samples, classes)
+    _check_draws(copied, samples)
+    _check_parameters(copied, samples)
+    before = _seeded_trace(copied, samples)
+    _check_equal(copied, before, _seeded_trace(copied, samples))
+    with sampling(copied, samples):
+        _check_parameters(copied, samples)
+        _check_equal(copied, *(_seeded_trace(copied, samples) for _ in range(2)))
+    _check_equal(copied, before, _seeded_trace(copied, samples))
+    _check_gradients(copied, samples, classes)
+
+
+def _check_forward(network: nn.Module, samples: Tensor, classes: int) -> None:
+    """Errors, the type and shape of what is returned, and values that are not finite."""
+    if failure := failing_layer(network, samples):
+        name, error = failure
+        raise FitError(
+            f"{described(network, name)} does not take samples of shape "
+            f"{tuple(samples.shape[1:])}: {error}"
+        )
+    with torch.no_grad():
+        logits = network(samples.clone())
+    if not isinstance(logits, Tensor):
+        raise FitError(
+            f"the network returns a {type(logits).__name__}, not a tensor of logits; wrap it in a "
+            "module that returns the logits alone"
+        )
+    if logits.shape != (len(samples), classes):
+        raise FitError(
+            f"the network gives outputs of shape {tuple(logits.shape)} for {len(samples)} samples, "
+            f"expected {(len(samples), classes)}: one logit for each class"
+        )
+    for one in trace(network, samples):
+        if one.output is not None and not one.output.isfinite().all():
+            raise FitError(
+                f"{described(network, one.name)} gives values that are not finite for samples in "
+                "[0, 1]; check its initialisation"
+            )
+
+
+def _check_draws(network: nn.Module, samples: Tensor) -> None:
+    """No layer draws random numbers in evaluation mode."""
+    if drawing := drawing_layers(network, samples):
+        raise FitError(
+            f"{described(network, drawing[0])} draws random numbers in evaluation mode, so that no "
+            "attacker can compute what it gives; draw in training mode alone, as "
+            "functional.dropout(..., training=self.training) does"
+        )
+
+
+def _check_parameters(network: nn.Module, samples: Tensor) -> None:
+    """A forward pass leaves parameters as they are."""
+    parameters = dict(network.named_parameters())
+    before = {name: value.detach().clone() for name, value in parameters.items()}
+    with torch.no_grad():
+        network(samples.clone())
+    for name, value in parameters.items():
+        if not torch.equal(value, before[name]):
+            layer, _, own = name.rpartition(".")
+            raise FitError(
+                f"{described(network, layer)} changes its parameter {own!r} in its forward pass; "
+                "keep what a forward pass changes in a buffer that no logit depends on in "
+                "evaluation mode"
+            )
+
+
+def _check_equal(network: nn.Module, first: list[Pass], second: list[Pass]) -> None:
+    """The same samples and the same seed give the same values in every layer."""
+    for one, other in zip_longest(first, second):
+        if one is None or other is None or not _same(one.output, other.output):
+            name = (one or other).name
+            raise FitError(
+                f"{described(network, name)} gives different values for the same samples and the "
+                "same seed; draw random numbers by torch's functions without a generator of their "
+                "own, and keep no state from one forward pass to the next that changes what "
+                "evaluation mode gives"
+            )
+
+
+def _same(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return torch.equal(one, other)
+
+
+def _seeded_trace(network: nn.Module, samples: Tensor) -> list[Pass]:
+    with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
+        torch.manual_seed(0)
+        return trace(network, samples)
+
+
+def _check_gradients(network: nn.Module, samples: Tensor, classes: int) -> None:
+    """The gradient of the loss is finite, and reaches a trained parameter."""
+    trained = trained_parameters(network)
+    labels = torch.arange(len(samples), device=samples.device) % classes
+    loss = functional.cross_entropy(network(samples.clone()), labels)
+    if not loss.requires_grad:
+        raise FitError(
+            "no trained parameter has a part in the logits, so there is nothing to send; do not "
+            "detach them, nor compute them under torch.no_grad"
+        )
+    gradients = torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
+    for name, gradient in zip(trained, gradients, strict=True):
+        if not gradient.isfinite().all():
+            layer, _, _ = name.rpartition(".")
+            raise FitError(
+                f"the gradient of {name} of {described(network, layer)} is not finite for samples "
+                "in [0, 1]; check for roots, logarithms or divisions at zero"
+            )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gleak.clients.descent import descend, mini_batches
 from gleak.defenses.base import Memory
+from gleak.models.parameters import trained_parameters
 from gleak.runtime.journal import Part, State, below
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, stream, torch_stream
@@ -172,7 +173,7 @@ class Federation:
 
     @torch.no_grad()
     def _step(self, reports: Sequence[Report], weights: np.ndarray) -> None:
-        for name, parameter in self.network.named_parameters():
+        for name, parameter in trained_parameters(self.network).items():
             mean = _mean([report.gradient[name] for report in reports], weights)
             parameter.sub_(self.distance * mean.to(parameter))
         means = {

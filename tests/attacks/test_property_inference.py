@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gleak.artifacts.private import Private
 from gleak.attacks.base import Observation
 from gleak.attacks.property_inference import class_log_odds, cosines, inner_products
-from gleak.models.draws import unmoved_by_draws
+from gleak.models.stochastic import deterministic_copy
 from gleak.registry import parse
 
 Make = Callable[..., tuple[Observation, Private]]
@@ -25,10 +25,10 @@ def test_inner_products_are_those_of_the_gradients(make_case: Make, model: str) 
     seen, _ = make_case(MELIS, model=model)
     inputs = torch.rand(11, *seen.input_shape, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(11) % 4
-    network = seen.model.requires_grad_(True)
+    network = deterministic_copy(seen.model).requires_grad_(True)
     samples = zip(inputs.split(1), labels.split(1), strict=True)
-    with unmoved_by_draws(network):
-        computed = [CLIENT.compute(network, *each) for each in samples]
+    computed = [CLIENT.compute(network, *each) for each in samples]
+    network.requires_grad_(False)
     of_samples = {name: torch.cat([one[name] for one in computed]) for name in computed[0]}
     every = torch.cat(
         [torch.cat([of_samples[name], seen.update[name][:, 0]]).flatten(1) for name in of_samples],

@@ -16,7 +16,8 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.clients import simulate as module
-from gleak.clients.drift import measure_drift, relative_error
+from gleak.clients.drift import measure_drift
+from gleak.clients.relative_error import relative_error
 from gleak.models.broadcast import load_network
 from gleak.registry import parse
 

@@ -18,10 +18,15 @@ from gleak.runtime.seeding import drawing_from
 
 NAMES = sorted(load("defense"))
 NOISE = ["gaussian", "laplace"]
+UNITS = ["value", "deviation", "norm", "gradient"]
 OTHERS = [
     "dp+scaling=clip",
+    "dp+sigma=none+noise_multiplier=0.5+unit=gradient",
     "gaussian+unit=deviation",
+    "gaussian+unit=gradient",
+    "gaussian+unit=norm",
     "laplace+unit=deviation",
+    "laplace+unit=norm",
     "low_rank+rank=1",
     "low_rank+rank=2+basis=best",
     "qsgd+scope=global+norm=l2",
@@ -53,6 +58,7 @@ UNCHANGED = [
     "dp+sigma=0+norm=100+scaling=clip",
     "gaussian+std=0",
     "gaussian+std=0+unit=deviation",
+    "gaussian+std=0+unit=norm",
     "laplace+std=0",
     "low_rank+rank=4",
     "random_mask+keep=1",
@@ -212,6 +218,31 @@ def test_noise_may_be_relative_to_each_tensor_of_each_round(name: str) -> None:
         noise = (after[0] - sent[key].numpy()).reshape(2, -1)
         expected = 0.1 * sent[key].numpy().reshape(2, -1).std(1)
         np.testing.assert_allclose(noise.std(1), expected, rtol=5 * math.sqrt(1.5 / 40000))
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_noise_may_be_relative_to_the_length_of_each_round(name: str) -> None:
+    """The square of its length, over M values, lies within 5 standard errors; it is even."""
+    sizes = torch.tensor([1e-6, 50.0])[:, None, None]
+    sent = {"a": sizes * torch.randn(2, 300, 200, generator=stream(3)), "b": 3 * sizes.flatten(1)}
+    after = received(f"{name}+std=0.1+unit=norm", sent)
+    count = 60001
+    for number in range(2):
+        own = [value[number].numpy().astype(np.float64) for value in sent.values()]
+        noise = after["a"][0, number].astype(np.float64) - own[0]
+        deviation = 0.1 * math.sqrt(sum((each**2).sum() for each in own) / count)
+        assert noise.std() == pytest.approx(deviation, rel=5 * math.sqrt(1.5 / count))
+        assert 0 < abs(after["b"][0, number] - own[1]) < 20 * deviation
+
+
+@pytest.mark.parametrize("name", NOISE)
+@pytest.mark.parametrize("factor", [-0.05, 3.0])
+def test_numbers_for_the_gradient_become_those_of_what_is_sent(name: str, factor: float) -> None:
+    stated = {unit: parse("defense", f"{name}+std=0.1+unit={unit}") for unit in UNITS}
+    found = stated["gradient"].converted(factor)
+    assert (found.std, found.unit) == (pytest.approx(0.1 * abs(factor)), "value")
+    for unit in ("value", "deviation", "norm"):
+        assert stated[unit].converted(factor) == stated[unit]
 
 
 @pytest.mark.parametrize("name", NOISE)

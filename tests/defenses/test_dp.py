@@ -115,6 +115,32 @@ def test_noise_does_not_depend_on_the_update() -> None:
     np.testing.assert_allclose(noise[0], noise[1], atol=1e-6)
 
 
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_noise_may_be_a_multiple_of_the_norm(scaling: str) -> None:
+    fields = f"norm=4+scaling={scaling}"
+    given_directly = protect(update(3.0, 9.0), f"{fields}+sigma=2")
+    found = protect(update(3.0, 9.0), f"{fields}+sigma=none+noise_multiplier=0.5")
+    assert all(np.array_equal(found[name], value) for name, value in given_directly.items())
+
+
+@pytest.mark.parametrize("noise", ["sigma=2", "sigma=none+noise_multiplier=0.5"])
+@pytest.mark.parametrize("factor", [-0.25, 8.0])
+def test_numbers_for_the_gradient_become_those_of_what_is_sent(noise: str, factor: float) -> None:
+    """A power of two, so that nothing is rounded."""
+    spec = parse("defense", f"dp+{noise}+norm=4+scaling=clip+unit=gradient")
+    sent, size = update(3.0, 9.0), abs(factor)
+    multiplied = {name: size * value for name, value in sent.items()}
+    found = spec.converted(factor).protect(multiplied, stream(), {})
+    for name, encoded in spec.protect(sent, stream(), {}).items():
+        assert np.array_equal(found[name].decode(), size * encoded.decode())
+
+
+@pytest.mark.parametrize("fields", ["sigma=none", "noise_multiplier=1"])
+def test_noise_is_given_once(fields: str) -> None:
+    with pytest.raises(SpecError, match=r"sigma=DEVIATION, or sigma=none\+noise_multiplier"):
+        parse("defense", f"dp+{fields}")
+
+
 @pytest.mark.parametrize("fields", ["sigma=-1", "norm=0", "scaling=none"])
 def test_what_is_no_mechanism_is_refused(fields: str) -> None:
     with pytest.raises(SpecError, match=fields.partition("=")[0]):

@@ -13,7 +13,7 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.cell import LEVELS, Cell
-from gleak.clients.drift import relative_error
+from gleak.clients.relative_error import relative_error
 from gleak.errors import FitError, SpecError
 from gleak.models.broadcast import load_network
 from gleak.registry import parse

@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gleak.matching.choice import choose_gradients
+from gleak.matching.client_training import ClientTraining
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.distances.l2 import L2
-from gleak.matching.gradients import (
-    Gradients,
-    LayerwiseGradients,
-    VmappedGradients,
-    choose_gradients,
-)
+from gleak.matching.gradients import Gradients, LoopedGradients, VmappedGradients
+from gleak.matching.layerwise import LayerwiseGradients
 from gleak.models.base import Activation, Norm, Normalised
 from gleak.models.convolution import Convolution
 from gleak.models.losses import sample_losses
@@ -70,6 +68,14 @@ def batch(samples: int, shape: tuple[int, ...] = SHAPE) -> tuple[Tensor, Tensor]
     inputs = torch.rand(VICTIMS, samples, *shape, generator=stream, dtype=torch.double)
     logits = torch.randn(VICTIMS, samples, CLASSES, generator=stream, dtype=torch.double)
     return inputs.requires_grad_(), logits.softmax(2).requires_grad_()
+
+
+def training_of(
+    model: nn.Module, shape: tuple[int, ...], loss: str = "cross_entropy"
+) -> ClientTraining:
+    """One step of all parameters."""
+    trained = frozenset(name for name, _ in model.named_parameters())
+    return ClientTraining(model, loss, shape, CLASSES, trained)
 
 
 def targets_of(model: nn.Module) -> Formed:
@@ -127,7 +133,7 @@ def assert_matches(gradients: Gradients, model: nn.Module, loss: str, samples: i
             torch.testing.assert_close(slope, true)
 
 
-@pytest.mark.parametrize("way", [LayerwiseGradients, VmappedGradients])
+@pytest.mark.parametrize("way", [LayerwiseGradients, VmappedGradients, LoopedGradients])
 @pytest.mark.parametrize("loss", LOSSES)
 @given(
     layers=st.lists(convolutions, min_size=1, max_size=2),
@@ -147,7 +153,7 @@ def test_objectives_and_slopes_are_those_of_formed_gradients(
         model = network(layers, hidden, bias)
     except RuntimeError:  # the kernel is larger than what is left of the image
         return
-    assert_matches(way(model, loss), model, loss, samples)
+    assert_matches(way(training_of(model, SHAPE, loss)), model, loss, samples)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -155,7 +161,7 @@ def test_pieces_name_every_parameter(loss: str) -> None:
     model = network([{"kernel_size": 3}], 4, True)
     inputs, soft = batch(2)
     for way in (LayerwiseGradients, VmappedGradients):
-        pieces = way(model, loss)(inputs, soft, targets_of(model))
+        pieces = way(training_of(model, SHAPE, loss))(inputs, soft, targets_of(model))
         assert {piece.name for piece in pieces} == {name for name, _ in model.named_parameters()}
 
 
@@ -164,7 +170,7 @@ def test_dense_layers_on_many_positions_count_them_all() -> None:
     model = randomised(nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 5)))
     inputs = torch.rand(VICTIMS, 2, 4, 2, dtype=torch.double)
     soft, observed = batch(2)[1], targets_of(model)
-    pieces = LayerwiseGradients(model, "cross_entropy")(inputs, soft, observed)
+    pieces = LayerwiseGradients(training_of(model, (4, 2)))(inputs, soft, observed)
     expected = l2(joined(formed(model, "cross_entropy", inputs, soft)), joined(observed))
     torch.testing.assert_close(L2().measure(pieces), expected)
 
@@ -205,7 +211,9 @@ TANGLED = {
     ),
     "named argument": lambda: Tangled(lambda net, x: net.middle(input=x)),
     "parameter of no layer": with_own_parameter,
-    "samples not in front": lambda: Tangled(lambda net, x: net.middle(x[None]).squeeze(0)),
+    "samples not in front": lambda: Tangled(
+        lambda net, x: net.middle(torch.stack([x, x.tanh()])).sum(0)
+    ),
     "normalised": lambda: nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, CLASSES)),
 }
 
@@ -213,7 +221,7 @@ TANGLED = {
 @pytest.mark.parametrize("case", TANGLED)
 def test_what_cannot_be_split_by_layers_is_vectorised(case: str) -> None:
     model = randomised(TANGLED[case]())
-    gradients = choose_gradients(model, "cross_entropy", SHAPE[:1])
+    gradients = choose_gradients(training_of(model, SHAPE[:1]))
     assert isinstance(gradients, VmappedGradients)
     assert_matches(gradients, model, "cross_entropy", 2)
 
@@ -231,7 +239,7 @@ def test_convolutions_of_other_kinds_are_vectorised(options: dict[str, object]) 
     layers = [nn.Conv2d(2, 2, 3, **options), nn.Tanh(), nn.Flatten(), nn.LazyLinear(CLASSES)]
     model = nn.Sequential(*layers)
     model(torch.zeros(1, *SHAPE))
-    gradients = choose_gradients(randomised(model), "cross_entropy", SHAPE)
+    gradients = choose_gradients(training_of(randomised(model), SHAPE))
     assert isinstance(gradients, VmappedGradients)
     assert_matches(gradients, model, "cross_entropy", 2)
 
@@ -257,11 +265,11 @@ class TwoBlocks(ResidualNetwork):
 def test_each_piece_of_a_residual_network_is_the_vectorised_one(norm: Norm, samples: int) -> None:
     """Values, and slopes at the inputs along a random direction of each gradient."""
     model = randomised(TwoBlocks(norm=norm).build(SHAPE, CLASSES))
-    assert LayerwiseGradients(model, "cross_entropy").serves(SHAPE)
+    assert isinstance(choose_gradients(training_of(model, SHAPE)), LayerwiseGradients)
     (inputs, soft), observed = batch(samples), targets_of(model)
     ways = (LayerwiseGradients, VmappedGradients)
     pieces = [
-        {piece.name: piece for piece in way(model, "cross_entropy")(inputs, soft, observed)}
+        {piece.name: piece for piece in way(training_of(model, SHAPE))(inputs, soft, observed)}
         for way in ways
     ]
     assert pieces[0].keys() == pieces[1].keys() == observed.keys()
@@ -301,11 +309,11 @@ def test_networks_of_stages_are_split_by_layers(name: str) -> None:
 def assert_split_as_vectorised(name: str, shape: tuple[int, ...]) -> None:
     """The squared distance, and its slopes at inputs and labels."""
     model = randomised(parse("model", name).build(shape, CLASSES))
-    gradients = choose_gradients(model, "cross_entropy", shape)
+    gradients = choose_gradients(training_of(model, shape))
     assert isinstance(gradients, LayerwiseGradients)
     (inputs, soft), observed = batch(2, shape), targets_of(model)
     outcomes = []
-    for way in (gradients, VmappedGradients(model, "cross_entropy")):
+    for way in (gradients, VmappedGradients(training_of(model, shape))):
         distance = L2().measure(way(inputs, soft, observed))
         outcomes.append((distance, *torch.autograd.grad(distance.sum(), (inputs, soft))))
     for found, expected in zip(*outcomes, strict=True):
@@ -324,7 +332,7 @@ def test_batch_norm_by_running_statistics_is_split_by_victim(
     loss: str, options: dict[str, object]
 ) -> None:
     model = normalised(**options)
-    gradients = choose_gradients(model, loss, SHAPE)
+    gradients = choose_gradients(training_of(model, SHAPE, loss))
     assert isinstance(gradients, LayerwiseGradients)
     assert_matches(gradients, model, loss, 3)
 
@@ -333,7 +341,7 @@ def test_batch_norm_by_running_statistics_is_split_by_victim(
 def test_batch_norm_by_the_batch_is_left_to_each_victim(affine: bool) -> None:
     """Samples of all victims in one batch would be normalised together."""
     model = normalised(affine=affine, track_running_stats=False)
-    gradients = choose_gradients(model, "cross_entropy", SHAPE)
+    gradients = choose_gradients(training_of(model, SHAPE))
     assert isinstance(gradients, VmappedGradients)
     assert_matches(gradients, model, "cross_entropy", 3)
 
@@ -345,7 +353,7 @@ def test_normalisation_within_a_sample_is_vectorised(norm: nn.Module) -> None:
     """Its second derivatives count the statistics, which depend on the sample too."""
     layers = [nn.Conv2d(2, 3, 3, padding=1), norm, nn.Tanh(), nn.Flatten()]
     model = randomised(nn.Sequential(*layers, nn.Linear(3 * SHAPE[1] * SHAPE[2], CLASSES)))
-    gradients = choose_gradients(model, "cross_entropy", SHAPE)
+    gradients = choose_gradients(training_of(model, SHAPE))
     assert isinstance(gradients, VmappedGradients)
     assert_matches(gradients, model, "cross_entropy", 2)
 
@@ -354,7 +362,8 @@ def test_normalisation_within_a_sample_is_vectorised(norm: nn.Module) -> None:
 def test_batch_norm_in_training_mode_is_not_split(affine: bool) -> None:
     model = normalised(affine=affine).train()
     before = model[1].running_mean.clone()
-    assert not LayerwiseGradients(model, "cross_entropy").serves(SHAPE)
+    gradients = choose_gradients(training_of(model, SHAPE))
+    assert isinstance(gradients, LoopedGradients)
     assert torch.equal(model[1].running_mean, before)
 
 
@@ -364,14 +373,14 @@ def test_convolutions_that_skip_positions_are_split(kernel: int, stride: int) ->
     """With a stride over the kernel some inputs are seen by no output."""
     options = {"kernel_size": kernel, "stride": stride, "bias": False}
     model = network([{"kernel_size": 1}, options], 3, True)
-    gradients = choose_gradients(model, "cross_entropy", SHAPE)
+    gradients = choose_gradients(training_of(model, SHAPE))
     assert isinstance(gradients, LayerwiseGradients)
     assert_matches(gradients, model, "cross_entropy", 2)
 
 
 def test_plain_networks_are_split_by_layers() -> None:
     model = network([{"kernel_size": 3}, {"kernel_size": 2, "padding": 1}], 4, True)
-    assert isinstance(choose_gradients(model, "cross_entropy", SHAPE), LayerwiseGradients)
+    assert isinstance(choose_gradients(training_of(model, SHAPE)), LayerwiseGradients)
 
 
 def test_no_hook_is_left_behind() -> None:
@@ -379,5 +388,5 @@ def test_no_hook_is_left_behind() -> None:
         (network([{"kernel_size": 3}], 4, True), SHAPE),
         (randomised(TANGLED["used twice"]()), SHAPE[:1]),
     ]:
-        choose_gradients(model, "cross_entropy", shape)
+        choose_gradients(training_of(model, shape))
         assert not any(layer._forward_hooks for layer in model.modules())

@@ -10,13 +10,11 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
+from gleak.matching.choice import choose_gradients
+from gleak.matching.client_training import ClientTraining
 from gleak.matching.distances.l2 import L2
-from gleak.matching.gradients import (
-    Gradients,
-    LayerwiseGradients,
-    VmappedGradients,
-    choose_gradients,
-)
+from gleak.matching.gradients import Gradients, LoopedGradients, VmappedGradients
+from gleak.matching.layerwise import LayerwiseGradients
 from gleak.registry import parse
 
 SHAPE = (2, 16, 16)
@@ -24,7 +22,7 @@ CLASSES, VICTIMS, SAMPLES = 4, 2, 3
 BOTTLENECK, BETA = 3, 0.7
 FIELDS = f"+precode={BOTTLENECK}+beta={BETA}+activation=tanh"
 NAMES = ["fc2+hidden=5", "lenet+width=2", "lenet128+width=2+hidden=5", "vgg_small+width=2+hidden=5"]
-WAYS = [LayerwiseGradients, VmappedGradients]
+WAYS = [LayerwiseGradients, VmappedGradients, LoopedGradients]
 
 
 def network(name: str) -> nn.Module:
@@ -33,6 +31,11 @@ def network(name: str) -> nn.Module:
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3, generator=stream)
     return model.double().eval()
+
+
+def training_of(model: nn.Module, shape: tuple[int, ...]) -> ClientTraining:
+    trained = frozenset(name for name, _ in model.named_parameters())
+    return ClientTraining(model, "cross_entropy", shape, CLASSES, trained)
 
 
 def explicit_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -69,7 +72,7 @@ def test_first_and_second_derivatives_are_those_of_the_explicit_loss(
     names = [key for key, _ in model.named_parameters()]
     expected = dict(zip(names, map(torch.stack, zip(*rows, strict=True)), strict=True))
     observed = {key: 0.1 * torch.ones_like(value) for key, value in expected.items()}
-    pieces = way(model, "cross_entropy")(inputs, soft, observed)
+    pieces = way(training_of(model, SHAPE))(inputs, soft, observed)
     for piece in pieces:
         formed = piece.within(torch.ones_like(piece.target)).gradient
         torch.testing.assert_close(formed, expected[piece.name])
@@ -83,6 +86,6 @@ def test_first_and_second_derivatives_are_those_of_the_explicit_loss(
 @pytest.mark.parametrize("name", [*NAMES, "resnet18+width=2", "resnet20"])
 def test_networks_with_a_variational_block_are_split_by_layers(name: str) -> None:
     model = parse("model", f"{name}{FIELDS}").build((2, 32, 32), CLASSES).eval()
-    gradients = choose_gradients(model, "cross_entropy", (2, 32, 32))
+    gradients = choose_gradients(training_of(model, (2, 32, 32)))
     assert isinstance(gradients, LayerwiseGradients)
     assert not any(layer._forward_hooks for layer in model.modules())

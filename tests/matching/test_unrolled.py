@@ -12,17 +12,15 @@ from torch.func import functional_call
 
 from gleak.attacks.base import Observation
 from gleak.clients.fedavg import FedAvg
+from gleak.matching.choice import choose_gradients
+from gleak.matching.client_training import ClientTraining
 from gleak.matching.distances.base import Piece
 from gleak.matching.gradient_matching import GradientMatching
-from gleak.matching.gradients import LayerwiseGradients
+from gleak.matching.gradients import LoopedGradients, VmappedGradients
+from gleak.matching.layerwise import LayerwiseGradients
 from gleak.matching.parts import Parts
 from gleak.matching.pieces import FormedPiece
-from gleak.matching.unrolled import (
-    LayerwiseUnrolled,
-    Unrolled,
-    VmappedUnrolled,
-    client_gradients,
-)
+from gleak.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled, Unrolled
 from gleak.models.losses import sample_losses
 
 MakeParts = Callable[..., Parts]
@@ -41,7 +39,9 @@ def observe(make_observation: Observe) -> Observe:
             model, samples=SAMPLES, content=client.content, **client.protocol
         )
         batches = zip(inputs, labels, strict=True)
-        updates = [client.compute(observation.model, *batch) for batch in batches]
+        network = observation.model.requires_grad_(True)
+        updates = [client.compute(network, *batch) for batch in batches]
+        network.requires_grad_(False)
         update = {key: torch.stack([one[key].detach() for one in updates]) for key in updates[0]}
         return replace(observation, update=update), inputs, labels
 
@@ -82,8 +82,20 @@ def dummies(inputs: Tensor, dtype: torch.dtype = torch.double) -> tuple[Tensor, 
     return inputs.to(dtype).requires_grad_(), logits.to(dtype).softmax(2).requires_grad_()
 
 
-def layerwise(observation: Observation) -> LayerwiseUnrolled:
-    return LayerwiseUnrolled(observation, LayerwiseGradients(observation.model, observation.loss))
+def layerwise(training: ClientTraining) -> LayerwiseUnrolled:
+    return LayerwiseUnrolled(training, LayerwiseGradients(training))
+
+
+def vmapped(training: ClientTraining) -> GeneralUnrolled:
+    return GeneralUnrolled(training, VmappedGradients(training))
+
+
+def looped(training: ClientTraining) -> GeneralUnrolled:
+    return GeneralUnrolled(training, LoopedGradients(training))
+
+
+def unrolled(observation: Observation) -> ClientTraining:
+    return ClientTraining.of(observation, "unrolled")
 
 
 def formed(piece: Piece) -> FormedPiece:
@@ -91,12 +103,12 @@ def formed(piece: Piece) -> FormedPiece:
     return piece.within(torch.ones_like(piece.target))
 
 
-WAYS = {"layerwise": layerwise, "vmapped": VmappedUnrolled}
-BOTH = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-Way = Callable[[Observation], Unrolled]
+WAYS = {"layerwise": layerwise, "vmapped": vmapped, "looped": looped}
+EACH = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+Way = Callable[[ClientTraining], Unrolled]
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
 @pytest.mark.parametrize("model", ["lenet+width=2", "mlp+hidden=5"])
 @pytest.mark.parametrize(("steps", "size"), SCHEDULES)
@@ -107,7 +119,7 @@ def test_gradients_and_their_slopes_are_those_of_a_plain_loop(
     observation.model.double()
     samples, soft = dummies(inputs)
     observed = {name: value[:, 0].double() for name, value in observation.update.items()}
-    pieces = way(observation)(samples, soft, observed)
+    pieces = way(unrolled(observation))(samples, soft, observed)
     rows = [mean_gradient(observation, *one) for one in zip(samples, soft, strict=True)]
     assert [piece.name for piece in pieces] == list(rows[0])
     found, expected = torch.zeros(3), torch.zeros(3)
@@ -140,13 +152,13 @@ def test_the_truth_has_distance_zero_where_all_steps_are_repeated(
     assert (distance["one_step"] > 1e-4).all()
 
 
-@BOTH
+@EACH
 def test_precision_does_not_depend_on_the_learning_rate(way: Way, observe: Observe) -> None:
     """Differences of weights of size 0.5 would be known to 1e-7 alone, here a tenth percent."""
     observation, inputs, _ = observe("mlp+hidden=5", averaging(2, 4, local_lr=1e-4))
     samples, soft = dummies(inputs, torch.float)
     observed = {name: value[:, 0] for name, value in observation.update.items()}
-    pieces = way(observation)(samples, soft, observed)
+    pieces = way(unrolled(observation))(samples, soft, observed)
     observation.model.double()
     rows = [mean_gradient(observation, *one) for one in zip(*dummies(inputs), strict=True)]
     for piece in pieces:
@@ -155,7 +167,7 @@ def test_precision_does_not_depend_on_the_learning_rate(way: Way, observe: Obser
 
 
 @pytest.mark.parametrize("model", ["resnet20", "vgg_small+norm=batch+width=2+hidden=3"])
-def test_both_ways_agree_on_networks_with_batch_norm(model: str, observe: Observe) -> None:
+def test_all_ways_agree_on_networks_with_batch_norm(model: str, observe: Observe) -> None:
     """Pieces, and the slopes at the samples of their products with the observed gradients."""
     observation, inputs, _ = observe(model, averaging(4, 2, local_lr=0.01))
     observation.model.double()
@@ -163,14 +175,18 @@ def test_both_ways_agree_on_networks_with_batch_norm(model: str, observe: Observ
     observed = {name: value[:, 0].double() for name, value in observation.update.items()}
     slopes = []
     for way in WAYS.values():
-        pieces = {piece.name: formed(piece) for piece in way(observation)(samples, soft, observed)}
+        pieces = {
+            piece.name: formed(piece)
+            for piece in way(unrolled(observation))(samples, soft, observed)
+        }
         along = sum((piece.gradient * piece.target).sum() for piece in pieces.values())
         slopes.append((pieces, torch.autograd.grad(along, samples)[0]))
-    (ours, our_slope), (theirs, their_slope) = slopes
-    assert ours.keys() == theirs.keys()
-    for name, piece in ours.items():
-        torch.testing.assert_close(piece.gradient, theirs[name].gradient)
-    torch.testing.assert_close(our_slope, their_slope)
+    (ours, our_slope), *others = slopes
+    for theirs, their_slope in others:
+        assert ours.keys() == theirs.keys()
+        for name, piece in ours.items():
+            torch.testing.assert_close(piece.gradient, theirs[name].gradient)
+        torch.testing.assert_close(our_slope, their_slope)
 
 
 @pytest.mark.parametrize(
@@ -180,18 +196,19 @@ def test_both_ways_agree_on_networks_with_batch_norm(model: str, observe: Observ
         ("mlp+hidden=5", "one_step", 3, LayerwiseGradients),
         ("mlp+hidden=5", "unrolled", 1, LayerwiseGradients),
         ("mlp+hidden=5", "unrolled", 3, LayerwiseUnrolled),
-        ("lenet+width=12", "unrolled", 3, VmappedUnrolled),
+        ("lenet+width=12", "unrolled", 3, GeneralUnrolled),
     ],
 )
 def test_steps_are_unrolled_where_there_are_several(
     model: str, client_model: str, steps: int, kind: type, observe: Observe
 ) -> None:
     observation, _, _ = observe(model, averaging(steps, SAMPLES))
-    assert isinstance(client_gradients(observation, client_model), kind)
+    assert isinstance(choose_gradients(ClientTraining.of(observation, client_model)), kind)
 
 
 def test_networks_that_are_not_split_by_layers_are_vmapped(observe: Observe) -> None:
     observation, _, _ = observe("mlp+hidden=5", averaging(3, SAMPLES))
     network = nn.Sequential(observation.model, nn.LayerNorm(4))
-    unusual = replace(observation, model=network)
-    assert isinstance(client_gradients(unusual, "unrolled"), VmappedUnrolled)
+    names = frozenset(name for name, _ in network.named_parameters())
+    training = replace(unrolled(observation), model=network, trained=names)
+    assert isinstance(choose_gradients(training), GeneralUnrolled)

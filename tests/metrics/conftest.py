@@ -99,6 +99,7 @@ def make_comparison(
             feature_groups=None if truth.ndim == 5 else np.arange(truth.shape[-1]) // 2,
             embeddings=truth.reshape(victims, samples, -1),
             drift=np.arange(victims) / 8,
+            perturbation=np.arange(2 * victims).reshape(victims, 2) / 8,
             rounds=np.tile(np.arange(samples), (victims, 2))[:, :, None],
             levels={**LEVELS, "defense": "dp+sigma=1"},
             judges={"tagger": Brightest()},

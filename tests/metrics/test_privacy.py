@@ -103,6 +103,16 @@ def test_epsilon_depends_on_the_noise_over_the_norm(measure, metric: str):
 
 
 @pytest.mark.parametrize("metric", METRICS)
+def test_epsilon_depends_on_no_unit(measure, metric: str):
+    """Also not on what is sent: numbers for the gradient are converted together."""
+    expected = measure(metric, "dp+sigma=3+norm=2")
+    weights = "fedavg+batch_size=8+local_steps=2+local_lr=0.01+sends=weights"
+    for noise in ("sigma=3", "sigma=none+noise_multiplier=1.5"):
+        for unit in ("value", "gradient"):
+            assert measure(metric, f"dp+{noise}+norm=2+unit={unit}", weights) == expected
+
+
+@pytest.mark.parametrize("metric", METRICS)
 def test_clipping_guarantees_what_unit_length_does(measure, metric: str):
     assert measure(metric, "dp+sigma=1+scaling=clip") == measure(metric, "dp+sigma=1")
 

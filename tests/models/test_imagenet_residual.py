@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from gleak.errors import FitError
-from gleak.matching.gradients import LayerwiseGradients
+from gleak.matching.client_training import ClientTraining
+from gleak.matching.layerwise import LayerwiseGradients
 from gleak.registry import parse
 from gleak.runtime.torchvision_ops import ensure_operators
 
@@ -93,7 +94,10 @@ def test_stages_halve_the_image_and_double_the_width(
 def test_gradients_are_split_layer_by_layer(model: str) -> None:
     with torch.device("meta"):
         network = parse("model", model).build((3, 32, 32), 4).eval()
-    assert LayerwiseGradients(network, "cross_entropy").serves((3, 32, 32))
+    trained = frozenset(name for name, _ in network.named_parameters())
+    training = ClientTraining(network, "cross_entropy", (3, 32, 32), 4, trained)
+    owners = {name.rpartition(".")[0] for name in trained}
+    assert LayerwiseGradients(training).layers.keys() == owners
 
 
 @pytest.mark.parametrize("model", ["resnet18", "resnet50+norm=none"])

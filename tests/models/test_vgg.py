@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from gleak.errors import FitError
-from gleak.matching.gradients import LayerwiseGradients
+from gleak.matching.client_training import ClientTraining
+from gleak.matching.layerwise import LayerwiseGradients
 from gleak.registry import parse
 from gleak.runtime.torchvision_ops import ensure_operators
 
@@ -114,7 +115,10 @@ def test_hidden_values_are_dropped_in_training_alone() -> None:
 def test_gradients_are_split_layer_by_layer(model: str) -> None:
     with torch.device("meta"):
         network = parse("model", model).build((3, 32, 32), 4).eval()
-    assert LayerwiseGradients(network, "cross_entropy").serves((3, 32, 32))
+    trained = frozenset(name for name, _ in network.named_parameters())
+    training = ClientTraining(network, "cross_entropy", (3, 32, 32), 4, trained)
+    owners = {name.rpartition(".")[0] for name in trained}
+    assert LayerwiseGradients(training).layers.keys() == owners
 
 
 def test_every_layer_but_the_last_is_activated() -> None:

@@ -1,0 +1,214 @@
+"""Gradients of many victims' dummy samples, split from one backward pass layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from gleak.matching.convolution import weight_gradient
+from gleak.matching.distances.base import Piece
+from gleak.matching.gradients import Gradients
+from gleak.matching.pieces import FormedPiece, OuterPiece
+from gleak.models.losses import sample_losses
+from gleak.models.penalties import penalties
+
+if TYPE_CHECKING:
+    from gleak.matching.client_training import ClientTraining
+
+Moved = Callable[[Tensor, Tensor], Tensor]
+"""From a layer's inputs and outputs to what it gives with parameters of each victim's own."""
+AT_REST: Mapping[str, Moved] = MappingProxyType({})
+
+
+class UnsplittableError(Exception):
+    """A network whose gradients cannot be split by victim layer by layer."""
+
+
+class LayerwiseGradients(Gradients):
+    """Weight gradients from each layer's inputs A and the loss's gradients D at its outputs.
+
+    The samples of all victims share one forward and one backward pass, whatever their number; the
+    split by victim is a batched product of A and D. It is right for networks whose trained layers
+    are each used once, through their forward methods and by no other way, and whose samples do not
+    interact; `gleak.matching.choice` compares it with plain differentiation before it is used.
+
+    Args:
+        training: the network and its loss.
+
+    Raises:
+        UnsplittableError: a trained parameter does not belong to one of `LAYERS`.
+    """
+
+    def __init__(self, training: ClientTraining) -> None:
+        self.model, self.loss = training.model, training.loss
+        self.layers = _trained_layers(training)
+
+    def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
+        """See `Gradients.__call__`."""
+        taken, backs = self.split(inputs, targets)
+        pieces: list[Piece] = []
+        for name, layer in self.layers.items():
+            split = LAYERS[type(layer)]
+            pieces += split(name, layer, taken[name], backs[name], len(inputs), observed)
+        return pieces
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        """See `Gradients.logits`; samples do not interact."""
+        logits: Tensor = self.model(inputs.flatten(0, 1).clone())
+        return logits.unflatten(0, inputs.shape[:2])
+
+    def split(
+        self, inputs: Tensor, targets: Tensor, moved: Mapping[str, Moved] = AT_REST
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Inputs of every trained layer, and gradients of the victims' mean losses at its outputs.
+
+        Args:
+            inputs: Shape (V, N, *sample shape).
+            targets: Shape (V, N, classes).
+            moved: see `forward`.
+
+        Returns:
+            By layer, Shape (V * N, ...) each.
+        """
+        with penalties(self.model) as added:
+            taken, given, logits = self.forward(inputs.flatten(0, 1), moved)
+        losses = sum(added, sample_losses(self.loss, logits, targets.flatten(0, 1)))
+        backs = torch.autograd.grad(
+            losses.sum() / inputs.shape[1],
+            list(given.values()),
+            create_graph=torch.is_grad_enabled(),
+        )
+        return taken, dict(zip(given, backs, strict=True))
+
+    def forward(
+        self, inputs: Tensor, moved: Mapping[str, Moved] = AT_REST
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
+        """Inputs and outputs of every trained layer, and the logits.
+
+        Args:
+            inputs: Shape (M, *sample shape).
+            moved: what some layers give in place of their outputs.
+
+        Raises:
+            UnsplittableError: a layer is used twice or never, or its output is overwritten.
+        """
+        inputs = inputs if inputs.requires_grad else inputs.detach().requires_grad_()
+        taken: dict[str, Tensor] = {}
+        given: dict[str, Tensor] = {}
+        versions: dict[str, int] = {}
+
+        def keeper(name: str) -> Callable[..., None]:
+            def keep(_: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
+                if name in given or not arguments:
+                    raise UnsplittableError(name)
+                taken[name], given[name] = arguments[0], output
+                versions[name] = output._version
+
+            return keep
+
+        with ExitStack() as stack, torch.enable_grad():
+            for name, shift in moved.items():
+                stack.enter_context(self.layers[name].register_forward_hook(_replacing(shift)))
+            for name, layer in self.layers.items():
+                stack.enter_context(layer.register_forward_hook(keeper(name)))
+            logits = self.model(inputs.clone())
+        overwritten = [name for name in given if given[name]._version != versions[name]]
+        if overwritten or len(given) < len(self.layers):
+            raise UnsplittableError(*overwritten)
+        return taken, given, logits
+
+
+def _replacing(shift: Moved) -> Callable[..., Tensor]:
+    def replaced(_: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        return shift(arguments[0], output)
+
+    return replaced
+
+
+def by_victim(values: Tensor, victims: int) -> Tensor:
+    """Samples of a victim side by side; Shape (V, N * positions, features)."""
+    return values.reshape(victims, -1, values.shape[-1])
+
+
+def _dense(
+    name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
+) -> Sequence[Piece]:
+    backs = by_victim(back, victims)
+    weight, bias = f"{name}.weight", f"{name}.bias"
+    pieces: list[Piece] = [OuterPiece(weight, backs, by_victim(taken, victims), observed[weight])]
+    if layer.bias is not None:
+        pieces.append(FormedPiece(bias, backs.sum(1), observed[bias]))
+    return pieces
+
+
+def _convolution(
+    name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
+) -> Sequence[Piece]:
+    weight = f"{name}.weight"
+    gradient = weight_gradient(layer, taken, back, victims)
+    bias = _channel_bias(name, layer, back, victims, observed)
+    return [FormedPiece(weight, gradient, observed[weight]), *bias]
+
+
+def _normalisation(
+    name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
+) -> Sequence[Piece]:
+    weight = f"{name}.weight"
+    gradient = channel_sums(back * normalised(layer, taken), victims)
+    bias = _channel_bias(name, layer, back, victims, observed)
+    return [FormedPiece(weight, gradient, observed[weight]), *bias]
+
+
+def normalised(layer: Any, inputs: Tensor) -> Tensor:
+    """What batch norm scales and shifts, by its running statistics; Shape (M, C, H, W)."""
+    mean, deviation = layer.running_mean, (layer.running_var + layer.eps).sqrt()
+    return (inputs - mean[:, None, None]) / deviation[:, None, None]
+
+
+def _channel_bias(
+    name: str, layer: Any, back: Tensor, victims: int, observed: dict[str, Tensor]
+) -> Sequence[Piece]:
+    if layer.bias is None:
+        return []
+    bias = f"{name}.bias"
+    return [FormedPiece(bias, channel_sums(back, victims), observed[bias])]
+
+
+def channel_sums(values: Tensor, victims: int) -> Tensor:
+    """Sums over positions and a victim's samples; Shape (V * N, C, H, W) to (V, C)."""
+    return values.sum((2, 3)).unflatten(0, (victims, -1)).sum(1)
+
+
+LAYERS: dict[type[nn.Module], Callable[..., Sequence[Piece]]] = {
+    nn.Linear: _dense,
+    nn.Conv2d: _convolution,
+    nn.BatchNorm2d: _normalisation,
+}
+
+
+def _trained_layers(training: ClientTraining) -> dict[str, nn.Module]:
+    """The layers that hold the trained parameters, by name."""
+    layers: dict[str, nn.Module] = {}
+    for name, layer in training.model.named_modules():
+        own = {f"{name}.{key}" for key, _ in layer.named_parameters(recurse=False)}
+        if not own & training.trained:
+            continue
+        if type(layer) not in LAYERS or not _splits_by_victim(layer) or own - training.trained:
+            raise UnsplittableError(name)
+        layers[name] = layer
+    named = {f"{name}.{key}" for name in layers for key in ("weight", "bias")}
+    if not training.trained <= named:
+        raise UnsplittableError(*training.trained - named)
+    return layers
+
+
+def _splits_by_victim(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.Conv2d):
+        plain = layer.groups == 1 and layer.padding_mode == "zeros"
+        return plain and not isinstance(layer.padding, str)
+    return not isinstance(layer, nn.BatchNorm2d) or layer.running_mean is not None

@@ -1,0 +1,112 @@
+"""Parameters of a network that are trained, and copies of networks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gleak.errors import FitError
+
+LARGEST_DOUBLE_COPY = 2**24
+"""Parameters of the largest network that is copied in double precision to be checked."""
+
+
+def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that require a gradient, by name.
+
+    The others are frozen: clients neither train nor send them, and no attack matches them.
+
+    Args:
+        network: of any kind; a parameter that several layers share has its first name alone.
+
+    Raises:
+        FitError: all parameters are frozen.
+    """
+    trained = {name: value for name, value in network.named_parameters() if value.requires_grad}
+    if not trained:
+        raise FitError(
+            f"network {type(network).__name__} has no parameter that requires a gradient, so "
+            "clients have nothing to train; leave requires_grad set on what they train"
+        )
+    return trained
+
+
+def shared_copy(network: nn.Module) -> nn.Module:
+    """Return a copy of a network that shares its parameters and has buffers and modes of its own.
+
+    Args:
+        network: left as it is.
+    """
+    memo = {id(value): value for value in network.parameters()}
+    return copy.deepcopy(network, memo | _derived_values(network))
+
+
+def independent_copy(network: nn.Module) -> nn.Module:
+    """Return a copy of a network that shares nothing with it.
+
+    Args:
+        network: left as it is.
+    """
+    return copy.deepcopy(network, _derived_values(network))
+
+
+def double_copy(network: nn.Module, inputs: Tensor) -> nn.Module:
+    """Return a copy in double precision, or in the network's own where that is not possible.
+
+    It is not possible for networks that compute in a fixed precision, and not done for those of
+    more than `LARGEST_DOUBLE_COPY` parameters, to save memory.
+
+    Args:
+        network: left as it is.
+        inputs: samples that it takes; Shape (N, *shape).
+    """
+    if sum(value.numel() for value in network.parameters()) <= LARGEST_DOUBLE_COPY:
+        doubled = independent_copy(network).double()
+        try:
+            with torch.no_grad():
+                doubled(inputs.double())
+        except RuntimeError:
+            pass
+        else:
+            return doubled
+    return independent_copy(network)
+
+
+def dtype_of(network: nn.Module) -> torch.dtype:
+    """Return the precision of a network's first parameter."""
+    return next(network.parameters()).dtype
+
+
+def random_samples(network: nn.Module, count: int, shape: tuple[int, ...]) -> Tensor:
+    """Draw uniform samples in [0, 1] to try a network on, the same in every call.
+
+    Args:
+        network: gives precision and device.
+        count: number of samples N.
+        shape: of a sample.
+
+    Returns:
+        Shape (N, *shape).
+    """
+    drawn = torch.rand(count, *shape, generator=torch.Generator().manual_seed(0))
+    return drawn.to(next(network.parameters()))
+
+
+def _derived_values(network: nn.Module) -> dict[int, Any]:
+    """What `copy.deepcopy` is to take for tensors that it refuses, by their identities.
+
+    Reparametrisations in the old form (weight norm, spectral norm, pruning) keep the weight that
+    they computed as an attribute of the layer, and compute it anew in every forward pass.
+    """
+    return {id(value): value.detach().clone() for value in _computed_attributes(network)}
+
+
+def _computed_attributes(network: nn.Module) -> Iterator[Tensor]:
+    for layer in network.modules():
+        for value in vars(layer).values():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                yield value

@@ -1,0 +1,59 @@
+"""Gradients of single samples."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from gleak.models.kernels import differentiable_kernels
+from gleak.models.losses import sample_losses
+from gleak.models.penalties import penalties
+
+
+def sample_gradients(
+    model: nn.Module,
+    parameters: dict[str, Tensor],
+    inputs: Tensor,
+    labels: Tensor,
+    loss: str,
+    at_once: int | None = None,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Compute the loss of each sample on its own and its gradient.
+
+    Samples are taken one after the other where torch cannot vectorise a layer, as it cannot
+    recurrent ones. Layers that draw random numbers draw for each sample.
+
+    Args:
+        model: whose own parameters are left as they are; its samples must not interact.
+        parameters: at which the gradients are taken, Shape (*shape).
+        inputs: Shape (B, *shape).
+        labels: Shape (B).
+        loss: see `gleak.models.losses`.
+        at_once: samples that are vectorised together; None: all.
+
+    Returns:
+        Losses, Shape (B), and for each parameter the gradients, Shape (B, *shape).
+    """
+    of_one = grad_and_value(partial(_sample_loss, model, loss))
+    of_all = vmap(of_one, in_dims=(None, 0, 0), randomness="different", chunk_size=at_once)
+    with differentiable_kernels(model):
+        try:
+            gradients, losses = of_all(parameters, inputs, labels)
+        except RuntimeError:
+            each = [of_one(parameters, *one) for one in zip(inputs, labels, strict=True)]
+            gradients = {key: torch.stack([found[key] for found, _ in each]) for key in parameters}
+            losses = torch.stack([value for _, value in each])
+    return losses, gradients
+
+
+def _sample_loss(
+    model: nn.Module, loss: str, parameters: dict[str, Tensor], sample: Tensor, label: Tensor
+) -> Tensor:
+    with penalties(model) as added:
+        logits = functional_call(model, parameters, (sample[None].clone(),))
+    classes = torch.arange(logits.shape[1], device=logits.device)
+    targets = (classes == label).to(logits.dtype)[None]
+    return sum(added, sample_losses(loss, logits, targets))[0]

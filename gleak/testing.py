@@ -1,0 +1,205 @@
+"""Contract tests for what users write themselves; to be called in their own tests.
+
+from gleak.testing import check_model
+
+def test_my_network():
+    check_model(build_my_network, shape=(3, 32, 32), classes=10)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gleak.artifacts.private import Private
+from gleak.attacks.base import Observation
+from gleak.attacks.run import reconstruct
+from gleak.clients.base import ClientSpec
+from gleak.errors import FitError
+from gleak.matching.gradient_matching import GradientMatching
+from gleak.matching.parts import ClientModel
+from gleak.metrics.score import match_to_truth
+from gleak.models.examination import examine
+from gleak.models.kernels import differentiable_kernels
+from gleak.models.parameters import (
+    double_copy,
+    dtype_of,
+    independent_copy,
+    random_samples,
+    trained_parameters,
+)
+from gleak.models.stochastic import deterministic_copy
+from gleak.models.tracing import failing_layer
+from gleak.registry import parse
+
+VICTIMS = 3
+PROTOCOLS: tuple[tuple[str, ClientModel], ...] = (
+    ("fedsgd+batch_size=2", "one_step"),
+    ("fedavg+batch_size=2+local_steps=2+local_lr=0.1", "unrolled"),
+    ("fedavg+batch_size=4+local_steps=2+local_lr=0.1+mini_batch=2+sends=weights", "unrolled"),
+)
+"""Clients, and the attacker's model of them under which the truth has distance zero."""
+LARGEST_DISTANCES = {torch.float64: 1e-12, torch.float32: 1e-6}
+"""Relative squared distance of the true samples' gradient to the observed one, by precision."""
+LARGEST_ERROR = 1e-4
+"""Largest relative error of a client's gradient, in single precision."""
+Build = Callable[[tuple[int, ...], int], nn.Module]
+
+
+def check_model(build: Build, shape: tuple[int, ...] = (3, 16, 16), classes: int = 10) -> None:
+    """Check that clients can train a network and that attacks repeat what clients send.
+
+    The network is examined; clients of three protocols compute updates, which are compared with
+    plain automatic differentiation; at the true samples and labels the objective of gradient
+    matching must be rounding alone, in double precision (where the network allows it) and in
+    single; and one attack runs, with the labels that it infers, and is scored.
+
+    Args:
+        build: from the shape of a sample and the number of classes to the network, as in
+            ``custom+factory=module.build``.
+        shape: of a sample, without the batch.
+        classes: number of logits.
+
+    Raises:
+        FitError: gleak refuses the network; says why, and what to do.
+        AssertionError: an update or an objective is wrong, which is an error of gleak's.
+    """
+    torch.manual_seed(0)
+    network = build(shape, classes).eval()
+    examine(network, shape, classes)
+    certain = deterministic_copy(network)
+    _check_client_gradient(certain, shape, classes)
+    double = deterministic_copy(double_copy(certain, random_samples(certain, 2, shape)))
+    models = {dtype_of(model): model for model in (double, certain)}
+    ways: dict[str, Any] = {}
+    for model in models.values():
+        for client, client_model in PROTOCOLS:
+            _check_truth(model, parse("client", client), client_model, shape, classes, ways)
+    _check_attack(certain, shape, classes)
+
+
+def truth_distance(
+    network: nn.Module,
+    client: ClientSpec,
+    client_model: ClientModel,
+    shape: tuple[int, ...],
+    classes: int,
+    verified_ways: dict[str, Any] | None = None,
+) -> Tensor:
+    """Compute how far the true samples' gradient is from the observed one, as an attack does.
+
+    Args:
+        network: whose layers draw no random numbers.
+        client: computes the updates of random samples.
+        client_model: the attacker's model of it.
+        shape: of a sample.
+        classes: number of logits.
+        verified_ways: see `gleak.attacks.base.Observation`.
+
+    Returns:
+        Relative squared distance, Shape (V); rounding for a correct implementation.
+    """
+    inputs, labels = _samples(network, client.batch_size, shape, classes)
+    observation = _observe(network, client, inputs, labels, classes)
+    observation.verified_ways.update(verified_ways or {})
+    attack = parse("attack", f"dlg_adam+labels=known+client_model={client_model}")
+    with differentiable_kernels(network):
+        problem = GradientMatching.of(observation, attack.parts())
+        found = problem.evaluate(inputs.flatten(1)).distance
+    if verified_ways is not None:
+        verified_ways.update(observation.verified_ways)
+    return found
+
+
+def _check_client_gradient(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+    """A client's gradient is that of the mean loss of its batch, by `torch.autograd`."""
+    client = parse("client", "fedsgd+batch_size=2")
+    inputs, labels = _samples(network, client.batch_size, shape, classes)
+    trained = trained_parameters(network)
+    for samples, own in zip(inputs, labels, strict=True):
+        sent = client.compute(network, samples, own)
+        loss = functional.cross_entropy(network(samples.clone()), own)
+        values = torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
+        assert sent.keys() == trained.keys(), "a client sends other parameters than it trains"
+        for name, value in zip(trained, values, strict=True):
+            error = (sent[name][0] - value).norm()
+            assert error <= LARGEST_ERROR * max(value.norm(), 1e-6), f"{name}: wrong gradient"
+
+
+def _check_truth(
+    network: nn.Module,
+    client: ClientSpec,
+    client_model: ClientModel,
+    shape: tuple[int, ...],
+    classes: int,
+    ways: dict[str, Any],
+) -> None:
+    """The true samples have the observed gradient."""
+    largest = LARGEST_DISTANCES.get(dtype_of(network), LARGEST_DISTANCES[torch.float32])
+    distances = truth_distance(network, client, client_model, shape, classes, ways)
+    assert (distances <= largest).all(), (
+        f"client {client}, {dtype_of(network)}: the true samples have distances "
+        f"{distances.tolist()}, more than rounding ({largest:g})"
+    )
+
+
+def _check_attack(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+    """An attack ends with samples that can be scored; labels are inferred where they can be."""
+    size = 2 if failing_layer(network, random_samples(network, 1, shape)) else 1
+    client = parse("client", f"fedsgd+batch_size={size}")
+    inputs, labels = _samples(network, size, shape, classes)
+    observation = _observe(network, client, inputs, labels, classes)
+    modality = observation.modality
+    attack = parse("attack", "invertgrad+labels=known+iterations=2")
+    found = reconstruct(attack, observation, 0)
+    truth = Private(
+        modality=modality,
+        inputs=inputs.numpy(),
+        labels=labels.numpy(),
+        indices=np.zeros_like(labels.numpy()),
+    )
+    error = parse("metric", "mse").measure(match_to_truth(truth, found))
+    assert np.isfinite(error).all(), "the attack's samples cannot be scored"
+    try:
+        inferred = reconstruct(parse("attack", "invertgrad+iterations=1"), observation, 0).labels
+    except FitError:
+        return
+    if size == 1:
+        assert (inferred == labels.numpy()).all(), "the label of a single sample is not found"
+
+
+def _samples(
+    network: nn.Module, size: int, shape: tuple[int, ...], classes: int
+) -> tuple[Tensor, Tensor]:
+    """Random inputs, Shape (V, N, *shape), and labels, Shape (V, N)."""
+    inputs = random_samples(network, VICTIMS * size, shape).unflatten(0, (VICTIMS, size))
+    return inputs, torch.arange(VICTIMS * size).unflatten(0, (VICTIMS, size)) % classes
+
+
+def _observe(
+    network: nn.Module, client: ClientSpec, inputs: Tensor, labels: Tensor, classes: int
+) -> Observation:
+    """What clients send of these samples, with the labels granted."""
+    batches = zip(inputs, labels, strict=True)
+    updates = [client.compute(network, *batch) for batch in batches]
+    protocol = {"local_steps": 1, "local_lr": 1.0, **client.protocol}
+    return Observation(
+        update={
+            name: torch.stack([each[name] for each in updates]).detach() for name in updates[0]
+        },
+        sent={},
+        model=independent_copy(network).requires_grad_(False),
+        modality="image" if inputs.ndim == 5 else "tabular",
+        input_shape=tuple(inputs.shape[2:]),
+        classes=classes,
+        content=client.content,
+        granted={"labels": labels},
+        victim_ids=np.arange(len(inputs)),
+        seed=0,
+        **protocol,
+    )

@@ -1,0 +1,106 @@
+"""Networks that are refused before any work, by the name of a layer and with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gleak.errors import FitError
+from gleak.models.examination import examine
+from tests.zoo import CLASSES, NETWORKS, SHAPE
+
+
+class Layer(nn.Module):
+    """A layer that does something to its inputs, given itself and them."""
+
+    def __init__(self, compute: Callable[[Layer, Tensor], object]) -> None:
+        super().__init__()
+        self.compute = compute
+        self.scale = nn.Parameter(torch.ones(()))
+        self.register_buffer("count", torch.zeros(()))
+        self.generator = torch.Generator()
+
+    def forward(self, inputs: Tensor) -> object:
+        return self.compute(self, inputs)
+
+
+def network(compute: Callable[[Layer, Tensor], object]) -> nn.Module:
+    dense = nn.Linear(192, CLASSES)
+    return nn.Sequential(nn.Flatten(), dense, nn.Sequential(Layer(compute)))
+
+
+def counting(layer: Layer, inputs: Tensor) -> Tensor:
+    layer.count += 1
+    return inputs * layer.count
+
+
+def growing(layer: Layer, inputs: Tensor) -> Tensor:
+    layer.scale.data += 1
+    return inputs * layer.scale
+
+
+def remembering_draws(layer: Layer, inputs: Tensor) -> Tensor:
+    """In training mode alone it draws, and what it keeps changes evaluation mode."""
+    if layer.training:
+        layer.count += torch.rand(())
+    return inputs + layer.count
+
+
+REFUSED: dict[str, tuple[Callable[[Layer, Tensor], object], str]] = {
+    "tuple": (lambda _, x: (x, x), "returns a tuple, not a tensor of logits; wrap"),
+    "dictionary": (lambda _, x: {"logits": x}, "returns a dict, not a tensor of logits; wrap"),
+    "another number of logits": (lambda _, x: x[:, :2], r"\(3, 2\) .*expected \(3, 4\)"),
+    "NaN": (lambda _, x: (x - 99).log(), r"'2.0' \(Layer\) gives values that are not finite"),
+    "NaN in derivatives": (lambda _, x: (x - x).sqrt() + x, "gradient of .*not finite"),
+    "changes a parameter": (growing, r"'2.0' \(Layer\) changes its parameter 'scale'"),
+    "changes with every pass": (counting, r"'2.0' \(Layer\) gives different values"),
+    "draws in evaluation mode": (
+        lambda _, x: functional.dropout(x, 0.5),
+        r"'2.0' \(Layer\) draws random numbers in evaluation mode.*training=self.training",
+    ),
+    "draws from numpy": (
+        lambda _, x: x + float(np.random.default_rng().random()),
+        r"'2.0' \(Layer\) gives different values.*by torch's functions",
+    ),
+    "draws from a generator of its own": (
+        lambda layer, x: x + torch.rand((), generator=layer.generator),
+        r"'2.0' \(Layer\) gives different values",
+    ),
+    "keeps what it draws": (remembering_draws, r"'2.0' \(Layer\) gives different values"),
+    "raises": (lambda _, x: x @ x, r"'2.0' \(Layer\) does not take samples of shape \(3, 8, 8\)"),
+    "detached": (lambda _, x: x.detach(), "no trained parameter has a part in the logits"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_the_layer_and_the_remedy_are_named(case: str) -> None:
+    compute, message = REFUSED[case]
+    with pytest.raises(FitError, match=message):
+        examine(network(compute), SHAPE, CLASSES)
+
+
+def test_lazy_layers_are_refused_by_the_parameter() -> None:
+    with pytest.raises(FitError, match=r"parameter 1\.weight is not initialised"):
+        examine(nn.Sequential(nn.Flatten(), nn.LazyLinear(CLASSES)), SHAPE, CLASSES)
+
+
+def test_a_network_without_trained_parameters_is_refused() -> None:
+    frozen = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).requires_grad_(False)
+    with pytest.raises(FitError, match="no parameter that requires a gradient"):
+        examine(frozen, SHAPE, CLASSES)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_examination_changes_nothing() -> None:
+    for build in NETWORKS.values():
+        examined = build().train()
+        before = {name: value.clone() for name, value in examined.state_dict().items()}
+        examine(examined, SHAPE, CLASSES)
+        assert all(layer.training for layer in examined.modules())
+        state = examined.state_dict()
+        assert all(torch.equal(state[name], value) for name, value in before.items())

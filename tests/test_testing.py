@@ -1,0 +1,35 @@
+"""Networks of every kind through clients, matching, label inference and scoring."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from torch import nn
+
+from gleak.errors import FitError
+from gleak.testing import check_model
+from tests.zoo import CLASSES, NETWORKS, SHAPE
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_clients_send_is_repeated_exactly(name: str) -> None:
+    check_model(lambda *_: NETWORKS[name](), SHAPE, CLASSES)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 9), (2, 7), (11,)])
+def test_samples_of_other_shapes_serve(shape: tuple[int, ...]) -> None:
+    size = math.prod(shape)
+    check_model(
+        lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(size, 5), nn.Tanh(), nn.Linear(5, 4)),
+        shape,
+        4,
+    )
+
+
+def test_networks_that_are_refused_are_refused_here() -> None:
+    with pytest.raises(FitError, match=r"Hardsigmoid.*no second derivative"):
+        check_model(
+            lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.Hardsigmoid()), SHAPE, 6
+        )

@@ -35,7 +35,7 @@ LAYERS = (
     ("refusals",),
     ("grid",),
     ("study",),
-    ("plan", "catalog", "adopt", "validation"),
+    ("plan", "catalog", "adopt", "testing", "validation"),
     ("audit_report",),
     ("cli",),
 )

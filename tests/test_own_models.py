@@ -35,6 +35,12 @@ def headless(shape, classes):
     return nn.Sequential(nn.Conv2d(1, classes, 16), nn.Flatten())
 
 
+def frozen(shape, classes):
+    network = dense(shape, classes)
+    network[1].requires_grad_(False)
+    return network
+
+
 def broken(shape, classes):
     raise ValueError("no such size")
 
@@ -101,6 +107,7 @@ def test_networks_that_serve_a_cell_pass(factory: str, levels: dict[str, str]) -
         ("dense", {"attack": "fi"}, "given the samples themselves: use cpa"),
         ("headless", {"attack": "cpa_fi"}, "this model has no such layer; use gm"),
         ("headless", {"attack": "cpl"}, "labels cannot be inferred: no dense layer with 10"),
+        ("frozen", {"attack": "cpa"}, r"attack cpa on .* reads the gradient of 1\.weight, .* frozen"),
         ("headless", {"defense": "soteria"}, "defense soteria on .* no dense layer with a bias"),
         (
             "headless",

@@ -34,6 +34,7 @@ with (
         secret_path=Path(snakemake.input.secret[0]) if snakemake.input.secret else None,
         knowledge_paths=[Path(path) for path in snakemake.input.knowledge],
         victims=share(cell.client.victims, shard, shards),
+        cell_victims=cell.client.victims,
         seed=snakemake.params.seed,
         device=snakemake.config["device"],
     )

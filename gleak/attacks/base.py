@@ -44,6 +44,7 @@ class Observation:
         granted: by grant name, Shape (V, ...); only those the attack's spec asks for.
         victim_ids: Shape (V), each victim's number; with the seed it names its random stream.
         seed: of the attack's own randomness.
+        cell_victims: victims of the whole cell, if these are a share of them.
         spec: canonical path of the cell the update comes from.
         secret: what the server remembers of the parameters it crafted; see
             `gleak.artifacts.secret.Secret`. Empty where the attack's spec does not ask for it.
@@ -72,6 +73,7 @@ class Observation:
     granted: dict[str, Tensor]
     victim_ids: np.ndarray
     seed: int
+    cell_victims: int = 1
     spec: str = ""
     secret: Mapping[str, np.ndarray] = field(default_factory=dict)
     epochs: int = 1
@@ -84,6 +86,11 @@ class Observation:
     def victims(self) -> int:
         """How many victims are attacked at once."""
         return len(self.victim_ids)
+
+    @property
+    def total_victims(self) -> int:
+        """How many victims the cell has, attacked here or elsewhere."""
+        return max(self.cell_victims, self.victims)
 
     @property
     def rounds(self) -> int:
@@ -121,6 +128,7 @@ class Observation:
             sent={name: value[some] for name, value in self.sent.items()},
             granted={name: value[some] for name, value in self.granted.items()},
             victim_ids=self.victim_ids[some],
+            cell_victims=self.total_victims,
         )
 
 
@@ -195,7 +203,9 @@ class AttackSpec(Spec):
         Raises:
             FitError: names the attack and what the network lacks.
         """
-        self.reads(network, shape)
+        from gleak.models.parameters import check_trained
+
+        check_trained(network, self.reads(network, shape) or frozenset())
 
     def check_crafting(self, crafting: CraftingSpec) -> None:
         """Refuse parameters that are not those the attack was made for.

@@ -143,9 +143,11 @@ def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
         shape: of a sample.
 
     Raises:
-        FitError: there is none, or it is given the samples themselves.
+        FitError: there is none, it is given the samples themselves, or samples interact.
     """
     from gleak.models.embedding import first_dense_layer
+    from gleak.models.interaction import interacting_layer
+    from gleak.models.tracing import described
 
     layer = first_dense_layer(network, shape)
     if layer is None:
@@ -157,5 +159,12 @@ def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
         raise FitError(
             "feature inversion serves a dense layer that is given features of the samples; this "
             "model's first is given the samples themselves: use cpa"
+        )
+    mixing = interacting_layer(network, shape)
+    if mixing is not None:
+        raise FitError(
+            "feature inversion seeks each image for itself, and in this model "
+            f"{described(network, mixing)} computes with the whole batch; use gm or "
+            "invertgrad"
         )
     return layer.name

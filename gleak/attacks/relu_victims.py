@@ -115,9 +115,11 @@ def without_probabilities(observation: Observation, scores: Tensor, inputs: Tens
     if observation.loss != "cross_entropy":
         return scores
     known = inputs.isfinite().flatten(1).all(1)
-    samples = inputs[known].flatten(0, 1).unflatten(1, observation.input_shape)
-    likely = observation.model(samples.to(scores)).softmax(1).unflatten(0, (-1, inputs.shape[1]))
-    return scores.index_put((known,), scores[known] - likely.mean(1))
+    batches = inputs[known].unflatten(2, observation.input_shape).to(scores)
+    likely = [observation.model(samples).softmax(1).mean(0) for samples in batches]
+    if not likely:
+        return scores
+    return scores.index_put((known,), scores[known] - torch.stack(likely))
 
 
 def _proposals(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,16 +16,18 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.secret import Secret
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec, Observation
-from gleak.errors import ArtifactError, FitError
+from gleak.errors import ArtifactError
 from gleak.knowledge.load import load_knowledge
 from gleak.models.broadcast import architecture, load_network
 from gleak.models.kernels import differentiable_kernels
-from gleak.models.parameters import trained_parameters
+from gleak.models.parameters import check_trained, trained_parameters
 from gleak.runtime.device import choose_device
 from gleak.runtime.journal import FILE, Journal, origin_of
 from gleak.runtime.seeding import derived_seed
 
 ALL = slice(None)
+PROTOCOL = ("batch_size", "mini_batch", "local_steps", "local_lr", "loss", "content", "epochs")
+"""What an update says of the training it comes from, by the names of `Observation`."""
 Reads = Callable[[nn.Module, tuple[int, ...]], frozenset[str] | None]
 """From a network and the shape of a sample to what is read; see `AttackSpec.reads`."""
 
@@ -45,6 +47,7 @@ def attack(
     secret_path: Path | None = None,
     knowledge_paths: Iterable[Path] = (),
     victims: slice = ALL,
+    cell_victims: int = 1,
     seed: int,
     device: str = "auto",
 ) -> dict[str, float]:
@@ -62,6 +65,7 @@ def attack(
         secret_path: ``secret.h5``, if the attack's spec asks for it.
         knowledge_paths: the files ``knowledge.h5`` that the attack's spec asks for.
         victims: a share of them, if not all.
+        cell_victims: how many the cell has, if this is a share of them.
         seed: of the run.
         device: "auto", "cpu" or "cuda".
 
@@ -80,6 +84,7 @@ def attack(
         seed=seed,
         device=device,
     )
+    observation = replace(observation, cell_victims=cell_victims)
     secrets = [] if secret_path is None else [secret_path]
     files = [update_path, parameters_path, *granted_paths.values(), *secrets, *knowledge_paths]
     specs = [spec, architecture(parameters_path)]
@@ -105,23 +110,6 @@ def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Recons
         seed=seed,
         modality=observation.modality,
     )
-
-
-def check_trained(read: Collection[str], trained: Collection[str]) -> None:
-    """Refuse to read parameters that are frozen.
-
-    Args:
-        read: names of the parameters that an attack reads.
-        trained: names of those that clients train and send.
-
-    Raises:
-        FitError: names the first that is frozen.
-    """
-    if frozen := sorted(set(read) - set(trained)):
-        raise FitError(
-            f"the attack reads the gradient of {frozen[0]}, which is frozen in this model, so that "
-            "clients do not send it; use an attack that matches gradients"
-        )
 
 
 def everything(network: nn.Module, input_shape: tuple[int, ...]) -> None:
@@ -150,6 +138,7 @@ def observe(
     Raises:
         ArtifactError: a bad file, an update that is not one of these parameters, or knowledge of
             samples of another shape.
+        FitError: the attack reads a frozen parameter.
     """
     broadcast = Model.read(parameters_path)
     place = choose_device(device)
@@ -157,7 +146,7 @@ def observe(
     input_shape = tuple(map(int, broadcast.input_shape))
     trained = trained_parameters(network)
     only = reads(network, input_shape)
-    check_trained(only or frozenset(), trained)
+    check_trained(network, only or frozenset())
     network.requires_grad_(False)
     update = Update.read(update_path, only=only, victims=victims)
     _check_origin(update, trained, only, f"{update_path}", f"{parameters_path}")
@@ -172,13 +161,7 @@ def observe(
         modality=broadcast.modality,
         input_shape=input_shape,
         classes=broadcast.classes,
-        batch_size=update.batch_size,
-        mini_batch=update.mini_batch,
-        local_steps=update.local_steps,
-        local_lr=update.local_lr,
-        loss=update.loss,
-        content=update.content,
-        epochs=update.epochs,
+        **{name: getattr(update, name) for name in PROTOCOL},
         broadcast=broadcasts,
         granted={
             grant: _seen(Granted.read(path, victims=victims), update.victims, place)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.models.embedding import Entry, features_before
+from gleak.models.interaction import batch_slices
 from gleak.models.passes import passes
 
 Features = Callable[[Tensor], Tensor]
@@ -43,7 +44,7 @@ def sensitivities(network: nn.Module, entry: Entry, inputs: Tensor, probes: int 
     """
     features, elements = features_before(network, entry.layer), entry.embeddings.shape[1]
     total = inputs.new_zeros(elements, dtype=torch.float64)
-    for part in passes(len(inputs), inputs.shape[1:]):
+    for part in batch_slices(network, inputs):
         samples = inputs[part]
         with torch.no_grad():
             sizes = features(samples).abs().double()

@@ -26,6 +26,8 @@ class ClientTraining:
         mini_batch: samples of a local step.
         local_steps: that an evaluation repeats.
         local_lr: learning rate of these steps.
+        several_victims: whether there are others than the victims of one evaluation, of which its
+            outcome is to be independent (see `gleak.matching.padding`).
     """
 
     model: nn.Module
@@ -37,6 +39,7 @@ class ClientTraining:
     mini_batch: int = 1
     local_steps: int = 1
     local_lr: float = 1.0
+    several_victims: bool = False
 
     @classmethod
     def of(cls, observation: Observation, client_model: ClientModel) -> ClientTraining:
@@ -51,6 +54,7 @@ class ClientTraining:
             mini_batch=observation.mini_batch,
             local_steps=repeated_steps(observation, client_model),
             local_lr=observation.local_lr,
+            several_victims=observation.total_victims > 1,
         )
 
 

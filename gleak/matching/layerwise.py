@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from gleak.matching.convolution import weight_gradient
 from gleak.matching.distances.base import Piece
 from gleak.matching.gradients import Gradients
+from gleak.matching.padding import padded_rows
 from gleak.matching.pieces import FormedPiece, OuterPiece
 from gleak.models.losses import sample_losses
 from gleak.models.penalties import penalties
@@ -46,6 +47,7 @@ class LayerwiseGradients(Gradients):
 
     def __init__(self, training: ClientTraining) -> None:
         self.model, self.loss = training.model, training.loss
+        self.several_victims = training.several_victims
         self.layers = _trained_layers(training)
 
     def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
@@ -112,6 +114,8 @@ class LayerwiseGradients(Gradients):
             return keep
 
         with ExitStack() as stack, torch.enable_grad():
+            if self.several_victims:
+                stack.enter_context(padded_rows(self.model, len(inputs)))
             for name, shift in moved.items():
                 stack.enter_context(self.layers[name].register_forward_hook(_replacing(shift)))
             for name, layer in self.layers.items():

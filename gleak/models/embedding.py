@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gleak.models.passes import passes
+from gleak.models.interaction import batch_slices
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def true_embeddings(network: nn.Module, inputs: np.ndarray) -> np.ndarray | None
     place = next(network.parameters()).device
     found: list[np.ndarray] = []
     for samples in torch.from_numpy(inputs):
-        for some in passes(len(samples), samples.shape[1:]):
+        for some in batch_slices(network, samples):
             part = samples[some].to(place)
             entry = first_dense_entry(network, part)
             if entry is None or takes_samples(entry, part):

@@ -26,6 +26,7 @@ from gleak.attacks.base import AttackSpec, Observation
 from gleak.attacks.gather import gather_shards, total_cost
 from gleak.attacks.run import Reads, attack, observe, share
 from gleak.errors import ArtifactError, FitError
+from gleak.models.broadcast import load_network
 from gleak.registry import parse
 from gleak.runtime.provenance import record
 
@@ -330,3 +331,17 @@ def test_parameters_an_attack_was_not_made_for_are_refused() -> None:
 
     with pytest.raises(FitError, match="these are honest; use crafting elsewhere"):
         Other().check_crafting(honest)
+
+
+def test_attacks_that_read_a_frozen_parameter_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def frozen(*arguments: object) -> nn.Module:
+        network = load_network(*arguments)
+        network.get_parameter("7.bias").requires_grad_(False)
+        return network
+
+    monkeypatch.setattr("gleak.attacks.run.load_network", frozen)
+    files = (folder / "update.h5", folder / "model.h5", {})
+    with pytest.raises(FitError, match=r"reads the gradient of 7\.bias, which is frozen"):
+        observe(*files, reads=lambda *_: frozenset({"7.bias"}), seed=3, device="cpu")

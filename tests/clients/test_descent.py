@@ -120,3 +120,61 @@ def test_a_variational_block_is_sampled_and_its_divergence_counts() -> None:
     loss = functional.cross_entropy(logits, labels) + 0.5 * divergence
     expected = torch.autograd.grad(loss, list(parameters.values()))
     torch.testing.assert_close(found, dict(zip(parameters, expected, strict=True)))
+
+
+@pytest.fixture
+def partly_frozen() -> nn.Module:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 6), nn.Tanh(), nn.Linear(6, 3))
+    network[1].requires_grad_(False)
+    return network.eval()
+
+
+@pytest.mark.parametrize(
+    "client",
+    ["fedsgd", "fedavg+local_steps=2", "fedavg+local_steps=2+sends=weights", "epochs+epochs=2"],
+)
+def test_frozen_parameters_are_neither_trained_nor_sent(
+    client: str, partly_frozen: nn.Module
+) -> None:
+    spec = parse("client", f"{client}+batch_size=4")
+    sent = spec.compute(partly_frozen, torch.rand(4, 12), torch.tensor([0, 1, 2, 0]))
+    assert sent.keys() == {"3.weight", "3.bias"}
+    assert all(value.any() for value in sent.values())
+
+
+def test_frozen_parameters_have_a_part_in_what_others_learn(partly_frozen: nn.Module) -> None:
+    inputs, labels = torch.rand(4, 12), torch.tensor([0, 1, 2, 0])
+    batches = [torch.arange(4)] * 3
+    found = descend(partly_frozen, inputs, labels, batches, 0.1, "cross_entropy")
+    features = nn.Sequential(*partly_frozen[:3])(inputs)
+    last = nn.Sequential(deepcopy(partly_frozen[3]))
+    expected = descend(last, features, labels, batches, 0.1, "cross_entropy")
+    for name in ("weight", "bias"):
+        torch.testing.assert_close(
+            found.mean_gradient[f"3.{name}"], expected.mean_gradient[f"0.{name}"]
+        )
+
+
+def test_a_batch_whose_samples_interact_is_not_cut() -> None:
+    """300 images of 32 pixels are more than go through a network at once."""
+    torch.manual_seed(0)
+    layers = nn.Flatten(), nn.Linear(3072, 4), nn.BatchNorm1d(4, track_running_stats=False)
+    network = nn.Sequential(*layers, nn.Linear(4, 3)).eval()
+    inputs, labels = torch.rand(300, 3, 32, 32), torch.arange(300) % 3
+    found = gradients(network, dict(network.named_parameters()), inputs, labels, "cross_entropy")
+    loss = functional.cross_entropy(network(inputs), labels)
+    for name, value in network.named_parameters():
+        (expected,) = torch.autograd.grad(loss, value, retain_graph=True)
+        torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-7)
+
+
+def test_inputs_that_a_network_overwrites_are_left_to_the_client() -> None:
+    class Overwriting(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs.mul_(2))
+
+    inputs = torch.rand(4, 12)
+    before = inputs.clone()
+    parse("client", "fedsgd").compute(Overwriting(12, 3), inputs, torch.zeros(4).long())
+    assert torch.equal(inputs, before)

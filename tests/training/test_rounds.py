@@ -179,7 +179,10 @@ def test_samples_are_clipped_at_every_step(images: Dataset) -> None:
 def test_a_network_without_gradients_of_samples_is_refused(
     network: nn.Module, images: Dataset
 ) -> None:
-    with pytest.raises(FitError, match="defense fedcdp: layer '2' normalises by the mini-batch"):
+    with pytest.raises(
+        FitError,
+        match=r"defense fedcdp: layer '2' \(BatchNorm1d\) computes with the whole mini-batch",
+    ):
         Federation(network, images, federated("+clients=2+defense=fedcdp"), SEED).run_round(0)
 
 

@@ -64,9 +64,16 @@ class AdamState(OptimizerState):
         self.steps += 1
         self.mean.lerp_(gradients, 1 - BETAS[0])
         self.square.mul_(BETAS[1]).addcmul_(gradients, gradients, value=1 - BETAS[1])
-        mean = self.mean / (1 - BETAS[0] ** self.steps)
-        deviation = (self.square / (1 - BETAS[1] ** self.steps)).sqrt()
+        mean = self.mean / self._correction(BETAS[0])
+        deviation = (self.square / self._correction(BETAS[1])).sqrt()
         return points - rate * mean / (deviation + EPSILON)
+
+    def _correction(self, beta: float) -> Tensor:
+        """What a moment that began at zero is divided by; Shape (V, 1).
+
+        In double precision, since powers of one number and of several are rounded differently.
+        """
+        return (1 - beta ** self.steps.double()).to(self.steps.dtype)
 
     def keep(self, rows: Tensor) -> None:
         """See `OptimizerState.keep`."""

@@ -107,7 +107,7 @@ def test_networks_that_serve_a_cell_pass(factory: str, levels: dict[str, str]) -
         ("dense", {"attack": "fi"}, "given the samples themselves: use cpa"),
         ("headless", {"attack": "cpa_fi"}, "this model has no such layer; use gm"),
         ("headless", {"attack": "cpl"}, "labels cannot be inferred: no dense layer with 10"),
-        ("frozen", {"attack": "cpa"}, r"attack cpa on .* reads the gradient of 1\.weight, .* frozen"),
+        ("frozen", {"attack": "cpa"}, r"cpa on .* the gradient of 1\.weight, .* frozen"),
         ("headless", {"defense": "soteria"}, "defense soteria on .* no dense layer with a bias"),
         (
             "headless",

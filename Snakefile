@@ -29,6 +29,11 @@ onstart:
         workflow.scheduler.job_rate_limiter = None
 
 
+onsuccess:
+    for target, reason in refused_targets():
+        raise SystemExit(f"gleak: {target}: {reason}")
+
+
 localrules:
     all,
     score_model,

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from tabulate import tabulate
 
 from gleak.errors import SpecError, nearest
-from gleak.registry import PACKAGES, find, load, parse
+from gleak.registry import PACKAGES, find, kinds_of, load, parse
 from gleak.spec import Spec, allowed_values, format_spec, format_value, split_spec
 
 REQUIRED = "required"
@@ -41,7 +41,7 @@ def describe(text: str) -> str:
         SpecError: no kind has the name, or the spec cannot be used as written.
     """
     name, fields = split_spec(text)
-    kinds = [kind for kind in PACKAGES if name in load(kind)]
+    kinds = kinds_of(name)
     if not kinds:
         names = {known for kind in PACKAGES for known in load(kind)}
         raise SpecError(f"unknown name {name!r}; {nearest(name, names)}")

@@ -15,7 +15,7 @@ from typing import Any
 from gleak.errors import FitError, SpecError, nearest
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.pretraining import Pretraining
-from gleak.registry import parse
+from gleak.registry import kinds_of, parse
 from gleak.spec import Spec, format_spec
 
 LEVELS = ("dataset", "model", "training", "crafting", "client", "defense", "attack")
@@ -62,9 +62,13 @@ class Cell:
         """Read the levels of a path, which must be written canonically so that it has one cache.
 
         Raises:
-            SpecError: also where defaults are spelled out or fields are out of order.
+            SpecError: also where defaults are spelled out or fields are out of order; of levels in
+                a wrong order the error gives the right one.
         """
-        cell = cls.parse(texts)
+        try:
+            cell = cls.parse(texts)
+        except SpecError as error:
+            raise SpecError(f"{error}{_order(texts)}") from None
         for level, spec in cell.specs.items():
             if str(spec) != texts[level]:
                 raise SpecError(f"{level} {texts[level]!r}: write it as {str(spec)!r}")
@@ -146,6 +150,15 @@ class Cell:
     def components(self, *levels: str) -> list[Spec]:
         """The specs of these levels and those nested in them."""
         return [part for level in levels for part in self.specs[level].components()]
+
+
+def _order(texts: Mapping[str, str]) -> str:
+    """What to say of a path some of whose specs are of another level; nothing of any other."""
+    names = {level: texts[level].partition("+")[0] for level in LEVELS if level in texts}
+    kinds = {level: kinds_of(name) for level, name in names.items()}
+    if not any(found and level not in found for level, found in kinds.items()):
+        return ""
+    return f"; the levels of a path are {'/'.join(f'<{level}>' for level in LEVELS)}"
 
 
 def _check_samples(model: Any, dataset: Any) -> None:

@@ -3,8 +3,9 @@
 Two commands write what the workflow reads: ``adopt``, which takes over what searches chose, into a
 study's folder, and ``import``, which takes in captured updates, into the user's data.
 
-No command imports torch but ``import`` and ``audit --data``, which compute gradients. What a
-command needs is imported when it runs, so that each starts as fast as it can.
+No command imports torch but ``import`` and ``audit --data``, which compute gradients, and
+``validate`` and ``plan`` of studies with a user's own model, which they build. What a command needs
+is imported when it runs, so that each starts as fast as it can.
 """
 
 from __future__ import annotations
@@ -85,8 +86,9 @@ def build_parser() -> ArgumentParser:
     command.add_argument("file", type=Path, metavar="FILE", help="parameters.h5 or model.h5")
     command.add_argument("--data", type=Path, metavar="DATASET", help="dataset.h5, to try them on")
     add_import_options(add("import", run_import, "take in updates that were captured elsewhere"))
-    command = add("validate", run_validate, "check study files at every scale; runs nothing")
+    command = add("validate", run_validate, "check studies at every scale; runs nothing")
     command.add_argument("studies", nargs="*", metavar="STUDY", help="files; all of studies/")
+    command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help="config.yaml")
     command = add("adopt", run_adopt, "let studies use what their searches chose")
     command.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help=f"{OUTCOMES} of snakemake searches"
@@ -181,9 +183,17 @@ def run_import(chosen: Namespace) -> int:
 
 
 def run_validate(chosen: Namespace) -> int:
-    """``gleak validate [STUDY ...]``: every fault of every file before it exits with 1."""
-    from gleak.study import load_study
+    """``gleak validate [STUDY ...]``: every fault of every file before it exits with 1.
 
+    Data are looked for at the scale of the configuration, in its folder; without one in the
+    default's.
+    """
+    from gleak.settings import Settings
+    from gleak.study import load_study
+    from gleak.validation import check_data, describe_every_scale, examine_study
+
+    given = chosen.config != CONFIG or chosen.config.is_file()
+    settings = read_settings(chosen.config, {}) if given else Settings(studies=[])
     files = [study_file(text) for text in chosen.studies] or sorted(STUDIES.glob("*.yaml"))
     if not files:
         raise SpecError(f"no {STUDIES}/*.yaml here; name files, or go to where the Snakefile is")
@@ -192,7 +202,10 @@ def run_validate(chosen: Namespace) -> int:
         try:
             study = load_study(file)
             study.check_choices()
-            print(f"{file}: ok\n{describe_study(study)}\n")
+            study = examine_study(study, settings.data_dir)
+            check_data(study, settings.scale, settings.data_dir)
+            checks = describe_every_scale(study, settings.data_dir)
+            print("\n".join([f"{file}: ok", describe_study(study), *checks, ""]))
         except GleakError as error:
             _complain(error)
             faults += 1
@@ -231,15 +244,19 @@ def run_plan(chosen: Namespace) -> int:
     """``gleak plan [STUDY ...] [--scale SCALE] [--config FILE]``."""
     from gleak.plan import ROUGH, TOGETHER, describe_searches, plan_study, show
     from gleak.study import load_study
+    from gleak.validation import describe_checks
 
     given = {"scale": chosen.scale, "studies": chosen.studies}
     settings = read_settings(chosen.config, {key: value for key, value in given.items() if value})
     totals = {}
     for text in settings.studies:
-        study = load_study(study_file(text))
+        study = load_study(study_file(text)).examined(settings.scale, settings.data_dir)
+        checks = describe_checks(study, settings.scale, settings.data_dir)
         plans = plan_study(study, settings)
         totals[study.name] = plans[TOGETHER]
         print(f"{study.name} ({settings.scale}): {study.title}\n{show(plans)}\n")
+        if checks:
+            print("\n".join([*checks, ""]))
         if searches := describe_searches(study, settings):
             print(f"{searches}\n")
     if len(totals) > 1:

@@ -22,6 +22,10 @@ class FitError(GleakError):
     """Specs that are valid alone and do not fit together (an image model on a table, say)."""
 
 
+class RefusedError(FitError):
+    """What is to be read was refused by the job that should have made it; carries its reason."""
+
+
 class ArtifactError(GleakError):
     """A file that is missing, truncated, foreign, of another version, or holds bad values."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal
 
@@ -16,6 +17,8 @@ from gleak.cell import LEVELS, SCORED_BY, TRUTH, Cell
 from gleak.errors import SpecError, at, nearest
 from gleak.figures.axes import check_axis, field_values
 from gleak.figures.names import BLIND, Names, bare, canonical
+from gleak.own_models import check_own_model, is_own
+from gleak.refusals import Refusal, check_left, levels_of, levels_of_truth, sift, unchecked
 from gleak.registry import load, parse
 from gleak.searches.declaration import OWN_SPLIT, Search
 from gleak.searches.reference import Reference
@@ -106,6 +109,7 @@ class Grid:
         truths: the cells, cut short after the defence, in which the truth itself is scored.
         names: values of each level and what they are called.
         searches: names of those that some of its attacks come from.
+        refused: what would be among the cells and truths if its specs did fit together.
     """
 
     name: str
@@ -114,16 +118,43 @@ class Grid:
     truths: list[Cell]
     names: Names
     searches: frozenset[str] = frozenset()
+    refused: tuple[Refusal, ...] = ()
 
     @property
     def scored(self) -> list[dict[str, str]]:
-        """The spec of each level of all that has a ``scores.csv``, as its rows have it.
+        """The spec of each level of all that stands in the grid's table, as its rows have it.
 
         The truth's attack is TRUTH; levels that the grid does not have are empty.
         """
-        truths = [{**cell.strings(), "attack": TRUTH} for cell in self.truths]
-        rows = [*(cell.strings() for cell in self.cells), *truths]
-        return [{level: row.get(level, "") for level in LEVELS} for row in rows]
+        refused = [dict(refusal.levels) for refusal in self.refused]
+        rows = [*self.computed, *refused]
+        return sorted(rows, key=self._place) if refused else rows
+
+    @property
+    def computed(self) -> list[dict[str, str]]:
+        """As `scored`, of all that has a ``scores.csv``: what was refused has none."""
+        return [*map(levels_of, self.cells), *map(levels_of_truth, self.truths)]
+
+    def examined(self, data_dir: Path) -> Grid:
+        """The grid without the cells whose model is a user's own network that does not serve them.
+
+        Args:
+            data_dir: where the user keeps data.
+
+        Raises:
+            SpecError, FitError: there is no such network, or no attacked cell is left.
+        """
+        if not any(map(is_own, self.cells)):
+            return self
+        check = partial(check_own_model, data_dir=data_dir)
+        cells, refused = sift(self.cells, levels_of, check)
+        check_left(cells, refused)
+        truths, without_truth = sift(self.truths, levels_of_truth, check)
+        refused = [*self.refused, *refused, *without_truth]
+        return replace(self, cells=cells, truths=truths, refused=tuple(refused))
+
+    def _place(self, row: Mapping[str, str]) -> list[int]:
+        return [axis.index(row[level]) for level, axis in self.names.values.items()]
 
 
 def expand(
@@ -146,7 +177,7 @@ def expand(
         SpecError: axes that leave a level out or end where nothing is scored, an axis without
             values, lists of unequal length under ``zip``, an ``exclude`` that matches nothing, an
             unknown spec.
-        FitError: specs that do not fit together.
+        FitError: there is no cell whose specs fit together.
     """
     with at(where):
         _check_levels(file.levels)
@@ -162,15 +193,20 @@ def expand(
     blind = [{**row, "attack": BLIND} for row in rows if BLIND in controls]
     if tuned:
         _check_victims(rows, where)
-    cells = [Cell.parse(row, where=where) for row in _unique([*rows, *blind])]
-    truths = list(dict.fromkeys(cell.upto("defense") for cell in cells if TRUTH in controls))
+    with at(where):
+        every = [unchecked(row) for row in _unique([*rows, *blind])]
+        cells, refused = sift(every, levels_of, Cell.check)
+        sent = dict.fromkeys(cell.upto("defense") for cell in every if TRUTH in controls)
+        truths, without_truth = sift(sent, levels_of_truth, Cell.check)
+        check_left(cells, refused)
     if controls:
         axes["attack"] += controls
     values = {level: tuple(dict.fromkeys(texts)) for level, texts in axes.items()}
     names = Names(values, {}, _labels(file.labels), {"attack": tuned}, written.zip or ())
     with at(f"{where}, stands_for"):
         names = replace(names, stands_for=_stand_ins(written.stands_for or {}, names))
-    return Grid(name, scale, cells, truths, names, _searches(written))
+    refused += without_truth
+    return Grid(name, scale, cells, truths, names, _searches(written), tuple(refused))
 
 
 def _attacks(

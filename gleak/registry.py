@@ -76,12 +76,19 @@ def find(kind: str, name: str) -> type[Spec]:
     """The class registered under a name.
 
     Raises:
-        SpecError: no such name; the error gives the nearest one.
+        SpecError: no such name; the error gives the kinds that have it, and the nearest one.
     """
     known = load(kind)
     if name not in known:
-        raise SpecError(f"unknown {kind} {name!r}; {nearest(name, known)}")
+        kinds = kinds_of(name)
+        elsewhere = f"{name!r} is a {' and a '.join(kinds)}; " if kinds else ""
+        raise SpecError(f"unknown {kind} {name!r}; {elsewhere}{nearest(name, known)}")
     return known[name]
+
+
+def kinds_of(name: str) -> list[str]:
+    """The kinds under which a name is registered."""
+    return [kind for kind in PACKAGES if name in load(kind)]
 
 
 def parse(kind: str, text: str, separator: str = "+") -> Any:

@@ -6,7 +6,7 @@ Importing this builds the workflow's graph, so nothing heavy is imported.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from gleak.errors import SpecError, at, nearest
 from gleak.figures.captions import caption
 from gleak.figures.expectations import Expectation, sort_of
 from gleak.grid import Grid, GridFile, check_labels, expand
+from gleak.refusals import Refusal
 from gleak.registry import find, load
 from gleak.searches.chosen import Adopted, chosen_file, read_choices
 from gleak.searches.declaration import Search, SearchFile, read_search
@@ -25,7 +26,7 @@ from gleak.spec import FILE_NAME, build_spec
 from gleak.written import load_mapping, read_model
 
 if TYPE_CHECKING:
-    from gleak.figures.base import FigureSpec
+    from gleak.figures.base import FigureSpec, Row
 
 Name = Annotated[str, Field(pattern=FILE_NAME)]
 """What files of a study are called; it holds no way out of their folder."""
@@ -88,6 +89,28 @@ class Study:
                 self.search(search, scale).check_choice()
         return grid
 
+    def examined(self, scale: str, data_dir: Path) -> Study:
+        """The study with, at one scale, the cells refused that users' own networks do not serve.
+
+        Args:
+            scale: at which networks are built; nothing is built where no model is a user's own.
+            data_dir: where the user keeps data.
+
+        Raises:
+            SpecError: no such scale, or no such module or function.
+            FitError: a grid has no attacked cell left.
+        """
+        grids = {}
+        for name, scales in self.grids.items():
+            with at(f"study {self.name!r}, grid {name!r}, scale {scale!r}"):
+                grid: Grid = _known("scale", scale, scales)
+                grids[name] = {**scales, scale: grid.examined(data_dir)}
+        return replace(self, grids=grids)
+
+    def refused(self, scale: str) -> dict[str, tuple[Refusal, ...]]:
+        """What is left out of each grid at a scale."""
+        return {name: scales[scale].refused for name, scales in self.grids.items()}
+
     def search(self, name: str, scale: str) -> Search:
         """A search at a scale.
 
@@ -126,14 +149,22 @@ class Study:
         """The grids a figure is drawn from; none for figures of what is registered."""
         return [self.grid(name, scale) for name in self.figure(figure).grids]
 
-    def shown(self, figure: str, scale: str) -> list[Cell]:
-        """The cells whose reconstructions a figure needs; none if it is drawn from scores."""
+    def shown_rows(self, figure: str, scale: str) -> list[Row]:
+        """The levels of the cells whose reconstructions a figure shows, of those refused too.
+
+        None if it is drawn from scores.
+        """
         spec = self.figure(figure)
         if spec.needs != "reconstructions":
             return []
         grids = self.drawn(figure, scale)
-        chosen = [row for grid in grids for row in spec.chosen(grid.names, grid.scored)]
-        return [cell for grid in grids for cell in grid.cells if cell.strings() in chosen]
+        return [row for grid in grids for row in spec.chosen(grid.names, grid.scored)]
+
+    def shown(self, figure: str, scale: str) -> list[Cell]:
+        """The cells whose reconstructions a figure needs; none if it is drawn from scores."""
+        rows = self.shown_rows(figure, scale)
+        grids = self.drawn(figure, scale)
+        return [cell for grid in grids for cell in grid.cells if cell.strings() in rows]
 
 
 def load_study(path: Path | str) -> Study:
@@ -145,7 +176,7 @@ def load_study(path: Path | str) -> Study:
     Raises:
         SpecError: what cannot be used as written: names the file, study, grid, scale and axis, and
             the nearest valid name.
-        FitError: specs that do not fit together.
+        FitError: no cell of a grid fits together.
     """
     path = Path(path)
     where = f"{path}: study {path.stem!r}"

@@ -6,9 +6,12 @@ from pathlib import Path
 
 from snakemake.logging import logger
 
+from gleak.artifacts.refused import refusal_in
 from gleak.cell import TRUTH, Cell, Paths
 from gleak.errors import GleakError
 from gleak.knowledge.pretraining import Pretraining
+from gleak.metrics.scores import refusal_in_scores
+from gleak.own_models import check_own_model
 from gleak.plan import model_bytes, update_bytes
 from gleak.runtime.damage import set_damaged_aside
 from gleak.runtime.digest import source_digest
@@ -71,8 +74,15 @@ def cell(wildcards):
 
 @cache
 def cell_of(levels):
-    """The cell of a job's wildcards; a job asks for it a dozen times."""
-    return checked(lambda: Cell.from_path(dict(levels)))
+    """The cell of a job's wildcards; a job asks for it a dozen times.
+
+    Users' own networks are tried where jobs are planned, not by each job again.
+    """
+    found = checked(lambda: Cell.from_path(dict(levels)))
+    if workflow.is_main_process:
+        remake_refused_targets()
+        checked(lambda: check_own_model(found, SETTINGS.data_dir))
+    return found
 
 
 def resolved(*levels):
@@ -90,6 +100,21 @@ def source(stage, *levels, with_specs=()):
         return source_digest(stage, *sorted({name for part in parts for name in part.modules}))
 
     return digest
+
+
+def refused_targets():
+    """What was asked for by name and turned out to be refused, with the reason."""
+    for target in map(Path, workflow.dag_settings.targets or ()):
+        reason = (refusal_in_scores if target.suffix == ".csv" else refusal_in)(target)
+        if reason:
+            yield target, reason
+
+
+@cache
+def remake_refused_targets():
+    """Remove them once, while jobs are planned: what is asked for by name is tried again."""
+    for refused, _ in refused_targets():
+        refused.unlink()
 
 
 def parameters(wildcards):

@@ -1,3 +1,12 @@
+def data_dir(wildcards):
+    """For `params`: the folder that a dataset is read from, if any; it is looked for beforehand."""
+    dataset = cell(wildcards).dataset
+    made = Path(f"{PATHS.folder(cell(wildcards))}/dataset.h5").exists()
+    if workflow.is_main_process and not made:
+        checked(lambda: dataset.check_data(SETTINGS.data_dir))
+    return str(SETTINGS.data_dir) if dataset.reads_data_dir else ""
+
+
 rule prepare_dataset:
     """Read or make the samples of one dataset."""
     output:
@@ -13,7 +22,7 @@ rule prepare_dataset:
     params:
         specs=resolved("dataset"),
         source=source("gleak.data.prepare", "dataset"),
-        data_dir=lambda w: str(SETTINGS.data_dir) if cell(w).dataset.reads_data_dir else "",
+        data_dir=data_dir,
         seed=SETTINGS.seed,
     script:
         "../workflow_scripts/prepare_dataset.py"

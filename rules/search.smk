@@ -2,8 +2,11 @@
 
 
 def search_of(wildcards):
-    """The search a job carries out."""
-    return checked(lambda: study_of(wildcards).search(wildcards.search, wildcards.scale))
+    """The search a job carries out; a user's own network is tried where jobs are planned."""
+    found = checked(lambda: study_of(wildcards).search(wildcards.search, wildcards.scale))
+    if workflow.is_main_process:
+        checked(lambda: check_own_model(found.cell, SETTINGS.data_dir))
+    return found
 
 
 def tried_on(wildcards):

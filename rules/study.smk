@@ -25,10 +25,30 @@ def published(wildcards):
     return [file] if file.exists() else []
 
 
+def planned(wildcards):
+    """A study without the cells of its scale that users' own networks do not serve."""
+    return planned_at(study_of(wildcards).name, wildcards.scale)
+
+
+@cache
+def planned_at(name, scale):
+    """The same by names, of a study that has been read; what is left out is said once."""
+    study = checked(lambda: STUDIES[name].examined(scale, SETTINGS.data_dir))
+    if workflow.is_main_process:
+        for grid, refused in study.refused(scale).items():
+            for refusal in refused:
+                logger.warning(f"gleak: study {name}, grid {grid}: n/a: {refusal}")
+    return study
+
+
+def grid_of(wildcards):
+    """The grid that a job puts into one table."""
+    return checked(lambda: planned(wildcards).grid(wildcards.grid, wildcards.scale))
+
+
 def grid_scores(wildcards):
-    """Scores of every cell of a grid, its controls included."""
-    grid = checked(lambda: study_of(wildcards).grid(wildcards.grid, wildcards.scale))
-    return [f"{PATHS.folder(levels)}/scores.csv" for levels in grid.scored]
+    """Scores of every cell of a grid, its controls included; what was refused has none."""
+    return [f"{PATHS.folder(levels)}/scores.csv" for levels in grid_of(wildcards).computed]
 
 
 def figure_spec(wildcards):
@@ -44,7 +64,7 @@ def figure_tables(wildcards):
 
 def figure_images(wildcards):
     """Reconstructions and truths of the cells a figure shows; none for most kinds."""
-    shown = checked(lambda: study_of(wildcards).shown(wildcards.figure, wildcards.scale))
+    shown = checked(lambda: planned(wildcards).shown(wildcards.figure, wildcards.scale))
     reconstructions = [f"{PATHS.folder(levels)}/reconstruction.h5" for levels in shown]
     truths = [f"{PATHS.folder(levels.upto('defense'))}/private.h5" for levels in shown]
     return [*reconstructions, *truths]
@@ -120,6 +140,7 @@ rule tabulate:
         mem_mb=2000,
         runtime=10,
     params:
+        refused=lambda w: json.dumps([refusal.row for refusal in grid_of(w).refused]),
         source=source("gleak.figures.tabulate"),
     script:
         "../workflow_scripts/tabulate.py"
@@ -148,7 +169,7 @@ rule draw:
     params:
         figure=lambda w: json.dumps(figure_spec(w).resolved()),
         source=lambda w: source_digest("gleak.figures.draw", *sorted(figure_spec(w).modules)),
-        caption=lambda w: study_of(w).caption(w.figure, w.scale),
+        caption=lambda w: planned(w).caption(w.figure, w.scale),
     script:
         "../workflow_scripts/draw.py"
 

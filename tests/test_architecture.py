@@ -31,10 +31,11 @@ LAYERS = (
     ("metrics",),
     ("figures",),
     ("cell",),
-    ("captures", "flower", "searches"),
+    ("captures", "flower", "own_models", "searches"),
+    ("refusals",),
     ("grid",),
     ("study",),
-    ("plan", "catalog", "adopt", "testing"),
+    ("plan", "catalog", "adopt", "testing", "validation"),
     ("audit_report",),
     ("cli",),
 )

@@ -107,6 +107,17 @@ def test_a_path_has_one_spelling(model: str) -> None:
         Cell.from_path({"dataset": "digits", "model": model})
 
 
+def test_levels_in_a_wrong_order_are_told_the_right_one() -> None:
+    swapped = {**TEXTS, "client": TEXTS["defense"], "defense": TEXTS["client"]}
+    name = TEXTS["defense"].partition("+")[0]
+    fault = f"unknown client '{name}'; '{name}' is a defense; .*<client>/<defense>/<attack>$"
+    with pytest.raises(SpecError, match=fault):
+        Cell.from_path(swapped)
+    with pytest.raises(SpecError, match="did you mean 'lenet'") as caught:
+        Cell.from_path({**TEXTS, "model": "lenett"})
+    assert "the levels of a path" not in str(caught.value)
+
+
 @pytest.mark.usefixtures("bringing")
 def test_what_an_attack_brings_is_trained_on_public_data() -> None:
     own = Cell.parse({**TEXTS, "attack": "bringing+codec=codec~size=64"})

@@ -211,6 +211,23 @@ def test_validate_names_the_faults_of_all_files(study_folder: Path, capsys: Capt
     assert "did you mean 'grids'" in second
 
 
+def test_validate_and_plan_tell_of_data_and_of_cells_that_do_not_fit(
+    study_folder: Path, capsys: Capture
+):
+    source = Path(__file__).parent / "workflow" / "studies" / "own.yaml"
+    text = source.read_text().replace("attack: blind", "attack: [cpl, aono]")
+    Path("studies/mine.yaml").write_text(text)
+    assert "data_dir = data: no such folder, and dataset folder" in fails(
+        capsys, "validate", "mine"
+    )
+    Path("data/mine/test").mkdir(parents=True)
+    for command in ("validate", "plan"):
+        assert main([command, "mine"]) == 0
+        printed = capsys.readouterr().out
+        assert "dataset folder+size=16+folder=mine: found in data\n" in printed
+        assert "fedsgd+victims=1/none/aono: attack aono reads samples off a first layer" in printed
+
+
 def test_validate_without_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture):
     monkeypatch.chdir(tmp_path)
     assert "no studies/*.yaml here" in fails(capsys, "validate")

@@ -277,6 +277,51 @@ def test_specs_that_do_not_fit_name_their_place():
         grid(client="fedsgd+batch_size=11+labels=unique")
 
 
+def test_cells_whose_specs_do_not_fit_are_left_out_with_the_reason():
+    found = grid(dataset="mnist", defense="none", attack=["cpl", "aono", "dlg"])
+    assert attacks(found) == ["cpl", "dlg", "blind"]
+    (refusal,) = found.refused
+    assert refusal.levels["attack"] == "aono"
+    assert "model lenet begins with a convolution" in refusal.reason
+    assert [row["attack"] for row in found.scored] == ["cpl", "aono", "dlg", "blind", "truth"]
+    assert [row["attack"] for row in found.computed] == ["cpl", "dlg", "blind", "truth"]
+    assert not grid().refused
+    assert grid().computed == grid().scored
+
+
+def test_the_controls_of_a_setting_that_cannot_be_are_left_out_too():
+    found = grid(client=["fedsgd", "fedsgd+batch_size=11+labels=unique"], dataset="mnist")
+    large = [row for row in found.scored if "11" in row["client"]]
+    assert [refusal.levels for refusal in found.refused] == [
+        *(row for row in large if row["attack"] in ("cpl", "dlg")),
+        *(row for row in large if row["attack"] == "blind"),
+        *(row for row in large if row["attack"] == "truth"),
+    ]
+    assert len(large) == 8
+    assert all("11 samples with unique labels" in refusal.reason for refusal in found.refused)
+
+
+def test_the_network_of_a_users_own_model_is_examined_when_that_is_asked_for(tmp_path, monkeypatch):
+    (tmp_path / "grid_models.py").write_text(
+        "from torch import nn\n\n"
+        "def convolutional(shape, classes):\n"
+        "    return nn.Sequential(nn.Conv2d(1, classes, shape[1]), nn.Flatten())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    model = "custom+factory=grid_models.convolutional"
+    fields = {"model": model, "dataset": "digits", "defense": "none"}
+    before = grid(**fields, attack=["cpl+labels=known", "aono"])
+    after = before.examined(tmp_path)
+    assert attacks(before) == ["cpl+labels=known", "aono", "blind"]
+    assert attacks(after) == ["cpl+labels=known", "blind"]
+    assert after.scored == before.scored
+    assert [refusal.levels["attack"] for refusal in after.refused] == ["aono"]
+    with pytest.raises(FitError, match=r"attack aono on .*; so no cell is left"):
+        grid(**fields, attack="aono").examined(tmp_path)
+    registered = grid()
+    assert registered.examined(tmp_path) is registered
+
+
 def test_excluding_everything_is_refused():
     with pytest.raises(SpecError, match="no cell is left"):
         grid(exclude=[{"dataset": "mnist"}, {"dataset": "cifar10"}])

@@ -332,6 +332,14 @@ def test_published_values_are_each_compared_with_a_cell(path: Path):
         assert row["metric"] in figure.used_metrics
 
 
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_studies_have_no_refused_cells(path: Path):
+    study = load_study(path)
+    for scale in SCALES:
+        assert set(study.refused(scale).values()) <= {()}
+        assert study.examined(scale, path.parent / "nowhere") == study
+
+
 def test_reading_a_study_imports_nothing_heavy():
     """The workflow's graph is built from studies, on every start."""
     code = (

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gleak.artifacts.refused import refusing
 from gleak.attacks.run import attack, share
 from gleak.cell import Cell
 from gleak.runtime.device import prepare_cpu
@@ -19,6 +20,7 @@ wildcards = dict(snakemake.wildcards.items())
 with (
     log_to(snakemake.log[0], snakemake.config["results_dir"]),
     record(output.parent, threads=snakemake.threads) as facts,
+    refusing(output),
 ):
     prepare_cpu(snakemake.threads)
     cell = Cell.from_path(wildcards)

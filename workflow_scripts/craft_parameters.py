@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gleak.artifacts.refused import refusing
 from gleak.cell import Cell
 from gleak.crafting.craft import craft_parameters
 from gleak.runtime.logs import log_to
@@ -17,6 +18,7 @@ folder = Path(snakemake.output.parameters).parent
 with (
     log_to(snakemake.log[0], snakemake.config["results_dir"]),
     record(folder),
+    refusing(*snakemake.output),
 ):
     crafting = Cell.from_path(dict(snakemake.wildcards.items())).crafting
     craft_parameters(crafting, Path(snakemake.input.model), folder, seed=snakemake.params.seed)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gleak.artifacts.refused import refusing
 from gleak.attacks.gather import gather_shards, total_cost
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
@@ -17,5 +18,6 @@ shards = [Path(path) for path in snakemake.input.reconstructions]
 with (
     log_to(snakemake.log[0], snakemake.config["results_dir"]),
     record(output.parent, **total_cost(shards)),
+    refusing(output),
 ):
     gather_shards(shards, output)

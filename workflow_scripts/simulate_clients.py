@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gleak.artifacts.refused import refusing
 from gleak.cell import Cell
 from gleak.clients.simulate import simulate_clients
 from gleak.runtime.device import prepare_cpu
@@ -18,6 +19,7 @@ folder = Path(snakemake.output.sent).parent
 with (
     log_to(snakemake.log[0], snakemake.config["results_dir"]),
     record(folder, threads=snakemake.threads),
+    refusing(*snakemake.output),
 ):
     prepare_cpu(snakemake.threads)
     cell = Cell.from_path(dict(snakemake.wildcards.items()))

@@ -1,5 +1,6 @@
 """Runs `gleak.figures.tabulate.tabulate` for one job."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,4 +13,8 @@ if TYPE_CHECKING:
     snakemake: Snakemake
 
 with log_to(snakemake.log[0], snakemake.config["results_dir"]):
-    tabulate([Path(path) for path in snakemake.input.scores], Path(snakemake.output.table))
+    tabulate(
+        [Path(path) for path in snakemake.input.scores],
+        Path(snakemake.output.table),
+        json.loads(snakemake.params.refused),
+    )

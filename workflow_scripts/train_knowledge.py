@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gleak.artifacts.refused import refusing
 from gleak.knowledge.pretraining import Pretraining
 from gleak.knowledge.train import train_knowledge
 from gleak.runtime.device import prepare_cpu
@@ -18,6 +19,7 @@ output = Path(snakemake.output.knowledge)
 with (
     log_to(snakemake.log[0], snakemake.config["results_dir"]),
     record(output.parent, threads=snakemake.threads) as facts,
+    refusing(output),
 ):
     prepare_cpu(snakemake.threads)
     facts["earlier"] = train_knowledge(

@@ -17,8 +17,10 @@ import h5py
 import numpy as np
 
 from gleak.artifacts.digests import attribute_of, check_dataset, check_group, digest_of, is_text
-from gleak.errors import ArtifactError, DamagedError, nearest
+from gleak.errors import ArtifactError, DamagedError, RefusedError, nearest
 
+REFUSED = "gleak/refused"
+"""Format of what stands in place of an artifact that was refused; see `gleak.artifacts.refused`."""
 MOST_COMPRESSED = 1100
 """Bytes that one stored byte may stand for; deflate comes to 1032 at most."""
 SMALL_BYTES = 4096
@@ -42,6 +44,7 @@ def open_checked(
     Raises:
         ArtifactError: missing, or may not be read.
         DamagedError: truncated, foreign, damaged, or of another format or version.
+        RefusedError: a format is wanted, and what should have it was refused.
     """
     if not Path(path).is_file():
         raise ArtifactError(f"{path}: no such file")
@@ -55,6 +58,7 @@ def open_checked(
         try:
             _check_kind(path, file, kind, version)
             check_group(file)
+            _check_refusal(file, kind)
             yield file
         except DAMAGE as error:
             raise DamagedError(path, f"damaged ({error})") from error
@@ -64,9 +68,14 @@ def _check_kind(path: Path | str, file: h5py.File, kind: str | None, version: in
     found = (attribute_of(file, "format"), attribute_of(file, "format_version"))
     if not str(found[0]).startswith("gleak/"):
         raise DamagedError(path, "an HDF5 file, but not one that gleak wrote")
-    if kind is not None and found != (kind, version):
+    if kind is not None and found[0] != REFUSED and found != (kind, version):
         fault = f"holds {found[0]} version {found[1]}, expected {kind} version {version}"
         raise DamagedError(path, fault)
+
+
+def _check_refusal(file: h5py.File, kind: str | None) -> None:
+    if kind not in (None, REFUSED) and attribute_of(file, "format") == REFUSED:
+        raise RefusedError(str(load_attributes(file, {"reason": ""})["reason"]))
 
 
 def content_digest(path: Path | str) -> str:

@@ -39,7 +39,7 @@ class Aono(DenseFirstAttack):
         from gleak.matching.problem import mean_gradients
 
         observed, samples = mean_gradients(observation), observation.batch_size
-        layer = dense_layer_of_samples(observation)
+        layer = dense_layer_of_samples(observation.model, observation.input_shape)
         found = read_inputs(observed[f"{layer}.weight"], observed[f"{layer}.bias"], samples)
         told = found.isfinite()
         inputs = found.where(told, MID_GREY).clamp(0, 1).unflatten(2, observation.input_shape)

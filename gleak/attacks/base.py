@@ -187,6 +187,26 @@ class AttackSpec(Spec):
                 f"mean of {steps}; use local_steps=1 or fedsgd"
             )
 
+    def check_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """Refuse a network that the attack cannot serve, told by the network itself.
+
+        Asked before any job of networks of which no spec tells what they are, a user's own.
+
+        Args:
+            network: untrained, in evaluation mode; left as it is.
+            shape: of a sample.
+            classes: number of outputs.
+            client: whose updates are attacked.
+
+        Raises:
+            FitError: names the attack and what the network lacks.
+        """
+        from gleak.models.parameters import check_trained
+
+        check_trained(network, self.reads(network, shape) or frozenset())
+
     def check_crafting(self, crafting: CraftingSpec) -> None:
         """Refuse parameters that are not those the attack was made for.
 

@@ -8,6 +8,8 @@ from gleak.attacks.base import AttackSpec
 from gleak.errors import FitError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -36,3 +38,14 @@ class DenseFirstAttack(AttackSpec):
                 f"attack {self} reads samples off a first layer that is dense, and model {model} "
                 f"begins with a convolution; {self.instead}"
             )
+
+    def check_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """See `AttackSpec.check_network`; a dense layer of samples, and one of logits."""
+        from gleak.attacks.first_layer import dense_layer_of_samples
+        from gleak.matching.labels import check_rule
+
+        dense_layer_of_samples(network, shape)
+        check_rule(network, shape, classes, "argmin")
+        super().check_network(network, shape, classes, client)

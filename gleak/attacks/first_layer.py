@@ -17,17 +17,21 @@ if TYPE_CHECKING:
     from gleak.attacks.base import Observation
 
 
-def dense_layer_of_samples(observation: Observation) -> str:
+def dense_layer_of_samples(network: nn.Module, shape: tuple[int, ...]) -> str:
     """Name of the dense layer with a bias that takes the flattened samples as they are.
+
+    Args:
+        network: in the state it is to run in.
+        shape: of a sample.
 
     Raises:
         FitError: the model has no such layer.
     """
-    layer = first_dense_layer(observation.model, observation.input_shape)
+    layer = first_dense_layer(network, shape)
     if layer is None or not layer.takes_samples:
         raise FitError(
-            f"{observation.spec}: the attack reads samples off a dense layer with a bias that "
-            "takes them as they are, and this model has none; use mlp or fc2"
+            "the attack reads samples off a dense layer with a bias that takes them as they are, "
+            "and this model has none; use mlp or fc2"
         )
     return layer.name
 

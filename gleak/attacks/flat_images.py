@@ -25,7 +25,7 @@ def find_flat_images(observation: Observation, mixture: Mixture) -> dict[int, Fl
 
 def remove(observation: Observation, mixture: Mixture, found: Mapping[int, FlatImage]) -> Mixture:
     """The mixtures without these images."""
-    layer = dense_layer_of_samples(observation)
+    layer = dense_layer_of_samples(observation.model, observation.input_shape)
     for victim, image in found.items():
         sample = image.image.unflatten(0, observation.input_shape).to(mixture.weight)
         slopes = output_slopes(observation, layer, sample).double()

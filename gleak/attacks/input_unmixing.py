@@ -39,7 +39,7 @@ class InputUnmixing(DenseFirstAttack, UnmixingAttack):
         from gleak.matching.problem import mean_gradients
         from gleak.unmixing.scale import by_bias, by_range
 
-        dense_layer_of_samples(observation)
+        dense_layer_of_samples(observation.model, observation.input_shape)
         found = self.separate(observation)
         settle = by_bias if self.scale == "bias" else by_range
         told = found.values.isfinite().all(2)

@@ -15,7 +15,7 @@ from gleak.registry import nested
 from gleak.spec import knob
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
@@ -68,6 +68,16 @@ class FeatureInvertingAttack(AttackSpec):
                 f"{model} begins with that layer; use cpa"
             )
 
+    def check_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """See `AttackSpec.check_network`; features, and a dense layer of logits."""
+        from gleak.matching.labels import check_rule
+
+        super().check_network(network, shape, classes, client)
+        embedding_layer(network, shape)
+        check_rule(network, shape, classes, "argmin")
+
     @property
     def grants(self) -> frozenset[str]:
         """What the start begins with."""
@@ -111,6 +121,7 @@ class FeatureInvertingAttack(AttackSpec):
         from gleak.matching.problem import mean_gradients
         from gleak.models.embedding import features_before
 
+        layer = embedding_layer(observation.model, observation.input_shape)
         classes, samples = observation.classes, observation.batch_size
         labels = inferred_labels("argmin", observation, mean_gradients(observation))
         return FeatureInversion(
@@ -119,12 +130,16 @@ class FeatureInvertingAttack(AttackSpec):
             targets=functional.one_hot(labels, classes).to(embeddings.dtype),
             shape=(samples, *observation.input_shape),
             classes=classes,
-            features=features_before(observation.model, embedding_layer(observation)),
+            features=features_before(observation.model, layer),
         )
 
 
-def embedding_layer(observation: Observation) -> str:
+def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
     """Name of the first dense layer with a bias, which is given features of the samples.
+
+    Args:
+        network: in the state it is to run in.
+        shape: of a sample.
 
     Raises:
         FitError: there is none, it is given the samples themselves, or samples interact.
@@ -133,7 +148,7 @@ def embedding_layer(observation: Observation) -> str:
     from gleak.models.interaction import interacting_layer
     from gleak.models.tracing import described
 
-    layer = first_dense_layer(observation.model, observation.input_shape)
+    layer = first_dense_layer(network, shape)
     if layer is None:
         raise FitError(
             "feature inversion needs a dense layer with a bias that is given one vector of each "
@@ -144,11 +159,11 @@ def embedding_layer(observation: Observation) -> str:
             "feature inversion serves a dense layer that is given features of the samples; this "
             "model's first is given the samples themselves: use cpa"
         )
-    mixing = interacting_layer(observation.model, observation.input_shape)
+    mixing = interacting_layer(network, shape)
     if mixing is not None:
         raise FitError(
             "feature inversion seeks each image for itself, and in this model "
-            f"{described(observation.model, mixing)} computes with the whole batch; use gm or "
+            f"{described(network, mixing)} computes with the whole batch; use gm or "
             "invertgrad"
         )
     return layer.name

@@ -19,6 +19,8 @@ from gleak.registry import nested
 from gleak.spec import knob
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -71,16 +73,38 @@ class MatchingAttack(AttackSpec):
         except FitError as error:
             raise FitError(f"attack {self}: {error}") from None
         behind = client.protocol["batch_size"]
-        must_repeat = dataset.classes is not None and behind > dataset.classes
-        if self.parts().labels in ("sign", "rows") and must_repeat:
-            raise FitError(
-                f"attack {self} finds no label twice, and {behind} samples in "
-                f"{dataset.classes} classes of {dataset} repeat some; use labels=auto"
-            )
+        if dataset.classes is not None:
+            self._check_labels(behind, dataset.classes, f"classes of {dataset}")
         if self.parts().labels == "known" and behind < client.batch_size:
             raise FitError(
                 f"attack {self}: labels are granted for all {client.batch_size} samples of a "
                 f"client, and an update of {client} has {behind} of them; use labels=rows"
+            )
+
+    def check_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """See `AttackSpec.check_network`; second derivatives, and what labels are inferred from."""
+        from gleak.matching.choice import check_gradients
+        from gleak.matching.labels import RULES, check_rule
+
+        super().check_network(network, shape, classes, client)
+        check_gradients(network, client.loss, shape, classes)
+        rule = self.parts().labels
+        if rule in RULES:
+            check_rule(network, shape, classes, rule)
+        self._check_labels(client.protocol["batch_size"], classes, "classes")
+
+    def _check_labels(self, samples: int, classes: int, whose: str) -> None:
+        """Refuse rules that find too few labels.
+
+        Raises:
+            FitError: names both numbers.
+        """
+        if self.parts().labels in ("sign", "rows") and samples > classes:
+            raise FitError(
+                f"attack {self} finds no label twice, and {samples} samples in {classes} {whose} "
+                "repeat some; use labels=auto"
             )
 
     @property

@@ -59,7 +59,7 @@ def unmix_victims(
     Raises:
         FitError: the network does not begin with a dense layer that has a bias.
     """
-    name = dense_layer_of_samples(observation)
+    name = dense_layer_of_samples(observation.model, observation.input_shape)
     weight, bias = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
     softmax = observation.loss == "cross_entropy"
     layers = Layers(

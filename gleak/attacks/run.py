@@ -16,11 +16,11 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.secret import Secret
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec, Observation
-from gleak.errors import ArtifactError, FitError
+from gleak.errors import ArtifactError
 from gleak.knowledge.load import load_knowledge
 from gleak.models.broadcast import architecture, load_network
 from gleak.models.kernels import differentiable_kernels
-from gleak.models.parameters import trained_parameters
+from gleak.models.parameters import check_trained, trained_parameters
 from gleak.runtime.device import choose_device
 from gleak.runtime.journal import FILE, Journal, origin_of
 from gleak.runtime.seeding import derived_seed
@@ -146,7 +146,7 @@ def observe(
     input_shape = tuple(map(int, broadcast.input_shape))
     trained = trained_parameters(network)
     only = reads(network, input_shape)
-    _check_trained(network, only or frozenset())
+    check_trained(network, only or frozenset())
     network.requires_grad_(False)
     update = Update.read(update_path, only=only, victims=victims)
     _check_origin(update, trained, only, f"{update_path}", f"{parameters_path}")
@@ -173,16 +173,6 @@ def observe(
         secret=Secret.read(secret_path).values if secret_path else {},
         knowledge=_known(knowledge_paths, input_shape, place),
     )
-
-
-def _check_trained(network: nn.Module, read: Iterable[str]) -> None:
-    """What an attack reads is trained, and so sent."""
-    frozen = [n for n, value in network.named_parameters() if n in read and not value.requires_grad]
-    if frozen:
-        raise FitError(
-            f"the attack reads the gradient of {frozen[0]}, which is frozen in this model, so that "
-            "clients do not send it; use an attack that matches gradients"
-        )
 
 
 def _tensors(arrays: Mapping[str, np.ndarray], place: torch.device) -> dict[str, Tensor]:

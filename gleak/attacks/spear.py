@@ -14,6 +14,8 @@ from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -57,11 +59,30 @@ class Spear(DenseFirstAttack):
                 f"attack {self} looks for the zeros that a ReLU leaves, and model {model} has "
                 f"activation={model.activation}; use activation=relu"
             )
-        if samples > model.hidden:
+        self._check_neurons(samples, model.hidden, f"model {model}")
+
+    def _check_neurons(self, samples: int, neurons: int, where: str) -> None:
+        """Refuse layers with fewer neurons than samples.
+
+        Raises:
+            FitError: names both numbers.
+        """
+        if samples > neurons:
             raise FitError(
                 f"attack {self} tells no more samples apart than the layer has neurons: "
-                f"{samples} and {model.hidden} (model {model}); use a smaller batch_size"
+                f"{samples} and {neurons} ({where}); use a smaller batch_size"
             )
+
+    def check_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """See `AttackSpec.check_network`; a neuron of the first layer for each sample, too."""
+        from gleak.attacks.first_layer import dense_layer_of_samples
+
+        super().check_network(network, shape, classes, client)
+        layer = dense_layer_of_samples(network, shape)
+        neurons = len(network.get_parameter(f"{layer}.bias"))
+        self._check_neurons(client.batch_size, neurons, f"layer {layer!r}")
 
     def traits(self) -> Traits:
         """See `AttackSpec.traits`."""

@@ -40,18 +40,36 @@ class UnmixingAttack(AttackSpec):
     )
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        """Refuse layers with fewer neurons than samples, where that is known (CPA section VI).
+        """Refuse layers with fewer neurons than samples, where that is known.
 
         Raises:
             FitError: see `AttackSpec.check`.
         """
         super().check(dataset, model, client)
         neurons = model.first_dense_neurons(dataset.classes)
-        if neurons is not None and client.batch_size > neurons:
+        if neurons is not None:
+            self._check_neurons(client.batch_size, neurons, f"model {model}")
+
+    def check_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """See `AttackSpec.check_network`; a dense layer with a neuron for each sample."""
+        super().check_network(network, shape, classes, client)
+        layer = _layer_to_unmix(network, shape)
+        neurons = len(network.get_parameter(f"{layer}.bias"))
+        self._check_neurons(client.batch_size, neurons, f"layer {layer!r}")
+
+    def _check_neurons(self, samples: int, neurons: int, where: str) -> None:
+        """Refuse layers with fewer neurons than samples (CPA section VI).
+
+        Raises:
+            FitError: names both numbers.
+        """
+        if samples > neurons:
             raise FitError(
                 f"attack {self} tells no more samples apart than the first dense layer has "
-                f"neurons: {client.batch_size} and {neurons} (model {model}); use a smaller "
-                "batch_size or a wider layer"
+                f"neurons: {samples} and {neurons} ({where}); use a smaller batch_size or a wider "
+                "layer"
             )
 
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
@@ -114,11 +132,7 @@ class UnmixingAttack(AttackSpec):
         layer = _layer_to_unmix(observation.model, observation.input_shape)
         observed, samples = mean_gradients(observation), observation.batch_size
         mixture = Mixture(observed[f"{layer}.weight"], observed[f"{layer}.bias"])
-        if samples > (neurons := mixture.bias.shape[1]):
-            raise FitError(
-                f"{observation.spec}: attack {self} cannot tell {samples} samples apart by the "
-                f"{neurons} neurons of layer {layer}; use a smaller batch_size or a wider layer"
-            )
+        self._check_neurons(samples, mixture.bias.shape[1], f"layer {layer!r}")
         return mixture
 
     @abstractmethod

@@ -13,6 +13,8 @@ from gleak.artifacts.model import Model
 from gleak.spec import Spec
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
 
@@ -49,4 +51,16 @@ class CraftingSpec(Spec):
 
         Raises:
             FitError: names the crafting and what does not fit it.
+        """
+
+    def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+        """Refuse a network it cannot craft, told by the network itself.
+
+        Args:
+            network: untrained, in evaluation mode; left as it is.
+            shape: of a sample.
+            classes: number of outputs.
+
+        Raises:
+            FitError: says what the network lacks.
         """

@@ -13,6 +13,8 @@ from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from gleak.artifacts.model import Model
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -48,6 +50,13 @@ class Fishing(CraftingSpec):
         """
         if dataset.classes is not None:
             self._check_target(dataset.classes, f"dataset {dataset}")
+
+    def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+        """See `CraftingSpec.check_network`; a dense layer of logits, with the target."""
+        self._check_target(classes, "the dataset")
+        from gleak.models.classifier import find_classifier
+
+        find_classifier(network, shape, classes).dense_parameters()
 
     def craft(self, model: Model, seed: int) -> Crafted:
         """See `CraftingSpec.craft`.

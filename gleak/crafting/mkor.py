@@ -13,6 +13,8 @@ from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from gleak.artifacts.model import Model
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -123,6 +125,12 @@ class MKOR(CraftingSpec):
                     f"crafting {self}: {classes} classes need {needed} neurons in dense layer "
                     f"{number + 1}, and model {model} has {width}"
                 )
+
+    def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+        """See `CraftingSpec.check_network`; a chain of layers that paths can be laid through."""
+        from gleak.crafting.mkor_network import plan_network
+
+        plan_network(network, shape, self)
 
     def paths_beside(self, dropout: float) -> int:
         """Paths to each class, if so large a share of the neurons is dropped."""

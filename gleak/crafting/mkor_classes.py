@@ -53,10 +53,10 @@ def craft_classes(
     Raises:
         FitError: fewer than two dense layers, or too few neurons in one of them.
     """
+    check_paths(steps, crafting)
     first, *others = steps
     classes, paths = steps[-1].layer.out_features, crafting.paths_beside(first.dropout)
     pairs = needs_pairs(first.activation, crafting)
-    _check(steps, classes * paths, pairs)
     if crafting.hiding == "naive":
         for step in steps:
             step.layer.weight.zero_()
@@ -98,7 +98,15 @@ def path_gains(steps: Sequence[DenseStep], features: Tensor, rows: Tensor) -> Te
     return torch.stack(gains)
 
 
-def _check(steps: Sequence[DenseStep], paths: int, pairs: bool) -> None:
+def check_paths(steps: Sequence[DenseStep], crafting: MKOR) -> None:
+    """Refuse dense layers that the paths of all classes cannot be laid through.
+
+    Raises:
+        FitError: fewer than two dense layers, or too few neurons in one of them.
+    """
+    first = steps[0]
+    paths = steps[-1].layer.out_features * crafting.paths_beside(first.dropout)
+    pairs = needs_pairs(first.activation, crafting)
     if len(steps) < FEWEST_LAYERS:
         raise FitError(
             f"paths of classes need two dense layers or more, and this network has {len(steps)}"

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from gleak.crafting.mkor_classes import craft_classes, path_gains
+from gleak.crafting.mkor_classes import check_paths, craft_classes, path_gains
 from gleak.crafting.mkor_convolutions import craft_convolutions
 from gleak.crafting.mkor_greys import responses
-from gleak.crafting.mkor_views import plan_views, view_arrays
+from gleak.crafting.mkor_views import Layout, plan_views, view_arrays
 from gleak.errors import FitError
 from gleak.models.chain import Chain, take_apart
 from gleak.models.embedding import features_before
@@ -25,6 +25,29 @@ SLOPES = (1.0, 1.3, 1.6)
 """By which power amplitudes fall with frequency; in photographs about the first."""
 OF_EACH = 4
 GREYS = 4
+
+
+def plan_network(network: nn.Module, shape: Sequence[int], crafting: MKOR) -> tuple[Chain, Layout]:
+    """Take a network apart and decide which of its channels show what.
+
+    Args:
+        network: in evaluation mode; left as it is.
+        shape: of an image.
+        crafting: its fields.
+
+    Raises:
+        FitError: the network is not one that can be crafted so; says why.
+    """
+    chain = take_apart(network)
+    if not chain.convolutions or not chain.dense:
+        raise FitError("it has no convolutions before dense layers")
+    layout = plan_views(chain.convolutions, shape, crafting.directions)
+    probe = next(network.parameters()).new_zeros(1, *shape)
+    with torch.no_grad():
+        features = features_before(network, chain.dense[0].name)(probe)
+    _check_features(chain, features, layout.windows.values)
+    check_paths(chain.dense, crafting)
+    return chain, layout
 
 
 def craft_network(
@@ -44,14 +67,10 @@ def craft_network(
     Raises:
         FitError: the network is not one that can be crafted so; says why.
     """
-    chain = take_apart(network.requires_grad_(False))
-    if not chain.convolutions or not chain.dense:
-        raise FitError("it has no convolutions before dense layers")
-    layout = plan_views(chain.convolutions, shape, crafting.directions)
+    chain, layout = plan_network(network.requires_grad_(False), shape, crafting)
     probes, random = made_up_images(shape, seed), torch_stream(seed, "crafting")
     channels = craft_convolutions(chain, layout, probes, crafting, random)
     features_of = features_before(network, chain.dense[0].name)
-    _check_features(chain, features_of(probes), layout.windows.values)
     paths = craft_classes(chain.dense, features_of(probes), crafting, random)
     _cover(chain, crafting.cover, random)
     if crafting.sink:

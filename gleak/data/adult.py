@@ -61,14 +61,26 @@ class Adult(DatasetSpec):
         """Above 50,000 dollars or not."""
         return 2
 
+    def check_data(self, data_dir: Path) -> None:
+        """See `DatasetSpec.check_data`; both files must be there."""
+        super().check_data(data_dir)
+        for path in self._files(data_dir):
+            if not path.is_file():
+                raise DataError(f"{path}: no such file; {_advice(path.parent)}")
+
+    def _files(self, data_dir: Path) -> list[Path]:
+        """Of the train and the test split."""
+        return [data_dir / "adult" / name for name in ("adult.data", "adult.test")]
+
     def load(self, data_dir: Path, seed: int) -> Dataset:
         """The files ``adult.data`` (train) and ``adult.test`` in ``<data_dir>/adult``.
 
         Raises:
             DataError: a file is missing, malformed, or does not hold every category.
         """
+        self.check_data(data_dir)
         folder = data_dir / "adult"
-        train, test = (read_records(folder / name) for name in ("adult.data", "adult.test"))
+        train, test = map(read_records, self._files(data_dir))
         labels = [_incomes(table.pop("income")) for table in (train, test)]
         features = encode_table(train, test)
         if len(features.names) != FEATURES:

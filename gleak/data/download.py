@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gleak.artifacts.dataset import Dataset
+from gleak.data.base import DatasetSpec
 from gleak.data.image_folder import ImageFolderDataset, advice
 from gleak.data.pixels import stack_pixels
 from gleak.data.splits import Split, first_of_each, join_splits
@@ -21,12 +22,20 @@ class DownloadableDataset(ImageFolderDataset):
 
     library: ClassVar[str]
 
+    def check_data(self, data_dir: Path) -> None:
+        """See `DatasetSpec.check_data`; what is not in the folder is downloaded."""
+        DatasetSpec.check_data(self, data_dir)
+        if self.root(data_dir).is_dir():
+            super().check_data(data_dir)
+
     def load(self, data_dir: Path, seed: int) -> Dataset:
         """Read the image folder, or download.
 
         Raises:
-            DataError: as for any image folder; also where there is none and the download fails.
+            DataError: as for any image folder; also where there is none and the download fails, or
+                no ``data_dir`` to keep it in.
         """
+        self.check_data(data_dir)
         root = self.root(data_dir)
         if root.is_dir():
             return super().load(data_dir, seed)

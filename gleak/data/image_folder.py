@@ -40,6 +40,19 @@ class ImageFolderDataset(DatasetSpec):
         """Folder that holds the split folders."""
         return data_dir / self.name
 
+    def classes_in(self, data_dir: Path) -> int | None:
+        """See `DatasetSpec.classes_in`."""
+        splits = [self.root(data_dir) / split for split in SPLITS]
+        counts = [len(class_folders(split)) for split in splits if split.is_dir()]
+        return self.classes or (counts[0] if counts else None)
+
+    def check_data(self, data_dir: Path) -> None:
+        """See `DatasetSpec.check_data`; there must be a split."""
+        super().check_data(data_dir)
+        root = self.root(data_dir)
+        if not any((root / split).is_dir() for split in SPLITS):
+            raise DataError(f"{self.name}: neither {root}/train nor {root}/test; {advice(root)}")
+
     def load(self, data_dir: Path, seed: int) -> Dataset:
         """Read the images, sorted by class and file name.
 
@@ -47,10 +60,9 @@ class ImageFolderDataset(DatasetSpec):
             DataError: no split folder, no images in a class, classes that differ between splits
                 or from the known number, or a file that is not a whole image; names the path.
         """
+        self.check_data(data_dir)
         root = self.root(data_dir)
         listings = {s: list_images(root / s, self.limit) for s in SPLITS if (root / s).is_dir()}
-        if not listings:
-            raise DataError(f"{self.name}: neither {root}/train nor {root}/test; {advice(root)}")
         names = _class_names(root, listings)
         if self.classes not in (None, len(names)):
             raise DataError(
@@ -80,7 +92,7 @@ def list_images(folder: Path, limit: int | None) -> Listing:
     Raises:
         DataError: no class folders, or one without images.
     """
-    classes = sorted(c for c in folder.iterdir() if c.is_dir() and not c.name.startswith("."))
+    classes = class_folders(folder)
     if not classes:
         raise DataError(f"{folder}: holds no class folders; add <class>/<image> or remove it")
     listing = {c.name: _images_below(c)[:limit] for c in classes}
@@ -89,6 +101,11 @@ def list_images(folder: Path, limit: int | None) -> Listing:
             kinds = " ".join(sorted(SUFFIXES))
             raise DataError(f"{folder / name}: holds no images ({kinds}); add some or remove it")
     return listing
+
+
+def class_folders(folder: Path) -> list[Path]:
+    """The folders of classes in that of a split, sorted; hidden ones are ignored."""
+    return sorted(c for c in folder.iterdir() if c.is_dir() and not c.name.startswith("."))
 
 
 def _images_below(folder: Path) -> list[Path]:

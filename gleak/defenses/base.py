@@ -105,6 +105,17 @@ class DefenseSpec(Spec):
             FitError: says what does not fit.
         """
 
+    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+        """Refuse a network that it does not serve, told by the network itself.
+
+        Args:
+            network: untrained, in the mode that clients train it in; left as it is.
+            shape: of a sample.
+
+        Raises:
+            FitError: says what the network lacks.
+        """
+
     def local_gradient(self) -> LocalGradient | None:
         """What one client takes all of its local steps by; None: the gradient of the mean loss."""
         return None

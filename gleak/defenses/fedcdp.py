@@ -13,7 +13,7 @@ from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Generator, Tensor, nn
 
 
 @register("fedcdp")
@@ -84,6 +84,12 @@ class FedCDP(DefenseSpec):
             return self.sigma * self.clip
         assert self.snr is not None
         return math.sqrt(power / size) * 10 ** (-self.snr / 20)
+
+    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+        """See `DefenseSpec.check_network`; no layer that mixes the samples of a mini-batch."""
+        from gleak.defenses.noisy_samples import check_layers
+
+        check_layers(network, shape, self)
 
     def local_gradient(self) -> LocalGradient:
         """See `DefenseSpec.local_gradient`."""

@@ -46,7 +46,7 @@ class NoisyGradient(LocalGradient):
         Raises:
             FitError: a layer mixes the samples of the mini-batch.
         """
-        self._check(model, tuple(inputs.shape[1:]))
+        check_layers(model, tuple(inputs.shape[1:]), self.defense)
         found = clipped_gradients(model, parameters, inputs, labels, loss, self.defense.clip)
         deviations = {
             name: self.defense.deviation(found.powers[name], total.numel())
@@ -67,14 +67,25 @@ class NoisyGradient(LocalGradient):
         moved = 2 * self.defense.clip / torch.tensor(deviations, dtype=torch.float64)
         return float(1 / torch.linalg.vector_norm(moved))
 
-    def _check(self, model: nn.Module, shape: tuple[int, ...]) -> None:
-        mixing = interacting_layer(model, shape)
-        if mixing is not None:
-            raise FitError(
-                f"defense {self.defense}: {described(model, mixing)} computes with the whole "
-                "mini-batch, so that no sample has a gradient of its own; choose a model without "
-                "batch normalisation and the like"
-            )
+
+def check_layers(model: nn.Module, shape: tuple[int, ...], defense: FedCDP) -> None:
+    """Refuse a model in which samples have no gradients of their own.
+
+    Args:
+        model: in the mode that clients train it in.
+        shape: of a sample.
+        defense: named in the error.
+
+    Raises:
+        FitError: a layer mixes the samples of the mini-batch.
+    """
+    mixing = interacting_layer(model, shape)
+    if mixing is not None:
+        raise FitError(
+            f"defense {defense}: {described(model, mixing)} computes with the whole mini-batch, "
+            "so that no sample has a gradient of its own; choose a model without batch "
+            "normalisation and the like"
+        )
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,10 @@ class SecureAggregation(DefenseSpec):
             )
         return self
 
+    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+        """See `DefenseSpec.check_network`; of one client."""
+        self.each.check_network(network, shape)
+
     def with_samples(
         self, update: dict[str, Tensor], model: nn.Module, inputs: Tensor, labels: Tensor
     ) -> dict[str, Tensor]:

@@ -59,6 +59,13 @@ class Soteria(DefenseSpec):
         64, "random directions to estimate derivatives from; none: exact", source="ours", ge=1
     )
 
+    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+        """See `DefenseSpec.check_network`; a dense layer that is given a representation."""
+        from gleak.defenses.representation import evaluating
+
+        with evaluating(network):
+            self._entry(network, next(network.parameters()).new_zeros(1, *shape))
+
     def with_samples(
         self, update: dict[str, Tensor], model: nn.Module, inputs: Tensor, labels: Tensor
     ) -> dict[str, Tensor]:

@@ -83,7 +83,7 @@ def _draw_bar(axes: Axes, slots: Slots, row: Row) -> None:
     key, colour = (row["x"], row["hue"]), slots.colours[row["hue"]]
     x = slots.bar(*key)
     if math.isnan(row["ours"]):
-        mark_missing(axes, x, colour)
+        mark_missing(axes, x, colour, row["reason"])
     else:
         look = HATCH if row["failed"] else {"linewidth": 0}
         axes.bar(x, row["ours"], slots.width, color=colour, **look)

@@ -39,12 +39,14 @@ class Shown:
 
     Args:
         row: canonical spec of each level.
-        reconstruction, private: its files.
+        reconstruction, private: its files; of a cell that was refused these hold nothing.
+        reason: why it was refused; empty for others.
     """
 
     row: Row
     reconstruction: Path
     private: Path
+    reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -45,5 +45,7 @@ def _conditions(rows: Sequence[Row], grid: Grid) -> str:
     ]
     fixed = [f"{level} ``{found[0]}``" for level, found in values.items() if len(found) == 1]
     of = f" of {' or '.join(map(str, victims))} victims" if victims else ""
-    size = f"Scale *{grid.scale}*: {len(cells)} cells{of}"
+    left_out = len([refusal for refusal in grid.refused if refusal.levels in cells])
+    lacking = f", {left_out} of them refused (n/a)" if left_out else ""
+    size = f"Scale *{grid.scale}*: {len(cells)} cells{of}{lacking}"
     return "; ".join([size, *stand_ins, *tuned, *fixed]) + "."

@@ -86,7 +86,7 @@ def _draw_box(axes: Axes, slots: Slots, box: Row, values: Values) -> None:
     """One box and its values at its right; a dash where there are none."""
     key, colour = (box["x"], box["hue"]), slots.colours[box["hue"]]
     if not box["count"]:
-        return mark_missing(axes, slots.bar(*key), colour)
+        return mark_missing(axes, slots.bar(*key), colour, box["reason"])
     found = values[tuple(str(box[column]) for column in PLACE)]
     axes.bxp(
         [{name: box[column] for name, column in STATISTICS.items()}],

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from gleak.errors import ArtifactError
-from gleak.figures.base import Material, Shown
+from gleak.figures.base import Material, Row, Shown
 from gleak.figures.names import Names
 from gleak.figures.published import REQUIRED, read_published
-from gleak.figures.summary import CELL, cells_of
+from gleak.figures.summary import CELL, cells_of, refusals
 from gleak.metrics.scores import empty_scores, read_scores
 
 if TYPE_CHECKING:
@@ -46,18 +46,26 @@ def draw(
         ArtifactError: a table is not that of the grid.
     """
     spec, grids = study.figure(figure), study.drawn(figure, scale)
-    shown = [
-        Shown(
-            row=cell.strings(),
-            reconstruction=paths.folder(cell) / "reconstruction.h5",
-            private=paths.folder(cell.upto("defense")) / "private.h5",
-        )
-        for cell in study.shown(figure, scale)
-    ]
+    table = _read(scores, grids)
     names = grids[0].names if grids else Names({})
     trained = [paths.knowledge(found) for found in spec.trainings(scale)]
-    material = Material(_read(scores, grids), _published(published, figure), names, shown, trained)
+    shown = _shown(study.shown_rows(figure, scale), table, paths)
+    material = Material(table, _published(published, figure), names, shown, trained)
     spec.draw(material, folder / figure)
+
+
+def _shown(rows: Sequence[Row], scores: pd.DataFrame, paths: Paths) -> list[Shown]:
+    """The cells of which more is shown than their scores."""
+    reasons = refusals(scores)
+    return [
+        Shown(
+            row=row,
+            reconstruction=paths.folder(row) / "reconstruction.h5",
+            private=paths.folder({**row, "attack": ""}) / "private.h5",
+            reason=reasons.get(tuple(row[level] for level in CELL), ""),
+        )
+        for row in rows
+    ]
 
 
 def _read(scores: Sequence[Path], grids: Sequence[Grid]) -> pd.DataFrame:

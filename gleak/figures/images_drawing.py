@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from gleak.figures.base import Material, Row, Shown
 from gleak.figures.images import Images
 from gleak.figures.names import Names
-from gleak.figures.numbers import format_number
+from gleak.figures.numbers import REFUSED, format_number
 from gleak.figures.picks import Values, read_values
 from gleak.figures.strips import (
     NO_VALUES,
@@ -106,7 +106,8 @@ def lay_out_search(strips: list[Strip], names: Names) -> list[Line]:
         *before, result = [_entry(strip, picture, names) for picture in strip.pictures]
         gap = [EMPTY] * (columns - len(strip.pictures))
         sample = f", sample {strip.sample}" if strip.sample else ""
-        texts = [*_headings(strip.shown.row, names, varying), f"victim {strip.victim}{sample}"]
+        whose = [] if strip.shown.reason else [f"victim {strip.victim}{sample}"]
+        texts = [*_headings(strip.shown.row, names, varying), *whose]
         lines.append(Line("\n".join(texts), [*before, *gap, result]))
     return lines
 
@@ -114,9 +115,23 @@ def lay_out_search(strips: list[Strip], names: Names) -> list[Line]:
 def lay_out_results(strips: list[Strip], names: Names) -> list[Line]:
     """A line of the truth, then the results of each cell that follows and has the same truth."""
     cells = [list(run) for _, run in groupby(strips, key=lambda strip: strip.shown)]
-    groups = [list(run) for _, run in groupby(cells, key=_truth_of)]
+    groups = _sharing_truth(cells)
     varying = names.varying([strip.shown.row for strip in strips])
     return [line for group in groups for line in _group(group, names, varying)]
+
+
+def _sharing_truth(cells: list[list[Strip]]) -> list[list[list[Strip]]]:
+    """Cells in a row that have the same truth; one that was refused goes with those before it."""
+    groups: list[list[list[Strip]]] = []
+    truth: list[bytes] = []
+    for cell in cells:
+        own = _truth_of(cell)
+        if not groups or (own and truth and own != truth):
+            groups.append([])
+            truth = own
+        groups[-1].append(cell)
+        truth = truth or own
+    return groups
 
 
 def _group(cells: list[list[Strip]], names: Names, varying: list[str]) -> list[Line]:
@@ -124,7 +139,8 @@ def _group(cells: list[list[Strip]], names: Names, varying: list[str]) -> list[L
     rows = [cell[0].shown.row for cell in cells]
     inside = [level for level in varying if len({row[level] for row in rows}) > 1]
     common = _headings(rows[0], names, [level for level in varying if level not in inside])
-    truths = [Entry(strip.pictures[0].pixels, above=strip.place) for strip in cells[0]]
+    sent = next((cell for cell in cells if not cell[0].shown.reason), [])
+    truths = [Entry(strip.pictures[0].pixels, above=strip.place) for strip in sent]
     results = [
         Line(
             "\n".join(_headings(row, names, inside)) or RESULT,
@@ -132,10 +148,11 @@ def _group(cells: list[list[Strip]], names: Names, varying: list[str]) -> list[L
         )
         for row, cell in zip(rows, cells, strict=True)
     ]
-    return [Line("\n".join([*common, TRUTH]), truths), *results]
+    return [Line("\n".join([*common, TRUTH]), truths or [EMPTY]), *results]
 
 
 def _truth_of(cell: list[Strip]) -> list[bytes]:
+    """What tells the truth of a cell from others; nothing where the cell was refused."""
     truths = [strip.pictures[0].pixels for strip in cell]
     return [truth.tobytes() for truth in truths if truth is not None]
 
@@ -168,6 +185,8 @@ def _above(picture: Picture) -> str:
 def _below(strip: Strip, picture: Picture, names: Names) -> str:
     if picture.step == TRUTH:
         return ""
+    if strip.shown.reason:
+        return REFUSED
     verdict = "" if strip.converged or picture.step != RESULT else "\nnot converged"
     found = "not found" if picture.pixels is None else _number(strip, picture, names)
     return f"{found}{verdict}"

@@ -14,7 +14,7 @@ from gleak.artifacts.atomic import atomic
 from gleak.errors import GleakError
 from gleak.figures.expectations import Expectation
 from gleak.figures.names import Names
-from gleak.figures.numbers import format_number
+from gleak.figures.numbers import format_value
 from gleak.figures.summary import Row, records, summarise
 from gleak.metrics.scores import read_scores
 from gleak.registry import parse
@@ -88,8 +88,7 @@ def _verdicts(expectation: Expectation, scores: pd.DataFrame, names: Names) -> I
     varying = names.varying([row for rows in groups for row in rows])
     heading = [level for level in varying if level not in names.together(along)]
     for rows in groups:
-        labels, values = _values(along, order, rows, names)
-        numbers = map(format_number, values)
+        labels, values, numbers = _values(along, order, rows, names)
         yield {
             "group": ", ".join(names.heading(level, rows[0][level]) for level in heading),
             "ours": ", ".join(" ".join(p).strip() for p in zip(labels, numbers, strict=True)),
@@ -99,11 +98,14 @@ def _verdicts(expectation: Expectation, scores: pd.DataFrame, names: Names) -> I
 
 def _values(
     along: str, order: list[str], rows: list[Row], names: Names
-) -> tuple[list[str], list[float]]:
-    """What is compared and its numbers, NaN where there are none."""
-    if not along:
-        return [""] * len(rows), [row["ours"] for row in rows]
-    found = {row[along]: row["ours"] for row in rows}
-    values = [(text, names.resolve(along, text)) for text in order]
-    labels = [text if value is None else names.label(along, value) for text, value in values]
-    return labels, [found.get(value, math.nan) for _, value in values]
+) -> tuple[list[str], list[float], list[str]]:
+    """What is compared, its numbers, NaN where there are none, and these as text."""
+    nothing: Row = {"ours": math.nan, "reason": ""}
+    labels, compared = [""] * len(rows), rows
+    if along:
+        found = {row[along]: row for row in rows}
+        values = [(text, names.resolve(along, text)) for text in order]
+        labels = [text if value is None else names.label(along, value) for text, value in values]
+        compared = [found.get(value, nothing) for _, value in values]
+    texts = [format_value(row["ours"], row["reason"]) for row in compared]
+    return labels, [row["ours"] for row in compared], texts

@@ -27,6 +27,7 @@ from gleak.figures.panels import (
     draw_plot,
     hues,
     label_metric,
+    mark_missing,
     new_panels,
     references,
     wrap,
@@ -92,6 +93,8 @@ def _draw_panel(axes: Axes, points: pd.DataFrame, looks: Looks) -> None:
         sns.lineplot(line, x="x", y="ours", errorbar=None, ax=axes, markeredgewidth=0, **look)
         axes.fill_between(line["x"], line["low"], line["high"], color=colour, alpha=0.18, lw=0)
         axes.plot(line["x"], line["published"], ls="--", lw=1, markerfacecolor="white", **look)
+        for x, reason in line.loc[line["reason"] != "", ["x", "reason"]].to_numpy():
+            mark_missing(axes, x, colour, reason)
     failed = points[points["failed"]]
     axes.plot(failed["x"], failed["ours"], zorder=3, **CROSS)
 

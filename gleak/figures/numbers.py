@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import math
 
-DASH = "–"
+DASH, REFUSED = "–", "n/a"
+"""In place of a number: there is none; its cell was refused."""
 SMALL, LARGE = 1e-3, 1e6
+
+
+def format_value(value: float, reason: str) -> str:
+    """A number of a cell, ``n/a`` if the cell was refused for some reason."""
+    return REFUSED if reason else format_number(value)
 
 
 def format_number(value: float) -> str:

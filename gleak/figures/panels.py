@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -18,7 +19,7 @@ from matplotlib.lines import Line2D
 from gleak.figures.axes import label_axis
 from gleak.figures.base import Material, Over
 from gleak.figures.names import BLIND, TRUTH, Names
-from gleak.figures.numbers import DASH
+from gleak.figures.numbers import format_value
 from gleak.figures.plot import MeanPlot, Plot
 from gleak.figures.points import COLUMNS, summarise_controls, summarise_points
 from gleak.figures.style import NEUTRAL, colours, new_figure, save, save_numbers, theme
@@ -67,10 +68,10 @@ def draw_controls(axes: Axes, controls: pd.DataFrame) -> None:
         axes.axhline(row["ours"], color=NEUTRAL, lw=1, ls=CONTROLS[row["attack"]], zorder=1)
 
 
-def mark_missing(axes: Axes, x: float, colour: Colour) -> None:
-    """A dash at the foot of a panel, where there is no value."""
+def mark_missing(axes: Axes, x: float, colour: Colour, reason: str) -> None:
+    """At the foot of a panel, a dash where there is no value or n/a where a cell was refused."""
     look: dict[str, Any] = {"ha": "center", "weight": "bold", "color": colour}
-    axes.text(x, 0.01, DASH, transform=axes.get_xaxis_transform(), **look)
+    axes.text(x, 0.01, format_value(math.nan, reason), transform=axes.get_xaxis_transform(), **look)
 
 
 def label_metric(names: Names, metric: str, over: Over) -> str:

@@ -20,7 +20,7 @@ from gleak.registry import parse
 
 RESAMPLES = 2000
 NUMBERS = ["metric", "statistic", "over", "failed", "x", "hue", "facet", "ours", "low", "high"]
-BOOKS = ["published", "count", "rows", "stand_in"]
+BOOKS = ["published", "count", "rows", "stand_in", "reason"]
 COLUMNS = [*CELL, *NUMBERS, *BOOKS]
 
 

@@ -12,7 +12,7 @@ from gleak.registry import parse
 
 QUANTILES = {"q0.05": 0.05, "q0.25": 0.25, "q0.5": 0.5, "q0.75": 0.75, "q0.95": 0.95}
 PLACE = ["x", "hue", "facet"]
-COLUMNS = [*CELL, "metric", *PLACE, *QUANTILES, "mean", "count", "rows"]
+COLUMNS = [*CELL, "metric", *PLACE, *QUANTILES, "mean", "count", "rows", "reason"]
 
 
 def summarise_quantiles(figure: Distribution, material: Material) -> pd.DataFrame:

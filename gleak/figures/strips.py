@@ -67,6 +67,8 @@ class Strip:
 def read_strips(figure: SampleFigure, shown: Shown, values: Values = NO_VALUES) -> list[Strip]:
     """The strips of one cell; its reconstructions are put in the order of the truth.
 
+    Of a cell that was refused there is one, with nothing in the place of the result.
+
     Args:
         figure: says what is shown.
         shown: the cell.
@@ -75,6 +77,9 @@ def read_strips(figure: SampleFigure, shown: Shown, values: Values = NO_VALUES) 
     Raises:
         FitError: the cell is not about images.
     """
+    if shown.reason:
+        nothing = Picture(RESULT, None, None, math.nan)
+        return [Strip(shown, 0, 0, converged=False, pictures=[nothing])]
     private = Private.read(shown.private, victims=slice(figure.victims))
     found = Reconstruction.read(shown.reconstruction, victims=slice(figure.victims))
     if private.modality != "image":
@@ -156,10 +161,21 @@ def tabulate_strips(strips: list[Strip]) -> pd.DataFrame:
             "mse": picture.mse,
             "place": strip.place,
             "value": strip.value if picture.step == RESULT else math.nan,
+            "reason": strip.shown.reason,
         }
         for strip in strips
         for picture in strip.pictures
     ]
-    books = ["victim", "sample", "converged", "step", "iteration", "mse", "place", "value"]
+    books = [
+        "victim",
+        "sample",
+        "converged",
+        "step",
+        "iteration",
+        "mse",
+        "place",
+        "value",
+        "reason",
+    ]
     columns = [*CELL, *books]
     return pd.DataFrame(rows, columns=columns).astype({"iteration": "Int64"})

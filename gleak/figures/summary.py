@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gleak.figures.base import Over, Statistic
-from gleak.metrics.scores import LEVEL_COLUMNS, UNAVAILABLE
+from gleak.metrics.scores import LEVEL_COLUMNS, REFUSED, UNAVAILABLE
 from gleak.registry import parse
 
 Row = Mapping[str, Any]
@@ -27,6 +27,12 @@ def records(table: pd.DataFrame) -> list[Row]:
 def cells_of(scores: pd.DataFrame) -> list[Row]:
     """The levels of every cell in a table, in the order they first appear."""
     return records(scores[CELL].drop_duplicates())
+
+
+def refusals(scores: pd.DataFrame) -> pd.Series:
+    """The reason of each cell that was refused, by its levels."""
+    rows = scores[scores["status"] == REFUSED].drop_duplicates(CELL)
+    return rows.set_index(CELL)["reason"]
 
 
 def select(scores: pd.DataFrame, wanted: Mapping[str, str]) -> pd.DataFrame:
@@ -92,8 +98,8 @@ def summarise(
 
     Returns:
         The levels and metric, statistic, over, failed (nothing succeeded, so ours is of the
-        failed ones), ours (NaN where nothing counts), count (rows that entered) and rows (all
-        there are of the metric).
+        failed ones), ours (NaN where nothing counts), count (rows that entered), rows (all there
+        are of the metric) and reason (why the cell was refused; empty for others).
     """
     cells = scores[CELL].drop_duplicates().set_index(CELL)
     rows = counted(scores, metric, over)
@@ -104,6 +110,7 @@ def summarise(
     table["ours"] = _aggregate(rows, metric, statistic).reindex(cells.index)
     table["count"] = entering.size().reindex(cells.index, fill_value=0)
     table["rows"] = all_rows.reindex(cells.index, fill_value=0)
+    table["reason"] = refusals(scores).reindex(cells.index, fill_value="")
     return table.reset_index()
 
 

@@ -11,7 +11,7 @@ from gleak.errors import SpecError
 from gleak.figures.axes import label_alone, label_axis, label_place, level_of
 from gleak.figures.base import Material
 from gleak.figures.names import Names
-from gleak.figures.numbers import DASH, format_number
+from gleak.figures.numbers import DASH, REFUSED, format_number, format_value
 from gleak.figures.published import add_published
 from gleak.figures.style import save_numbers
 from gleak.figures.summary import CELL, Row, cells_of, records, summarise
@@ -22,7 +22,7 @@ from gleak.registry import parse
 OURS, PAPER = "ours", "paper"
 MARK, FAILED = "*", "†"
 NUMBERS = ["metric", "statistic", "over", "failed", "ours", "published"]
-BOOKS = ["count", "rows", "stand_in"]
+BOOKS = ["count", "rows", "stand_in", "reason"]
 
 
 def draw_table(figure: Table, material: Material, stem: Path) -> None:
@@ -81,7 +81,7 @@ def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
         key = (*_labels(figure.rows, names, row), *_labels(figure.columns, names, row, label_alone))
         if (*key, OURS) in texts:
             raise SpecError(f"two cells are labelled {' / '.join(key)}: give them other labels")
-        texts[*key, OURS] = format_number(row["ours"]) + FAILED * row["failed"]
+        texts[*key, OURS] = format_value(row["ours"], row["reason"]) + FAILED * row["failed"]
         texts[*key, PAPER] = format_number(row["published"])
     index = list(dict.fromkeys(_labels(figure.rows, names, row) for row in rows))
     heads = list(dict.fromkeys(_labels(figure.columns, names, row, label_alone) for row in across))
@@ -117,5 +117,6 @@ def _note(long: pd.DataFrame) -> str:
         f"{MARK} over successful reconstructions": (long["over"] != "all").any(),
         f"{FAILED} none succeeded: over the failed, at their last iteration": long["failed"].any(),
         f"{DASH} no value": True,
+        f"{REFUSED} {'; '.join(filter(None, long['reason'].unique()))}": long["reason"].any(),
     }
     return "".join(f"{sentence}. " for sentence, needed in said.items() if needed).strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Literal
 
 import pandas as pd
@@ -15,6 +16,7 @@ CHARACTER = 0.066  # inches of a character of the table's font
 GAP = 0.2  # inches between columns
 LINE = 0.2  # inches from line to line
 SIZE = 8
+NOTE = 120  # characters of a line below a table, at least
 THICK, THIN, HAIR = 1.1, 0.7, 0.3
 Side = Literal["left", "right"]
 
@@ -24,7 +26,7 @@ def draw_picture(cells: pd.DataFrame, note: str, stem: Path, align: Side = "righ
 
     Args:
         cells: texts; a level of the index or columns that repeats is written once.
-        note: one line below the table.
+        note: below the table, on several lines if it is long.
         stem: the file, without its suffix.
         align: to which side of a column its texts stand.
     """
@@ -58,7 +60,9 @@ class _Picture:
                 self._write(self._edge(j), self._y(i), text, ha=self.align)
         bottom = self._y(len(self.cells)) - LINE / 2
         self._rule(-1, bottom, THICK)
-        self._write(0.05, bottom + LINE * 0.7, note, color="0.35", fontsize=SIZE - 1)
+        style = {"color": "0.35", "fontsize": SIZE - 1, "va": "top"}
+        text = fill(note, max(NOTE, int(self.edges[-1] / CHARACTER)))
+        self._write(0.05, bottom + LINE * 0.4, text, **style)
 
     def _edges(self) -> list[float]:
         """Right edge of each column, the labels' first; wide enough for heads that span some."""

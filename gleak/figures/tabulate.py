@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from gleak.figures.names import BLIND, TRUTH
 from gleak.figures.summary import CELL, summarise
-from gleak.metrics.scores import read_scores, save_scores
+from gleak.metrics.scores import read_scores, refused_scores, save_scores
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +18,9 @@ ORDER = [*CELL, "victim", "sample", "metric"]
 SETTING = [level for level in CELL if level != "attack"]
 
 
-def tabulate(scores: Sequence[Path], output: Path) -> pd.DataFrame:
+def tabulate(
+    scores: Sequence[Path], output: Path, refused: Sequence[Mapping[str, str]] = ()
+) -> pd.DataFrame:
     """Put the scores of a grid's cells into one table, sorted, whatever order they come in.
 
     Logs a warning for each attack that is no better than the blind control, and for each that
@@ -27,6 +29,7 @@ def tabulate(scores: Sequence[Path], output: Path) -> pd.DataFrame:
     Args:
         scores: the ``scores.csv`` of every cell and control.
         output: the table to write; equal inputs give equal bytes.
+        refused: the levels of what was refused before any job, and the ``reason``.
 
     Returns:
         The table, in the form of `gleak.metrics.scores`.
@@ -34,7 +37,9 @@ def tabulate(scores: Sequence[Path], output: Path) -> pd.DataFrame:
     Raises:
         ArtifactError: a file is missing or is no table of scores.
     """
-    table = read_scores(scores).sort_values(ORDER, na_position="first", ignore_index=True)
+    left_out = [refused_scores(each, each["reason"]) for each in refused]
+    joined = pd.concat([read_scores(scores), *left_out])
+    table = joined.sort_values(ORDER, na_position="first", ignore_index=True)
     for warning in [*_no_better_than_blind(table), *_granted(table)]:
         logger.warning("the evaluation looks unsound: %s", warning)
     save_scores(table, output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -13,7 +14,7 @@ import torch
 from gleak.artifacts.knowledge import Knowledge
 from gleak.figures.base import Material, Row
 from gleak.figures.names import Names
-from gleak.figures.numbers import DASH, format_number
+from gleak.figures.numbers import DASH, REFUSED, format_value
 from gleak.figures.picks import read_values
 from gleak.figures.strips import Strip, read_strips
 from gleak.figures.style import save_numbers
@@ -37,7 +38,7 @@ class Tagged:
     Args:
         strip: the sample.
         truth, found: tags, the likeliest first; of an image that was not found none.
-        shared: size of the intersection over that of the union.
+        shared: size of the intersection over that of the union; NaN where the cell was refused.
     """
 
     strip: Strip
@@ -84,12 +85,22 @@ def draw_tags(figure: Tags, material: Material, stem: Path) -> None:
         for shown in material.shown
         for strip in read_strips(figure, shown, read_values(figure, shown, material.scores))
     ]
-    truth = strips[0].pictures[0].pixels
-    assert truth is not None
-    (path,) = material.trained
-    tagged = list(map(WordTagger(path, truth.shape), strips))
+    tagged = _tag(strips, *material.trained)
     save_numbers(_tabulate(tagged), stem)
-    write_forms(lay_out(tagged, material.names), f"{DASH} no image.", stem, align="left")
+    reasons = "; ".join(dict.fromkeys(one.reason for one in material.shown if one.reason))
+    note = f"{DASH} no image. {REFUSED} {reasons}." if reasons else f"{DASH} no image."
+    write_forms(lay_out(tagged, material.names), note, stem, align="left")
+
+
+def _tag(strips: list[Strip], path: Path) -> list[Tagged]:
+    """The words for each strip; of cells that were refused there are none."""
+    truths = (strip.pictures[0].pixels for strip in strips)
+    shape = next((truth.shape for truth in truths if truth is not None), None)
+    tagger = None if shape is None else WordTagger(path, shape)
+    return [
+        Tagged(strip, [], [], math.nan) if strip.shown.reason or tagger is None else tagger(strip)
+        for strip in strips
+    ]
 
 
 def _tabulate(tagged: list[Tagged]) -> pd.DataFrame:
@@ -102,10 +113,12 @@ def _tabulate(tagged: list[Tagged]) -> pd.DataFrame:
             "truth": ", ".join(one.truth),
             "found": ", ".join(one.found),
             "jaccard": one.shared,
+            "reason": one.strip.shown.reason,
         }
         for one in tagged
     ]
-    return pd.DataFrame(rows, columns=[*CELL, "victim", "sample", "truth", "found", "jaccard"])
+    books = ["victim", "sample", "truth", "found", "jaccard", "reason"]
+    return pd.DataFrame(rows, columns=[*CELL, *books])
 
 
 def lay_out(tagged: list[Tagged], names: Names) -> pd.DataFrame:
@@ -122,10 +135,14 @@ def lay_out(tagged: list[Tagged], names: Names) -> pd.DataFrame:
     found: dict[str, dict[str, tuple[str, str]]] = {}
     for one in tagged:
         row, strip = one.strip.shown.row, one.strip
+        reason, cell = strip.shown.reason, _text(row, how, names) or "found"
+        if reason:
+            found.setdefault(_text(row, whose, names) or DASH, {})[cell] = (REFUSED, REFUSED)
+            continue
         image = _text(row, whose, names, f"victim {strip.victim}, sample {strip.sample}")
         lines = found.setdefault(image, {"original": (", ".join(one.truth), "")})
         words = ", ".join(one.found) or DASH
-        lines[_text(row, how, names) or "found"] = (words, format_number(one.shared))
+        lines[cell] = (words, format_value(one.shared, reason))
     flat = {(image, shown): line for image, lines in found.items() for shown, line in lines.items()}
     return pd.DataFrame(
         list(flat.values()),

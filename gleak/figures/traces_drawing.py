@@ -14,13 +14,14 @@ from gleak.errors import FitError
 from gleak.figures.axes import label_alone, label_axis, label_place
 from gleak.figures.base import Material, Shown
 from gleak.figures.names import Names
+from gleak.figures.numbers import REFUSED
 from gleak.figures.panels import Colour, hues, new_panels
 from gleak.figures.style import PANEL, save, save_numbers, theme
 from gleak.figures.summary import CELL
 from gleak.figures.traces import Traces
 
 ABREAST = 3
-COLUMNS = [*CELL, "hue", "facet", "iteration", "mean", "low", "high", "victims"]
+COLUMNS = [*CELL, "hue", "facet", "iteration", "mean", "low", "high", "victims", "reason"]
 
 
 def draw_traces(figure: Traces, material: Material, stem: Path) -> None:
@@ -47,9 +48,14 @@ def _place(figure: Traces, names: Names, shown: Shown) -> dict[str, str]:
 def _trace(shown: Shown) -> pd.DataFrame:
     """Mean, lowest and highest objective of a cell's victims at each iteration on record.
 
+    Of a cell that was refused there is one row without numbers.
+
     Raises:
         FitError: the attack kept no record.
     """
+    if shown.reason:
+        nothing = dict.fromkeys(["iteration", "mean", "low", "high"], math.nan)
+        return pd.DataFrame([{**nothing, "victims": 0, "reason": shown.reason}])
     found = Reconstruction.read(shown.reconstruction)
     if found.trace_iteration is None or found.trace_objective is None:
         raise FitError(f"{shown.reconstruction}: its attack kept no trace; leave it out")
@@ -61,6 +67,7 @@ def _trace(shown: Shown) -> pd.DataFrame:
             "low": values.min(axis=0),
             "high": values.max(axis=0),
             "victims": len(values),
+            "reason": "",
         }
     )
 
@@ -96,7 +103,8 @@ def _draw_panel(axes: Axes, table: pd.DataFrame, looks: dict[str, Colour]) -> No
         curve = table[table["hue"] == hue]
         if curve.empty:
             continue
-        axes.plot(curve["iteration"], curve["mean"], color=colour, label=hue)
+        label = f"{hue}: {REFUSED}" if curve["reason"].any() else hue
+        axes.plot(curve["iteration"], curve["mean"], color=colour, label=label)
         if curve["victims"].max() > 1:
             axes.fill_between(
                 curve["iteration"], curve["low"], curve["high"], color=colour, alpha=0.18, lw=0

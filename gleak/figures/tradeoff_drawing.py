@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from gleak.figures.axes import label_axis, label_place, level_of
 from gleak.figures.base import Material
 from gleak.figures.names import Names
+from gleak.figures.numbers import REFUSED
 from gleak.figures.panels import PAPER, Colour, hues, new_panels
 from gleak.figures.published import add_published
 from gleak.figures.style import NEUTRAL, save, save_numbers, theme
@@ -24,7 +25,18 @@ from gleak.registry import parse
 SIZE = (4.6, 3.4)  # inches
 SHADE = 0.12
 ROOM = 0.12  # share of an axis that is left free at either end
-COLUMNS = [*CELL, "hue", "point", "privacy", "utility", "published", "circled", "count", "stand_in"]
+COLUMNS = [
+    *CELL,
+    "hue",
+    "point",
+    "privacy",
+    "utility",
+    "published",
+    "circled",
+    "count",
+    "stand_in",
+    "reason",
+]
 RING: dict[str, Any] = {
     "marker": "o",
     "markersize": 13,
@@ -58,16 +70,20 @@ def tabulate_points(figure: Tradeoff, material: Material) -> pd.DataFrame:
         pd.DataFrame(attacked, columns=CELL).merge(means), material.published, names
     )
     rows = [
-        {**row, "utility": _utility(figure, material, figure.model_of(row, trained)), **told}
+        {**row, **_told(figure, names, row), **_utility(figure, material, row, trained)}
         for row in records(compared)
-        for told in [_told(figure, names, row)]
     ]
     return pd.DataFrame(rows)
 
 
-def _utility(figure: Tradeoff, material: Material, model: Row) -> float:
+def _utility(
+    figure: Tradeoff, material: Material, row: Row, trained: Sequence[Row]
+) -> dict[str, Any]:
+    """That of the model an attacked cell is joined with; the reason if either was refused."""
+    model = figure.model_of(row, trained)
     found = select(material.scores, {level: model[level] for level in CELL})
-    return float(summarise(found, str(parse("metric", figure.utility)))["ours"].iloc[0])
+    (summary,) = records(summarise(found, str(parse("metric", figure.utility))))
+    return {"utility": float(summary["ours"]), "reason": row["reason"] or summary["reason"]}
 
 
 def _told(figure: Tradeoff, names: Names, row: Row) -> dict[str, Any]:
@@ -110,7 +126,7 @@ def _draw(figure: Tradeoff, names: Names, points: pd.DataFrame) -> Figure:
     ringed = drawn[drawn["circled"]]
     axes.plot(ringed["privacy"], ringed["utility"], **RING)
     canvas.legend(
-        handles=[*_handles(drawn, looks), *_keys(numbers)],
+        handles=[*_handles(drawn, looks), *_keys(numbers), *_refused(points)],
         title=label_axis(figure.hue, names),
         loc="outside right center",
         frameon=False,
@@ -177,6 +193,13 @@ def _handles(points: pd.DataFrame, looks: dict[str, Colour]) -> list[Line2D]:
     if points["published"].notna().any():
         handles.append(Line2D([], [], color=NEUTRAL, label=PAPER, **OPEN))
     return handles
+
+
+def _refused(points: pd.DataFrame) -> list[Line2D]:
+    """The points of cells that were refused, which stand nowhere else."""
+    cells = records(points[points["reason"] != ""])
+    texts = [", ".join(filter(None, [row["hue"], row["point"], REFUSED])) for row in cells]
+    return [Line2D([], [], ls="", label=text) for text in texts]
 
 
 def _keys(numbers: Mapping[str, str]) -> list[Line2D]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from gleak.matching.layerwise import LayerwiseGradients, UnsplittableError
 from gleak.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled
 from gleak.matching.verification import Trial, plain_trial
 from gleak.models.kernels import differentiable_kernels
-from gleak.models.parameters import double_copy, random_samples
+from gleak.models.parameters import double_copy, random_samples, trained_parameters
 from gleak.models.tracing import described, failing_layer
 
 Way = Callable[[ClientTraining], Gradients]
@@ -25,6 +26,8 @@ BATCHES = (1, 3)
 """How many victims a way is tried with, and their batch sizes."""
 MINI_BATCH, STEPS = 2, 2
 """Samples of a step and local steps that repeated training is tried with."""
+KEPT = 4
+"""Networks whose check is remembered."""
 log = logging.getLogger(__name__)
 
 
@@ -35,6 +38,23 @@ def choose_gradients(training: ClientTraining) -> Gradients:
         FitError: see `verified_way`.
     """
     return verified_way(training)(training)
+
+
+@lru_cache(KEPT)
+def check_gradients(network: nn.Module, loss: str, shape: tuple[int, ...], classes: int) -> None:
+    """Refuse a network whose gradients cannot be matched.
+
+    Args:
+        network: in evaluation mode; left as it is.
+        loss: see `gleak.models.losses`.
+        shape: of a sample.
+        classes: number of logits.
+
+    Raises:
+        FitError: see `verified_way`.
+    """
+    trained = frozenset(trained_parameters(network))
+    verified_way(ClientTraining(network, loss, shape, classes, trained))
 
 
 def verified_way(training: ClientTraining) -> Way:

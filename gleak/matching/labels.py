@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gleak.errors import FitError
 from gleak.matching.label_counts import ClassifierGradients, count_labels
 from gleak.models.classifier import Classifier, find_classifier
+from gleak.models.parameters import trained_parameters
 
 if TYPE_CHECKING:
     from gleak.attacks.base import Observation
 
 REMEDY = "only attacks that are granted the labels serve this model (labels=known)"
+READING_WEIGHTS = ("rows", "counts")
+"""Rules that read the gradient of the classifier's weight."""
 SPARSE = 0.05
 """Share of zeros among the classifier's inputs from which they are sparse, as behind a ReLU."""
 
@@ -27,11 +30,33 @@ def classifier_of(observation: Observation) -> Classifier:
     Raises:
         FitError: the model has no such layer.
     """
-    shape, classes = observation.input_shape, observation.classes
+    return _classifier(observation.model, observation.input_shape, observation.classes)
+
+
+def _classifier(network: nn.Module, shape: tuple[int, ...], classes: int) -> Classifier:
     try:
-        return find_classifier(observation.model, shape, classes)
+        return find_classifier(network, shape, classes)
     except FitError as error:
         raise FitError(f"labels cannot be inferred: {error}; {REMEDY}") from None
+
+
+def check_rule(network: nn.Module, shape: tuple[int, ...], classes: int, rule: str) -> None:
+    """Refuse a network of whose updates a rule can infer no labels.
+
+    Args:
+        network: in evaluation mode; left as it is.
+        shape: of a sample.
+        classes: number of outputs.
+        rule: one of `RULES`.
+
+    Raises:
+        FitError: says what the network lacks, and the remedy.
+    """
+    classifier, trained = _classifier(network, shape, classes), trained_parameters(network)
+    if not trained.keys() & {*parameters_of_labels(classifier)}:
+        raise _frozen(classifier)
+    if rule in READING_WEIGHTS:
+        weight_gradient(classifier, {**trained}, rule)
 
 
 def parameters_of_labels(classifier: Classifier) -> list[str]:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.errors import ArtifactError
+from gleak.errors import ArtifactError, RefusedError
 from gleak.knowledge.overlap import check_disjoint
 from gleak.metrics.assignment import NONE_LEFT, assign_labels, gather, sample_order, which_found
 from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable, metrics_of
@@ -25,6 +25,7 @@ from gleak.metrics.scores import (
     UNAVAILABLE,
     UNMATCHED,
     empty_scores,
+    save_refusal,
     save_scores,
 )
 from gleak.runtime import provenance
@@ -59,17 +60,21 @@ def score(
 
     Returns:
         The table, in the form of `gleak.metrics.scores`; the file has nine digits of each value.
+        Of a cell that was refused in an earlier job, the row that says so.
 
     Raises:
         ArtifactError: a file is not what it should be, or the two do not belong together.
         FitError: knowledge was trained on a victim's sample; names its file.
     """
-    comparison = compare(private, reconstruction, columns, knowledge, judges)
+    try:
+        comparison = compare(private, reconstruction, columns, knowledge, judges)
+    except RefusedError as error:
+        return save_refusal(columns, str(error), output)
     chosen = metrics if metrics is not None else metrics_of("attack")
     applicable = [metric for metric in chosen if metric.applies(comparison)]
     measured = pd.concat([empty_scores(), *(_measure(metric, comparison) for metric in applicable)])
-    named = measured.assign(**{name: columns[name] for name in (*LEVEL_COLUMNS, "grants")})
-    table = named.astype(TYPES).reset_index(drop=True)
+    fixed = {name: columns[name] for name in (*LEVEL_COLUMNS, "grants")}
+    table = measured.assign(**fixed, reason="").astype(TYPES).reset_index(drop=True)
     if reconstruction is not None:
         _warn_if_saturated(table, reconstruction)
     save_scores(table, output)

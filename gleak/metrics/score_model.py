@@ -11,8 +11,17 @@ import numpy as np
 import pandas as pd
 
 from gleak.artifacts.model import Model
+from gleak.errors import RefusedError
 from gleak.metrics.base import MetricUnavailable, metrics_of
-from gleak.metrics.scores import COLUMNS, LEVEL_COLUMNS, OK, TYPES, UNAVAILABLE, save_scores
+from gleak.metrics.scores import (
+    COLUMNS,
+    LEVEL_COLUMNS,
+    OK,
+    TYPES,
+    UNAVAILABLE,
+    save_refusal,
+    save_scores,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +36,16 @@ def score_model(model: Path, output: Path, levels: Mapping[str, str]) -> pd.Data
 
     Returns:
         The table, in the form of `gleak.metrics.scores`: one row per metric, of victim 0, later
-        levels and grants empty.
+        levels and grants empty; of a model that was refused, the row that says so.
 
     Raises:
         ArtifactError: the file is not what it should be.
     """
-    return score_alone(metrics_of("training"), Model.read(model), output, levels)
+    try:
+        subject = Model.read(model)
+    except RefusedError as error:
+        return save_refusal(levels, str(error), output)
+    return score_alone(metrics_of("training"), subject, output, levels)
 
 
 def score_alone(
@@ -49,7 +62,7 @@ def score_alone(
     Returns:
         The table: one row per metric, of victim 0, later levels and grants empty.
     """
-    fixed = {**dict.fromkeys(LEVEL_COLUMNS, ""), **levels, "victim": 0, "grants": ""}
+    fixed = {**dict.fromkeys(LEVEL_COLUMNS, ""), **levels, "victim": 0, "grants": "", "reason": ""}
     rows = [{**fixed, **_measure(metric, subject)} for metric in metrics]
     table = pd.DataFrame(rows, columns=COLUMNS).astype(TYPES)
     save_scores(table, output)

@@ -9,9 +9,11 @@ import pandas as pd
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
+from gleak.errors import RefusedError
 from gleak.metrics.audit import Broadcast
 from gleak.metrics.base import metrics_of
 from gleak.metrics.score_model import score_alone
+from gleak.metrics.scores import save_refusal
 
 
 def score_parameters(
@@ -29,12 +31,17 @@ def score_parameters(
 
     Returns:
         The table, in the form of `gleak.metrics.scores`: one row per metric, of victim 0, later
-        levels and grants empty; an audit that says nothing is unavailable.
+        levels and grants empty; an audit that says nothing is unavailable. Of parameters that were
+        refused, the row that says so.
 
     Raises:
         ArtifactError: a file is not what it should be.
         FitError: the dataset is not the model's.
     """
+    try:
+        sent = Model.read(parameters)
+    except RefusedError as error:
+        return save_refusal(levels, str(error), output)
     samples = None if dataset is None else Dataset.read(dataset)
-    broadcast = Broadcast(Model.read(parameters), samples, seed)
+    broadcast = Broadcast(sent, samples, seed)
     return score_alone(metrics_of("crafting"), broadcast, output, levels)

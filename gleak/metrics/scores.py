@@ -3,12 +3,15 @@
 Long form: one row per victim, sample and metric; per victim and metric where the metric is one
 number for a whole batch, ``sample`` then being empty. Of a trained model and of broadcast
 parameters there is one row per metric; its victim is 0, and the levels after the training or the
-crafting are empty. Rows are never dropped: ``status`` says what became of them.
+crafting are empty. Rows are never dropped: ``status`` says what became of them. A cell that was
+refused has one row, without metric and value, and its ``reason``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import csv
+import logging
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +21,10 @@ from gleak.errors import ArtifactError, DamagedError
 if TYPE_CHECKING:
     import pandas as pd
 
+logger = logging.getLogger(__name__)
+
 LEVEL_COLUMNS = ("dataset", "model", "training", "crafting", "client", "defense", "attack")
-COLUMNS = (*LEVEL_COLUMNS, "victim", "sample", "metric", "value", "status", "grants")
+COLUMNS = (*LEVEL_COLUMNS, "victim", "sample", "metric", "value", "status", "grants", "reason")
 TYPES: dict[str, Any] = {
     **dict.fromkeys(COLUMNS, "str"),
     "victim": "int64",
@@ -31,7 +36,8 @@ OK = "ok"
 NOT_CONVERGED = "not_converged"
 UNMATCHED = "unmatched"
 UNAVAILABLE = "unavailable"
-STATUSES = frozenset({OK, NOT_CONVERGED, UNMATCHED, UNAVAILABLE})
+REFUSED = "refused"
+STATUSES = frozenset({OK, NOT_CONVERGED, UNMATCHED, UNAVAILABLE, REFUSED})
 
 
 def empty_scores() -> pd.DataFrame:
@@ -39,6 +45,39 @@ def empty_scores() -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame({column: [] for column in COLUMNS}).astype(TYPES)
+
+
+def refused_scores(levels: Mapping[str, str], reason: str) -> pd.DataFrame:
+    """The table of a cell that was refused.
+
+    Args:
+        levels: the spec string of each level that it has; other keys are ignored.
+        reason: why.
+    """
+    import pandas as pd
+
+    given = {level: levels[level] for level in LEVEL_COLUMNS if level in levels}
+    row = {**dict.fromkeys(COLUMNS, ""), **given, "status": REFUSED, "reason": reason}
+    nothing = {"victim": 0, "sample": pd.NA, "value": float("nan")}
+    return pd.DataFrame([{**row, **nothing}], columns=COLUMNS).astype(TYPES)
+
+
+def save_refusal(levels: Mapping[str, str], reason: str, output: Path) -> pd.DataFrame:
+    """Write the table of a cell that was refused in an earlier job; arguments as in both others."""
+    logger.warning("refused: %s", reason)
+    table = refused_scores(levels, reason)
+    save_scores(table, output)
+    return table
+
+
+def refusal_in_scores(path: Path | str) -> str | None:
+    """The reason that stands in the table of a cell that was refused; None for any other file."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8") as file:
+            row = next(csv.DictReader(file), {})
+    except (OSError, ValueError, csv.Error):
+        return None
+    return row["reason"] if row.get("status") == REFUSED else None
 
 
 def save_scores(table: pd.DataFrame, output: Path) -> None:

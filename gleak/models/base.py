@@ -23,12 +23,13 @@ class ModelSpec(Spec):
     """An architecture; its parameters come from a training spec.
 
     ``first_layer`` is the kind of layer that takes the samples as they are; "unknown" where only
-    the network itself tells.
+    the network itself tells. ``user_defined`` says that nothing is known of it before it is built.
     """
 
     kind: ClassVar[str] = "model"
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image"})
     first_layer: ClassVar[FirstLayer] = "convolution"
+    user_defined: ClassVar[bool] = False
 
     @property
     def hidden_dense(self) -> bool | None:

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 from gleak.data.base import Modality
-from gleak.errors import FitError
+from gleak.errors import SpecError
 from gleak.models.base import FirstLayer, ModelSpec
 from gleak.registry import register
 from gleak.spec import knob
@@ -28,6 +28,7 @@ class Custom(ModelSpec):
 
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image", "tabular"})
     first_layer: ClassVar[FirstLayer] = "unknown"
+    user_defined: ClassVar[bool] = True
     hidden_dense: ClassVar[bool | None] = None
 
     factory: str = knob(
@@ -45,13 +46,13 @@ class Custom(ModelSpec):
         """See `ModelSpec.build`.
 
         Raises:
-            FitError: no such module or function.
+            SpecError: no such module or function.
         """
         module, _, name = self.factory.rpartition(".")
         try:
             factory = getattr(import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:
-            raise FitError(
+            raise SpecError(
                 f"model {self}: {error}; set PYTHONPATH to the folder that holds the module, and "
                 "write factory=module.function"
             ) from error

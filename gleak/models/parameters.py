@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -110,3 +110,21 @@ def _computed_attributes(network: nn.Module) -> Iterator[Tensor]:
         for value in vars(layer).values():
             if isinstance(value, Tensor) and not value.is_leaf:
                 yield value
+
+
+def check_trained(network: nn.Module, read: Collection[str]) -> None:
+    """Refuse parameters whose updates an attack reads and clients do not send.
+
+    Args:
+        network: in which some may be frozen.
+        read: names of parameters.
+
+    Raises:
+        FitError: names the first that is frozen.
+    """
+    frozen = [n for n, value in network.named_parameters() if n in read and not value.requires_grad]
+    if frozen:
+        raise FitError(
+            f"the attack reads the gradient of {frozen[0]}, which is frozen in this model, so that "
+            "clients do not send it; use an attack that matches gradients"
+        )

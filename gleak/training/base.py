@@ -54,6 +54,17 @@ class TrainingSpec(Spec):
         if dataset.sizes is not None:
             self.check_samples(dataset.sizes["train"], str(dataset))
 
+    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+        """Refuse a network that cannot be trained so, told by the network itself.
+
+        Args:
+            network: untrained, in evaluation mode; left as it is.
+            shape: of a sample.
+
+        Raises:
+            FitError: says what the network lacks.
+        """
+
     def check_samples(self, samples: int, dataset: str) -> None:
         """Refuse a train split that is too small; any will do where nothing is trained.
 

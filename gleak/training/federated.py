@@ -67,6 +67,14 @@ class Federated(InitialisedSpec):
                 f"the train split of {dataset}"
             )
 
+    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+        """See `TrainingSpec.check_network`; clients normalise by the batch, see their defence."""
+        network.train()
+        try:
+            self.defense.check_network(network, shape)
+        finally:
+            network.eval()
+
     def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
         """See `InitialisedSpec.fit`."""
         from gleak.training.rounds import run_rounds

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from hypothesis import given
@@ -98,14 +96,10 @@ class Scaled(Backwards):
         return super().forward(2 * inputs - 1)
 
 
-def seen(model: nn.Module) -> SimpleNamespace:
-    return SimpleNamespace(model=model, input_shape=SHAPE, loss="cross_entropy", spec="here")
-
-
 def test_the_layer_is_found_by_what_it_takes() -> None:
-    assert dense_layer_of_samples(seen(Backwards())) == "first"
+    assert dense_layer_of_samples(Backwards(), SHAPE) == "first"
     perceptron = nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, 2))
-    assert dense_layer_of_samples(seen(perceptron)) == "1"
+    assert dense_layer_of_samples(perceptron, SHAPE) == "1"
 
 
 @pytest.mark.parametrize(
@@ -121,4 +115,4 @@ def test_the_layer_is_found_by_what_it_takes() -> None:
 )
 def test_a_model_without_such_a_layer_is_refused(model: nn.Module) -> None:
     with pytest.raises(FitError, match="use mlp or fc2"):
-        dense_layer_of_samples(seen(model))
+        dense_layer_of_samples(model, SHAPE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -85,10 +84,10 @@ def test_the_network_itself_is_asked_where_the_spec_does_not_tell(make_case: Mak
     seen, _ = make_case(FI, model="lenet+width=3")
     dense = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
     with pytest.raises(FitError, match="given the samples themselves: use cpa"):
-        embedding_layer(replace(seen, model=dense))
+        embedding_layer(dense, seen.input_shape)
     with pytest.raises(FitError, match="this model has none"):
-        embedding_layer(replace(seen, model=WithoutDense()))
-    assert embedding_layer(seen) == "7"
+        embedding_layer(WithoutDense(), seen.input_shape)
+    assert embedding_layer(seen.model, seen.input_shape) == "7"
 
 
 def test_labels_are_read_off_the_classifier_alone() -> None:

@@ -70,3 +70,18 @@ def test_a_failed_download_says_where_to_put_a_folder(
     message = str(error.value)
     assert str(fault) in message and f"{tmp_path}/torchvision" in message
     assert f"{tmp_path}/mnist/train/<class>/" in message and "data_dir" in message
+
+
+def test_nothing_is_downloaded_into_a_folder_that_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TorchvisionDataset, "download", None)
+    nowhere = tmp_path / "nowhere"
+    for look in (Mnist().check_data, lambda folder: Mnist().load(folder, seed=0)):
+        with pytest.raises(DataError, match=f"data_dir = {nowhere}: no such folder.*mkdir -p"):
+            look(nowhere)
+    assert not nowhere.exists()
+    Mnist().check_data(tmp_path)
+    (tmp_path / "mnist").mkdir()
+    with pytest.raises(DataError, match=r"neither .*mnist/train nor"):
+        Mnist().check_data(tmp_path)

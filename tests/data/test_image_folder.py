@@ -109,3 +109,17 @@ def test_unusable_fields_are_refused(text: str) -> None:
 def test_limits_read_back_as_written() -> None:
     for text in ("imagenet+limit=none", "imagenet+size=64", "cifar10+limit=5", PETS):
         assert str(parse("dataset", text)) == text
+
+
+def test_classes_are_counted_without_reading_an_image(pets: Path) -> None:
+    dataset = parse("dataset", PETS)
+    assert dataset.classes_in(pets) == 2
+    dataset.check_data(pets)
+    shutil.rmtree(pets / "pets/train")
+    assert dataset.classes_in(pets) == 2
+    shutil.rmtree(pets / "pets/test")
+    assert dataset.classes_in(pets) is None
+    with pytest.raises(DataError, match="put images into"):
+        dataset.check_data(pets)
+    assert parse("dataset", "digits").classes_in(pets) == 10
+    parse("dataset", "digits").check_data(pets / "nowhere")

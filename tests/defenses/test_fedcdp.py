@@ -158,7 +158,7 @@ def test_every_sample_has_a_mask_of_its_own() -> None:
 
 def test_a_network_that_normalises_by_the_batch_is_refused() -> None:
     net = network("resnet20+width=1").train()
-    with pytest.raises(FitError, match=r"defense fedcdp: layer '.+' normalises by the mini-batch"):
+    with pytest.raises(FitError, match=r"fedcdp: layer '.+' .* the whole mini-batch"):
         step("fedcdp", net)
 
 

@@ -71,7 +71,14 @@ def scored() -> Callable[..., pd.DataFrame]:
             for victim, entry in enumerate(values)
             for sample, value in (enumerate(entry) if isinstance(entry, list) else [(pd.NA, entry)])
         ]
-        fixed = {**LEVELS, **levels, "metric": metric, "status": status, "grants": grants}
+        fixed = {
+            **LEVELS,
+            **levels,
+            "metric": metric,
+            "status": status,
+            "grants": grants,
+            "reason": "",
+        }
         return pd.DataFrame([{**fixed, **row} for row in rows])[list(COLUMNS)].astype(TYPES)
 
     return make

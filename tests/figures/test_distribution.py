@@ -18,7 +18,7 @@ from gleak.metrics.scores import LEVEL_COLUMNS
 from gleak.registry import find
 from gleak.spec import build_spec
 
-HEADER = "metric,x,hue,facet,q0.05,q0.25,q0.5,q0.75,q0.95,mean,count,rows"
+HEADER = "metric,x,hue,facet,q0.05,q0.25,q0.5,q0.75,q0.95,mean,count,rows,reason"
 
 
 def make(**fields: Any) -> Any:

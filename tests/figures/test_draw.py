@@ -17,6 +17,7 @@ from gleak.errors import ArtifactError
 from gleak.figures.draw import draw
 from gleak.figures.judge import judge_study
 from gleak.figures.tabulate import tabulate
+from gleak.metrics.scores import save_refusal
 from gleak.registry import load
 from gleak.study import Study
 
@@ -255,3 +256,37 @@ def test_the_table_of_another_scale_is_refused(
 ):
     with pytest.raises(ArtifactError, match="not the table of grid 'attacks' at scale 'paper'"):
         draw(study, "speed", "paper", [scores], None, paths, tmp_path)
+
+
+@pytest.mark.parametrize("reach", ["before the run", "in the run"])
+@pytest.mark.parametrize("figure", [*OF_ATTACKS, *OF_TWO])
+def test_a_refused_cell_stands_in_every_figure(
+    study: Study,
+    paths: Paths,
+    accuracies: Path,
+    scored: Callable[..., pd.DataFrame],
+    write: Callable[..., Path],
+    tmp_path: Path,
+    figure: str,
+    reach: str,
+):
+    (*others,) = (row for row in study.grid("attacks", "quick").scored if row["attack"] != "cpl")
+    (cell,) = study.shown("pictures", "quick")
+    refused = {**cell.strings(), "reason": "it does not fit"}
+    files = [
+        write(f"{row['attack']}.csv", scored("mse", [[0.25], [0.25]], **row)) for row in others
+    ]
+    if reach == "in the run":
+        save_refusal(refused, refused["reason"], tmp_path / "cpl.csv")
+        tabulate([*files, tmp_path / "cpl.csv"], tmp_path / "scores.csv")
+    else:
+        tabulate(files, tmp_path / "scores.csv", [refused])
+    put_tagger(study, paths)
+    folder, tables = tmp_path / "figures", [tmp_path / "scores.csv", accuracies]
+    draw(study, figure, "quick", tables[: len(study.drawn(figure, "quick"))], None, paths, folder)
+    numbers = pd.read_csv(folder / f"{figure}.csv", keep_default_na=False)
+    reasons = dict(zip(numbers["attack"], numbers["reason"], strict=True))
+    assert reasons.pop("cpl") == "it does not fit"
+    assert set(reasons.values()) <= {""}
+    said = folder / f"{figure}.md"
+    assert not said.exists() or "n/a it does not fit." in said.read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ import yaml
 
 from gleak.errors import GleakError, SpecError
 from gleak.figures.judge import judge_study
+from gleak.metrics.scores import refused_scores
 from gleak.study import Study, load_study
 
 Scored = Callable[..., pd.DataFrame]
@@ -150,3 +151,14 @@ def test_a_study_without_claims_writes_empty_tables(
 ):
     assert judge().empty
     assert (tmp_path / "expectations.csv").read_text().startswith("id,level,claim")
+
+
+def test_of_a_refused_cell_there_are_no_data(
+    tmp_path: Path, scored: Scored, write: Callable[..., Path]
+):
+    study = make_study(tmp_path, [{"along": "attack", "order": ["cpl", "dlg"]}], defense="none")
+    rows = [row for row in study.grid("attacks", "quick").scored if row["dataset"] == "digits"]
+    scores = [scored("iterations", [3.0], **row) for row in rows if row["attack"] != "dlg"]
+    scores += [refused_scores(row, "why not") for row in rows if row["attack"] == "dlg"]
+    table = judge_study(study, "quick", {"attacks": write("all.csv", *scores)}, tmp_path)
+    assert table[["ours", "verdict"]].to_numpy().tolist() == [["cpl 3, dlg n/a", "no data"]]

@@ -67,3 +67,16 @@ def test_a_missing_file_is_named(tmp_path: Path):
     with pytest.raises(ArtifactError, match=r"absent\.csv: no such file"):
         tabulate([tmp_path / "absent.csv"], tmp_path / "scores.csv")
     assert not (tmp_path / "scores.csv").exists()
+
+
+def test_what_was_refused_has_a_row_with_its_reason(
+    scored: Scored, write: Write, cell: Callable[..., dict[str, str]], tmp_path: Path
+):
+    done = write("done.csv", scored("mse", [[0.1]], attack="dlg"))
+    refused = {**cell(attack="aono"), "reason": "no dense layer"}
+    table = tabulate([done], tmp_path / "scores.csv", [refused])
+    assert read_scores([tmp_path / "scores.csv"]).equals(table)
+    assert table[["attack", "status", "reason"]].to_numpy().tolist() == [
+        ["aono", "refused", "no dense layer"],
+        ["dlg", "ok", ""],
+    ]

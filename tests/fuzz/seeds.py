@@ -14,6 +14,7 @@ from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.refused import Refused
 from gleak.artifacts.secret import Secret
 from gleak.artifacts.store import Artifact
 from gleak.artifacts.update import Update
@@ -28,6 +29,7 @@ FORMATS: dict[str, type[Artifact]] = {
         Model,
         Private,
         Reconstruction,
+        Refused,
         Secret,
         Update,
     )
@@ -86,6 +88,7 @@ def make_all() -> list[Artifact]:
         Model(model="lenet", train_loss=np.ones(2), test_accuracy=np.ones(2), **told),
         Private(seed=7, inputs=images(2, 2), labels=labels, indices=labels),
         Reconstruction(inputs=images(2, 2), labels=labels, converged=np.ones(2, bool)),
+        Refused(spec="digits/lenet", seed=1, reason="it does not fit; choose another"),
         Secret(values={"bins": np.resize(SPREAD, 2000)}),
         make_update(),
     ]

@@ -24,7 +24,7 @@ with atheris.instrument_imports(include=["gleak.artifacts"]):
     from gleak.artifacts import digests
     from gleak.artifacts.inspect import describe_file
     from gleak.artifacts.update import Update
-    from gleak.errors import ArtifactError
+    from gleak.errors import ArtifactError, RefusedError
 
 COUNTS = ("read", "accepted", "refused", "wrong")
 MEMORY = 2**30
@@ -87,7 +87,7 @@ class Target:
             describe_file(self.path)
         try:
             artifact = cls.read(self.path, victims=(None, slice(1))[self.counts[0] % 2])
-        except ArtifactError:
+        except (ArtifactError, RefusedError):
             return False
         if isinstance(artifact, Update):
             decode_small(artifact)

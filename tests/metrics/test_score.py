@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from gleak.artifacts.private import Private
+from gleak.artifacts.refused import Refused
 from gleak.errors import ArtifactError, FitError
 from gleak.metrics.base import MetricSpec, metrics_of
 from gleak.metrics.mse import Mse
@@ -312,3 +313,17 @@ def test_labels_alone_may_be_wrong(run, truth, make_reconstruction):
     table = run(make_reconstruction(labels=wrong))
     assert sorted(values(table, "success_labels")) == [0, 0, 1, 1, 1, 1]
     assert statuses(table, "success_labels") == ["ok"] * 6
+
+
+@pytest.mark.parametrize("refused", ["private.h5", "reconstruction.h5"])
+def test_what_was_refused_in_an_earlier_job_has_a_row_that_says_so(
+    tmp_path: Path, truth: Private, columns: dict[str, str], refused: str
+):
+    for name in ("private.h5", "reconstruction.h5"):
+        truth.write(tmp_path / name)
+    Refused(reason="a does not serve b").write(tmp_path / refused)
+    files = (tmp_path / "private.h5", tmp_path / "scores.csv")
+    table = score(*files, columns, tmp_path / refused)
+    assert table.equals(read_scores([tmp_path / "scores.csv"]))
+    assert table["reason"].tolist() == ["a does not serve b"]
+    assert table["attack"].tolist() == [columns["attack"]]

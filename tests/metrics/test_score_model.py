@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from gleak.artifacts.model import Model
+from gleak.artifacts.refused import Refused
 from gleak.errors import ArtifactError
 from gleak.metrics.base import metrics_of
 from gleak.metrics.score_model import score_model
@@ -72,3 +73,10 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path):
     with pytest.raises(ArtifactError, match=r"model\.h5"):
         score_model(tmp_path / "model.h5", tmp_path / "scores.csv", LEVELS)
     assert not (tmp_path / "scores.csv").exists()
+
+
+def test_a_model_that_was_refused_has_a_row_that_says_so(tmp_path: Path):
+    Refused(reason="a does not serve b").write(tmp_path / "model.h5")
+    table = score_model(tmp_path / "model.h5", tmp_path / "scores.csv", LEVELS)
+    assert table.equals(read_scores([tmp_path / "scores.csv"]))
+    assert table[["model", "reason"]].to_numpy().tolist() == [["lenet", "a does not serve b"]]

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gleak.artifacts.refused import Refused
 from gleak.errors import ArtifactError
 from gleak.metrics.base import metrics_of
 from gleak.metrics.score_parameters import score_parameters
@@ -59,3 +60,11 @@ def test_a_file_that_is_no_model_is_refused(simulate: Simulate, tmp_path: Path):
             simulate(model=MODEL) / "update.h5", None, tmp_path / "scores.csv", LEVELS, seed=1
         )
     assert not (tmp_path / "scores.csv").exists()
+
+
+def test_parameters_that_were_refused_have_a_row_that_says_so(tmp_path: Path):
+    Refused(reason="a does not serve b").write(tmp_path / "parameters.h5")
+    files = (tmp_path / "parameters.h5", None, tmp_path / "scores.csv")
+    table = score_parameters(*files, LEVELS, seed=1)
+    assert table.equals(read_scores([tmp_path / "scores.csv"]))
+    assert table["reason"].tolist() == ["a does not serve b"]

@@ -6,11 +6,20 @@ import pytest
 
 from gleak.cell import LEVELS
 from gleak.errors import ArtifactError
-from gleak.metrics.scores import COLUMNS, LEVEL_COLUMNS, TYPES, read_scores
+from gleak.metrics.scores import (
+    COLUMNS,
+    LEVEL_COLUMNS,
+    REFUSED,
+    TYPES,
+    read_scores,
+    refusal_in_scores,
+    refused_scores,
+    save_refusal,
+)
 
 HEADER = ",".join(COLUMNS)
-ROW = "digits,lenet,untrained,honest,fedsgd,none,dlg,0,1,mse,0.5,ok,"
-BATCH_ROW = "digits,lenet,untrained,honest,fedsgd,none,dlg,0,,seconds,,unavailable,labels"
+ROW = "digits,lenet,untrained,honest,fedsgd,none,dlg,0,1,mse,0.5,ok,,"
+BATCH_ROW = "digits,lenet,untrained,honest,fedsgd,none,dlg,0,,seconds,,unavailable,labels,"
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -61,3 +70,23 @@ def test_other_files_are_refused_by_name(tmp_path: Path, lines: list[str], fault
 def test_a_missing_file_is_refused_by_name(tmp_path: Path):
     with pytest.raises(ArtifactError, match=r"nowhere\.csv: no such file"):
         read_scores([tmp_path / "nowhere.csv"])
+
+
+def test_a_refused_cell_has_one_row_with_the_reason(tmp_path: Path):
+    levels = {"dataset": "digits", "model": "lenet", "grants": "labels", "reason": "none"}
+    path = tmp_path / "scores.csv"
+    table = save_refusal(levels, "a, b do not fit", path)
+    assert read_scores([path]).equals(table)
+    assert table.equals(refused_scores(levels, "a, b do not fit"))
+    (row,) = table.to_dict("records")
+    assert (row["status"], row["reason"]) == (REFUSED, "a, b do not fit")
+    assert (row["dataset"], row["attack"], row["metric"], row["grants"]) == ("digits", "", "", "")
+    assert refusal_in_scores(path) == "a, b do not fit"
+
+
+def test_other_files_hold_no_refusal(tmp_path: Path):
+    assert refusal_in_scores(write(tmp_path / "scores.csv", HEADER, ROW)) is None
+    assert refusal_in_scores(write(tmp_path / "empty.csv", "")) is None
+    (tmp_path / "binary.csv").write_bytes(b"\xff\x00")
+    assert refusal_in_scores(tmp_path / "binary.csv") is None
+    assert refusal_in_scores(tmp_path / "nothing.csv") is None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gleak.errors import FitError, SpecError
+from gleak.errors import SpecError
 from gleak.registry import parse
 
 SOURCE = """
@@ -32,7 +32,7 @@ def test_builds_what_the_function_returns(my_module: str) -> None:
 @pytest.mark.parametrize("factory", ["no_such_module.build", "{}.no_such_function"])
 def test_says_what_is_missing_and_what_to_do(my_module: str, factory: str) -> None:
     spec = parse("model", f"custom+factory={factory.format(my_module)}")
-    with pytest.raises(FitError, match=r"no_such.*PYTHONPATH"):
+    with pytest.raises(SpecError, match=r"no_such.*PYTHONPATH"):
         spec.build((6,), 3)
 
 

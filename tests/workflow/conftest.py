@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gleak.registry import load
 from tests.project import Job, Project, copy_project
 
 
@@ -38,8 +39,12 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture(scope="session")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A copy that only dry runs use; importing torch stops them."""
+    """A copy that only dry runs use; importing torch stops them. Of all data there are folders."""
     root = copy_project(tmp_path_factory.mktemp("planned"))
+    for name in ("chest_xrays", *load("dataset")):
+        (root / "data" / name / "train").mkdir(parents=True)
+    for name in ("adult.data", "adult.test"):
+        (root / "data/adult" / name).touch()
     poison = tmp_path_factory.mktemp("poison")
     (poison / "torch.py").write_text("raise SystemExit('the graph is built without torch')\n")
     return Project(root, {"studies": "tiny"}, first_on_path=[poison])

@@ -41,6 +41,10 @@ def test_a_bad_configuration_stops_with_one_line(
         (f"artifacts/digts/{MODEL}/fedsgd/none/cpl/scores.csv", "'digts'; did you mean 'digits'"),
         (f"artifacts/digits/{MODEL}/fedsgd/none/cpl+alfa=1/reconstruction.h5", "'alfa'.*alpha"),
         (f"artifacts/digits/{MODEL}/fedsgd+victims=08/none/update.h5", "write it as 'fedsgd'"),
+        (
+            f"artifacts/digits/{MODEL}/none/fedsgd/cpl/scores.csv",
+            "unknown client 'none'; 'none' is a defense; .*<crafting>/<client>/<defense>/<attack>",
+        ),
         ("artifacts/digits+size=16/dataset.h5", r"'digits\+size=16': write it as 'digits'"),
         (f"artifacts/breast_cancer/{MODEL}/fedsgd/none/update.h5", "lenet takes image data"),
         (f"artifacts/digits/{MODEL}/fedsgd+batch_size=999/none/update.h5", "more than the 450"),
@@ -103,18 +107,34 @@ def check_stop(project: Project, words: list[str], config: dict[str, object], me
     assert not project.results.exists()
 
 
-def test_a_missing_folder_stops_its_own_jobs_and_says_what_to_put_where(project: Project) -> None:
-    datasets = [project.results / "artifacts" / name / "dataset.h5" for name in (OWN, "digits")]
-    missing, there = datasets
-    result = project.snakemake(*datasets, "--prioritize", missing, data_dir="pictures")
-    assert result.code == 1
-    assert there.exists()
-    assert not missing.exists()
-    log = (project.results / "logs" / OWN / "prepare_dataset.log").read_text()
-    assert "put images into pictures/mine/train/<class>/" in log
-    assert "data_dir" in log
-    assert "Traceback" not in log
-    assert log.strip() in result.text
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (OWN, "neither .*/mine/train nor .*; put images into .*/mine/train/<class>/"),
+        ("adult", r"/adult/adult\.data: no such file; put adult\.data"),
+    ],
+)
+def test_missing_data_stop_a_dry_run_and_are_told(
+    planned: Project, captures: Path, dataset: str, message: str
+) -> None:
+    words = ["--dry-run", f"results/artifacts/{dataset}/dataset.h5"]
+    check_stop(planned, words, {"data_dir": captures}, message)
+
+
+def test_a_data_folder_is_never_made(planned: Project) -> None:
+    nowhere = planned.root / "nowhere"
+    message = rf"config: data_dir = {nowhere}: no such folder, .*cifar10.*mkdir -p {nowhere}"
+    words = ["results/artifacts/cifar10/dataset.h5"]
+    check_stop(planned, words, {"data_dir": nowhere}, message)
+    assert not nowhere.exists()
+    assert planned.jobs("results/artifacts/digits/dataset.h5", data_dir=nowhere)
+
+
+def test_a_factory_that_is_not_there_stops_a_dry_run(project: Project) -> None:
+    cell = "digits/custom+factory=no_such.build/untrained/honest/fedsgd/none"
+    words = ["--dry-run", str(project.results / "artifacts" / cell / "update.h5")]
+    message = r"model custom\+factory=no_such.build: No module named 'no_such'; set PYTHONPATH"
+    check_stop(project, words, {}, message)
 
 
 def test_images_of_ones_own_run_from_and_to_folders_elsewhere(

@@ -41,6 +41,10 @@ def frozen(shape, classes):
     return network
 
 
+def angular(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(256, 4), nn.Hardsigmoid(), nn.Linear(4, classes))
+
+
 def broken(shape, classes):
     raise ValueError("no such size")
 
@@ -83,6 +87,7 @@ def check(factory: str, **levels: str) -> None:
         ("convolutional", {"attack": "cpl", "defense": "fedcdp"}),
         ("headless", {"attack": "cpl+labels=known"}),
         ("headless", {"attack": "melis", "training": "federated"}),
+        ("angular", {"attack": "aono"}),
     ],
 )
 def test_networks_that_serve_a_cell_pass(factory: str, levels: dict[str, str]) -> None:
@@ -108,6 +113,7 @@ def test_networks_that_serve_a_cell_pass(factory: str, levels: dict[str, str]) -
         ("headless", {"attack": "cpa_fi"}, "this model has no such layer; use gm"),
         ("headless", {"attack": "cpl"}, "labels cannot be inferred: it has no dense layer with 10"),
         ("frozen", {"attack": "cpa"}, r"cpa on .* the gradient of 1\.weight, .* frozen"),
+        ("angular", {"attack": "cpl"}, r"layer '2' \(Hardsigmoid\) has no second derivative"),
         ("headless", {"defense": "soteria"}, "defense soteria on .* no dense layer with a bias"),
         (
             "headless",

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.attacks.first_layer import dense_layer_of_samples
+from gleak.matching.labels import classifier_of
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
 from gleak.unmixing.relu_guesses import draw_guess
@@ -95,7 +96,7 @@ def last_weight(observation: Observation, neurons: int) -> Tensor | None:
     the outputs would explain anything.
     """
     weighted = [each for each in observation.model.modules() if list(each.parameters(False))]
-    last = weighted[-1]
+    last = classifier_of(observation).layer
     if len(weighted) != 2 or not isinstance(last, nn.Linear) or last.in_features != neurons:
         return None
     if 2 * last.out_features >= neurons:

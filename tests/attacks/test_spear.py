@@ -65,6 +65,25 @@ def test_the_last_layer_serves_with_few_classes_for_its_neurons(
     assert (last_weight(seen, neurons) is not None) == serves
 
 
+class LastFirst(nn.Module):
+    """A perceptron that names its last layer first."""
+
+    def __init__(self, perceptron: nn.Sequential) -> None:
+        super().__init__()
+        flatten, first, activation, last = perceptron
+        self.last, self.before = last, nn.Sequential(flatten, first, activation)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(self.before(inputs))
+
+
+def test_the_last_layer_is_the_one_that_gives_the_logits(make_case: Make) -> None:
+    seen, _ = make_case(SPEAR, model=RELU, client=CLIENT)
+    reordered = replace(seen, model=LastFirst(seen.model))
+    found, expected = (last_weight(each, 96) for each in (reordered, seen))
+    assert torch.equal(found, expected)
+
+
 def test_what_noise_hides_is_mid_grey_and_has_not_converged(make_case: Make) -> None:
     one_round = parse("attack", "spear+rounds=1")
     seen, _ = make_case(one_round, model=RELU, client=CLIENT, defense="gaussian+std=1")

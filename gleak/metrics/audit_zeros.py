@@ -1,4 +1,4 @@
-"""Layers in which most weights are zero."""
+"""Layers whose neurons are left a single weight."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gleak.metrics.audit import AuditSpec, Finding
+from gleak.metrics.judged import in_use
 from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
-    from gleak.metrics.audit import Broadcast
+    from gleak.metrics.audit import Broadcast, Layer
+
+FEWEST_VALUES = 16
 
 
 @register("audit_zeros")
 class AuditZeros(AuditSpec):
-    """Largest share of a layer's weights that are exactly zero: the paper's own test.
+    """Largest share of a layer's rows or columns of which all weights but one are exactly zero.
 
-    It finds naive crafting and class fishing. Crafting that puts small noise where zeros would be
-    passes; see `gleak.metrics.audit_negligible`.
+    The paper's own test counts zeros and alarms at a half; pruned networks have more than that.
+    Theirs are scattered, and those of naive crafting leave each path one weight. So lines are
+    counted among those with a weight of a tenth of the layer's largest or more. Crafting that puts
+    small noise where zeros would be passes; see `gleak.metrics.audit_columns`. Lines of fewer than
+    16 values say nothing.
     """
 
     source = "MKOR section 2: whether the majority of weights are 0 in each layer"
@@ -28,11 +34,15 @@ class AuditZeros(AuditSpec):
 
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         """See `AuditSpec.examine`."""
-        findings = []
-        for layer in broadcast.layers:
-            size = layer.weights.size
-            found = size - int(np.count_nonzero(layer.weights))
-            findings.append(
-                Finding(layer.name, found / size, f"{found} of {size} weights are zero")
-            )
-        return findings
+        return [finding for layer in broadcast.layers for finding in _examine(layer)]
+
+
+def _examine(layer: Layer) -> list[Finding]:
+    findings = []
+    for side, lines in {"rows": layer.passed, "columns": layer.passed.T}.items():
+        if lines.shape[1] >= FEWEST_VALUES:
+            filled = np.count_nonzero(lines, axis=1)[in_use(lines)]
+            single = int(np.count_nonzero(filled == 1))
+            text = f"{single} of {len(filled)} {side} have one weight, all others are zero"
+            findings.append(Finding(layer.name, single / max(1, len(filled)), text))
+    return findings

@@ -1,0 +1,144 @@
+"""The part of a layer that audits judge, and its weights without the scales of its lines.
+
+A line is a row (what one neuron or filter takes) or a column (what one input gives to all of them).
+Weight decay shrinks lines that no sample trains: inputs that are always zero, neurons that are
+never active. What is left of them is rounding, and says nothing about the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK_VALUES = 2**22
+IDLE = 0.1
+LARGE = 0.9
+ROUNDS = 3
+
+
+def reached_part(weights: NDArray, reached: NDArray[np.bool_] | None) -> NDArray:
+    """The rows and columns with a weight that some sample reaches, whatever their size.
+
+    Args:
+        weights: of a layer; Shape (out, in).
+        reached: see `gleak.metrics.reach.reached_weights`; same Shape. None: no sample was tried,
+            and every line may be reached.
+
+    Returns:
+        Shape (rows, columns), a view where nothing is left out.
+    """
+    if reached is None:
+        return weights
+    return _part(_part(weights, reached.any(axis=1), 0), reached.any(axis=0), 1)
+
+
+def part_in_use(weights: NDArray) -> NDArray:
+    """The rows and columns that are not idle; a view where nothing is left out."""
+    for _ in range(ROUNDS):
+        for axis in (0, 1):
+            weights = _part(weights, in_use(weights if axis == 0 else weights.T), axis)
+    return weights
+
+
+def in_use(lines: NDArray) -> NDArray[np.bool_]:
+    """Which rows have a weight above a tenth of what large rows have; the others are idle."""
+    if not lines.size:
+        return np.zeros(len(lines), dtype=bool)
+    largest = np.maximum(lines.max(axis=1), -lines.min(axis=1))
+    present = largest[largest > 0]
+    return largest > (IDLE * np.quantile(present, LARGE) if present.size else 0)
+
+
+def _part(weights: NDArray, kept: NDArray[np.bool_], axis: int) -> NDArray:
+    return weights if kept.all() else np.compress(kept, weights, axis=axis)
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """A matrix whose rows and columns are scaled to the same root mean square.
+
+    So a line that is small as a whole looks like any other, and a line that one weight makes up
+    stands out whatever its size. Lines of zeros stay as they are.
+
+    Args:
+        weights: before they are scaled; Shape (out, in).
+        rows: factor of each; Shape (out).
+        columns: factor of each; Shape (in).
+    """
+
+    weights: NDArray
+    rows: NDArray
+    columns: NDArray
+
+    def blocks(self) -> Iterator[NDArray]:
+        """Some scaled rows at a time, in double precision."""
+        for some in row_blocks(self.weights):
+            yield self.rows[some, None] * self.weights[some] * self.columns
+
+
+def balance(weights: NDArray) -> Balanced:
+    """Scale rows and columns in turn (Sinkhorn and Knopp 1967, of the squares)."""
+    rows, columns = np.ones(weights.shape[0]), np.ones(weights.shape[1])
+    for _ in range(ROUNDS):
+        rows = _factors(_square_sums(weights, columns, 1), weights.shape[1])
+        columns = _factors(_square_sums(weights, rows, 0), weights.shape[0])
+    return Balanced(weights, rows, columns)
+
+
+def _square_sums(weights: NDArray, factors: NDArray, axis: int) -> NDArray:
+    """Of each row (axis 1) or column (axis 0), the other lines scaled."""
+    squares, sums = factors**2, np.zeros(weights.shape[1 - axis])
+    for some in row_blocks(weights):
+        block = np.square(weights[some], dtype=float)
+        if axis:
+            sums[some] = block @ squares
+        else:
+            sums += squares[some] @ block
+    return sums
+
+
+def _factors(square_sums: NDArray, count: int) -> NDArray:
+    present = square_sums > 0
+    factors = np.ones(len(square_sums))
+    factors[present] = np.sqrt(count / square_sums[present])
+    return factors
+
+
+def row_blocks(weights: NDArray) -> Iterator[slice]:
+    """Ranges of some rows each, so that what is computed of them takes little memory."""
+    step = max(1, BLOCK_VALUES // max(1, weights.shape[1]))
+    return (slice(at, at + step) for at in range(0, len(weights), step))
+
+
+@dataclass(frozen=True)
+class Concentration:
+    """How concentrated the lines of one side are.
+
+    Args:
+        effective: how many weights of equal size each line is worth, sum(w^2)^2 / sum(w^4): 1 if
+            one weight makes it up, all if they are of one size; 0 of lines of zeros.
+        filled: how many of its weights are not zero.
+    """
+
+    effective: NDArray
+    filled: NDArray
+
+
+def concentration(blocks: Iterator[NDArray]) -> tuple[Concentration, Concentration]:
+    """Of the rows and of the columns of a matrix that comes in blocks of rows."""
+    rows, columns = [np.zeros((3, 0))], np.zeros((3, 1))
+    for block in blocks:
+        squares = block**2
+        sums = [squares, squares**2, block != 0]
+        rows.append(np.stack([each.sum(axis=1) for each in sums]))
+        columns = columns + np.stack([each.sum(axis=0) for each in sums])
+    return _concentration(np.concatenate(rows, axis=1)), _concentration(columns)
+
+
+def _concentration(sums: NDArray) -> Concentration:
+    second, fourth, filled = sums
+    effective = np.divide(second**2, fourth, out=np.zeros_like(second), where=fourth > 0)
+    return Concentration(effective, filled)

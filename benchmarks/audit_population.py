@@ -259,7 +259,9 @@ def summarise(table: pd.DataFrame) -> str:
     lines = []
     audited = [name for name in table.columns if name.startswith("audit_")]
     for (partition, suffix), rows in {
-        (partition, suffix): rows[[name for name in audited if name.endswith(WITHOUT) == bool(suffix)]]
+        (partition, suffix): rows[
+            [name for name in audited if name.endswith(WITHOUT) == bool(suffix)]
+        ]
         for partition, rows in table.groupby("partition")
         for suffix in ("", WITHOUT)
     }.items():

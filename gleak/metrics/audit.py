@@ -24,11 +24,14 @@ from numpy.typing import NDArray
 
 from gleak.errors import FitError
 from gleak.metrics.base import MetricUnavailable, ParametersMetricSpec
-from gleak.metrics.judged import Balanced, balance, part_in_use, reached_part
+from gleak.metrics.judged import Balanced, balance, filled_part, part_in_use, reached_part
 
 if TYPE_CHECKING:
     from gleak.artifacts.dataset import Dataset
     from gleak.artifacts.model import Model
+
+SAMPLES_TRIED = 128
+"""On how many of its samples a client looks for the weights that they reach."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,8 @@ class Layer:
 
     @cached_property
     def balanced(self) -> Balanced:
-        """The same without the scales of rows and columns."""
-        return balance(self.judged)
+        """Those of lines that are not nearly empty, without the scales of rows and columns."""
+        return balance(filled_part(self.judged))
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class Broadcast:
             return {}
         from gleak.metrics.reach import reached_weights
 
-        return reached_weights(self.model, self.samples, self.seed)
+        return reached_weights(self.model, self.samples, SAMPLES_TRIED, self.seed)
 
     def findings(self, audit: AuditSpec) -> list[Finding]:
         """What an audit finds here.

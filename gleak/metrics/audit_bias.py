@@ -15,7 +15,7 @@ from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
-    from gleak.metrics.audit import Broadcast
+    from gleak.metrics.audit import Broadcast, Layer
 
 FEWEST_BIASES = 5
 MOST = 0.75
@@ -28,7 +28,7 @@ class AuditBias(AuditSpec):
     The spread is the distance that three biases of four keep, or the norm of the longest row of
     weights where that is more: a bias that shifts a logit further than features can. Those of
     hidden layers are not judged: where weight decay shrinks the weights, a few biases are left.
-    Fewer than 5 classes say nothing.
+    Weights that no sample reaches do not count. Fewer than 5 classes say nothing.
     """
 
     limit: float = knob(5.0, "above which it alarms", source="ours: above honest models", gt=0)
@@ -41,19 +41,20 @@ class AuditBias(AuditSpec):
         """
         parameters = broadcast.model.parameters
         try:
-            weight, bias = classifier_parameters(parameters, broadcast.model.classes)
+            weight, _ = classifier_parameters(parameters, broadcast.model.classes)
         except FitError as error:
             raise MetricUnavailable(f"no bias of a class can stand out: {error}") from None
-        if parameters[bias].size < FEWEST_BIASES:
+        if broadcast.model.classes < FEWEST_BIASES:
             raise MetricUnavailable(f"it needs {FEWEST_BIASES} classes or more")
         name = weight.removesuffix(".weight")
-        return [_examine(name, parameters[weight], parameters[bias])]
+        (layer,) = (each for each in broadcast.layers if each.name == name)
+        return [_examine(layer, parameters[f"{name}.bias"])]
 
 
-def _examine(name: str, weights: NDArray, biases: NDArray) -> Finding:
+def _examine(layer: Layer, biases: NDArray) -> Finding:
     distances = np.abs(biases - np.median(biases))
-    longest = float(np.linalg.norm(weights, axis=1).max())
+    longest = float(np.linalg.norm(layer.passed, axis=1).max(initial=0))
     spread = max(float(np.quantile(distances, MOST)), longest)
     at = int(distances.argmax())
     statistic = float(distances[at]) / spread if spread else 0.0
-    return Finding(name, statistic, f"bias {at} is {biases[at]:.3g}, the spread {spread:.3g}")
+    return Finding(layer.name, statistic, f"bias {at} is {biases[at]:.3g}, the spread {spread:.3g}")

@@ -41,8 +41,6 @@ class AuditColumns(AuditSpec):
 
 
 def _examine(layer: Layer) -> list[Finding]:
-    if min(layer.judged.shape) < 1 or max(layer.judged.shape) < FEWEST_VALUES:
-        return []
     sides = zip(("rows", "columns"), concentration(layer.balanced.blocks()), strict=True)
     return [
         _finding(layer.name, side, lines)

@@ -25,14 +25,14 @@ class AuditDominance(AuditSpec):
     With g the norms of the samples' gradients of one parameter, N sum(g^2) / sum(g)^2: 1 if all are
     equal, N if one sample is the whole sum. A sample's gradient is that of cross-entropy per unit
     of its gradient at the logits, so that what a trained model has learnt well does not count as
-    suppressed. The client draws the batch from its train split. It is the one audit that honest
-    models were seen to alarm: two of federated training at a high rate, which had stayed at chance.
+    suppressed. The client draws the batch from its train split. Honest networks come close to the
+    limit, and beyond it, where training left them at chance with few samples that pass at all.
     """
 
     source = "MKOR section 2: whether the sum gradient is dominated by a few samples"
 
     limit: float = knob(
-        4.0, "above which it alarms", source="ours: between honest and fished", gt=0
+        5.0, "above which it alarms", source="ours: between honest and fished", gt=0
     )
     samples: int = knob(64, "in the batch", source="ours", ge=FEWEST_SAMPLES)
 

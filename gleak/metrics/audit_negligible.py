@@ -47,12 +47,15 @@ class AuditNegligible(AuditSpec):
                 "it needs the client's own samples, to tell noise from what weight decay leaves; "
                 "give --data"
             )
-        large = [layer for layer in broadcast.layers if layer.judged.size >= FEWEST_WEIGHTS]
-        return [_examine(layer) for layer in large]
+        return [
+            _examine(layer)
+            for layer in broadcast.layers
+            if layer.balanced.weights.size >= FEWEST_WEIGHTS
+        ]
 
 
 def _examine(layer: Layer) -> Finding:
-    size, typical = layer.judged.size, _median(layer)
+    size, typical = layer.balanced.weights.size, _median(layer)
     below = np.zeros(2, dtype=int)
     for block in layer.balanced.blocks():
         magnitudes = np.abs(block[block != 0])
@@ -64,7 +67,7 @@ def _examine(layer: Layer) -> Finding:
 
 def _median(layer: Layer) -> float:
     """Of the balanced magnitudes that are not zero, `SAMPLED_WEIGHTS` of them at most."""
-    step = layer.judged.size // SAMPLED_WEIGHTS | 1
+    step = layer.balanced.weights.size // SAMPLED_WEIGHTS | 1
     parts = [np.abs(block.ravel()[::step]) for block in layer.balanced.blocks()]
     magnitudes = np.concatenate(parts)
     present = magnitudes[magnitudes > 0]

@@ -12,7 +12,8 @@ from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
-    from gleak.metrics.audit import Broadcast, Layer
+    from gleak.metrics.audit import Broadcast
+    from gleak.metrics.judged import Balanced
 
 LOST = 0.03
 SMALL = 0.3
@@ -44,11 +45,10 @@ class AuditSpectrum(AuditSpec):
 
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         """See `AuditSpec.examine`."""
-        parts = {layer.name: _part(layer) for layer in broadcast.layers if layer.judged.size}
+        layers = [layer for layer in broadcast.layers if layer.balanced.weights.size]
+        parts = {layer.name: _part(layer.balanced) for layer in layers}
         return [
-            _examine(name, part)
-            for name, part in parts.items()
-            if min(part.shape) >= FEWEST_VALUES
+            _examine(name, part) for name, part in parts.items() if min(part.shape) >= FEWEST_VALUES
         ]
 
 
@@ -71,9 +71,9 @@ def _effective_lines(directions: NDArray) -> float:
     return float(shares.sum() ** 2 / (shares**2).sum()) if shares.any() else 0.0
 
 
-def _part(layer: Layer) -> NDArray:
-    """Some balanced rows and columns of a layer, `ASPECT` times as many columns as rows."""
-    balanced, (rows, columns) = layer.balanced, layer.judged.shape
+def _part(balanced: Balanced) -> NDArray:
+    """Some rows and columns, `ASPECT` times as many of one as of the other, the fewer as rows."""
+    rows, columns = balanced.weights.shape
     long, short = max(rows, columns), min(rows, columns)
     short = min(short, long // ASPECT, MOST_VALUES)
     counts = (short, ASPECT * short) if rows <= columns else (ASPECT * short, short)

@@ -5,27 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gleak.metrics.audit import AuditSpec, Finding
-from gleak.metrics.judged import in_use
+from gleak.metrics.judged import concentration, in_use, row_blocks
 from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast, Layer
 
+EFFECTIVE = 1.5
 FEWEST_VALUES = 16
 
 
 @register("audit_zeros")
 class AuditZeros(AuditSpec):
-    """Largest share of a layer's rows or columns of which all weights but one are exactly zero.
+    """Largest share of a layer's rows or columns that zeros leave a single weight.
 
-    The paper's own test counts zeros and alarms at a half; pruned networks have more than that.
-    Theirs are scattered, and those of naive crafting leave each path one weight. So lines are
-    counted among those with a weight of a tenth of the layer's largest or more. Crafting that puts
-    small noise where zeros would be passes; see `gleak.metrics.audit_columns`. Lines of fewer than
-    16 values say nothing.
+    The paper's own test counts exact zeros and alarms at a half; pruned networks have more than
+    that. Theirs are scattered, and those of naive crafting leave each path one weight: a line
+    counts if most of its weights are zero and the effective number of the others,
+    sum(w^2)^2 / sum(w^4), is below 1.5. The share is of the lines with a weight of a tenth of the
+    layer's large ones. Crafting that puts small noise where zeros would be passes; see
+    `gleak.metrics.audit_columns`. Lines of fewer than 16 values say nothing.
     """
 
     source = "MKOR section 2: whether the majority of weights are 0 in each layer"
@@ -38,11 +41,17 @@ class AuditZeros(AuditSpec):
 
 
 def _examine(layer: Layer) -> list[Finding]:
-    findings = []
-    for side, lines in {"rows": layer.passed, "columns": layer.passed.T}.items():
-        if lines.shape[1] >= FEWEST_VALUES:
-            filled = np.count_nonzero(lines, axis=1)[in_use(lines)]
-            single = int(np.count_nonzero(filled == 1))
-            text = f"{single} of {len(filled)} {side} have one weight, all others are zero"
-            findings.append(Finding(layer.name, single / max(1, len(filled)), text))
-    return findings
+    sides = {"rows": layer.passed, "columns": layer.passed.T}
+    return [
+        _finding(layer.name, side, lines[in_use(lines)])
+        for side, lines in sides.items()
+        if lines.shape[1] >= FEWEST_VALUES
+    ]
+
+
+def _finding(layer: str, side: str, lines: NDArray) -> Finding:
+    rows, _ = concentration(lines[some].astype(float) for some in row_blocks(lines))
+    single = (rows.filled < lines.shape[1] / 2) & (rows.effective < EFFECTIVE)
+    found, count = int(np.count_nonzero(single)), len(lines)
+    text = f"{found} of {count} {side} have a single weight among zeros"
+    return Finding(layer, found / max(1, count), text)

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 BLOCK_VALUES = 2**22
 IDLE = 0.1
+FEWEST_VALUES = 16
 LARGE = 0.9
 ROUNDS = 3
+SCALINGS = 8
 
 
 def reached_part(weights: NDArray, reached: NDArray[np.bool_] | None) -> NDArray:
@@ -32,7 +34,7 @@ def reached_part(weights: NDArray, reached: NDArray[np.bool_] | None) -> NDArray
     """
     if reached is None:
         return weights
-    return _part(_part(weights, reached.any(axis=1), 0), reached.any(axis=0), 1)
+    return _part(_part(weights, np.any(reached, axis=1), 0), np.any(reached, axis=0), 1)
 
 
 def part_in_use(weights: NDArray) -> NDArray:
@@ -49,7 +51,20 @@ def in_use(lines: NDArray) -> NDArray[np.bool_]:
         return np.zeros(len(lines), dtype=bool)
     largest = np.maximum(lines.max(axis=1), -lines.min(axis=1))
     present = largest[largest > 0]
-    return largest > (IDLE * np.quantile(present, LARGE) if present.size else 0)
+    least = IDLE * float(np.quantile(present, LARGE)) if present.size else 0.0
+    return np.asarray(largest > least)
+
+
+def filled_part(weights: NDArray) -> NDArray:
+    """The rows and columns with 16 weights that are not zero; those shorter than that stay.
+
+    What pruning leaves of a nearly empty line would outweigh the others once it is balanced.
+    """
+    for axis in (0, 1):
+        if weights.shape[1 - axis] >= FEWEST_VALUES:
+            filled = np.count_nonzero(weights, axis=1 - axis)
+            weights = _part(weights, filled >= FEWEST_VALUES, axis)
+    return weights
 
 
 def _part(weights: NDArray, kept: NDArray[np.bool_], axis: int) -> NDArray:
@@ -82,7 +97,7 @@ class Balanced:
 def balance(weights: NDArray) -> Balanced:
     """Scale rows and columns in turn (Sinkhorn and Knopp 1967, of the squares)."""
     rows, columns = np.ones(weights.shape[0]), np.ones(weights.shape[1])
-    for _ in range(ROUNDS):
+    for _ in range(SCALINGS):
         rows = _factors(_square_sums(weights, columns, 1), weights.shape[1])
         columns = _factors(_square_sums(weights, rows, 0), weights.shape[0])
     return Balanced(weights, rows, columns)

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from gleak.artifacts.dataset import Dataset
     from gleak.artifacts.model import Model
 
-SAMPLES = 128
 
-
-def reached_weights(model: Model, data: Dataset, seed: int) -> dict[str, NDArray[np.bool_]]:
+def reached_weights(
+    model: Model, data: Dataset, samples: int, seed: int
+) -> dict[str, NDArray[np.bool_]]:
     """The weights whose gradient is not zero for every sample that is tried.
 
     A weight is reached if its input is not zero for some sample and what it adds to can change a
@@ -33,7 +33,8 @@ def reached_weights(model: Model, data: Dataset, seed: int) -> dict[str, NDArray
 
     Args:
         model: the parameters, those of its architecture.
-        data: a client's; `SAMPLES` of its train split are tried.
+        data: a client's, of the shape and with the classes of the model.
+        samples: how many of its train split are tried, fewer where it has fewer.
         seed: of their draw.
 
     Returns:
@@ -45,7 +46,7 @@ def reached_weights(model: Model, data: Dataset, seed: int) -> dict[str, NDArray
     network = load_network(model, "the parameters")
     tried = {name: each.requires_grad_() for name, each in _continuous(network)}
     labels, random = data.labels("train"), torch_stream(seed, "directions of logits")
-    chosen = stream(seed, "samples tried").permutation(len(labels))[:SAMPLES]
+    chosen = stream(seed, "samples tried").permutation(len(labels))[:samples]
     reached = {name: np.zeros(tuple(each.shape), dtype=bool) for name, each in tried.items()}
     for some in passes(len(chosen), data.shape):
         logits = network(torch.from_numpy(data.samples("train", chosen[some])))
@@ -60,6 +61,4 @@ def reached_weights(model: Model, data: Dataset, seed: int) -> dict[str, NDArray
 
 def _continuous(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """The parameters that have gradients, frozen or not."""
-    return [
-        (name, each) for name, each in network.named_parameters() if each.is_floating_point()
-    ]
+    return [(name, each) for name, each in network.named_parameters() if each.is_floating_point()]

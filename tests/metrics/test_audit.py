@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.errors import FitError
-from gleak.metrics.audit import AuditSpec, Broadcast, Finding, Layer, spread_out
+from gleak.metrics.audit import AuditSpec, Broadcast, Finding, spread_out
 from gleak.metrics.audit_alarms import audits
 from gleak.metrics.base import MetricUnavailable
 from gleak.registry import parse
@@ -177,7 +177,8 @@ def test_the_order_of_neurons_changes_nothing(name: str, order: list[int]):
     plain = {"k.weight": kernels, "a.weight": first, "b.weight": second, "b.bias": second[:, 9]}
     shuffled = {"k.weight": kernels[order], "a.weight": first[order], "b.weight": second[:, order]}
     values = [
-        AUDITS[name].measure(Broadcast(model_of(plain | each, classes=36))) for each in (shuffled, plain)
+        AUDITS[name].measure(Broadcast(model_of(plain | each, classes=36)))
+        for each in (shuffled, plain)
     ]
     assert values[0] == pytest.approx(values[1], rel=1e-9)
     assert values[1] > 0 or name in {"audit_zeros", "audit_size"}

@@ -51,7 +51,8 @@ def test_what_alarms_is_named_with_its_evidence(crafted: Path):
     records = {record["audit"]: record for record in report.records}
     assert records["audit_parallel"]["verdict"] == "alarm"
     assert (
-        records["audit_parallel"]["evidence"] == "16 of 16 rows are parallel to another, and to few"
+        records["audit_parallel"]["evidence"]
+        == "16 of 16 rows are the opposite of another, and near no others"
     )
     assert float(records["audit_parallel"]["statistic"]) == 14 / 16
     assert "audit_parallel" in report.alarms

@@ -4,11 +4,15 @@ A statistic of every layer is compared with a limit that honest models keep, whe
 with weight decay, pruned, fine-tuned, quantised or factorised (docs/results/mkor.md). A layer that
 is too small for a statistic says nothing.
 
-What is judged of a layer are the lines that the client's samples reach, or, without samples, those
-that are not idle (`gleak.metrics.judged`). So honest parameters raise no alarm by lines that were
-never trained. What a server can hide by that: without samples, a path through weights below a
-tenth of the layer's large ones, which later layers amplify; with samples, a path that only samples
-unlike those of this client's draw take, and so nothing that the client would send of these.
+What is judged of a layer are the rows and columns that the client's samples reach and that have
+influence on the logits; without samples, those with large weights (`gleak.metrics.judged`). So
+lines that were never trained, and of which weight decay left rounding, raise no alarm.
+
+What a server can hide by that. With samples: neurons that are active only for samples unlike those
+tried, which would show nothing of these in an update; and neurons that pass on their bias instead
+of their inputs, whose own weights change nothing (what they give to the next layer is judged).
+Without samples also a path through weights below a tenth of the layer's large ones, which later
+layers amplify.
 """
 
 from __future__ import annotations
@@ -24,7 +28,15 @@ from numpy.typing import NDArray
 
 from gleak.errors import FitError
 from gleak.metrics.base import MetricUnavailable, ParametersMetricSpec
-from gleak.metrics.judged import Balanced, balance, filled_part, part_in_use, reached_part
+from gleak.metrics.judged import (
+    Balanced,
+    Reach,
+    balance,
+    faintless,
+    filled_part,
+    part,
+    part_in_use,
+)
 
 if TYPE_CHECKING:
     from gleak.artifacts.dataset import Dataset
@@ -43,30 +55,39 @@ class Layer:
         weights: one row per neuron or filter; Shape (out, in), of a convolution in * kh * kw.
         biases: Shape (out), None where it has none.
         dense: whether it is a dense layer.
-        reached: which weights the client's samples reach; Shape (out, in), None where none were
-            tried.
+        reach: what the client's samples make of it; None where none were tried.
     """
 
     name: str
     weights: NDArray
     biases: NDArray | None
     dense: bool
-    reached: NDArray[np.bool_] | None = None
+    reach: Reach | None = None
 
     @cached_property
     def passed(self) -> NDArray:
-        """The weights that samples may reach; see `gleak.metrics.judged.reached_part`."""
-        return reached_part(self.weights, self.reached)
+        """The rows and columns that a sample reaches; all of them where none were tried."""
+        return self.weights if self.reach is None else part(self.weights, *self.reach.reached)
+
+    @cached_property
+    def used(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which rows, and which columns, of what is passed have influence.
+
+        Without samples, those with large weights are taken to have.
+        """
+        return faintless(self.passed) if self.reach is None else self.reach.influential
 
     @cached_property
     def judged(self) -> NDArray:
-        """The weights that are judged: without samples the idle lines are left out as well."""
-        return part_in_use(self.weights) if self.reached is None else self.passed
+        """The weights that are judged as a matrix: of lines in use that are not nearly empty."""
+        if self.reach is None:
+            return filled_part(part_in_use(self.weights))
+        return filled_part(part(self.passed, *self.used))
 
     @cached_property
     def balanced(self) -> Balanced:
-        """Those of lines that are not nearly empty, without the scales of rows and columns."""
-        return balance(filled_part(self.judged))
+        """The same without the scales of rows and columns."""
+        return balance(self.judged)
 
 
 @dataclass(frozen=True)
@@ -114,7 +135,7 @@ class Broadcast:
             ArtifactError: there are samples, and the parameters are not those of the architecture.
         """
         return [
-            _layer(name, values, self.model.parameters, self._reached.get(name))
+            _layer(name, values, self.model.parameters, self._reaches.get(name))
             for name, values in self.model.parameters.items()
             if values.ndim > 1 and values.size
         ]
@@ -125,13 +146,13 @@ class Broadcast:
         return self.samples is not None and len(self.samples.labels("train")) > 0
 
     @cached_property
-    def _reached(self) -> dict[str, NDArray[np.bool_]]:
+    def _reaches(self) -> dict[str, Reach]:
         """By parameter; empty where there are no samples."""
         if self.samples is None or not self.tried:
             return {}
-        from gleak.metrics.reach import reached_weights
+        from gleak.metrics.reach import reaches
 
-        return reached_weights(self.model, self.samples, SAMPLES_TRIED, self.seed)
+        return reaches(self.model, self.samples, SAMPLES_TRIED, self.seed)
 
     def findings(self, audit: AuditSpec) -> list[Finding]:
         """What an audit finds here.
@@ -155,20 +176,12 @@ def _check_samples(model: Model, samples: Dataset) -> None:
 
 
 def _layer(
-    name: str,
-    values: NDArray,
-    parameters: dict[str, NDArray],
-    reached: NDArray[np.bool_] | None,
+    name: str, values: NDArray, parameters: dict[str, NDArray], reach: Reach | None
 ) -> Layer:
-    stem, rows = name.removesuffix(".weight"), len(values)
+    stem = name.removesuffix(".weight")
     weights = values.astype(np.result_type(values, np.float32), copy=False)
-    return Layer(
-        stem,
-        weights.reshape(rows, -1),
-        parameters.get(f"{stem}.bias"),
-        values.ndim == 2,
-        None if reached is None else reached.reshape(rows, -1),
-    )
+    matrix = weights.reshape(len(values), -1)
+    return Layer(stem, matrix, parameters.get(f"{stem}.bias"), values.ndim == 2, reach)
 
 
 class AuditSpec(ParametersMetricSpec):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EFFECTIVE = 1.5
 FEWEST_VALUES = 32
-BY_CHANCE = 3
+BY_CHANCE = 5
 
 
 @register("audit_columns")
@@ -27,7 +27,7 @@ class AuditColumns(AuditSpec):
     effective number of weights of a line, sum(w^2)^2 / sum(w^4), is 1 if one weight makes it up;
     below 1.5 the line is a path, however small as a whole. Rows and columns are balanced first
     (`gleak.metrics.judged.Balanced`), so that neurons whose weights are large do not make up the
-    columns of the others. Three lines of a layer may be so by chance. Convolutions, and lines with
+    columns of the others. Five lines of a layer may be so by chance. Convolutions, and lines with
     fewer than 32 weights that are not zero, say nothing.
     """
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gleak.metrics.audit import AuditSpec, Finding
-from gleak.metrics.judged import concentration, in_use, row_blocks
+from gleak.metrics.judged import concentration, row_blocks
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EFFECTIVE = 3.0
 FEWEST_VALUES = 32
+BY_CHANCE = 1
 
 
 @register("audit_outliers")
@@ -24,8 +25,8 @@ class AuditOutliers(AuditSpec):
 
     One-hot kernels that copy an image have one weight of 1 among many that are a hundredth: the
     effective number of weights of such a filter, sum(w^2)^2 / sum(w^4), is below 3, and that of
-    filters that were learnt from 8 upwards, whatever their size. Filters with fewer than 32 weights
-    that are not zero say nothing.
+    filters that were learnt from 4 upwards, whatever their size. One filter of a layer may be so by
+    chance. Filters with fewer than 32 weights that are not zero say nothing.
     """
 
     limit: float = knob(
@@ -39,10 +40,10 @@ class AuditOutliers(AuditSpec):
 
 
 def examine_layer(layer: Layer) -> Finding:
-    """The share of a convolution's filters, idle ones left out where no sample was tried."""
-    weights = layer.passed if layer.reached is not None else layer.passed[in_use(layer.passed)]
+    """The share of a convolution's filters."""
+    weights = layer.passed[layer.used[0]]
     rows, _ = concentration(weights[some].astype(float) for some in row_blocks(weights))
     outliers = (rows.filled >= FEWEST_VALUES) & (rows.effective < EFFECTIVE)
     found, count = int(np.count_nonzero(outliers)), len(layer.passed)
     text = f"{found} of {count} filters are made up by one weight"
-    return Finding(layer.name, found / count, text)
+    return Finding(layer.name, max(0, found - BY_CHANCE) / count, text)

@@ -1,4 +1,4 @@
-"""Neurons that say the same as another one, and no third."""
+"""Neurons that say the opposite of another one."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ BLOCK_ROWS = 1024
 
 @register("audit_parallel")
 class AuditParallel(AuditSpec):
-    """Largest share of a layer's neurons or filters that come in small parallel groups.
+    """Largest share of a layer's neurons or filters that come in small groups of opposites.
 
-    Parallel is a cosine beyond 0.999 or -0.999. The pairs that keep one of two neurons active (MKOR
-    equation 10) are, whatever their scale, until noise of 3% of the weights is added to all of
-    them. Weight decay makes neurons parallel, too: all that learn the same, or nothing, end in a
-    few directions, so that each has many neighbours, near and not so near. So a group counts if it
-    has two to four rows and every other row of the layer is further from them than a cosine of
-    0.955. A pair may be so by chance. A server that makes five neurons of each or more is not found
-    by this. Rows are compared in 64 random directions first, and those that are near another one
-    as they are. Layers of fewer than 16 inputs or 4 outputs say nothing.
+    Opposite is a cosine beyond -0.999. The pairs that keep one of two neurons active (MKOR equation
+    10) are, whatever their scale, until noise of 3% of the weights is added to all of them. Weight
+    decay makes neurons parallel, too, by far the most in the same direction: all that learn the
+    same, or nothing, end in a few directions, so that each has many neighbours, near and not so
+    near. So a row counts if it has an opposite, at most three rows are parallel to it, and every
+    other row of the layer is further away than a cosine of 0.955. One pair may be so by chance. A
+    server that makes five neurons of each or more is not found by this. Rows are compared in 64
+    random directions first, and those that are near another one as they are. Layers of fewer than
+    16 inputs or 4 outputs say nothing.
     """
 
     limit: float = knob(
@@ -49,31 +50,32 @@ class AuditParallel(AuditSpec):
         for layer in broadcast.layers:
             rows, inputs = layer.judged.shape
             if inputs >= FEWEST_INPUTS and rows >= FEWEST_ROWS:
-                found = grouped_rows(layer.judged)
-                text = f"{found} of {rows} rows are parallel to another, and to few"
+                found = opposed_rows(layer.judged)
+                text = f"{found} of {rows} rows are the opposite of another, and near no others"
                 findings.append(Finding(layer.name, max(0, found - BY_CHANCE) / rows, text))
         return findings
 
 
-def grouped_rows(weights: NDArray) -> int:
-    """How many rows are parallel to one, two or three others, and far from all other rows."""
+def opposed_rows(weights: NDArray) -> int:
+    """How many rows have an opposite, at most three parallel rows, and no others near."""
     units = _normalised(weights[np.any(weights, axis=1)])
     shadows = _normalised(_projected(units))
     found = 0
     for start in range(0, len(units), BLOCK_ROWS):
         here = np.arange(start, min(start + BLOCK_ROWS, len(units)))
-        near = here[_cosines(shadows, here).max(axis=1, initial=0) > PROJECTED_COSINE]
+        near = here[np.abs(_cosines(shadows, here)).max(axis=1, initial=0) > PROJECTED_COSINE]
         cosines = _cosines(units, near)
-        partners = np.count_nonzero(cosines > COSINE, axis=1)
-        neighbours = np.count_nonzero(cosines > ISOLATED, axis=1)
-        grouped = (partners > 0) & (partners <= MOST_PARTNERS) & (neighbours == partners)
+        partners = np.count_nonzero(np.abs(cosines) > COSINE, axis=1)
+        neighbours = np.count_nonzero(np.abs(cosines) > ISOLATED, axis=1)
+        opposed = (cosines < -COSINE).any(axis=1)
+        grouped = opposed & (partners <= MOST_PARTNERS) & (neighbours == partners)
         found += int(np.count_nonzero(grouped))
     return found
 
 
 def _cosines(units: NDArray, rows: NDArray) -> NDArray:
-    """Magnitude of some rows' cosines with all others, 0 with themselves; Shape (some, all)."""
-    cosines = np.abs(units[rows] @ units.T)
+    """Of some rows with all others, 0 with themselves; Shape (some, all)."""
+    cosines = units[rows] @ units.T
     cosines[np.arange(len(rows)), rows] = 0
     return cosines
 

@@ -1,4 +1,4 @@
-"""Layers in which a few neurons depend on each other."""
+"""Layers in which some neurons depend on each other."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LOST = 0.03
 SMALL = 0.3
 CONFINED = 0.6
+EACH = 1.8
 ASPECT = 4
 MOST_VALUES = 512
 FEWEST_VALUES = 8
@@ -25,16 +26,17 @@ FEWEST_VALUES = 8
 
 @register("audit_spectrum")
 class AuditSpectrum(AuditSpec):
-    """Largest share of a layer's singular values that vanish because a few lines are dependent.
+    """Largest share of a layer's singular values that vanish because pairs of lines are dependent.
 
     One has vanished below 3% of the median one. Of a fresh matrix four times as long as wide none
     is below a half of it (Marchenko and Pastur 1967). Weight decay shrinks many over all orders of
-    magnitude, so those between 3% and 30% are subtracted; factorised layers lose directions that
-    all lines share, so the lost ones count only if they lie in fewer than 60% of the lines (their
-    effective number). Rows and columns are balanced and taken at even distances, four times as many
-    of the more numerous, for at most 512 singular values. One of them may vanish without being
-    counted: softmax does not train the sum of its inputs. Parts with fewer than 8 singular values
-    say nothing.
+    magnitude, so those between 3% and 30% are subtracted. Factorised layers lose directions that
+    all lines share, and faint lines are directions of their own; so the lost ones count only if the
+    lines that they lie in (their effective number) are fewer than 60% of all and 1.8 for each
+    direction or more, as those of pairs are. Rows and columns are balanced and taken at even
+    distances, four times as many of the more numerous, for at most 512 singular values. One of them
+    may vanish without being counted: softmax does not train the sum of its inputs. Parts with fewer
+    than 8 singular values say nothing.
     """
 
     source = "Marchenko and Pastur 1967, the lower edge of the spectrum"
@@ -57,11 +59,9 @@ def _examine(name: str, part: NDArray) -> Finding:
     directions, values, _ = np.linalg.svd(part, full_matrices=False)
     lost, small = (values <= share * np.median(values) for share in (LOST, SMALL))
     found = 2 * np.count_nonzero(lost) - np.count_nonzero(small) - 1
-    confined = _effective_lines(directions[:, lost]) < CONFINED * len(part)
-    text = (
-        f"{np.count_nonzero(lost)} of {len(values)} singular values are below 3% of the median "
-        f"one, {'in few' if confined else 'across'} lines"
-    )
+    count, lines = np.count_nonzero(lost), _effective_lines(directions[:, lost])
+    confined = EACH * count < lines < CONFINED * len(part)
+    text = f"{count} of {len(values)} singular values vanish, in about {lines:.0f} lines"
     return Finding(name, max(0, int(found)) / len(values) if confined else 0.0, text)
 
 

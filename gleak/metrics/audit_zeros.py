@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gleak.metrics.audit import AuditSpec, Finding
-from gleak.metrics.judged import concentration, in_use, row_blocks
+from gleak.metrics.judged import concentration, row_blocks
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -21,14 +21,13 @@ FEWEST_VALUES = 16
 
 @register("audit_zeros")
 class AuditZeros(AuditSpec):
-    """Largest share of a layer's rows or columns that zeros leave a single weight.
+    """Largest share of a layer's rows or columns in use that zeros leave a single weight.
 
     The paper's own test counts exact zeros and alarms at a half; pruned networks have more than
     that. Theirs are scattered, and those of naive crafting leave each path one weight: a line
     counts if most of its weights are zero and the effective number of the others,
-    sum(w^2)^2 / sum(w^4), is below 1.5. The share is of the lines with a weight of a tenth of the
-    layer's large ones. Crafting that puts small noise where zeros would be passes; see
-    `gleak.metrics.audit_columns`. Lines of fewer than 16 values say nothing.
+    sum(w^2)^2 / sum(w^4), is below 1.5. Crafting that puts small noise where zeros would be passes;
+    see `gleak.metrics.audit_columns`. Lines of fewer than 16 values say nothing.
     """
 
     source = "MKOR section 2: whether the majority of weights are 0 in each layer"
@@ -41,10 +40,10 @@ class AuditZeros(AuditSpec):
 
 
 def _examine(layer: Layer) -> list[Finding]:
-    sides = {"rows": layer.passed, "columns": layer.passed.T}
+    sides = zip(("rows", "columns"), (layer.passed, layer.passed.T), layer.used, strict=True)
     return [
-        _finding(layer.name, side, lines[in_use(lines)])
-        for side, lines in sides.items()
+        _finding(layer.name, side, lines[used])
+        for side, lines, used in sides
         if lines.shape[1] >= FEWEST_VALUES
     ]
 

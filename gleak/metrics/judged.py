@@ -14,45 +14,81 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK_VALUES = 2**22
-IDLE = 0.1
-FEWEST_VALUES = 16
+FAINT = 0.1
+WITHOUT_INFLUENCE = 1e-3
 LARGE = 0.9
+FEWEST_VALUES = 16
 ROUNDS = 3
 SCALINGS = 8
 
 
-def reached_part(weights: NDArray, reached: NDArray[np.bool_] | None) -> NDArray:
-    """The rows and columns with a weight that some sample reaches, whatever their size.
+@dataclass(frozen=True)
+class Reach:
+    """What a layer's rows and columns do with the samples that were tried.
 
     Args:
-        weights: of a layer; Shape (out, in).
-        reached: see `gleak.metrics.reach.reached_weights`; same Shape. None: no sample was tried,
-            and every line may be reached.
-
-    Returns:
-        Shape (rows, columns), a view where nothing is left out.
+        gradients: the largest magnitude of a gradient in each row, and in each column; 0 if no
+            sample reaches the line: then an update shows nothing of them there.
+        influences: likewise, of weight times gradient, by which the logits change if the weight is
+            taken out. It stays as it is where a layer's weights are scaled down and those of the
+            next one up.
     """
-    if reached is None:
-        return weights
-    return _part(_part(weights, np.any(reached, axis=1), 0), np.any(reached, axis=0), 1)
+
+    gradients: tuple[NDArray, NDArray]
+    influences: tuple[NDArray, NDArray]
+
+    @classmethod
+    def of(cls, weights: NDArray, gradients: NDArray) -> Reach:
+        """Of the weights of a layer and their gradients; what overflows is reached.
+
+        Args:
+            weights: Shape (out, in).
+            gradients: same Shape.
+        """
+        magnitudes = np.nan_to_num(np.abs(gradients), nan=np.inf, posinf=np.inf)
+        influences = np.where(weights == 0, 0, np.abs(weights) * magnitudes)
+        return cls(_largest(magnitudes), _largest(influences))
+
+    def __or__(self, other: Reach) -> Reach:
+        """Of both samples."""
+        gradients = map(np.maximum, self.gradients, other.gradients)
+        influences = map(np.maximum, self.influences, other.influences)
+        return Reach((next(gradients), next(gradients)), (next(influences), next(influences)))
+
+    @property
+    def reached(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which rows, and which columns, a sample reaches."""
+        rows, columns = self.gradients
+        return rows > 0, columns > 0
+
+    @property
+    def influential(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which of the rows, and of the columns, that a sample reaches change the logits."""
+        (rows, columns), reached = self.influences, self.reached
+        return (
+            exceeding(rows[reached[0]], WITHOUT_INFLUENCE),
+            exceeding(columns[reached[1]], WITHOUT_INFLUENCE),
+        )
+
+
+def exceeding(largest: NDArray, share: float) -> NDArray[np.bool_]:
+    """Which values are beyond a share of the large ones, the tenth from above among ten."""
+    present = largest[(largest > 0) & np.isfinite(largest)]
+    least = share * float(np.quantile(present, LARGE)) if present.size else 0.0
+    return np.asarray(largest > least)
+
+
+def faintless(weights: NDArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows, and which columns, have a weight beyond a tenth of what large ones have."""
+    rows, columns = _largest(weights)
+    return exceeding(rows, FAINT), exceeding(columns, FAINT)
 
 
 def part_in_use(weights: NDArray) -> NDArray:
-    """The rows and columns that are not idle; a view where nothing is left out."""
+    """The rows and columns that are not faint; a view where nothing is left out."""
     for _ in range(ROUNDS):
-        for axis in (0, 1):
-            weights = _part(weights, in_use(weights if axis == 0 else weights.T), axis)
+        weights = part(weights, *faintless(weights))
     return weights
-
-
-def in_use(lines: NDArray) -> NDArray[np.bool_]:
-    """Which rows have a weight above a tenth of what large rows have; the others are idle."""
-    if not lines.size:
-        return np.zeros(len(lines), dtype=bool)
-    largest = np.maximum(lines.max(axis=1), -lines.min(axis=1))
-    present = largest[largest > 0]
-    least = IDLE * float(np.quantile(present, LARGE)) if present.size else 0.0
-    return np.asarray(largest > least)
 
 
 def filled_part(weights: NDArray) -> NDArray:
@@ -62,13 +98,24 @@ def filled_part(weights: NDArray) -> NDArray:
     """
     for axis in (0, 1):
         if weights.shape[1 - axis] >= FEWEST_VALUES:
-            filled = np.count_nonzero(weights, axis=1 - axis)
-            weights = _part(weights, filled >= FEWEST_VALUES, axis)
+            filled = np.count_nonzero(weights, axis=1 - axis) >= FEWEST_VALUES
+            weights = weights if filled.all() else np.compress(filled, weights, axis=axis)
     return weights
 
 
-def _part(weights: NDArray, kept: NDArray[np.bool_], axis: int) -> NDArray:
-    return weights if kept.all() else np.compress(kept, weights, axis=axis)
+def part(weights: NDArray, rows: NDArray[np.bool_], columns: NDArray[np.bool_]) -> NDArray:
+    """Some rows and columns; a view where nothing is left out."""
+    weights = weights if rows.all() else weights[rows]
+    return weights if columns.all() else weights[:, columns]
+
+
+def _largest(weights: NDArray) -> tuple[NDArray, NDArray]:
+    """The largest magnitude of each row, and of each column, without a copy."""
+    rows, columns = (
+        np.maximum(weights.max(axis=axis, initial=0), -weights.min(axis=axis, initial=0))
+        for axis in (1, 0)
+    )
+    return rows, columns
 
 
 @dataclass(frozen=True)

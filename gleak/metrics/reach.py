@@ -1,14 +1,14 @@
-"""Which weights the samples of a client reach."""
+"""Which weights the samples of a client reach, and which of them have influence."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
+from gleak.metrics.judged import Reach
 from gleak.models.broadcast import load_network
 from gleak.models.passes import passes
 from gleak.runtime.seeding import stream, torch_stream
@@ -18,18 +18,13 @@ if TYPE_CHECKING:
     from gleak.artifacts.model import Model
 
 
-def reached_weights(
-    model: Model, data: Dataset, samples: int, seed: int
-) -> dict[str, NDArray[np.bool_]]:
-    """The weights whose gradient is not zero for every sample that is tried.
+def reaches(model: Model, data: Dataset, samples: int, seed: int) -> dict[str, Reach]:
+    """What samples make of the rows and columns of every layer.
 
-    A weight is reached if its input is not zero for some sample and what it adds to can change a
-    logit: inputs that are always zero and neurons that are never active are not. One backward pass
-    of a random combination of the logits tells, since gradients that are not zero do not cancel in
-    it. Weights that are not reached show nothing of these samples in an update, so a server gains
-    nothing by putting a path where it is not judged, but for samples unlike those tried: a neuron
-    that is active for one sample in a thousand is most likely not tried. Layers that are frozen
-    pass samples on and are tried like any other.
+    An input that is always zero, or a neuron that is never active, has no gradient whatever the
+    loss. One backward pass of a random combination of the logits tells, since gradients that are
+    not zero do not cancel in it. Layers that are frozen pass samples on and are tried like any
+    other.
 
     Args:
         model: the parameters, those of its architecture.
@@ -38,27 +33,39 @@ def reached_weights(
         seed: of their draw.
 
     Returns:
-        By parameter, of its Shape.
+        By parameter that has rows and columns and can have a gradient.
 
     Raises:
         ArtifactError: see `gleak.models.broadcast.load_network`.
     """
     network = load_network(model, "the parameters")
-    tried = {name: each.requires_grad_() for name, each in _continuous(network)}
+    tried = _matrices(network)
     labels, random = data.labels("train"), torch_stream(seed, "directions of logits")
     chosen = stream(seed, "samples tried").permutation(len(labels))[:samples]
-    reached = {name: np.zeros(tuple(each.shape), dtype=bool) for name, each in tried.items()}
+    found: dict[str, Reach] = {}
     for some in passes(len(chosen), data.shape):
         logits = network(torch.from_numpy(data.samples("train", chosen[some])))
         direction = torch.randn(logits.shape, generator=random)
-        gradients = torch.autograd.grad(
-            logits, list(tried.values()), direction, materialize_grads=True
+        for name, reach in _reaches(tried, logits, direction):
+            found[name] = found[name] | reach if name in found else reach
+    return found
+
+
+def _matrices(network: nn.Module) -> dict[str, Tensor]:
+    """The parameters with rows and columns that can have gradients, frozen or not."""
+    return {
+        name: each.requires_grad_()
+        for name, each in network.named_parameters()
+        if each.is_floating_point() and each.ndim > 1 and each.numel()
+    }
+
+
+def _reaches(
+    tried: dict[str, Tensor], logits: Tensor, direction: Tensor
+) -> Iterator[tuple[str, Reach]]:
+    gradients = torch.autograd.grad(logits, list(tried.values()), direction, materialize_grads=True)
+    for (name, each), gradient in zip(tried.items(), gradients, strict=True):
+        weights, slopes = (
+            values.detach().flatten(1).float().numpy() for values in (each, gradient)
         )
-        for name, gradient in zip(tried, gradients, strict=True):
-            reached[name] |= gradient.numpy() != 0
-    return reached
-
-
-def _continuous(network: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """The parameters that have gradients, frozen or not."""
-    return [(name, each) for name, each in network.named_parameters() if each.is_floating_point()]
+        yield name, Reach.of(weights, slopes)

@@ -5,33 +5,35 @@ import pytest
 
 from gleak.metrics.audit import Layer
 from gleak.metrics.audit_outliers import examine_layer
+from gleak.metrics.judged import Reach
 
 FILTERS, VALUES = 40, 90
 
 
-def share(weights: np.ndarray, reached: np.ndarray | None = None) -> float:
-    layer = Layer("a", weights, None, dense=False, reached=reached)
-    return examine_layer(layer).statistic
+def share(weights: np.ndarray, gradients: np.ndarray | None = None) -> float:
+    reach = None if gradients is None else Reach.of(weights, gradients)
+    return examine_layer(Layer("a", weights, None, dense=False, reach=reach)).statistic
 
 
 @pytest.mark.parametrize("law", ["uniform", "normal", "laplace"])
 @pytest.mark.parametrize("scale", [1e-6, 1.0])
-def test_filters_that_one_weight_makes_up_are_counted(law: str, scale: float):
+def test_filters_that_one_weight_makes_up_are_counted_but_for_one(law: str, scale: float):
     weights = getattr(np.random.default_rng(0), law)(size=(FILTERS, VALUES))
     assert share(weights) == 0
     weights[:10, 3] = 30
-    assert share(scale * weights) == 10 / FILTERS
+    assert share(scale * weights) == 9 / FILTERS
 
 
-def test_filters_that_decayed_are_judged_only_where_samples_reach_them():
+def test_faint_filters_are_judged_only_where_they_change_the_logits():
     weights = np.random.default_rng(0).normal(size=(FILTERS, VALUES))
     weights[:10] *= 1e-5
     weights[:10, 3] = 1e-3
-    reached = np.ones_like(weights, dtype=bool)
-    assert share(weights) == 0
-    assert share(weights, reached) == 10 / FILTERS
-    reached[:10] = False
-    assert share(weights, reached) == 0
+    gradients = np.ones_like(weights)
+    assert share(weights) == share(weights, gradients) == 0
+    gradients[:10] = 1e4
+    assert share(weights, gradients) == 9 / FILTERS
+    gradients[:10] = 0
+    assert share(weights, gradients) == 0
 
 
 def test_filters_with_few_weights_left_say_nothing():

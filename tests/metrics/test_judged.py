@@ -6,12 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.metrics.judged import (
+    Reach,
     balance,
     concentration,
     filled_part,
-    in_use,
     part_in_use,
-    reached_part,
 )
 
 
@@ -23,16 +22,49 @@ def balanced(weights: np.ndarray) -> np.ndarray:
     return np.concatenate(list(balance(weights).blocks()))
 
 
-def test_lines_with_a_weight_that_is_reached_stay():
-    weights = dense(5, 4)
-    reached = np.zeros((5, 4), dtype=bool)
-    reached[[0, 3], [1, 2]] = True
-    np.testing.assert_array_equal(reached_part(weights, reached), weights[[0, 3]][:, [1, 2]])
-    assert reached_part(weights, None) is weights
-    assert reached_part(weights, np.zeros((5, 4), dtype=bool)).size == 0
+def test_lines_with_a_gradient_are_reached_and_those_that_change_logits_are_influential():
+    weights, gradients = np.ones((4, 5)), np.zeros((4, 5))
+    gradients[[0, 3], [1, 2]] = -1
+    weights[0] = 1e-6
+    reach = Reach.of(weights, gradients)
+    assert [np.flatnonzero(lines).tolist() for lines in reach.reached] == [[0, 3], [1, 2]]
+    assert [lines.tolist() for lines in reach.influential] == [[False, True], [False, True]]
 
 
-def test_lines_that_decayed_are_idle():
+@given(st.integers(0, 10**6), st.sampled_from([1e-30, 1e-3, 1e9]))
+def test_influence_stays_where_weights_are_moved_to_the_next_layer(seed: int, scale: float):
+    """Rows that are scaled down, with gradients that grow as much."""
+    random = np.random.default_rng(seed)
+    weights, gradients = random.normal(size=(2, 6, 7))
+    scales = np.where(random.random((6, 1)) < 0.5, scale, 1)
+    plain, moved = Reach.of(weights, gradients), Reach.of(weights * scales, gradients / scales)
+    for before, after in zip(plain.influences, moved.influences, strict=True):
+        np.testing.assert_allclose(after, before)
+
+
+def test_reach_of_several_samples_is_that_of_any():
+    random = np.random.default_rng(0)
+    weights, first, second = random.normal(size=(3, 6, 7))
+    first[:3], second[:, :3] = 0, 0
+    both = Reach.of(weights, first) | Reach.of(weights, second)
+    expected = Reach.of(weights, np.maximum(np.abs(first), np.abs(second)))
+    for found, wanted in zip(both.gradients, expected.gradients, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    for found, wanted in zip(both.influences, expected.influences, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("overflown", [np.inf, np.nan])
+def test_what_overflows_is_judged(overflown: float):
+    weights, gradients = np.ones((4, 5)), np.ones((4, 5))
+    gradients[2, 3] = overflown
+    weights[:, 0] = 0
+    reach = Reach.of(weights, gradients)
+    assert all(lines.all() for lines in reach.reached)
+    assert reach.influential[0].all()
+
+
+def test_lines_that_decayed_are_not_in_use():
     weights = dense(40, 60)
     weights[::2] *= 1e-4
     weights[:, :20] *= 1e-6
@@ -43,7 +75,7 @@ def test_a_line_with_one_large_weight_is_in_use():
     weights = dense(40, 60)
     weights[7] = 1e-6
     weights[7, 3] = 1
-    assert in_use(weights).all()
+    assert part_in_use(weights).shape == (40, 60)
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (3, 3)])

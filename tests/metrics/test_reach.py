@@ -11,7 +11,7 @@ from gleak.artifacts.model import Model
 from gleak.metrics.audit import Broadcast
 from gleak.metrics.audit_alarms import audits
 from gleak.metrics.base import MetricUnavailable
-from gleak.metrics.reach import reached_weights
+from gleak.metrics.reach import reaches
 from gleak.metrics.sample_gradients import gradient_norms
 from gleak.models.broadcast import load_network, with_state
 from gleak.registry import parse
@@ -82,11 +82,12 @@ def uncommon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_weights_of_zero_inputs_and_of_dead_neurons_are_not_reached(data: Dataset):
     model = model_of("fc2+hidden=8")
     model.parameters["1.bias"][:3] = -100
-    reached = reached_weights(model, data, samples=60, seed=0)
+    found = reaches(model, data, samples=60, seed=0)
     seen = data.samples("train").reshape(60, -1).any(axis=0)
     alive = np.arange(8) >= 3
-    np.testing.assert_array_equal(reached["1.weight"], alive[:, None] & seen)
-    np.testing.assert_array_equal(reached["3.weight"], np.tile(alive, (CLASSES, 1)))
+    np.testing.assert_array_equal(found["1.weight"].reached[0], alive)
+    np.testing.assert_array_equal(found["1.weight"].reached[1], seen)
+    np.testing.assert_array_equal(found["3.weight"].reached[1], alive)
 
 
 def test_what_is_reached_is_what_has_a_gradient_for_some_sample(data: Dataset):
@@ -100,10 +101,12 @@ def test_what_is_reached_is_what_has_a_gradient_for_some_sample(data: Dataset):
             network(sample[None])[0, label].backward()
             for name, each in network.named_parameters():
                 expected[name] |= each.grad.numpy() != 0
-    reached = reached_weights(model, data, samples=60, seed=0)
+    found = reaches(model, data, samples=60, seed=0)
     assert not expected["0.weight"].all()
-    for name, weights in expected.items():
-        np.testing.assert_array_equal(reached[name], weights)
+    for name, reach in found.items():
+        touched = expected[name].reshape(len(expected[name]), -1)
+        for axis, lines in zip((1, 0), reach.reached, strict=True):
+            np.testing.assert_array_equal(lines, touched.any(axis=axis))
 
 
 @pytest.mark.parametrize("factory", ["build", "frozen"])

@@ -21,7 +21,8 @@ CONFINED = 0.6
 EACH = 1.8
 ASPECT = 4
 MOST_VALUES = 512
-FEWEST_VALUES = 8
+FEWEST_VALUES = 16
+BY_CHANCE = 2
 
 
 @register("audit_spectrum")
@@ -34,9 +35,9 @@ class AuditSpectrum(AuditSpec):
     all lines share, and faint lines are directions of their own; so the lost ones count only if the
     lines that they lie in (their effective number) are fewer than 60% of all and 1.8 for each
     direction or more, as those of pairs are. Rows and columns are balanced and taken at even
-    distances, four times as many of the more numerous, for at most 512 singular values. One of them
-    may vanish without being counted: softmax does not train the sum of its inputs. Parts with fewer
-    than 8 singular values say nothing.
+    distances, four times as many of the more numerous, for at most 512 singular values. Two of them
+    may vanish without being counted, one since softmax does not train the sum of its inputs. Parts
+    with fewer than 16 singular values say nothing.
     """
 
     source = "Marchenko and Pastur 1967, the lower edge of the spectrum"
@@ -58,7 +59,7 @@ def _examine(name: str, part: NDArray) -> Finding:
     """Of a part with no more rows than columns."""
     directions, values, _ = np.linalg.svd(part, full_matrices=False)
     lost, small = (values <= share * np.median(values) for share in (LOST, SMALL))
-    found = 2 * np.count_nonzero(lost) - np.count_nonzero(small) - 1
+    found = 2 * np.count_nonzero(lost) - np.count_nonzero(small) - BY_CHANCE
     count, lines = np.count_nonzero(lost), _effective_lines(directions[:, lost])
     confined = EACH * count < lines < CONFINED * len(part)
     text = f"{count} of {len(values)} singular values vanish, in about {lines:.0f} lines"

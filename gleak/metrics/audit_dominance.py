@@ -34,7 +34,7 @@ class AuditDominance(AuditSpec):
     source = "MKOR section 2: whether the sum gradient is dominated by a few samples"
 
     limit: float = knob(
-        5.0, "above which it alarms", source="ours: between honest and fished", gt=0
+        8.0, "above which it alarms", source="ours: between honest and fished", gt=0
     )
     samples: int = knob(64, "in the batch", source="ours", ge=FEWEST_SAMPLES)
 

@@ -35,6 +35,7 @@ from gleak.cell import SCORED_BY, TRUTH, Cell, Paths
 from gleak.clients.grants import AUXILIARY
 from gleak.figures.base import FigureSpec
 from gleak.knowledge.pretraining import Pretraining
+from gleak.metrics.audit import SAMPLES_TRIED
 from gleak.registry import parse
 from gleak.searches.declaration import Search
 from gleak.settings import Settings
@@ -326,7 +327,7 @@ def _attack_work(cell: Cell) -> float:
 
 def _audit_work(cell: Cell) -> float:
     """Multiply-adds of a client's gradients on the parameters it was sent."""
-    samples: int = parse("metric", "audit_dominance").samples
+    samples: int = parse("metric", "audit_dominance").samples + SAMPLES_TRIED
     return samples * GRADIENT_FACTOR * _forward(cell)
 
 

@@ -1,30 +1,49 @@
 """Audits: what a client can tell from the parameters it was sent, before it trains on them.
 
-A statistic of every layer is compared with a limit that honest models keep, whether fresh or
-trained (which models those were stands in docs/results/mkor.md). A layer that is too small for a
-statistic says nothing.
+A statistic of every layer is compared with a limit that honest models keep, whether fresh, trained
+with weight decay, pruned, fine-tuned, quantised or factorised (docs/results/mkor.md). A layer that
+is too small for a statistic says nothing.
+
+What is judged of a layer are the rows and columns that the client's samples reach and that have
+influence on the logits; without samples, those with large weights (`gleak.metrics.judged`). So
+lines that were never trained, and of which weight decay left rounding, raise no alarm.
+
+What a server can hide by that. With samples: neurons that are active only for samples unlike those
+tried, which would show nothing of these in an update; and neurons that pass on their bias instead
+of their inputs, whose own weights change nothing (what they give to the next layer is judged).
+Without samples also a path through weights below a tenth of the layer's large ones, which later
+layers amplify.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gleak.errors import FitError
 from gleak.metrics.base import MetricUnavailable, ParametersMetricSpec
+from gleak.metrics.judged import (
+    Balanced,
+    Reach,
+    balance,
+    faintless,
+    filled_part,
+    part,
+    part_in_use,
+)
 
 if TYPE_CHECKING:
     from gleak.artifacts.dataset import Dataset
     from gleak.artifacts.model import Model
 
-BLOCK_VALUES = 2**22
-SAMPLED_WEIGHTS = 200_000
+SAMPLES_TRIED = 128
+"""On how many of its samples a client looks for the weights that they reach."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +55,39 @@ class Layer:
         weights: one row per neuron or filter; Shape (out, in), of a convolution in * kh * kw.
         biases: Shape (out), None where it has none.
         dense: whether it is a dense layer.
+        reach: what the client's samples make of it; None where none were tried.
     """
 
     name: str
-    weights: np.ndarray
-    biases: np.ndarray | None
+    weights: NDArray
+    biases: NDArray | None
     dense: bool
+    reach: Reach | None = None
 
     @cached_property
-    def magnitude(self) -> float:
-        """Median magnitude of the weights, of `SAMPLED_WEIGHTS` of them where there are more."""
-        step = self.weights.size // SAMPLED_WEIGHTS | 1
-        return float(np.median(np.abs(self.weights.ravel()[::step])))
+    def passed(self) -> NDArray:
+        """The rows and columns that a sample reaches; all of them where none were tried."""
+        return self.weights if self.reach is None else part(self.weights, *self.reach.reached)
 
-    def blocks(self) -> Iterator[np.ndarray]:
-        """Views of some rows each, so that what is computed of them takes little memory."""
-        rows = max(1, BLOCK_VALUES // self.weights.shape[1])
-        return (self.weights[at : at + rows] for at in range(0, len(self.weights), rows))
+    @cached_property
+    def used(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which rows, and which columns, of what is passed have influence.
+
+        Without samples, those with large weights are taken to have.
+        """
+        return faintless(self.passed) if self.reach is None else self.reach.influential
+
+    @cached_property
+    def judged(self) -> NDArray:
+        """The weights that are judged as a matrix: of lines in use that are not nearly empty."""
+        if self.reach is None:
+            return filled_part(part_in_use(self.weights))
+        return filled_part(part(self.passed, *self.used))
+
+    @cached_property
+    def balanced(self) -> Balanced:
+        """The same without the scales of rows and columns."""
+        return balance(self.judged)
 
 
 @dataclass(frozen=True)
@@ -94,12 +129,30 @@ class Broadcast:
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """Every parameter with inputs and outputs; biases and normalisation have none."""
+        """Every parameter with inputs and outputs; biases and normalisation have none.
+
+        Raises:
+            ArtifactError: there are samples, and the parameters are not those of the architecture.
+        """
         return [
-            _layer(name, values, self.model.parameters)
+            _layer(name, values, self.model.parameters, self._reaches.get(name))
             for name, values in self.model.parameters.items()
             if values.ndim > 1 and values.size
         ]
+
+    @property
+    def tried(self) -> bool:
+        """Whether the client has samples to try the parameters on."""
+        return self.samples is not None and len(self.samples.labels("train")) > 0
+
+    @cached_property
+    def _reaches(self) -> dict[str, Reach]:
+        """By parameter; empty where there are no samples."""
+        if self.samples is None or not self.tried:
+            return {}
+        from gleak.metrics.reach import reaches
+
+        return reaches(self.model, self.samples, SAMPLES_TRIED, self.seed)
 
     def findings(self, audit: AuditSpec) -> list[Finding]:
         """What an audit finds here.
@@ -122,11 +175,13 @@ def _check_samples(model: Model, samples: Dataset) -> None:
         )
 
 
-def _layer(name: str, values: np.ndarray, parameters: dict[str, np.ndarray]) -> Layer:
+def _layer(
+    name: str, values: NDArray, parameters: dict[str, NDArray], reach: Reach | None
+) -> Layer:
     stem = name.removesuffix(".weight")
-    return Layer(
-        stem, values.reshape(len(values), -1), parameters.get(f"{stem}.bias"), values.ndim == 2
-    )
+    weights = values.astype(np.result_type(values, np.float32), copy=False)
+    matrix = weights.reshape(len(values), -1)
+    return Layer(stem, matrix, parameters.get(f"{stem}.bias"), values.ndim == 2, reach)
 
 
 class AuditSpec(ParametersMetricSpec):
@@ -177,9 +232,3 @@ def _alarming_if_not_finite(finding: Finding) -> Finding:
 def spread_out(count: int, wanted: int) -> np.ndarray:
     """``wanted`` of ``count`` positions at even distances; all of them where there are fewer."""
     return np.linspace(0, count - 1, min(count, wanted)).round().astype(int)
-
-
-def root_mean_square(values: np.ndarray) -> float:
-    """Root of the mean square, without a copy of what is contiguous."""
-    flat = values.ravel()
-    return math.sqrt(float(np.vdot(flat, flat)) / max(1, flat.size))

@@ -1,4 +1,4 @@
-"""Layers in which one bias stands out."""
+"""Classifiers of which one bias stands out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gleak.metrics.audit import AuditSpec, Finding, root_mean_square
+from gleak.errors import FitError
+from gleak.metrics.audit import AuditSpec, Finding
+from gleak.metrics.base import MetricUnavailable
+from gleak.models.classifier import classifier_parameters
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -15,31 +18,43 @@ if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast, Layer
 
 FEWEST_BIASES = 5
+MOST = 0.75
 
 
 @register("audit_bias")
 class AuditBias(AuditSpec):
-    """Largest distance of a layer's biases from their median, in units of their spread.
+    """Largest distance of the classifier's biases from their median, in units of their spread.
 
-    The spread is the median distance from the median, or the root mean square of the layer's
-    weights where that is more: fresh biases may all be zero. Layers of fewer than 5 biases say
-    nothing.
+    The spread is the distance that three biases of four keep, or the norm of the longest row of
+    weights where that is more: a bias that shifts a logit further than features can. Those of
+    hidden layers are not judged: where weight decay shrinks the weights, a few biases are left.
+    Weights that no sample reaches do not count. Fewer than 5 classes say nothing.
     """
 
-    limit: float = knob(25.0, "above which it alarms", source="ours: above honest models", gt=0)
+    limit: float = knob(5.0, "above which it alarms", source="ours: above honest models", gt=0)
 
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """See `AuditSpec.examine`."""
-        return [
-            _examine(layer, layer.biases)
-            for layer in broadcast.layers
-            if layer.biases is not None and layer.biases.size >= FEWEST_BIASES
-        ]
+        """See `AuditSpec.examine`.
+
+        Raises:
+            MetricUnavailable: no layer is a classifier with biases, or it has few classes.
+        """
+        parameters = broadcast.model.parameters
+        try:
+            weight, _ = classifier_parameters(parameters, broadcast.model.classes)
+        except FitError as error:
+            raise MetricUnavailable(f"no bias of a class can stand out: {error}") from None
+        if broadcast.model.classes < FEWEST_BIASES:
+            raise MetricUnavailable(f"it needs {FEWEST_BIASES} classes or more")
+        name = weight.removesuffix(".weight")
+        (layer,) = (each for each in broadcast.layers if each.name == name)
+        return [_examine(layer, parameters[f"{name}.bias"])]
 
 
 def _examine(layer: Layer, biases: NDArray) -> Finding:
     distances = np.abs(biases - np.median(biases))
-    spread = max(float(np.median(distances)), root_mean_square(layer.weights))
+    longest = float(np.linalg.norm(layer.passed, axis=1).max(initial=0))
+    spread = max(float(np.quantile(distances, MOST)), longest)
     at = int(distances.argmax())
     statistic = float(distances[at]) / spread if spread else 0.0
     return Finding(layer.name, statistic, f"bias {at} is {biases[at]:.3g}, the spread {spread:.3g}")

@@ -1,4 +1,4 @@
-"""Neurons that are nearly cut off from the next or the previous layer."""
+"""Neurons that are tied to one neuron of the next or the previous layer."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gleak.metrics.audit import AuditSpec, Finding, spread_out
+from gleak.metrics.audit import AuditSpec, Finding
+from gleak.metrics.judged import Concentration, concentration
 from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast, Layer
 
-FAINT = 0.03
-FEWEST_VALUES = 16
-SAMPLED = 256
+EFFECTIVE = 1.5
+FEWEST_VALUES = 32
+BY_CHANCE = 5
 
 
 @register("audit_columns")
 class AuditColumns(AuditSpec):
-    """Largest share of a layer's columns or rows that are far fainter than its others.
+    """Largest share of a dense layer's columns or rows that a single weight makes up.
 
-    A column is what one neuron gives to the layer, a row what one neuron of the layer takes. One is
-    faint if its median magnitude is below 3% of that of the typical column or row: of
-    neurons made a path of their own, every weight but one is nearly zero, which a norm hides and a
-    median does not. Medians are of 256 values at even distances where there are more. Convolutions
-    and lines of fewer than 16 values say nothing: under weight decay filters fade by themselves, of
-    SqueezeNet's on ImageNet one of 64.
+    A column is what one neuron gives to the layer, a row what one neuron of the layer takes. The
+    effective number of weights of a line, sum(w^2)^2 / sum(w^4), is 1 if one weight makes it up;
+    below 1.5 the line is a path, however small as a whole. Rows and columns are balanced first
+    (`gleak.metrics.judged.Balanced`), so that neurons whose weights are large do not make up the
+    columns of the others. Five lines of a layer may be so by chance. Convolutions, and lines with
+    fewer than 32 weights that are not zero, say nothing.
     """
 
     limit: float = knob(
@@ -40,20 +41,16 @@ class AuditColumns(AuditSpec):
 
 
 def _examine(layer: Layer) -> list[Finding]:
-    sides = {"columns": layer.weights.T, "rows": layer.weights}
-    findings = []
-    for side, lines in sides.items():
-        if lines.shape[1] >= FEWEST_VALUES:
-            found = faint_lines(lines)
-            text = f"{found} of {len(lines)} {side} are below 3% of the typical one"
-            findings.append(Finding(layer.name, found / len(lines), text))
-    return findings
+    sides = zip(("rows", "columns"), concentration(layer.balanced.blocks()), strict=True)
+    return [
+        _finding(layer.name, side, lines)
+        for side, lines in sides
+        if lines.filled.max(initial=0) >= FEWEST_VALUES
+    ]
 
 
-def faint_lines(lines: np.ndarray) -> int:
-    """How many rows of a matrix are below `FAINT` of the typical one that is not zero."""
-    sampled = lines[:, spread_out(lines.shape[1], SAMPLED)]
-    medians = np.median(np.abs(sampled), axis=1)
-    present = medians[medians > 0]
-    typical = np.median(present) if len(present) else np.inf
-    return int(np.count_nonzero(medians < FAINT * typical))
+def _finding(layer: str, side: str, lines: Concentration) -> Finding:
+    paths = (lines.filled >= FEWEST_VALUES) & (lines.effective < EFFECTIVE)
+    found, count = int(np.count_nonzero(paths)), len(paths)
+    text = f"{found} of {count} {side} are made up by one weight"
+    return Finding(layer, max(0, found - BY_CHANCE) / count, text)

@@ -23,16 +23,18 @@ class AuditDominance(AuditSpec):
     """How many times fewer samples than a batch has make the sum of its gradients, at worst.
 
     With g the norms of the samples' gradients of one parameter, N sum(g^2) / sum(g)^2: 1 if all are
-    equal, N if one sample is the whole sum. A sample's gradient is that of cross-entropy per unit
-    of its gradient at the logits, so that what a trained model has learnt well does not count as
-    suppressed. The client draws the batch from its train split. It is the one audit that honest
-    models were seen to alarm: two of federated training at a high rate, which had stayed at chance.
+    equal, N if one sample is the whole sum. It is taken in units of the largest of all later
+    parameters: in networks that are deep, or were left at chance, it grows little by little from
+    the last layer to the first, while a server that suppresses samples does so at one layer. What
+    is suppressed by less than the limit at each of several layers is not found. A sample's gradient
+    is that of cross-entropy per unit of its gradient at the logits, so that what a trained model
+    has learnt well does not count as suppressed. The client draws the batch from its train split.
     """
 
     source = "MKOR section 2: whether the sum gradient is dominated by a few samples"
 
     limit: float = knob(
-        4.0, "above which it alarms", source="ours: between honest and fished", gt=0
+        8.0, "above which it alarms", source="ours: between honest and fished", gt=0
     )
     samples: int = knob(64, "in the batch", source="ours", ge=FEWEST_SAMPLES)
 
@@ -50,18 +52,26 @@ class AuditDominance(AuditSpec):
         from gleak.metrics.sample_gradients import gradient_norms
 
         norms = gradient_norms(broadcast.model, data, self.samples, broadcast.seed)
-        told = [_examine(name, values) for name, values in norms.items() if values.any()]
+        told = {name: values for name, values in norms.items() if values.any()}
         if not told:
             raise MetricUnavailable("no sample has a gradient")
-        return told
+        return _examine(told)
 
 
-def _examine(name: str, norms: np.ndarray) -> Finding:
-    """Of one parameter; Shape of the norms (N)."""
+def _examine(norms: dict[str, np.ndarray]) -> list[Finding]:
+    """Of the parameters in the order of their layers; Shape of the norms (N)."""
+    findings, later = [], 1.0
+    for name, values in reversed(norms.items()):
+        dominance = float(len(values) * (values**2).sum() / values.sum() ** 2)
+        findings.append(Finding(name, dominance / later, _text(values)))
+        later = float(np.maximum(later, dominance))
+    return findings[::-1]
+
+
+def _text(norms: np.ndarray) -> str:
     shares = norms / norms.sum()
     vanished = int(np.count_nonzero(norms < VANISHED * norms.max()))
-    text = (
+    return (
         f"one of {len(norms)} samples is {shares.max():.0%} of the sum, {vanished} are below a "
         "thousandth of it"
     )
-    return Finding(name, float(len(norms) * (shares**2).sum()), text)

@@ -1,50 +1,49 @@
-"""Layers of which a few weights are far larger than the others."""
+"""Filters that a single weight makes up."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gleak.metrics.audit import AuditSpec, Finding
+from gleak.metrics.judged import concentration, row_blocks
 from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast, Layer
 
-FEWEST_WEIGHTS = 100
+EFFECTIVE = 3.0
+FEWEST_VALUES = 32
+BY_CHANCE = 1
 
 
 @register("audit_outliers")
 class AuditOutliers(AuditSpec):
-    """Largest excess kurtosis of a layer's weights: their fourth moment over what a normal's is.
+    """Largest share of a convolution's filters that a single weight makes up.
 
-    It is -1.2 of a uniform density, 0 of a normal one, and grows as layers learn. A few weights of
-    1 among the many of a convolution that are a hundredth lift it into the hundreds. Layers of
-    fewer than 100 weights say nothing.
+    One-hot kernels that copy an image have one weight of 1 among many that are a hundredth: the
+    effective number of weights of such a filter, sum(w^2)^2 / sum(w^4), is below 3, and that of
+    filters that were learnt from 4 upwards, whatever their size. One filter of a layer may be so by
+    chance. Filters with fewer than 32 weights that are not zero say nothing.
     """
 
-    limit: float = knob(20.0, "above which it alarms", source="ours: above honest models", gt=0)
+    limit: float = knob(
+        0.01, "share above which it alarms", source="ours: above honest models", gt=0
+    )
 
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         """See `AuditSpec.examine`."""
-        return [
-            Finding(
-                layer.name, kurtosis := excess_kurtosis(layer), f"excess kurtosis {kurtosis:.3g}"
-            )
-            for layer in broadcast.layers
-            if layer.weights.size >= FEWEST_WEIGHTS
-        ]
+        convolutions = [layer for layer in broadcast.layers if not layer.dense]
+        return [examine_layer(each) for each in convolutions if each.passed.size]
 
 
-def excess_kurtosis(layer: Layer) -> float:
-    """As `scipy.stats.kurtosis`, block by block: a library's would copy the layer three times.
-
-    Of weights that are all equal it is 0.
-    """
-    mean = layer.weights.mean(dtype=float)
-    second = fourth = 0.0
-    for block in layer.blocks():
-        squares = ((block - mean) ** 2).ravel()
-        second += float(squares.sum(dtype=float))
-        fourth += float((squares**2).sum(dtype=float))
-    return layer.weights.size * fourth / second**2 - 3 if second else 0.0
+def examine_layer(layer: Layer) -> Finding:
+    """The share of a convolution's filters."""
+    weights = layer.passed[layer.used[0]]
+    rows, _ = concentration(weights[some].astype(float) for some in row_blocks(weights))
+    outliers = (rows.filled >= FEWEST_VALUES) & (rows.effective < EFFECTIVE)
+    found, count = int(np.count_nonzero(outliers)), len(layer.passed)
+    text = f"{found} of {count} filters are made up by one weight"
+    return Finding(layer.name, max(0, found - BY_CHANCE) / count, text)

@@ -1,20 +1,24 @@
-"""Neurons that say the same as another one."""
+"""Neurons that say the opposite of another one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gleak.metrics.audit import AuditSpec, Finding
 from gleak.registry import register
 from gleak.spec import knob
 
 if TYPE_CHECKING:
-    from gleak.metrics.audit import Broadcast, Layer
+    from gleak.metrics.audit import Broadcast
 
 COSINE = 0.999
+ISOLATED = 0.955
 PROJECTED_COSINE = 0.95
+MOST_PARTNERS = 3
+BY_CHANCE = 2
 DIRECTIONS = 64
 FEWEST_INPUTS = 16
 FEWEST_ROWS = 4
@@ -23,14 +27,17 @@ BLOCK_ROWS = 1024
 
 @register("audit_parallel")
 class AuditParallel(AuditSpec):
-    """Largest share of a layer's neurons or filters that are parallel to another of the layer.
+    """Largest share of a layer's neurons or filters that come in small groups of opposites.
 
-    Parallel is a cosine beyond 0.999 or -0.999. The pairs that keep one of two neurons active (MKOR
-    equation 10) are, whatever their scale, until noise of 3% of the weights is added to all of
-    them; the closest rows that we saw training make have 0.991 (two of SqueezeNet's first filters).
-    Rows of zeros have no direction and are left out. Rows are compared in 64 random directions
-    first, and each with the nearest of the others as they are. Layers of fewer than 16 inputs or 4
-    outputs say nothing.
+    Opposite is a cosine beyond -0.999. The pairs that keep one of two neurons active (MKOR equation
+    10) are, whatever their scale, until noise of 3% of the weights is added to all of them. Weight
+    decay makes neurons parallel, too, by far the most in the same direction: all that learn the
+    same, or nothing, end in a few directions, so that each has many neighbours, near and not so
+    near. So a row counts if it has an opposite, at most three rows are parallel to it, and every
+    other row of the layer is further away than a cosine of 0.955. One pair may be so by chance. A
+    server that makes five neurons of each or more is not found by this. Rows are compared in 64
+    random directions first, and those that are near another one as they are. Layers of fewer than
+    16 inputs or 4 outputs say nothing.
     """
 
     limit: float = knob(
@@ -41,43 +48,48 @@ class AuditParallel(AuditSpec):
         """See `AuditSpec.examine`."""
         findings = []
         for layer in broadcast.layers:
-            rows, inputs = layer.weights.shape
+            rows, inputs = layer.judged.shape
             if inputs >= FEWEST_INPUTS and rows >= FEWEST_ROWS:
-                found = parallel_rows(layer)
-                text = f"{found} of {rows} rows are parallel to another"
-                findings.append(Finding(layer.name, found / rows, text))
+                found = opposed_rows(layer.judged)
+                text = f"{found} of {rows} rows are the opposite of another, and near no others"
+                findings.append(Finding(layer.name, max(0, found - BY_CHANCE) / rows, text))
         return findings
 
 
-def parallel_rows(layer: Layer) -> int:
-    """How many rows of a layer are parallel to another row."""
-    weights = layer.weights
-    norms = np.sqrt(np.einsum("ij,ij->i", weights, weights))
-    rows = np.flatnonzero(norms)
-    shadows = _normalised(_projected(weights)[rows])
+def opposed_rows(weights: NDArray) -> int:
+    """How many rows have an opposite, at most three parallel rows, and no others near."""
+    units = _normalised(weights[np.any(weights, axis=1)])
+    shadows = _normalised(_projected(units))
     found = 0
-    for start in range(0, len(rows), BLOCK_ROWS):
-        here = np.arange(start, min(start + BLOCK_ROWS, len(rows)))
-        cosines = np.abs(shadows[here] @ shadows.T)
-        cosines[np.arange(len(here)), here] = 0
-        partners = cosines.argmax(axis=1)
-        near = cosines[np.arange(len(here)), partners] > PROJECTED_COSINE
-        pairs = zip(rows[here[near]], rows[partners[near]], strict=True)
-        found += sum(
-            abs(float(weights[a] @ weights[b])) > COSINE * float(norms[a] * norms[b])
-            for a, b in pairs
-        )
+    for start in range(0, len(units), BLOCK_ROWS):
+        here = np.arange(start, min(start + BLOCK_ROWS, len(units)))
+        near = here[np.abs(_cosines(shadows, here)).max(axis=1, initial=0) > PROJECTED_COSINE]
+        cosines = _cosines(units, near)
+        partners = np.count_nonzero(np.abs(cosines) > COSINE, axis=1)
+        neighbours = np.count_nonzero(np.abs(cosines) > ISOLATED, axis=1)
+        opposed = (cosines < -COSINE).any(axis=1)
+        grouped = opposed & (partners <= MOST_PARTNERS) & (neighbours == partners)
+        found += int(np.count_nonzero(grouped))
     return found
 
 
-def _projected(weights: np.ndarray) -> np.ndarray:
+def _cosines(units: NDArray, rows: NDArray) -> NDArray:
+    """Of some rows with all others, 0 with themselves; Shape (some, all)."""
+    cosines = units[rows] @ units.T
+    cosines[np.arange(len(rows)), rows] = 0
+    return cosines
+
+
+def _projected(rows: NDArray) -> NDArray:
     """Rows in `DIRECTIONS` random directions, or as they are where they have no more."""
-    if weights.shape[1] <= DIRECTIONS:
-        return weights
+    if rows.shape[1] <= DIRECTIONS:
+        return rows
     random = np.random.default_rng(0)
-    return weights @ random.standard_normal((weights.shape[1], DIRECTIONS), dtype=np.float32)
+    return rows @ random.standard_normal((rows.shape[1], DIRECTIONS), dtype=np.float32)
 
 
-def _normalised(rows: np.ndarray) -> np.ndarray:
+def _normalised(rows: NDArray) -> NDArray:
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0)
+    rows = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)

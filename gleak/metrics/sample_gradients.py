@@ -27,7 +27,8 @@ def gradient_norms(model: Model, data: Dataset, samples: int, seed: int) -> dict
         seed: of the draw.
 
     Returns:
-        By parameter; Shape (N). Samples whose loss has no gradient are left out.
+        By parameter that requires a gradient; Shape (N). Samples whose loss has no gradient are
+        left out.
 
     Raises:
         ArtifactError: see `gleak.models.broadcast.load_network`.
@@ -37,17 +38,19 @@ def gradient_norms(model: Model, data: Dataset, samples: int, seed: int) -> dict
     random = stream(seed, "audited samples")
     chosen = random.choice(len(labels), min(samples, len(labels)), replace=False)
     inputs = torch.from_numpy(data.samples("train", chosen))
+    trained = {name: each for name, each in network.named_parameters() if each.requires_grad}
+    if not trained:
+        return {}
     norms = [
-        _norms(network, sample, int(label))
+        _norms(network, list(trained.values()), sample, int(label))
         for sample, label in zip(inputs.split(1), labels[chosen], strict=True)
     ]
-    names = [name for name, _ in network.named_parameters()]
-    kept = np.array([row for row in norms if row]).reshape(-1, len(names))
-    return dict(zip(names, kept.T, strict=True))
+    kept = np.array([row for row in norms if row]).reshape(-1, len(trained))
+    return dict(zip(trained, kept.T, strict=True))
 
 
-def _norms(network: nn.Module, sample: Tensor, label: int) -> list[float]:
-    """Of every parameter; an empty list where the softmax is one-hot at the label exactly."""
+def _norms(network: nn.Module, trained: list[Tensor], sample: Tensor, label: int) -> list[float]:
+    """Of some parameters; an empty list where the softmax is one-hot at the label exactly."""
     logits = network(sample)
     direction = functional.softmax(logits.detach().double(), dim=1)
     direction[:, label] = -direction[:, torch.arange(direction.shape[1]) != label].sum()
@@ -55,7 +58,7 @@ def _norms(network: nn.Module, sample: Tensor, label: int) -> list[float]:
         return []
     gradients = torch.autograd.grad(
         logits,
-        list(network.parameters()),
+        trained,
         (direction / length).to(logits.dtype),
         materialize_grads=True,
     )

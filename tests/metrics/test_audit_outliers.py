@@ -2,19 +2,41 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import kurtosis
 
 from gleak.metrics.audit import Layer
-from gleak.metrics.audit_outliers import excess_kurtosis
+from gleak.metrics.audit_outliers import examine_layer
+from gleak.metrics.judged import Reach
+
+FILTERS, VALUES = 40, 90
 
 
-@pytest.mark.parametrize("law", ["uniform", "normal", "laplace", "standard_cauchy"])
-def test_the_kurtosis_is_that_of_a_library(law: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("gleak.metrics.audit.BLOCK_VALUES", 100)
-    weights = getattr(np.random.default_rng(0), law)(size=(30, 40)) + 0.5
-    layer = Layer("a", weights, None, dense=True)
-    assert excess_kurtosis(layer) == pytest.approx(kurtosis(weights, axis=None), rel=1e-9)
+def share(weights: np.ndarray, gradients: np.ndarray | None = None) -> float:
+    reach = None if gradients is None else Reach.of(weights, gradients)
+    return examine_layer(Layer("a", weights, None, dense=False, reach=reach)).statistic
 
 
-def test_equal_weights_have_none():
-    assert excess_kurtosis(Layer("a", np.full((3, 4), 0.5), None, dense=True)) == 0
+@pytest.mark.parametrize("law", ["uniform", "normal", "laplace"])
+@pytest.mark.parametrize("scale", [1e-6, 1.0])
+def test_filters_that_one_weight_makes_up_are_counted_but_for_one(law: str, scale: float):
+    weights = getattr(np.random.default_rng(0), law)(size=(FILTERS, VALUES))
+    assert share(weights) == 0
+    weights[:10, 3] = 30
+    assert share(scale * weights) == 9 / FILTERS
+
+
+def test_faint_filters_are_judged_only_where_they_change_the_logits():
+    weights = np.random.default_rng(0).normal(size=(FILTERS, VALUES))
+    weights[:10] *= 1e-5
+    weights[:10, 3] = 1e-3
+    gradients = np.ones_like(weights)
+    assert share(weights) == share(weights, gradients) == 0
+    gradients[:10] = 1e4
+    assert share(weights, gradients) == 9 / FILTERS
+    gradients[:10] = 0
+    assert share(weights, gradients) == 0
+
+
+def test_filters_with_few_weights_left_say_nothing():
+    weights = np.zeros((FILTERS, VALUES))
+    weights[:, 0] = 1
+    assert share(weights) == 0

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gleak.errors import FitError
 from gleak.metrics.audit import AuditSpec, Finding
 from gleak.metrics.base import MetricUnavailable
-from gleak.models.classifier import classifier_parameters
 from gleak.registry import register
 from gleak.spec import knob
 
@@ -27,7 +25,9 @@ class AuditBias(AuditSpec):
 
     The spread is the distance that three biases of four keep, or the norm of the longest row of
     weights where that is more: a bias that shifts a logit further than features can. Those of
-    hidden layers are not judged: where weight decay shrinks the weights, a few biases are left.
+    hidden layers are not judged: where weight decay shrinks the weights, a few biases are left. The
+    classifier is the last dense layer with an output for each class; parameters alone do not tell
+    in which order layers run.
     Weights that no sample reaches do not count. Fewer than 5 classes say nothing.
     """
 
@@ -39,16 +39,14 @@ class AuditBias(AuditSpec):
         Raises:
             MetricUnavailable: no layer is a classifier with biases, or it has few classes.
         """
-        parameters = broadcast.model.parameters
-        try:
-            weight, _ = classifier_parameters(parameters, broadcast.model.classes)
-        except FitError as error:
-            raise MetricUnavailable(f"no bias of a class can stand out: {error}") from None
-        if broadcast.model.classes < FEWEST_BIASES:
+        layers, classes = broadcast.layers, broadcast.model.classes
+        heads = [each for each in layers if each.dense and len(each.weights) == classes]
+        biased = [(each, each.biases) for each in heads if each.biases is not None]
+        if not biased:
+            raise MetricUnavailable(f"no dense layer with {classes} outputs has a bias")
+        if classes < FEWEST_BIASES:
             raise MetricUnavailable(f"it needs {FEWEST_BIASES} classes or more")
-        name = weight.removesuffix(".weight")
-        (layer,) = (each for each in broadcast.layers if each.name == name)
-        return [_examine(layer, parameters[f"{name}.bias"])]
+        return [_examine(*biased[-1])]
 
 
 def _examine(layer: Layer, biases: NDArray) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 
 import torch
@@ -139,7 +140,7 @@ def _seeded_trace(network: nn.Module, samples: Tensor) -> list[Pass]:
 
 
 def _check_gradients(network: nn.Module, samples: Tensor, classes: int) -> None:
-    """The gradient of the loss is finite, and reaches a trained parameter."""
+    """The gradient of the loss can be computed, is finite, and reaches a trained parameter."""
     trained = trained_parameters(network)
     labels = torch.arange(len(samples), device=samples.device) % classes
     loss = functional.cross_entropy(network(samples.clone()), labels)
@@ -148,7 +149,14 @@ def _check_gradients(network: nn.Module, samples: Tensor, classes: int) -> None:
             "no trained parameter has a part in the logits, so there is nothing to send; do not "
             "detach them, nor compute them under torch.no_grad"
         )
-    gradients = torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
+    try:
+        gradients = _gradients(loss, list(trained.values()))
+    except RuntimeError as error:
+        name = _first_without_derivative(network, samples)
+        raise FitError(
+            f"{described(network, name)} cannot be differentiated ({error}); replace it by a layer "
+            "that has a derivative"
+        ) from error
     for name, gradient in zip(trained, gradients, strict=True):
         if not gradient.isfinite().all():
             layer, _, _ = name.rpartition(".")
@@ -156,3 +164,21 @@ def _check_gradients(network: nn.Module, samples: Tensor, classes: int) -> None:
                 f"the gradient of {name} of {described(network, layer)} is not finite for samples "
                 "in [0, 1]; check for roots, logarithms or divisions at zero"
             )
+
+
+def _gradients(value: Tensor, variables: Sequence[Tensor]) -> Sequence[Tensor]:
+    """With their graph, which some layers of torch do not support."""
+    return torch.autograd.grad(value, variables, create_graph=True, materialize_grads=True)
+
+
+def _first_without_derivative(network: nn.Module, samples: Tensor) -> str:
+    """The first layer of which no derivative can be computed."""
+    for one in trace(network, samples):
+        if one.given is None or one.output is None:
+            continue
+        given = one.given.clone().requires_grad_()
+        try:
+            _gradients(one.layer(given * 1).sum(), [given])
+        except RuntimeError:
+            return one.name
+    return ""

@@ -84,6 +84,12 @@ def test_the_layer_and_the_remedy_are_named(case: str) -> None:
         examine(network(compute), SHAPE, CLASSES)
 
 
+def test_a_layer_without_a_derivative_is_named() -> None:
+    layers = nn.Conv2d(3, 4, 3), nn.CrossMapLRN2d(2), nn.Flatten(), nn.Linear(144, CLASSES)
+    with pytest.raises(FitError, match=r"layer '1' \(CrossMapLRN2d\) cannot be differentiated"):
+        examine(nn.Sequential(*layers), SHAPE, CLASSES)
+
+
 def test_lazy_layers_are_refused_by_the_parameter() -> None:
     with pytest.raises(FitError, match=r"parameter 1\.weight is not initialised"):
         examine(nn.Sequential(nn.Flatten(), nn.LazyLinear(CLASSES)), SHAPE, CLASSES)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
-from torch import Tensor
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.artifacts.model import Model
@@ -229,3 +229,40 @@ def test_a_dataset_whose_files_tell_the_classes_is_read(
     cell = replace(cell, specs={**cell.specs, "dataset": parse("dataset", "folder+folder=mine")})
     with pytest.raises(GleakError, match="put images into"):
         import_capture(cell, elsewhere.files, tmp_path)
+
+
+@pytest.fixture
+def partly_frozen(elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The model freezes all but its classifier; names of what is trained."""
+    kind = type(parse("model", elsewhere.cell().strings()["model"]))
+    build = kind.build
+
+    def frozen(*arguments: object) -> nn.Module:
+        network = build(*arguments).requires_grad_(False)
+        network[-1].requires_grad_(True)
+        return network
+
+    monkeypatch.setattr(kind, "build", frozen)
+    network = frozen(elsewhere.cell().model, (1, 8, 8), 10)
+    return {name for name, value in network.named_parameters() if value.requires_grad}
+
+
+def test_of_a_model_with_frozen_parameters_only_trained_ones_are_taken(
+    elsewhere: Elsewhere, partly_frozen: set[str], tmp_path: Path
+) -> None:
+    before = load_file(elsewhere.files.before)
+    for file in elsewhere.files.sent:
+        elsewhere.spoil(
+            file,
+            lambda state: {k: v if k in partly_frozen else before[k] for k, v in state.items()},
+        )
+    files = replace(elsewhere.files, truth=())
+    update = Update.read(import_capture(elsewhere.cell(), files, tmp_path).folder / "update.h5")
+    assert update.update.keys() == partly_frozen
+
+
+def test_a_frozen_parameter_that_was_trained_elsewhere_is_named(
+    elsewhere: Elsewhere, partly_frozen: set[str], tmp_path: Path
+) -> None:
+    with pytest.raises(ArtifactError, match=r"after-0.*0\.weight differs .* the model freezes it"):
+        import_capture(elsewhere.cell(), elsewhere.files, tmp_path)

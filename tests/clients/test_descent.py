@@ -143,6 +143,16 @@ def test_frozen_parameters_are_neither_trained_nor_sent(
     assert all(value.any() for value in sent.values())
 
 
+def test_frozen_parameters_are_not_clipped_nor_given_noise(partly_frozen: nn.Module) -> None:
+    client, defense = (
+        parse("client", "fedavg+batch_size=4+local_steps=2"),
+        parse("defense", "fedcdp"),
+    )
+    samples = torch.rand(4, 12), torch.tensor([0, 1, 2, 0])
+    sent = client.compute(partly_frozen, *samples, defense.local_gradient())
+    assert sent.keys() == {"3.weight", "3.bias"}
+
+
 def test_frozen_parameters_have_a_part_in_what_others_learn(partly_frozen: nn.Module) -> None:
     inputs, labels = torch.rand(4, 12), torch.tensor([0, 1, 2, 0])
     batches = [torch.arange(4)] * 3

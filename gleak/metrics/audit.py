@@ -11,8 +11,8 @@ lines that were never trained, and of which weight decay left rounding, raise no
 What a server can hide by that. With samples: neurons that are active only for samples unlike those
 tried, which would show nothing of these in an update; and neurons that pass on their bias instead
 of their inputs, whose own weights change nothing (what they give to the next layer is judged).
-Without samples also a path through weights below a tenth of the layer's large ones, which later
-layers amplify.
+Without samples also a path through weights below a tenth of the layer's large ones, or a layer of
+weights that are all a thousand times smaller than fresh ones, if later layers amplify them.
 """
 
 from __future__ import annotations

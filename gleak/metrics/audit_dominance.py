@@ -25,10 +25,14 @@ class AuditDominance(AuditSpec):
     With g the norms of the samples' gradients of one parameter, N sum(g^2) / sum(g)^2: 1 if all are
     equal, N if one sample is the whole sum. It is taken in units of the largest of all later
     parameters: in networks that are deep, or were left at chance, it grows little by little from
-    the last layer to the first, while a server that suppresses samples does so at one layer. What
-    is suppressed by less than the limit at each of several layers is not found. A sample's gradient
-    is that of cross-entropy per unit of its gradient at the logits, so that what a trained model
-    has learnt well does not count as suppressed. The client draws the batch from its train split.
+    the last layer to the first, while a server that suppresses samples does so at one layer. A
+    sample's gradient is that of cross-entropy per unit of its gradient at the logits, so that what
+    a trained model has learnt well does not count as suppressed. Samples that the network hardly
+    passes, whatever the loss, are left out: where training failed most are. The client draws the
+    batch from its train split.
+
+    Not found are a server that suppresses samples by less than the limit at each of several layers,
+    and one that lets few samples pass at all.
     """
 
     source = "MKOR section 2: whether the sum gradient is dominated by a few samples"
@@ -52,10 +56,18 @@ class AuditDominance(AuditSpec):
         from gleak.metrics.sample_gradients import gradient_norms
 
         norms = gradient_norms(broadcast.model, data, self.samples, broadcast.seed)
-        told = {name: values for name, values in norms.items() if values.any()}
-        if not told:
-            raise MetricUnavailable("no sample has a gradient")
-        return _examine(told)
+        told = {name: _passing(*values) for name, values in norms.items()}
+        enough = {name: values for name, values in told.items() if len(values) >= FEWEST_SAMPLES}
+        if not enough:
+            raise MetricUnavailable(f"fewer than {FEWEST_SAMPLES} samples have a gradient")
+        return _examine(enough)
+
+
+def _passing(losses: np.ndarray, changes: np.ndarray) -> np.ndarray:
+    """Norms of the loss's gradients of the samples that pass; none where all of them vanish."""
+    largest = changes[np.isfinite(changes)].max(initial=0)
+    passing = losses[~(changes <= VANISHED * largest)]
+    return passing if passing.any() else passing[:0]
 
 
 def _examine(norms: dict[str, np.ndarray]) -> list[Finding]:

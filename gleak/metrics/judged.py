@@ -74,7 +74,7 @@ class Reach:
 
     @property
     def influential(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which of the rows, and of the columns, that a sample reaches change the logits."""
+        """Which of the rows, and of the columns, that a sample reaches have influence."""
         (rows, columns), reached = self.influences, self.reached
         return (
             exceeding(rows[reached[0]], WITHOUT_INFLUENCE, ROUNDING * self.most),

@@ -24,7 +24,8 @@ def gradient_norms(model: Model, data: Dataset, samples: int, seed: int) -> dict
         model: the parameters, those of its architecture.
         data: a client's, of the shape and with the classes of the model.
         samples: how many to draw from its train split, fewer where it has fewer.
-        seed: of the draw, and of the change of the logits, a direction that all samples share.
+        seed: of the draw, and of the change of the logits: a direction that all samples share, of
+            sum zero, since adding the same to all logits changes no loss.
 
     Returns:
         By parameter that requires a gradient; Shape (2, N): first of cross-entropy, per unit of its
@@ -44,7 +45,7 @@ def gradient_norms(model: Model, data: Dataset, samples: int, seed: int) -> dict
         return {}
     change = torch.randn(1, model.classes, generator=torch_stream(seed, "change of the logits"))
     norms = [
-        _norms(network, list(trained.values()), sample, int(label), change / change.norm())
+        _norms(network, list(trained.values()), sample, int(label), change - change.mean())
         for sample, label in zip(inputs.split(1), labels[chosen], strict=True)
     ]
     kept = np.array([each for each in norms if each]).reshape(-1, 2, len(trained))

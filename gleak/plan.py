@@ -327,7 +327,7 @@ def _attack_work(cell: Cell) -> float:
 
 def _audit_work(cell: Cell) -> float:
     """Multiply-adds of a client's gradients on the parameters it was sent."""
-    samples: int = parse("metric", "audit_dominance").samples + SAMPLES_TRIED
+    samples: int = 2 * parse("metric", "audit_dominance").samples + SAMPLES_TRIED
     return samples * GRADIENT_FACTOR * _forward(cell)
 
 

@@ -4,15 +4,16 @@ A statistic of every layer is compared with a limit that honest models keep, whe
 with weight decay, pruned, fine-tuned, quantised or factorised (docs/results/mkor.md). A layer that
 is too small for a statistic says nothing.
 
-What is judged of a layer are the rows and columns that the client's samples reach and that have
-influence on the logits; without samples, those with large weights (`gleak.metrics.judged`). So
-lines that were never trained, and of which weight decay left rounding, raise no alarm.
+What is judged of a layer are the rows and columns that the client's samples reach, if their weights
+are large or have influence on the logits; without samples, those with large weights
+(`gleak.metrics.judged`). So lines that were never trained, and of which weight decay left rounding,
+raise no alarm.
 
 What a server can hide by that. With samples: neurons that are active only for samples unlike those
-tried, which would show nothing of these in an update; and neurons that pass on their bias instead
-of their inputs, whose own weights change nothing (what they give to the next layer is judged).
-Without samples also a path through weights below a tenth of the layer's large ones, which later
-layers amplify.
+tried, which would show nothing of these in an update; and neurons with small weights that pass on
+their bias instead of their inputs (what they give to the next layer is judged).
+Without samples also a path through weights below a tenth of the layer's large ones, or a layer of
+weights that are all a thousand times smaller than fresh ones, if later layers amplify them.
 """
 
 from __future__ import annotations
@@ -71,11 +72,12 @@ class Layer:
 
     @cached_property
     def used(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which rows, and which columns, of what is passed have influence.
-
-        Without samples, those with large weights are taken to have.
-        """
-        return faintless(self.passed) if self.reach is None else self.reach.influential
+        """Which rows, and which columns, of what is passed have large weights or influence."""
+        large = faintless(self.passed)
+        if self.reach is None:
+            return large
+        rows, columns = map(np.logical_or, large, self.reach.influential)
+        return rows, columns
 
     @cached_property
     def judged(self) -> NDArray:

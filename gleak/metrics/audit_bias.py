@@ -27,11 +27,11 @@ class AuditBias(AuditSpec):
     weights where that is more: a bias that shifts a logit further than features can. Those of
     hidden layers are not judged: where weight decay shrinks the weights, a few biases are left. The
     classifier is the last dense layer with an output for each class; parameters alone do not tell
-    in which order layers run.
-    Weights that no sample reaches do not count. Fewer than 5 classes say nothing.
+    in which order layers run. Weights that no sample reaches do not count, unless none is reached.
+    Fewer than 5 classes say nothing.
     """
 
-    limit: float = knob(5.0, "above which it alarms", source="ours: above honest models", gt=0)
+    limit: float = knob(6.0, "above which it alarms", source="ours: above honest models", gt=0)
 
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         """See `AuditSpec.examine`.
@@ -51,7 +51,8 @@ class AuditBias(AuditSpec):
 
 def _examine(layer: Layer, biases: NDArray) -> Finding:
     distances = np.abs(biases - np.median(biases))
-    longest = float(np.linalg.norm(layer.passed, axis=1).max(initial=0))
+    weights = layer.passed if layer.passed.size else layer.weights
+    longest = float(np.linalg.norm(weights, axis=1).max())
     spread = max(float(np.quantile(distances, MOST)), longest)
     at = int(distances.argmax())
     statistic = float(distances[at]) / spread if spread else 0.0

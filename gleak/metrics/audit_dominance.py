@@ -23,12 +23,14 @@ class AuditDominance(AuditSpec):
     """How many times fewer samples than a batch has make the sum of its gradients, at worst.
 
     With g the norms of the samples' gradients of one parameter, N sum(g^2) / sum(g)^2: 1 if all are
-    equal, N if one sample is the whole sum. It is taken in units of the largest of all later
-    parameters: in networks that are deep, or were left at chance, it grows little by little from
-    the last layer to the first, while a server that suppresses samples does so at one layer. What
-    is suppressed by less than the limit at each of several layers is not found. A sample's gradient
-    is that of cross-entropy per unit of its gradient at the logits, so that what a trained model
-    has learnt well does not count as suppressed. The client draws the batch from its train split.
+    equal, N if one sample is the whole sum. A sample's gradient is that of cross-entropy per unit
+    of its gradient at the logits, so that what a trained model has learnt well does not count as
+    suppressed; and per unit of the gradient of a change of the logits that all samples share, so
+    that what counts is the server's preference for labels, not how much of a sample the network
+    passes. Samples of which it passes next to nothing are left out: where training failed most are.
+    The client draws the batch from its train split.
+
+    A server that lets few samples pass, whatever their labels, is not found by this.
     """
 
     source = "MKOR section 2: whether the sum gradient is dominated by a few samples"
@@ -52,26 +54,27 @@ class AuditDominance(AuditSpec):
         from gleak.metrics.sample_gradients import gradient_norms
 
         norms = gradient_norms(broadcast.model, data, self.samples, broadcast.seed)
-        told = {name: values for name, values in norms.items() if values.any()}
-        if not told:
-            raise MetricUnavailable("no sample has a gradient")
-        return _examine(told)
+        told = {name: _passing(*values) for name, values in norms.items()}
+        enough = {name: values for name, values in told.items() if len(values) >= FEWEST_SAMPLES}
+        if not enough:
+            raise MetricUnavailable(f"fewer than {FEWEST_SAMPLES} samples have a gradient")
+        return [_examine(name, values) for name, values in enough.items()]
 
 
-def _examine(norms: dict[str, np.ndarray]) -> list[Finding]:
-    """Of the parameters in the order of their layers; Shape of the norms (N)."""
-    findings, later = [], 1.0
-    for name, values in reversed(norms.items()):
-        dominance = float(len(values) * (values**2).sum() / values.sum() ** 2)
-        findings.append(Finding(name, dominance / later, _text(values)))
-        later = float(np.maximum(later, dominance))
-    return findings[::-1]
+def _passing(losses: np.ndarray, changes: np.ndarray) -> np.ndarray:
+    """Gradients of the loss per unit of those of the change, of the samples that have both."""
+    largest = changes[np.isfinite(changes)].max(initial=0)
+    passing = ~(changes <= VANISHED * largest)
+    shares = losses[passing] / changes[passing]
+    return shares if shares.any() else shares[:0]
 
 
-def _text(norms: np.ndarray) -> str:
+def _examine(name: str, norms: np.ndarray) -> Finding:
+    """Of one parameter; Shape of the norms (N)."""
     shares = norms / norms.sum()
     vanished = int(np.count_nonzero(norms < VANISHED * norms.max()))
-    return (
+    text = (
         f"one of {len(norms)} samples is {shares.max():.0%} of the sum, {vanished} are below a "
         "thousandth of it"
     )
+    return Finding(name, float(len(norms) * (shares**2).sum()), text)

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 BLOCK_VALUES = 2**22
 FAINT = 0.1
 WITHOUT_INFLUENCE = 1e-3
+ROUNDING = 1e-6
+FADED = 1e-3
 LARGE = 0.9
 FEWEST_VALUES = 16
 ROUNDS = 3
@@ -32,10 +34,19 @@ class Reach:
         influences: likewise, of weight times gradient, by which the logits change if the weight is
             taken out. It stays as it is where a layer's weights are scaled down and those of the
             next one up.
+        most: the largest influence in the whole network; what is below a millionth of it is lost
+            in rounding.
     """
 
     gradients: tuple[NDArray, NDArray]
     influences: tuple[NDArray, NDArray]
+    most: float = 0.0
+
+    @property
+    def largest(self) -> float:
+        """The largest influence of a row, infinite ones left out."""
+        rows, _ = self.influences
+        return float(rows[np.isfinite(rows)].max(initial=0))
 
     @classmethod
     def of(cls, weights: NDArray, gradients: NDArray) -> Reach:
@@ -63,25 +74,30 @@ class Reach:
 
     @property
     def influential(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which of the rows, and of the columns, that a sample reaches change the logits."""
+        """Which of the rows, and of the columns, that a sample reaches have influence."""
         (rows, columns), reached = self.influences, self.reached
         return (
-            exceeding(rows[reached[0]], WITHOUT_INFLUENCE),
-            exceeding(columns[reached[1]], WITHOUT_INFLUENCE),
+            exceeding(rows[reached[0]], WITHOUT_INFLUENCE, ROUNDING * self.most),
+            exceeding(columns[reached[1]], WITHOUT_INFLUENCE, ROUNDING * self.most),
         )
 
 
-def exceeding(largest: NDArray, share: float) -> NDArray[np.bool_]:
-    """Which values are beyond a share of the large ones, the tenth from above among ten."""
+def exceeding(largest: NDArray, share: float, least: float) -> NDArray[np.bool_]:
+    """Which values are beyond both a bound and a share of the large ones (their 90% quantile)."""
     present = largest[(largest > 0) & np.isfinite(largest)]
-    least = share * float(np.quantile(present, LARGE)) if present.size else 0.0
-    return np.asarray(largest > least)
+    large = float(np.quantile(present, LARGE)) if present.size else 0.0
+    return np.asarray(largest > max(least, share * large))
 
 
 def faintless(weights: NDArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows, and which columns, have a weight beyond a tenth of what large ones have."""
-    rows, columns = _largest(weights)
-    return exceeding(rows, FAINT), exceeding(columns, FAINT)
+    """Which rows, and which columns, have a weight that is not faint.
+
+    It is if it is below a tenth of what large rows or columns have, or below a thousandth of the
+    weights that layers with so many inputs begin with.
+    """
+    least = FADED / np.sqrt(max(1, weights.shape[1]))
+    rows, columns = (exceeding(lines, FAINT, least) for lines in _largest(weights))
+    return rows, columns
 
 
 def part_in_use(weights: NDArray) -> NDArray:

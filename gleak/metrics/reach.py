@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -48,7 +49,8 @@ def reaches(model: Model, data: Dataset, samples: int, seed: int) -> dict[str, R
         direction = torch.randn(logits.shape, generator=random)
         for name, reach in _reaches(tried, logits, direction):
             found[name] = found[name] | reach if name in found else reach
-    return found
+    most = max((reach.largest for reach in found.values()), default=0.0)
+    return {name: replace(reach, most=most) for name, reach in found.items()}
 
 
 def _matrices(network: nn.Module) -> dict[str, Tensor]:

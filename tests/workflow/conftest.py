@@ -26,6 +26,7 @@ def painting(tmp_path_factory: pytest.TempPathFactory) -> Project:
     root = copy_project(tmp_path_factory.mktemp("painting"))
     attack = Path(__file__).parent / "painting.py"
     shutil.copy2(attack, root / "gleak/attacks")
+    (root / "data").mkdir()
     with (root / "gleak/attacks/__init__.py").open("a") as package:
         package.write("from gleak.attacks import painting as painting\n")
     return Project(root, {"studies": "tiny"})

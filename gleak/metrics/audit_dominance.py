@@ -25,10 +25,10 @@ class AuditDominance(AuditSpec):
     With g the norms of the samples' gradients of one parameter, N sum(g^2) / sum(g)^2: 1 if all are
     equal, N if one sample is the whole sum. A sample's gradient is that of cross-entropy per unit
     of its gradient at the logits, so that what a trained model has learnt well does not count as
-    suppressed; and per unit of the gradient of a change of the logits that all samples share, so
-    that what counts is the server's preference for labels, not how much of a sample the network
-    passes. Samples of which it passes next to nothing are left out: where training failed most are.
-    The client draws the batch from its train split.
+    suppressed. Networks that training left at chance pass some samples far more than others,
+    whatever the loss; so the same is computed in units of the gradient of a change of the logits
+    that all samples share, and the less of the two counts. Samples of which the network passes next
+    to nothing are left out. The client draws the batch from its train split.
 
     A server that lets few samples pass, whatever their labels, is not found by this.
     """
@@ -55,26 +55,29 @@ class AuditDominance(AuditSpec):
 
         norms = gradient_norms(broadcast.model, data, self.samples, broadcast.seed)
         told = {name: _passing(*values) for name, values in norms.items()}
-        enough = {name: values for name, values in told.items() if len(values) >= FEWEST_SAMPLES}
+        enough = {name: values for name, values in told.items() if len(values[0])}
         if not enough:
             raise MetricUnavailable(f"fewer than {FEWEST_SAMPLES} samples have a gradient")
-        return [_examine(name, values) for name, values in enough.items()]
+        return [_examine(name, *values) for name, values in enough.items()]
 
 
 def _passing(losses: np.ndarray, changes: np.ndarray) -> np.ndarray:
-    """Gradients of the loss per unit of those of the change, of the samples that have both."""
+    """The norms of the samples that pass, Shape (2, N); none where they are few or zero."""
     largest = changes[np.isfinite(changes)].max(initial=0)
-    passing = ~(changes <= VANISHED * largest)
-    shares = losses[passing] / changes[passing]
-    return shares if shares.any() else shares[:0]
+    passing = np.stack([losses, changes])[:, ~(changes <= VANISHED * largest)]
+    return passing if passing.shape[1] >= FEWEST_SAMPLES and passing[0].any() else passing[:, :0]
 
 
-def _examine(name: str, norms: np.ndarray) -> Finding:
+def _examine(name: str, losses: np.ndarray, changes: np.ndarray) -> Finding:
     """Of one parameter; Shape of the norms (N)."""
-    shares = norms / norms.sum()
-    vanished = int(np.count_nonzero(norms < VANISHED * norms.max()))
+    vanished = int(np.count_nonzero(losses < VANISHED * losses.max()))
     text = (
-        f"one of {len(norms)} samples is {shares.max():.0%} of the sum, {vanished} are below a "
-        "thousandth of it"
+        f"one of {len(losses)} samples is {losses.max() / losses.sum():.0%} of the sum, {vanished} "
+        "are below a thousandth of it"
     )
-    return Finding(name, float(len(norms) * (shares**2).sum()), text)
+    statistics = [_dominance(losses), _dominance(losses / changes)]
+    return Finding(name, float(np.min(statistics)), text)
+
+
+def _dominance(norms: np.ndarray) -> float:
+    return float(len(norms) * (norms**2).sum() / norms.sum() ** 2)

@@ -56,9 +56,15 @@ class Reach:
             weights: Shape (out, in).
             gradients: same Shape.
         """
-        magnitudes = np.nan_to_num(np.abs(gradients), nan=np.inf, posinf=np.inf)
-        influences = np.where(weights == 0, 0, np.abs(weights) * magnitudes)
-        return cls(_largest(magnitudes), _largest(influences))
+        rows, columns = np.zeros((2, weights.shape[0])), np.zeros((2, weights.shape[1]))
+        for some in row_blocks(weights):
+            magnitudes = np.nan_to_num(np.abs(gradients[some]), nan=np.inf, posinf=np.inf)
+            sizes, influences = np.abs(weights[some]), np.zeros_like(magnitudes)
+            np.multiply(sizes, magnitudes, out=influences, where=sizes > 0)
+            for kind, values in enumerate((magnitudes, influences)):
+                rows[kind, some], largest = _largest(values)
+                columns[kind] = np.maximum(columns[kind], largest)
+        return cls((rows[0], columns[0]), (rows[1], columns[1]))
 
     def __or__(self, other: Reach) -> Reach:
         """Of both samples."""

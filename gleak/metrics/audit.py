@@ -137,7 +137,7 @@ class Broadcast:
             ArtifactError: there are samples, and the parameters are not those of the architecture.
         """
         return [
-            _layer(name, values, self.model.parameters, self._reaches.get(name))
+            _layer(name, values, self.model.parameters, self._judging(name))
             for name, values in self.model.parameters.items()
             if values.ndim > 1 and values.size
         ]
@@ -146,6 +146,14 @@ class Broadcast:
     def tried(self) -> bool:
         """Whether the client has samples to try the parameters on."""
         return self.samples is not None and len(self.samples.labels("train")) > 0
+
+    def _judging(self, name: str) -> Reach | None:
+        """What samples make of a parameter; None where they pass it with no effect on the logits.
+
+        So it is where training failed: then rounding decides which rows and columns are reached.
+        """
+        reach = self._reaches.get(name)
+        return reach if reach is None or reach.counts else None
 
     @cached_property
     def _reaches(self) -> dict[str, Reach]:

@@ -48,6 +48,12 @@ class Reach:
         rows, _ = self.influences
         return float(rows[np.isfinite(rows)].max(initial=0))
 
+    @property
+    def counts(self) -> bool:
+        """Whether a row has an influence that is not lost in rounding."""
+        rows, _ = self.influences
+        return bool((rows > ROUNDING * self.most).any())
+
     @classmethod
     def of(cls, weights: NDArray, gradients: NDArray) -> Reach:
         """Of the weights of a layer and their gradients; what overflows is reached.

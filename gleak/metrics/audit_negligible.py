@@ -29,7 +29,8 @@ class AuditNegligible(AuditSpec):
     magnitude, the latter are the more, and none are left; noise small enough to keep what passes
     it undisturbed leaves a gap. Zeros are not counted, and rows and columns are balanced first.
     Weights that Adam decays where no sample reaches them leave the same gap: only samples tell.
-    Layers of fewer than 1,000 judged weights say nothing.
+    Layers that have no influence on the logits of the samples, or of fewer than 1,000 judged
+    weights, say nothing.
     """
 
     limit: float = knob(
@@ -50,7 +51,7 @@ class AuditNegligible(AuditSpec):
         return [
             _examine(layer)
             for layer in broadcast.layers
-            if layer.balanced.weights.size >= FEWEST_WEIGHTS
+            if layer.reach and layer.balanced.weights.size >= FEWEST_WEIGHTS
         ]
 
 

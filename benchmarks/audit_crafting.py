@@ -20,10 +20,10 @@ from audit_population import VGG, Recipe, accuracy, blank, load, train
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
+from gleak.core.registry import parse
 from gleak.metrics.audit import Broadcast
 from gleak.metrics.audit_alarms import audits
 from gleak.models.broadcast import with_state
-from gleak.registry import parse
 from gleak.runtime.device import prepare_cpu
 
 CRAFTINGS = ("mkor+hiding=naive", "mkor", "mkor+sink=4", "fishing")

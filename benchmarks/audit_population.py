@@ -31,11 +31,11 @@ from torch.nn.utils import prune
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
+from gleak.core.registry import parse
 from gleak.metrics.audit import AuditSpec, Broadcast
 from gleak.metrics.audit_alarms import audits
 from gleak.metrics.base import MetricUnavailable
 from gleak.models.broadcast import load_network, with_state
-from gleak.registry import parse
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.seeding import stream
 

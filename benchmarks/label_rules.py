@@ -18,15 +18,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.artifacts.dataset import Dataset
-from gleak.attacks.base import Observation
 from gleak.clients.base import ClientSpec
-from gleak.clients.batches import draw_batches
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.matching.labels import inferred_labels
 from gleak.models.classifier import Classifier, find_classifier
 from gleak.models.embedding import features_before
-from gleak.registry import parse
+from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
+from gleak.simulation.batches import draw_batches
 from gleak.training.epochs import Training
 from gleak.training.initialise import initialise
 
@@ -149,7 +149,7 @@ def row(state: State, client: ClientSpec, gradients: dict[str, Tensor], truth: T
     for rule in RULES:
         try:
             found = inferred_labels(rule, seen, gradients)
-        except FitError:
+        except IncompatibleError:
             cells.append("–")
         else:
             cells.append(cell(shares(found, truth, state.classes)))

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from gleak.attacks.base import Observation
+from gleak.core.registry import parse
 from gleak.matching.engine import match
 from gleak.matching.parts import Parts
-from gleak.registry import parse
+from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
 
 

@@ -16,11 +16,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks.base import Observation
 from gleak.attacks.mkor import MKOR
+from gleak.core.registry import parse
 from gleak.crafting.mkor_network import craft_network
 from gleak.metrics.assignment import assign_samples, gather
-from gleak.registry import parse
+from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
 
 SHAPE, CLASSES = (3, 224, 224), 10

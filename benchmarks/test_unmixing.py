@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from gleak.attacks.base import Observation
+from gleak.core.registry import parse
 from gleak.metrics.assignment import assign_samples, gather
-from gleak.registry import parse
+from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
 
 SIDE = 32

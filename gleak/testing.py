@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
 from gleak.attacks.run import reconstruct
 from gleak.clients.base import ClientSpec
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.parts import ClientModel
 from gleak.metrics.score import match_to_truth
@@ -35,7 +35,7 @@ from gleak.models.parameters import (
 )
 from gleak.models.stochastic import deterministic_copy
 from gleak.models.tracing import failing_layer
-from gleak.registry import parse
+from gleak.observation import Observation
 
 VICTIMS = 3
 PROTOCOLS: tuple[tuple[str, ClientModel], ...] = (
@@ -66,7 +66,7 @@ def check_model(build: Build, shape: tuple[int, ...] = (3, 16, 16), classes: int
         classes: number of logits.
 
     Raises:
-        FitError: gleak refuses the network; says why, and what to do.
+        IncompatibleError: gleak refuses the network; says why, and what to do.
         AssertionError: an update or an objective is wrong, which is an error of gleak's.
     """
     torch.manual_seed(0)
@@ -99,7 +99,7 @@ def truth_distance(
         client_model: the attacker's model of it.
         shape: of a sample.
         classes: number of logits.
-        verified_ways: see `gleak.attacks.base.Observation`.
+        verified_ways: see `gleak.observation.Observation`.
 
     Returns:
         Relative squared distance, Shape (V); rounding for a correct implementation.
@@ -167,7 +167,7 @@ def _check_attack(network: nn.Module, shape: tuple[int, ...], classes: int) -> N
     assert np.isfinite(error).all(), "the attack's samples cannot be scored"
     try:
         inferred = reconstruct(parse("attack", "invertgrad+iterations=1"), observation, 0).labels
-    except FitError:
+    except IncompatibleError:
         return
     if size == 1:
         assert (inferred == labels.numpy()).all(), "the label of a single sample is not found"

@@ -7,16 +7,16 @@ from pathlib import Path
 from snakemake.logging import logger
 
 from gleak.artifacts.refused import refusal_in
-from gleak.cell import TRUTH, Cell, Paths
-from gleak.errors import GleakError
+from gleak.experiments.cell import TRUTH, Cell, Paths
+from gleak.core.errors import GleakError
 from gleak.knowledge.pretraining import Pretraining
 from gleak.metrics.scores import refusal_in_scores
-from gleak.own_models import check_own_model
-from gleak.plan import model_bytes, update_bytes
-from gleak.runtime.damage import set_damaged_aside
+from gleak.experiments.own_models import check_own_model
+from gleak.experiments.estimate import model_bytes, update_bytes
+from gleak.runtime.damage import quarantine
 from gleak.runtime.digest import source_digest
-from gleak.settings import SCALES, Settings
-from gleak.study import load_study
+from gleak.core.settings import SCALES, Settings
+from gleak.experiments.study import load_study
 
 
 def checked(make):
@@ -33,7 +33,7 @@ def checked(make):
 SETTINGS = checked(lambda: Settings.read(config))
 if workflow.is_main_process:
     checked(SETTINGS.check_results)
-    for damaged in set_damaged_aside(Path(SETTINGS.results_dir)):
+    for damaged in quarantine(Path(SETTINGS.results_dir)):
         logger.warning(f"gleak: {damaged} was found damaged, and is renamed to be made again")
 STUDIES = {
     name: checked(lambda: load_study(Path(workflow.basedir) / "studies" / f"{name}.yaml"))

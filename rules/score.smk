@@ -3,7 +3,7 @@
 Models and broadcast parameters are scored by themselves, without any attack or truth.
 """
 
-from gleak.cell import SCORED_BY
+from gleak.experiments.cell import SCORED_BY
 from gleak.metrics.base import metrics_of
 
 

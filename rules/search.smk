@@ -46,7 +46,7 @@ rule search:
     params:
         declared=lambda w: json.dumps(search_of(w).declared),
         specs=lambda w: json.dumps(search_of(w).resolved()),
-        source=lambda w: source_digest("gleak.searches.run", *search_of(w).modules),
+        source=lambda w: source_digest("gleak.experiments.search.run", *search_of(w).modules),
         seed=SETTINGS.seed,
     script:
         "../workflow_scripts/search.py"

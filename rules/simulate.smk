@@ -23,7 +23,7 @@ rule simulate_clients:
         gpu=int(SETTINGS.device == "cuda"),
     params:
         specs=resolved("model", "client", "defense"),
-        source=source("gleak.clients.simulate", "model", "client", "defense"),
+        source=source("gleak.simulation.simulate", "model", "client", "defense"),
         seed=SETTINGS.seed,
     script:
         "../workflow_scripts/simulate_clients.py"

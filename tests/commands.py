@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gleak.cli import main
+from gleak.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
 

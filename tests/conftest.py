@@ -19,24 +19,26 @@ import torch
 import yaml
 from hypothesis import settings
 
-from gleak import registry
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.digests import digest_values, is_text, seal, seal_group
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
-from gleak.cell import Cell
-from gleak.clients.simulate import simulate_clients
+from gleak.core import registry
+from gleak.core.errors import IncompatibleError, StoppedError
+from gleak.core.registry import nested, parse
+from gleak.core.spec import build_spec, parameter
 from gleak.crafting.craft import PARAMETERS, craft_parameters
-from gleak.errors import FitError, StoppedError
+from gleak.experiments.cell import Cell
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.codec import Codec
 from gleak.knowledge.train import train_knowledge
-from gleak.registry import nested, parse
 from gleak.runtime.journal import Journal
 from gleak.runtime.perceptual import WEIGHTS
 from gleak.runtime.torchvision_ops import ensure_operators
-from gleak.spec import build_spec, knob
+from gleak.simulation.simulate import simulate_clients
 from gleak.training.train import train_model
+
+pytest_plugins = ["tests.score_tables"]
 
 ROOT = Path(__file__).parents[1]
 settings.register_profile("gleak", derandomize=True, deadline=None, max_examples=50)
@@ -137,7 +139,7 @@ class Bringing(AttackSpec):
 
     name: ClassVar[str] = "bringing"
 
-    codec: Annotated[Codec, nested("knowledge")] | None = knob(None, "what it brings")
+    codec: Annotated[Codec, nested("knowledge")] | None = parameter(None, "what it brings")
 
     def reconstruct(self, observation: Any) -> Reconstruction:
         """See `AttackSpec.reconstruct`."""
@@ -279,7 +281,7 @@ def fitting_model() -> Callable[..., str]:
         for model in SMALL_MODELS:
             try:
                 Cell.parse({**chosen, "model": model})
-            except FitError:
+            except IncompatibleError:
                 continue
             return model
         raise AssertionError(f"{levels} fit none of {SMALL_MODELS}")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gleak.cell import LEVELS, Cell
-from gleak.registry import find
-from gleak.study import load_study
+from gleak.core.registry import find
+from gleak.experiments.cell import LEVELS, Cell
+from gleak.experiments.study import load_study
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def blocks(text: str, language: str) -> list[str]:
 @pytest.mark.parametrize("block", blocks(GUIDE, "python"), ids=lambda b: b.splitlines()[0])
 def test_each_class_of_the_guide_registers_and_describes_itself(block: str) -> None:
     name = re.search(r'@register\("(\w+)"\)', block)[1]
-    code = f"{block}\nfrom gleak.catalog import describe\nprint(describe({name!r}))"
+    code = f"{block}\nfrom gleak.cli.catalog import describe\nprint(describe({name!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert name in done.stdout

@@ -16,12 +16,12 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gleak.cell import LEVELS, Cell, Paths
-from gleak.errors import GleakError, SpecError
-from gleak.registry import load, parse
-from gleak.settings import Settings
-from gleak.study import load_study
-from gleak.written import MOST_VALUES, load_mapping
+from gleak.core.errors import GleakError, SpecError
+from gleak.core.registry import load, parse
+from gleak.core.settings import Settings
+from gleak.core.yaml_input import MOST_VALUES, load_mapping
+from gleak.experiments.cell import LEVELS, Cell, Paths
+from gleak.experiments.study import load_study
 
 CELL = {
     "dataset": "digits",
@@ -298,7 +298,7 @@ def test_any_content_of_a_study_is_taken_or_refused(choose: random.Random, times
     for _ in range(times):
         change(study, choose)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gleak.study._load_file", lambda path: study)
+        patched.setattr("gleak.experiments.study._load_file", lambda path: study)
         with suppress(GleakError):
             load_study("study.yaml")
 

@@ -7,7 +7,7 @@ import math
 import pytest
 from torch import nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.testing import check_model
 from tests.zoo import CLASSES, NETWORKS, SHAPE
 
@@ -29,7 +29,7 @@ def test_samples_of_other_shapes_serve(shape: tuple[int, ...]) -> None:
 
 
 def test_networks_that_are_refused_are_refused_here() -> None:
-    with pytest.raises(FitError, match=r"Hardsigmoid.*no second derivative"):
+    with pytest.raises(IncompatibleError, match=r"Hardsigmoid.*no second derivative"):
         check_model(
             lambda *_: nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.Hardsigmoid()), SHAPE, 6
         )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
 from gleak.attacks.run import attack, share
-from gleak.cell import Cell
+from gleak.experiments.cell import Cell
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
-from gleak.cell import Cell
 from gleak.crafting.craft import craft_parameters
+from gleak.experiments.cell import Cell
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 

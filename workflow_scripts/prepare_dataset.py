@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gleak.cell import Cell
 from gleak.data.prepare import prepare_dataset
+from gleak.experiments.cell import Cell
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gleak.cell import LEVELS, TRUTH
+from gleak.experiments.cell import LEVELS, TRUTH
 from gleak.metrics.score import score
 from gleak.runtime.logs import log_to
 

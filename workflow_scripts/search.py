@@ -1,13 +1,13 @@
-"""Runs `gleak.searches.run.run_search` for one job."""
+"""Runs `gleak.experiments.search.run.run_search` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gleak.experiments.search.declaration import Declaration, read_search
+from gleak.experiments.search.run import run_search
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
-from gleak.searches.declaration import Declaration, read_search
-from gleak.searches.run import run_search
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

@@ -1,14 +1,14 @@
-"""Runs `gleak.clients.simulate.simulate_clients` for one job."""
+"""Runs `gleak.simulation.simulate.simulate_clients` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
-from gleak.cell import Cell
-from gleak.clients.simulate import simulate_clients
+from gleak.experiments.cell import Cell
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
+from gleak.simulation.simulate import simulate_clients
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

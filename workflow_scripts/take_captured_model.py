@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.captures.take_model import take_captured_model
-from gleak.cell import Cell
+from gleak.experiments.cell import Cell
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 
 
 @contextmanager

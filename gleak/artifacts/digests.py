@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from gleak.errors import DamagedError
+from gleak.core.errors import DamagedError
 
 ATTRIBUTE = "digest"
 

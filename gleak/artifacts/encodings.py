@@ -10,12 +10,13 @@ from typing import ClassVar, Self
 
 import h5py
 import numpy as np
+from typing_extensions import override
 
 from gleak.artifacts.digests import attribute_of, set_attribute
 from gleak.artifacts.reading import load_array, member
 from gleak.artifacts.schema import ArraySchema, check
 from gleak.artifacts.store import create_group, store_array
-from gleak.errors import ArtifactError, DamagedError
+from gleak.core.errors import ArtifactError, DamagedError
 
 
 class Encoding(ABC):
@@ -77,13 +78,14 @@ class Dense(Encoding):
     }
     values: np.ndarray
 
+    @override
     def decode(self) -> np.ndarray:
-        """See `Encoding.decode`; the values as they are."""
+        """The values as they are."""
         return self.values
 
     @property
+    @override
     def weight_shape(self) -> tuple[int, ...]:
-        """See `Encoding.weight_shape`."""
         return self.values.shape[2:]
 
 
@@ -108,8 +110,9 @@ class Sparse(Encoding):
     shape: np.ndarray
 
     @classmethod
+    @override
     def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
-        """See `Encoding.stack`; short rows are filled up with unused slots."""
+        """Short rows are filled up with unused slots."""
         width = max(part.indices.shape[-1] for part in parts)
 
         def widen(values: np.ndarray, fill: int) -> np.ndarray:
@@ -120,8 +123,9 @@ class Sparse(Encoding):
         values = np.concatenate([widen(part.values, 0) for part in parts], axis)
         return cls(indices, values, parts[0].shape)
 
+    @override
     def decode(self) -> np.ndarray:
-        """See `Encoding.decode`; zero where nothing was sent."""
+        """Zero where nothing was sent."""
         size = prod(self.weight_shape)
         flat = np.zeros((*self.indices.shape[:2], size + 1), self.values.dtype)
         np.put_along_axis(
@@ -130,8 +134,8 @@ class Sparse(Encoding):
         return flat[..., :size].reshape(*self.indices.shape[:2], *self.shape)
 
     @property
+    @override
     def weight_shape(self) -> tuple[int, ...]:
-        """See `Encoding.weight_shape`."""
         return tuple(map(int, self.shape))
 
     def sent(self) -> np.ndarray | None:
@@ -139,8 +143,9 @@ class Sparse(Encoding):
         entries = Sparse(self.indices, np.ones(self.indices.shape, dtype=bool), self.shape)
         return entries.decode()
 
+    @override
     def fault(self) -> str | None:
-        """See `Encoding.fault`; positions outside the parameter."""
+        """Positions outside the parameter."""
         size = prod(self.weight_shape)
         if min(self.weight_shape, default=0) < 0:
             return f"/shape {self.weight_shape} is none of a parameter"
@@ -169,17 +174,19 @@ class Factored(Encoding):
     right: np.ndarray
     shape: np.ndarray
 
+    @override
     def decode(self) -> np.ndarray:
-        """See `Encoding.decode`; the product."""
+        """The product."""
         return (self.left @ self.right).reshape(*self.leading, *self.shape)
 
     @property
+    @override
     def weight_shape(self) -> tuple[int, ...]:
-        """See `Encoding.weight_shape`."""
         return tuple(map(int, self.shape))
 
+    @override
     def fault(self) -> str | None:
-        """See `Encoding.fault`; a shape that does not hold the product's values."""
+        """A shape that does not hold the product's values."""
         rows, columns = self.left.shape[2], self.right.shape[3]
         fits = prod(self.weight_shape) == rows * columns
         if fits and min(self.weight_shape, default=0) >= 0:
@@ -204,14 +211,15 @@ class Quantized(Encoding):
     codes: np.ndarray
     scales: np.ndarray
 
+    @override
     def decode(self) -> np.ndarray:
-        """See `Encoding.decode`; codes times their scale."""
+        """Codes times their scale."""
         scales = self.scales.reshape(*self.leading, *[1] * (self.codes.ndim - 2))
         return np.asarray(self.codes * scales)
 
     @property
+    @override
     def weight_shape(self) -> tuple[int, ...]:
-        """See `Encoding.weight_shape`."""
         return self.codes.shape[2:]
 
 
@@ -229,17 +237,19 @@ class Signs(Encoding):
     }
     codes: np.ndarray
 
+    @override
     def decode(self) -> np.ndarray:
-        """See `Encoding.decode`; the signs as numbers."""
+        """The signs as numbers."""
         return self.codes.astype(np.float32)
 
     @property
+    @override
     def weight_shape(self) -> tuple[int, ...]:
-        """See `Encoding.weight_shape`."""
         return self.codes.shape[2:]
 
+    @override
     def fault(self) -> str | None:
-        """See `Encoding.fault`; a code that is no sign."""
+        """A code that is no sign."""
         if self.codes.size and not -1 <= self.codes.min() <= self.codes.max() <= 1:
             return " holds codes other than -1, 0 and 1"
         return None

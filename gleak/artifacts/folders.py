@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 
 
 @contextmanager

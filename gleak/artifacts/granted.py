@@ -27,7 +27,7 @@ GRANTS = (
 class Granted(Artifact):
     """One piece of granted knowledge, for each victim or the same for all.
 
-    What each grant is stands in `gleak.clients.grants`.
+    What each grant is stands in `gleak.simulation.grants`.
 
     Args:
         grant: one of `GRANTS`.

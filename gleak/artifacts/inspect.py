@@ -12,7 +12,7 @@ import numpy as np
 from gleak.artifacts.atomic import atomic
 from gleak.artifacts.digests import attribute_of, is_text
 from gleak.artifacts.reading import check_storage, load_array, member, open_checked
-from gleak.errors import ArtifactError, DamagedError
+from gleak.core.errors import ArtifactError, DamagedError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

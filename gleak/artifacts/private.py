@@ -27,11 +27,11 @@ class Private(Artifact):
         rounds: Shape (V, R, B), which of the samples stand behind each observed round; left out
             where one round has them all.
         drift: Shape (V), how far each victim's local steps are from one on its whole batch (see
-            `gleak.clients.drift`); left out for clients of one step.
+            `gleak.simulation.drift`); left out for clients of one step.
         noise_multipliers: Shape (V, S), for each local step of all rounds the deviation of its
             noise over how far one sample can move it; left out where steps have none.
         perturbation: Shape (V, R), how much the defence changed what each victim sent in each round
-            (see `gleak.clients.perturbation`); left out for captured clients.
+            (see `gleak.simulation.perturbation`); left out for captured clients.
     """
 
     format: ClassVar[str] = "gleak/private"

@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 
 from gleak.artifacts.digests import attribute_of, check_dataset, check_group, digest_of, is_text
-from gleak.errors import ArtifactError, DamagedError, RefusedError, nearest
+from gleak.core.errors import ArtifactError, DamagedError, RefusedError, nearest
 
 REFUSED = "gleak/refused"
 """Format of what stands in place of an artifact that was refused; see `gleak.artifacts.refused`."""

@@ -12,7 +12,7 @@ from typing import ClassVar
 from gleak.artifacts.reading import REFUSED
 from gleak.artifacts.schema import attribute
 from gleak.artifacts.store import Artifact
-from gleak.errors import ArtifactError, FitError
+from gleak.core.errors import ArtifactError, IncompatibleError
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def refusing(*outputs: Path | str) -> Iterator[None]:
     """
     try:
         yield
-    except FitError as error:
+    except IncompatibleError as error:
         reason = " ".join(str(error).split())
         logger.warning("refused: %s", reason)
         for path in outputs:

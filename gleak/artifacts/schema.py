@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 
 SPREADS = {
     "weight...": {1: "out", 2: "out in", 3: "out in k", 4: "out in kh kw"},

@@ -18,7 +18,7 @@ from gleak.artifacts.encodings import (
 from gleak.artifacts.reading import chosen_keys, member
 from gleak.artifacts.schema import arrays, attribute
 from gleak.artifacts.store import Artifact, create_group
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 
 
 @dataclass(frozen=True, kw_only=True)

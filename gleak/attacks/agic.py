@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from typing_extensions import override
+
 from gleak.attacks.matching import MatchingAttack
+from gleak.core.registry import nested, register
+from gleak.core.spec import parameter
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.layer_weights import LayerFunction, LayerWeights
 from gleak.matching.optimizers.adam import Adam
 from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.normal import Normal
-from gleak.registry import nested, register
-from gleak.spec import knob
 
 
 @register("agic")
@@ -27,33 +29,33 @@ class AGIC(MatchingAttack):
     source = "Xu et al. 2022"
     tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
 
-    iterations: int = knob(10000, "budget of one victim", source="AGIC section V-A", ge=1)
-    lr: float = knob(0.1, "learning rate at the start", source="AGIC section V-A", gt=0)
-    tv: float = knob(
+    iterations: int = parameter(10000, "budget of one victim", source="AGIC section V-A", ge=1)
+    lr: float = parameter(0.1, "learning rate at the start", source="AGIC section V-A", gt=0)
+    tv: float = parameter(
         1e-4, "weight of the total variation (images)", source="AGIC, untrained ResNet20-4", ge=0
     )
-    start: Annotated[StartSpec, nested("start")] = knob(
+    start: Annotated[StartSpec, nested("start")] = parameter(
         Normal(), "first dummy input", source="InvertGrad"
     )
-    labels: LabelRule = knob("rows", "how labels are found", source="AGIC section V-A")
-    signed: bool = knob(
+    labels: LabelRule = parameter("rows", "how labels are found", source="AGIC section V-A")
+    signed: bool = parameter(
         True, "use the sign of the gradient", source="InvertGrad; AGIC does not say"
     )
-    beta: float = knob(
+    beta: float = parameter(
         50.0,
         "weight of the last convolution, the first being 1; 1: all alike",
         source="AGIC, untrained networks; 2 for trained ones",
         gt=0,
     )
-    weights: LayerFunction = knob(
+    weights: LayerFunction = parameter(
         "linear", "how weights go from the first convolution to the last", source="AGIC Table I"
     )
-    relu_modifier: bool = knob(
+    relu_modifier: bool = parameter(
         True, "layers with zeros in their gradients count more", source="AGIC Eq. 8"
     )
 
+    @override
     def parts(self) -> Parts:
-        """See `MatchingAttack.parts`."""
         return Parts(
             start=self.start,
             labels=self.labels,

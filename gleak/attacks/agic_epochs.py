@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.agic import AGIC
-from gleak.attacks.base import Observation
-from gleak.errors import FitError
-from gleak.registry import register
-from gleak.spec import knob
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
@@ -28,20 +30,20 @@ class AGICEpochs(AGIC):
     """
 
     source = "Xu et al. 2022, section IV-B"
-    effort: ClassVar[frozenset[str]] = frozenset({"iterations", "matching_iterations"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"iterations", "matching_iterations"})
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
 
-    matching_iterations: int = knob(
+    matching_iterations: int = parameter(
         2000, "budget of an update before updates are paired", source="AGIC section V-D", ge=1
     )
-    gamma: float = knob(
+    gamma: float = parameter(
         0.1, "weight of the updates behind the first epoch", source="AGIC section V-A", ge=0
     )
-    pooled: bool = knob(True, "pair by means of 2 x 2 pixels", source="AGIC section IV-B")
-    label_filter: bool = knob(
+    pooled: bool = parameter(True, "pair by means of 2 x 2 pixels", source="AGIC section IV-B")
+    label_filter: bool = parameter(
         True, "pair updates first that share an inferred label", source="AGIC section IV-B"
     )
-    only: int | None = knob(
+    only: int | None = parameter(
         None,
         "one epoch, whose updates are inverted alone; none: all jointly",
         source="AGIC VI",
@@ -52,28 +54,31 @@ class AGICEpochs(AGIC):
         """Refuse clients that are observed once, and labels that are not fixed.
 
         Raises:
-            FitError: see `AttackSpec.check`.
+            IncompatibleError: see `AttackSpec.check`.
         """
         super().check(dataset, model, client)
         epochs = client.protocol.get("epochs", 1)
         if epochs < (self.only or 2):
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} needs updates of {self.only or 2} epochs, and client {client} "
                 f"sends those of {epochs}; use client epochs"
             )
         if self.labels == "joint":
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} pairs updates by fixed labels, not labels=joint; use labels=rows"
             )
 
     @property
+    @override
     def joins_epochs(self) -> bool:
-        """See `AttackSpec.joins_epochs`."""
         return self.only is None
 
+    @override
     def search(self, observation: Observation) -> Reconstruction:
-        """See `MatchingAttack.search`."""
-        from gleak.matching.epochs import EpochSearch
+        from gleak.matching.epoch_matching import EpochMatching, EpochSettings
 
-        search = EpochSearch(observation, self)
+        settings = EpochSettings(
+            self.parts(), self.matching_iterations, self.gamma, self.pooled, self.label_filter
+        )
+        search = EpochMatching(observation, settings)
         return search.alone(self.only - 1) if self.only else search.jointly()

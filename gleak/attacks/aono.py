@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import Observation
 from gleak.attacks.dense_first import MID_GREY, DenseFirstAttack
-from gleak.attacks.traits import LABELS, Traits
-from gleak.registry import register
+from gleak.attacks.summary import LABELS, AttackSummary
+from gleak.core.registry import register
+from gleak.observation import Observation
 
 
 @register("aono")
@@ -24,15 +26,15 @@ class Aono(DenseFirstAttack):
 
     source = "Aono et al. 2017, section 3; [2] in CPL section 4.2 and Figure 10"
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`."""
-        return Traits(labels=LABELS["argmin"])
+    @override
+    def traits(self) -> AttackSummary:
+        return AttackSummary(labels=LABELS["argmin"])
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """See `AttackSpec.reconstruct`.
 
         Raises:
-            FitError: the network does not begin with a dense layer that has a bias.
+            IncompatibleError: the network does not begin with a dense layer that has a bias.
         """
         from gleak.attacks.first_layer import dense_layer_of_samples, read_inputs
         from gleak.matching.labels import classifier_gradient, classifier_of, infer_by_argmin

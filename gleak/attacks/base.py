@@ -3,133 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.traits import Traits
-from gleak.errors import FitError, SpecError
+from gleak.attacks.summary import AttackSummary
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.spec import Spec
 from gleak.knowledge.base import KnowledgeSpec
-from gleak.knowledge.judge import JudgeSpec
-from gleak.runtime.journal import Journal
-from gleak.spec import Spec
+from gleak.knowledge.evaluator import EvaluatorSpec
 
 if TYPE_CHECKING:
-    import numpy as np
-    from torch import Tensor, nn
+    from torch import nn
 
     from gleak.clients.base import ClientSpec
     from gleak.crafting.base import CraftingSpec
     from gleak.data.base import DatasetSpec
-    from gleak.matching.choice import Way
     from gleak.models.base import ModelSpec
-
-
-@dataclass(frozen=True)
-class Observation:
-    """Everything the attacker has: the server's view of V victims and what the setting grants.
-
-    Args:
-        update: for each parameter that the attack reads, what the server computed from what was
-            sent; Shape (V, R, *shape).
-        sent: for each parameter of which only some values were sent, which; Shape (V, R, *shape).
-        model: the architecture with the broadcast parameters, on the device of the update.
-        modality: "image" or "tabular".
-        input_shape: shape of one sample.
-        classes: number of outputs.
-        batch_size: samples behind one update.
-        mini_batch, local_steps, local_lr, loss, content, epochs: as in
-            `gleak.artifacts.update.Update`.
-        granted: by grant name, Shape (V, ...); only those the attack's spec asks for.
-        victim_ids: Shape (V), each victim's number; with the seed it names its random stream.
-        seed: of the attack's own randomness.
-        cell_victims: victims of the whole cell, if these are a share of them.
-        spec: canonical path of the cell the update comes from.
-        secret: what the server remembers of the parameters it crafted; see
-            `gleak.artifacts.secret.Secret`. Empty where the attack's spec does not ask for it.
-        broadcast: parameters before each round, Shape (R, *shape); empty where there is one round,
-            at the parameters of the model.
-        knowledge: by name ("codec"), the networks that the attacker brings, trained on public data;
-            only those the attack's spec asks for, in evaluation mode, on the device of the update.
-        journal: where a long attack leaves what it has come to.
-        verified_ways: by model of the client, the constructor of dummy gradients that was found to
-            be right for this network (see `gleak.matching.choice`); shared by the observations
-            that are derived from one.
-    """
-
-    update: dict[str, Tensor]
-    sent: dict[str, Tensor]
-    model: nn.Module
-    modality: str
-    input_shape: tuple[int, ...]
-    classes: int
-    batch_size: int
-    mini_batch: int
-    local_steps: int
-    local_lr: float
-    loss: str
-    content: str
-    granted: dict[str, Tensor]
-    victim_ids: np.ndarray
-    seed: int
-    cell_victims: int = 1
-    spec: str = ""
-    secret: Mapping[str, np.ndarray] = field(default_factory=dict)
-    epochs: int = 1
-    broadcast: Mapping[str, Tensor] = field(default_factory=dict)
-    knowledge: Mapping[str, nn.Module] = field(default_factory=dict)
-    journal: Journal = field(default_factory=Journal)
-    verified_ways: dict[str, Way] = field(default_factory=dict)
-
-    @property
-    def victims(self) -> int:
-        """How many victims are attacked at once."""
-        return len(self.victim_ids)
-
-    @property
-    def total_victims(self) -> int:
-        """How many victims the cell has, attacked here or elsewhere."""
-        return max(self.cell_victims, self.victims)
-
-    @property
-    def rounds(self) -> int:
-        """How many updates of each victim were observed."""
-        return len(next(iter(self.update.values()))[0])
-
-    def of_round(self, number: int) -> Observation:
-        """One round alone, at the parameters that were broadcast before it.
-
-        Its random streams are its own, as those of another seed are.
-        """
-        some = slice(number, number + 1)
-        from gleak.models.parameters import independent_copy
-
-        model = independent_copy(self.model)
-        for name, parameter in model.named_parameters():
-            if name in self.broadcast:
-                parameter.data = self.broadcast[name][number].clone()
-        return replace(
-            self,
-            update={name: value[:, some] for name, value in self.update.items()},
-            sent={name: value[:, some] for name, value in self.sent.items()},
-            model=model,
-            seed=self.seed + number,
-            epochs=1,
-            broadcast={},
-        )
-
-    def of_victim(self, row: int) -> Observation:
-        """One victim alone."""
-        some = slice(row, row + 1)
-        return replace(
-            self,
-            update={name: value[some] for name, value in self.update.items()},
-            sent={name: value[some] for name, value in self.sent.items()},
-            granted={name: value[some] for name, value in self.granted.items()},
-            victim_ids=self.victim_ids[some],
-            cell_victims=self.total_victims,
-        )
+    from gleak.observation import Observation
 
 
 class AttackSpec(Spec):
@@ -161,12 +51,12 @@ class AttackSpec(Spec):
     @property
     def knowledge(self) -> tuple[KnowledgeSpec, ...]:
         """What it brings, trained on public data: the knowledge among its fields."""
-        return tuple(spec for spec in self._learned if not isinstance(spec, JudgeSpec))
+        return tuple(spec for spec in self._learned if not isinstance(spec, EvaluatorSpec))
 
     @property
     def judges(self) -> tuple[KnowledgeSpec, ...]:
         """By what it is to be scored, trained on public data; it is not given to the attack."""
-        return tuple(spec for spec in self._learned if isinstance(spec, JudgeSpec))
+        return tuple(spec for spec in self._learned if isinstance(spec, EvaluatorSpec))
 
     @property
     def _learned(self) -> tuple[KnowledgeSpec, ...]:
@@ -176,13 +66,15 @@ class AttackSpec(Spec):
         """Refuse what the attack cannot serve, as far as is known before any work.
 
         Raises:
-            FitError: names the attack and what does not fit it.
+            IncompatibleError: names the attack and what does not fit it.
         """
         if dataset.modality not in self.modalities:
-            raise FitError(f"attack {self} does not take {dataset.modality} data ({dataset})")
+            raise IncompatibleError(
+                f"attack {self} does not take {dataset.modality} data ({dataset})"
+            )
         steps = client.protocol.get("local_steps", 1)
         if steps > 1 and not self.takes_local_steps:
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} needs the gradient of one step, and client {client} sends the "
                 f"mean of {steps}; use local_steps=1 or fedsgd"
             )
@@ -201,7 +93,7 @@ class AttackSpec(Spec):
             client: whose updates are attacked.
 
         Raises:
-            FitError: names the attack and what the network lacks.
+            IncompatibleError: names the attack and what the network lacks.
         """
         from gleak.models.parameters import check_trained
 
@@ -211,10 +103,10 @@ class AttackSpec(Spec):
         """Refuse parameters that are not those the attack was made for.
 
         Raises:
-            FitError: names both.
+            IncompatibleError: names both.
         """
         if self.crafting not in (None, crafting.name):
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} reads parameters crafted for it, and these are {crafting}; "
                 f"use crafting {self.crafting}"
             )
@@ -223,7 +115,7 @@ class AttackSpec(Spec):
         """Refuse knowledge that there cannot be, or whose public data may hold victims' samples.
 
         Raises:
-            FitError: see `KnowledgeSpec.check_victims`.
+            IncompatibleError: see `KnowledgeSpec.check_victims`.
             SpecError: two pieces of knowledge of one name, or an unknown public dataset.
         """
         names = [spec.name for spec in self._learned]
@@ -236,7 +128,7 @@ class AttackSpec(Spec):
         """Names of the parameters whose updates it reads; None for all.
 
         Raises:
-            FitError: the model has no layer that the attack could read.
+            IncompatibleError: the model has no layer that the attack could read.
         """
         return None
 
@@ -245,9 +137,9 @@ class AttackSpec(Spec):
         """Whether it seeks a sample in updates of several epochs at once, for tables of attacks."""
         return False
 
-    def traits(self) -> Traits:
+    def traits(self) -> AttackSummary:
         """How it finds samples and labels, for tables of attacks; nothing, unless it says so."""
-        return Traits()
+        return AttackSummary()
 
     @property
     def evaluations(self) -> int:

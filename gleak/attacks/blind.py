@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec, Observation
-from gleak.attacks.traits import Traits
-from gleak.registry import register
+from gleak.attacks.base import AttackSpec
+from gleak.attacks.summary import AttackSummary
+from gleak.core.registry import register
+from gleak.observation import Observation
 from gleak.runtime.seeding import stream
 
 
@@ -22,12 +24,12 @@ class Blind(AttackSpec):
         """The mean sample: knowledge of the population, none of the victim."""
         return frozenset({"mean_input"})
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`."""
-        return Traits(labels="at random")
+    @override
+    def traits(self) -> AttackSummary:
+        return AttackSummary(labels="at random")
 
+    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        """See `AttackSpec.reconstruct`."""
         mean = observation.granted["mean_input"].cpu().numpy()
         guesses = [
             stream(observation.seed, "blind labels", int(victim)).integers(

@@ -13,7 +13,7 @@ from gleak.matching.problem import mean_gradients
 from gleak.models.classifier import find_classifier
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
+    from gleak.observation import Observation
 
 
 def samples_of_class(observation: Observation, target: int) -> Tensor:

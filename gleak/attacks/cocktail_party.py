@@ -6,10 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from gleak.attacks.traits import LABELS, Traits
+from typing_extensions import override
+
+from gleak.attacks.summary import LABELS, AttackSummary
 from gleak.attacks.unmixing import UnmixingAttack
+from gleak.core.spec import Spec, parameter
 from gleak.matching.optimizers.adam import Adam
-from gleak.spec import Spec, knob
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,21 +38,25 @@ class CocktailParty(UnmixingAttack):
     one network and batch size serve others badly.
     """
 
-    effort: ClassVar[frozenset[str]] = frozenset({"iterations", "lr", "tolerance", "initial"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset(
+        {"iterations", "lr", "tolerance", "initial"}
+    )
     weights: ClassVar[tuple[str, ...]] = ("ne", "mi")
 
-    iterations: int = knob(25000, "most that a victim can cost", source="CPA section V-A", ge=1)
-    lr: float = knob(1e-3, "learning rate of Adam", source="CPA reference", gt=0)
-    tolerance: float | None = knob(
+    iterations: int = parameter(
+        25000, "most that a victim can cost", source="CPA section V-A", ge=1
+    )
+    lr: float = parameter(1e-3, "learning rate of Adam", source="CPA reference", gt=0)
+    tolerance: float | None = parameter(
         None,
         "relative gain over 50 iterations under which a victim stops; none: it never does",
         source="ours",
         ge=0,
     )
-    ne: float = knob(1.0, "weight of the negentropy", source="CPA Eq. 10", ge=0)
-    mi: float = knob(1.47, "weight of the rows' dependence", source="CPA reference", ge=0)
-    temperature: float = knob(12.4, "T of the rows' dependence", source="CPA reference", gt=0)
-    initial: Literal["identity", "fastica"] = knob(
+    ne: float = parameter(1.0, "weight of the negentropy", source="CPA Eq. 10", ge=0)
+    mi: float = parameter(1.47, "weight of the rows' dependence", source="CPA reference", ge=0)
+    temperature: float = parameter(12.4, "T of the rows' dependence", source="CPA reference", gt=0)
+    initial: Literal["identity", "fastica"] = parameter(
         "identity",
         "first unmixing of the whitened gradients; fastica: its fixed point",
         source="CPA reference; fastica: Hyvarinen and Oja 2000",
@@ -65,18 +71,19 @@ class CocktailParty(UnmixingAttack):
         defaults = {key: type(self).model_fields[key].default for key in tuned}
         return super().setting().model_copy(update=defaults)
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`; the first term that has a weight is the main one."""
+    @override
+    def traits(self) -> AttackSummary:
+        """The first term that has a weight is the main one."""
         weighted = tuple(TERMS[name] for name in self.weights if getattr(self, name))
-        return Traits(
+        return AttackSummary(
             losses=weighted[:1],
             terms=weighted[1:],
             optimizers=(str(Adam(lr=self.lr)),),
             labels=LABELS["argmin"],
         )
 
+    @override
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
-        """See `UnmixingAttack.unmix`."""
         from gleak.unmixing.descent import descend
         from gleak.unmixing.mixtures import whiten
         from gleak.unmixing.sources import Unmixing

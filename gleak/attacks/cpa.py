@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gleak.attacks.cocktail_party import CocktailParty
 from gleak.attacks.input_unmixing import InputUnmixing
-from gleak.registry import register
-from gleak.spec import knob
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
     from gleak.unmixing.mixtures import White
@@ -24,7 +24,9 @@ class CPA(InputUnmixing, CocktailParty):
     source = "CPA section III, Eq. 10 and 14"
     weights: ClassVar[tuple[str, ...]] = ("ne", "tv", "mi")
 
-    tv: float = knob(3.1, "weight of the total variation (images)", source="CPA reference", ge=0)
+    tv: float = parameter(
+        3.1, "weight of the total variation (images)", source="CPA reference", ge=0
+    )
 
     def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
         """Total variation, of images."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from gleak.attacks.input_unmixing import InputUnmixing
-from gleak.attacks.traits import LABELS, Traits
-from gleak.registry import register
-from gleak.spec import knob
+from gleak.attacks.summary import LABELS, AttackSummary
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
+    from gleak.observation import Observation
     from gleak.runtime.journal import Part
     from gleak.unmixing.mixtures import Mixture
     from gleak.unmixing.sources import Sources, Unmixing
@@ -35,20 +37,21 @@ class CPAEdges(InputUnmixing):
     source = "ours, after CPA section III; Hyvarinen and Oja 2000; Ablin et al. 2018"
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
 
-    power: float = knob(
+    power: float = parameter(
         0.5, "of the differences' magnitude in the likelihood", source="ours", gt=0, le=1
     )
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`."""
-        return Traits(
+    @override
+    def traits(self) -> AttackSummary:
+        return AttackSummary(
             losses=("likelihood of edges",),
             optimizers=("fixed point", "quasi-Newton"),
             labels=LABELS["argmin"],
         )
 
+    @override
     def separate(self, observation: Observation) -> Sources:
-        """See `UnmixingAttack.separate`; images of one colour are found apart from the others."""
+        """Images of one colour are found apart from the others."""
         from gleak.attacks.flat_images import find_flat_images, remove, with_flat_images
         from gleak.unmixing.mixtures import visible_sources
 
@@ -64,8 +67,8 @@ class CPAEdges(InputUnmixing):
         sources = self.separate_counted(observation, rest, counts, samples)
         return with_flat_images(sources, counts, found)
 
+    @override
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
-        """See `UnmixingAttack.unmix`."""
         from gleak.unmixing.contrast import LAPLACIAN, Contrast
         from gleak.unmixing.edges import white_differences
         from gleak.unmixing.fixed_point import fixed_point

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import Observation
 from gleak.attacks.embedding_unmixing import EmbeddingUnmixing
 from gleak.attacks.inversion import FeatureInvertingAttack
-from gleak.attacks.traits import Traits
-from gleak.registry import register
+from gleak.attacks.summary import AttackSummary
+from gleak.core.registry import register
+from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,10 +31,12 @@ class CPAFI(FeatureInvertingAttack, EmbeddingUnmixing):
     """
 
     source = "CPA section IV, Eq. 11 and 12"
-    effort: ClassVar[frozenset[str]] = EmbeddingUnmixing.effort | FeatureInvertingAttack.effort
+    budget_fields: ClassVar[frozenset[str]] = (
+        EmbeddingUnmixing.budget_fields | FeatureInvertingAttack.budget_fields
+    )
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`."""
+    @override
+    def traits(self) -> AttackSummary:
         return EmbeddingUnmixing.traits(self).then(FeatureInvertingAttack.traits(self))
 
     def problem(self, observation: Observation, embeddings: Tensor) -> Problem:
@@ -43,7 +47,8 @@ class CPAFI(FeatureInvertingAttack, EmbeddingUnmixing):
         """See `AttackSpec.reconstruct`.
 
         Raises:
-            FitError: the network's first dense layer is given no features of the images, or has
+            IncompatibleError: the network's first dense layer is given no features of the images,
+                or has
                 fewer neurons than there are samples.
         """
         from gleak.matching.engine import solve

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gleak.attacks.base import Observation
+from typing_extensions import override
+
 from gleak.attacks.cpa_fi import CPAFI
-from gleak.attacks.traits import LABELS, Traits
+from gleak.attacks.summary import LABELS, AttackSummary
+from gleak.core.registry import register
+from gleak.core.spec import Spec, parameter
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.parts import Compared, Parts
-from gleak.registry import register
-from gleak.spec import Spec, knob
+from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -30,13 +32,15 @@ class CPAFIGM(CPAFI):
 
     source = "CPA section IV-B, Eq. 13"
 
-    gm: float = knob(
+    gm: float = parameter(
         0.1,
         "weight of the gradients' cosine; CPA names no value",
         source="ours; of 0.01 to 10 best or near it on training images of CIFAR-10",
         gt=0,
     )
-    compared: Compared = knob("sent", "values matched where a client sent only some", source="ours")
+    compared: Compared = parameter(
+        "sent", "values matched where a client sent only some", source="ours"
+    )
 
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> None:
         """All parameters."""
@@ -46,14 +50,14 @@ class CPAFIGM(CPAFI):
         default = type(self).model_fields["gm"].default
         return super().setting().model_copy(update={"gm": default})
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`."""
+    @override
+    def traits(self) -> AttackSummary:
         found = super().traits()
         terms = (*found.terms, "cosine of gradients")
         return replace(found, terms=terms, labels=LABELS["joint"])
 
+    @override
     def problem(self, observation: Observation, embeddings: Tensor) -> GuidedInversion:
-        """See `CPAFI.problem`."""
         from gleak.matching.feature_inversion import GuidedInversion
         from gleak.matching.gradient_matching import GradientMatching
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from typing_extensions import override
+
 from gleak.attacks.matching import QuasiNewtonAttack
+from gleak.core.registry import nested, register
+from gleak.core.spec import parameter
 from gleak.matching.distances.base import DistanceSpec
 from gleak.matching.distances.l2 import L2
 from gleak.matching.optimizers.base import OptimizerSpec
@@ -12,8 +16,6 @@ from gleak.matching.optimizers.lbfgs import LBFGS
 from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.patterned import Patterned
-from gleak.registry import nested, register
-from gleak.spec import knob
 
 
 @register("cpl")
@@ -22,25 +24,27 @@ class CPL(QuasiNewtonAttack):
 
     source = "CPL Algorithm 1 and section 4.1"
 
-    start: Annotated[StartSpec, nested("start")] = knob(
+    start: Annotated[StartSpec, nested("start")] = parameter(
         Patterned(), "first dummy input", source="CPL section 4.1"
     )
-    labels: LabelRule = knob("argmin", "how labels are found", source="CPL Algorithm 1, line 9")
-    distance: Annotated[DistanceSpec, nested("distance")] = knob(
+    labels: LabelRule = parameter(
+        "argmin", "how labels are found", source="CPL Algorithm 1, line 9"
+    )
+    distance: Annotated[DistanceSpec, nested("distance")] = parameter(
         L2(), "between gradients", source="CPL Algorithm 1, line 12"
     )
-    optimizer: Annotated[OptimizerSpec, nested("optimizer")] = knob(
+    optimizer: Annotated[OptimizerSpec, nested("optimizer")] = parameter(
         LBFGS(), "how the dummy moves", source="CPL section 3.1"
     )
-    alpha: float = knob(
+    alpha: float = parameter(
         0.0,
         "weight of the label term; the paper names no value",
         source="CPL Algorithm 1, line 12",
         ge=0,
     )
 
+    @override
     def parts(self) -> Parts:
-        """See `MatchingAttack.parts`."""
         return Parts(
             start=self.start,
             labels=self.labels,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from gleak.attacks.base import AttackSpec
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,19 +32,20 @@ class DenseFirstAttack(AttackSpec):
         """Refuse models that do not begin with a dense layer, as far as that is known.
 
         Raises:
-            FitError: see `AttackSpec.check`.
+            IncompatibleError: see `AttackSpec.check`.
         """
         super().check(dataset, model, client)
         if model.first_layer == "convolution":
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} reads samples off a first layer that is dense, and model {model} "
                 f"begins with a convolution; {self.instead}"
             )
 
+    @override
     def check_network(
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """See `AttackSpec.check_network`; a dense layer of samples, and one of logits."""
+        """A dense layer of samples, and one of logits."""
         from gleak.attacks.first_layer import dense_layer_of_samples
         from gleak.matching.labels import check_rule
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from typing_extensions import override
+
 from gleak.attacks.matching import QuasiNewtonAttack
+from gleak.core.registry import nested, register
+from gleak.core.spec import parameter
 from gleak.matching.distances.l2 import L2
 from gleak.matching.optimizers.lbfgs import LBFGS
 from gleak.matching.parts import Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.normal import Normal
-from gleak.registry import nested, register
-from gleak.spec import knob
 
 
 @register("dlg")
@@ -23,10 +25,12 @@ class DLG(QuasiNewtonAttack):
 
     source = "Zhu et al. 2019; [45] in CPL"
 
-    start: Annotated[StartSpec, nested("start")] = knob(Normal(), "first dummy input", source="DLG")
+    start: Annotated[StartSpec, nested("start")] = parameter(
+        Normal(), "first dummy input", source="DLG"
+    )
 
+    @override
     def parts(self) -> Parts:
-        """See `MatchingAttack.parts`."""
         return Parts(
             start=self.start, labels="joint", distance=L2(), optimizer=LBFGS(), **self.common()
         )

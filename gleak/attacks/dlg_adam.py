@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from typing_extensions import override
+
 from gleak.attacks.matching import MatchingAttack
+from gleak.core.registry import nested, register
+from gleak.core.spec import parameter
 from gleak.matching.distances.l2 import L2
 from gleak.matching.optimizers.adam import Adam
 from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.normal import Normal
-from gleak.registry import nested, register
-from gleak.spec import knob
 
 
 @register("dlg_adam")
@@ -24,13 +26,15 @@ class DLGAdam(MatchingAttack):
 
     source = "Zhu et al. 2019, as the baseline of AGIC section V-A"
 
-    iterations: int = knob(10000, "budget of one victim", source="AGIC section V-A", ge=1)
-    lr: float = knob(0.1, "learning rate at the start", source="AGIC section V-A", gt=0)
-    start: Annotated[StartSpec, nested("start")] = knob(Normal(), "first dummy input", source="DLG")
-    labels: LabelRule = knob("rows", "how labels are found", source="AGIC section V-A")
+    iterations: int = parameter(10000, "budget of one victim", source="AGIC section V-A", ge=1)
+    lr: float = parameter(0.1, "learning rate at the start", source="AGIC section V-A", gt=0)
+    start: Annotated[StartSpec, nested("start")] = parameter(
+        Normal(), "first dummy input", source="DLG"
+    )
+    labels: LabelRule = parameter("rows", "how labels are found", source="AGIC section V-A")
 
+    @override
     def parts(self) -> Parts:
-        """See `MatchingAttack.parts`."""
         return Parts(
             start=self.start,
             labels=self.labels,

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from gleak.attacks.cocktail_party import CocktailParty
-from gleak.errors import FitError
-from gleak.spec import knob
+from gleak.core.errors import IncompatibleError
+from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
+    from gleak.observation import Observation
     from gleak.unmixing.mixtures import White
     from gleak.unmixing.objective import Term
     from gleak.unmixing.sources import Sources
@@ -26,20 +26,22 @@ class EmbeddingUnmixing(CocktailParty):
 
     weights: ClassVar[tuple[str, ...]] = ("ne", "l1", "sr", "mi")
 
-    mi: float = knob(5.3, "weight of the rows' dependence", source="CPA reference", ge=0)
-    temperature: float = knob(7.7, "T of the rows' dependence", source="CPA reference", gt=0)
-    l1: float = knob(5.0, "weight of the embeddings' magnitude", source="CPA reference", ge=0)
-    sr: float = knob(0.13, "weight of the embeddings' mixed signs", source="CPA reference", ge=0)
+    mi: float = parameter(5.3, "weight of the rows' dependence", source="CPA reference", ge=0)
+    temperature: float = parameter(7.7, "T of the rows' dependence", source="CPA reference", gt=0)
+    l1: float = parameter(5.0, "weight of the embeddings' magnitude", source="CPA reference", ge=0)
+    sr: float = parameter(
+        0.13, "weight of the embeddings' mixed signs", source="CPA reference", ge=0
+    )
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Refuse activations that leave embeddings of both signs, too.
 
         Raises:
-            FitError: see `AttackSpec.check`.
+            IncompatibleError: see `AttackSpec.check`.
         """
         super().check(dataset, model, client)
         if (activation := getattr(model, "activation", "relu")) in TWO_SIGNS:
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} seeks embeddings that are not negative, and model {model} has "
                 f"activation={activation}; use activation=relu"
             )
@@ -54,7 +56,7 @@ class EmbeddingUnmixing(CocktailParty):
         """Embeddings of every victim, their sign settled; zero where they could not be told apart.
 
         Raises:
-            FitError: see `UnmixingAttack.separate`.
+            IncompatibleError: see `UnmixingAttack.separate`.
         """
         from dataclasses import replace
 

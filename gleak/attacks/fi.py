@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import Observation
 from gleak.attacks.inversion import FeatureInvertingAttack
-from gleak.registry import register
+from gleak.core.registry import register
+from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,7 +27,7 @@ class FI(FeatureInvertingAttack):
         """What labels are read off; see `AttackSpec.reads`.
 
         Raises:
-            FitError: the model has no classifier that is dense.
+            IncompatibleError: the model has no classifier that is dense.
         """
         from gleak.attacks.first_layer import label_parameters
 
@@ -42,7 +42,7 @@ class FI(FeatureInvertingAttack):
         """See `AttackSpec.reconstruct`.
 
         Raises:
-            FitError: see `FeatureInvertingAttack.inversion`.
+            IncompatibleError: see `FeatureInvertingAttack.inversion`.
         """
         from gleak.matching.engine import solve
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.matching.labels import parameters_of_labels
 from gleak.models.classifier import find_classifier
 from gleak.models.embedding import first_dense_layer
 from gleak.models.losses import sample_losses
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
+    from gleak.observation import Observation
 
 
 def dense_layer_of_samples(network: nn.Module, shape: tuple[int, ...]) -> str:
@@ -25,11 +25,11 @@ def dense_layer_of_samples(network: nn.Module, shape: tuple[int, ...]) -> str:
         shape: of a sample.
 
     Raises:
-        FitError: the model has no such layer.
+        IncompatibleError: the model has no such layer.
     """
     layer = first_dense_layer(network, shape)
     if layer is None or not layer.takes_samples:
-        raise FitError(
+        raise IncompatibleError(
             "the attack reads samples off a dense layer with a bias that takes them as they are, "
             "and this model has none; use mlp or fc2"
         )
@@ -67,7 +67,7 @@ def label_parameters(model: nn.Module, input_shape: tuple[int, ...]) -> frozense
     """Names of what labels are read off: the classifier's bias, or its weight if it has none.
 
     Raises:
-        FitError: the model has no classifier that is dense.
+        IncompatibleError: the model has no classifier that is dense.
     """
     probe = next(model.parameters()).new_zeros(1, *input_shape)
     classifier = find_classifier(model, input_shape, model(probe).shape[1])

@@ -6,15 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import Observation
 from gleak.attacks.dense_first import MID_GREY
 from gleak.attacks.matching import SignedAdamAttack
-from gleak.attacks.traits import Traits
-from gleak.errors import FitError
+from gleak.attacks.summary import AttackSummary
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
 from gleak.matching.parts import Parts
-from gleak.registry import register
+from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
@@ -40,25 +41,27 @@ class Fishing(SignedAdamAttack):
         """Refuse to repeat local steps, which a whole batch has made.
 
         Raises:
-            FitError: see `AttackSpec.check`.
+            IncompatibleError: see `AttackSpec.check`.
         """
         super().check(dataset, model, client)
         if self.repeats_local_steps:
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} seeks one sample of a batch, which does not tell what local steps "
                 "on the whole batch did; use client_model=one_step"
             )
 
+    @override
     def parts(self) -> Parts:
-        """See `MatchingAttack.parts`; of one output there is one label to infer."""
+        """Of one output there is one label to infer."""
         return Parts(labels="argmin", **self.common())
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`; the label is that of the class fished for."""
+    @override
+    def traits(self) -> AttackSummary:
+        """The label is that of the class fished for."""
         return replace(super().traits(), labels="by crafted class")
 
+    @override
     def search(self, observation: Observation) -> Reconstruction:
-        """See `MatchingAttack.search`."""
         from gleak.attacks.class_fishing import of_class_alone, samples_of_class
 
         target = int(observation.secret["target"][0])

@@ -10,7 +10,7 @@ from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes
 from gleak.unmixing.flat_images import FlatImage, find_flat_image, without
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
+    from gleak.observation import Observation
     from gleak.unmixing.mixtures import Mixture
     from gleak.unmixing.sources import Sources
 

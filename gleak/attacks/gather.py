@@ -11,7 +11,7 @@ import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.schema import array_fields
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 from gleak.runtime.provenance import load
 
 ADDED = ("seconds", "cpu_seconds")

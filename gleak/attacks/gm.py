@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from typing_extensions import override
+
 from gleak.attacks.matching import MatchingAttack
+from gleak.core.registry import nested, register
+from gleak.core.spec import parameter
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.optimizers.adam import Adam
 from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.normal import Normal
-from gleak.registry import nested, register
-from gleak.spec import knob
 
 
 @register("gm")
@@ -29,17 +31,19 @@ class GM(MatchingAttack):
 
     tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
 
-    iterations: int = knob(25000, "budget of one victim", source="CPA section V-A", ge=1)
-    lr: float = knob(0.1, "learning rate at the start", source="CPA reference", gt=0)
-    tv: float = knob(1e-3, "weight of the total variation (images)", source="CPA reference", ge=0)
-    start: Annotated[StartSpec, nested("start")] = knob(
+    iterations: int = parameter(25000, "budget of one victim", source="CPA section V-A", ge=1)
+    lr: float = parameter(0.1, "learning rate at the start", source="CPA reference", gt=0)
+    tv: float = parameter(
+        1e-3, "weight of the total variation (images)", source="CPA reference", ge=0
+    )
+    start: Annotated[StartSpec, nested("start")] = parameter(
         Normal(), "first dummy input", source="InvertGrad"
     )
-    labels: LabelRule = knob("joint", "how labels are found", source="CPA reference")
-    box: bool = knob(True, "keep every value in [0, 1] at each step", source="InvertGrad")
+    labels: LabelRule = parameter("joint", "how labels are found", source="CPA reference")
+    box: bool = parameter(True, "keep every value in [0, 1] at each step", source="InvertGrad")
 
+    @override
     def parts(self) -> Parts:
-        """See `MatchingAttack.parts`."""
         return Parts(
             start=self.start,
             labels=self.labels,

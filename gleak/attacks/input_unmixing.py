@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import Observation
 from gleak.attacks.dense_first import MID_GREY, DenseFirstAttack
 from gleak.attacks.unmixing import UnmixingAttack
-from gleak.spec import knob
+from gleak.core.spec import parameter
+from gleak.observation import Observation
 
 
 class InputUnmixing(DenseFirstAttack, UnmixingAttack):
@@ -22,7 +22,7 @@ class InputUnmixing(DenseFirstAttack, UnmixingAttack):
 
     instead: ClassVar[str] = "use cpa_fi, or a model such as fc2"
 
-    scale: Literal["bias", "range"] = knob(
+    scale: Literal["bias", "range"] = parameter(
         "bias",
         "of the samples: the bias's, drawn together into [0, 1]; range: each fills [0, 1]",
         source="ours; range: CPA reference",
@@ -32,7 +32,7 @@ class InputUnmixing(DenseFirstAttack, UnmixingAttack):
         """See `AttackSpec.reconstruct`.
 
         Raises:
-            FitError: the network does not begin with a dense layer that has a bias.
+            IncompatibleError: the network does not begin with a dense layer that has a bias.
         """
         from gleak.attacks.first_layer import dense_layer_of_samples
         from gleak.matching.labels import classifier_gradient, classifier_of, infer_by_argmin

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from gleak.attacks.base import AttackSpec, Observation
-from gleak.attacks.traits import LABELS, Traits, terms_of
-from gleak.errors import FitError
+from typing_extensions import override
+
+from gleak.attacks.base import AttackSpec
+from gleak.attacks.summary import LABELS, AttackSummary, terms_of
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import nested
+from gleak.core.spec import parameter
 from gleak.matching.optimizers.adam import Adam
 from gleak.matching.parts import SearchParts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.normal import Normal
-from gleak.registry import nested
-from gleak.spec import knob
+from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -37,41 +40,44 @@ class FeatureInvertingAttack(AttackSpec):
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
     tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
-    effort: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
 
-    inversion_iterations: int = knob(
+    inversion_iterations: int = parameter(
         25000, "budget of one victim's images", source="CPA section V-A", ge=1
     )
-    inversion_lr: float = knob(
+    inversion_lr: float = parameter(
         0.1, "learning rate of the images at the start", source="CPA reference", gt=0
     )
-    tv: float = knob(0.1, "weight of the images' total variation", source="CPA reference", ge=0)
-    start: Annotated[StartSpec, nested("start")] = knob(
+    tv: float = parameter(
+        0.1, "weight of the images' total variation", source="CPA reference", ge=0
+    )
+    start: Annotated[StartSpec, nested("start")] = parameter(
         Normal(), "first dummy images", source="ours"
     )
-    box: bool = knob(True, "keep every value in [0, 1] at each step", source="ours")
+    box: bool = parameter(True, "keep every value in [0, 1] at each step", source="ours")
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Refuse networks that have no features before their first dense layer.
 
         Raises:
-            FitError: see `AttackSpec.check`.
+            IncompatibleError: see `AttackSpec.check`.
         """
         super().check(dataset, model, client)
         try:
             self.start.check(dataset)
-        except FitError as error:
-            raise FitError(f"attack {self}: {error}") from None
+        except IncompatibleError as error:
+            raise IncompatibleError(f"attack {self}: {error}") from None
         if model.first_layer == "dense":
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} inverts what comes before the first dense layer, and model "
                 f"{model} begins with that layer; use cpa"
             )
 
+    @override
     def check_network(
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """See `AttackSpec.check_network`; features, and a dense layer of logits."""
+        """Features, and a dense layer of logits."""
         from gleak.matching.labels import check_rule
 
         super().check_network(network, shape, classes, client)
@@ -84,14 +90,15 @@ class FeatureInvertingAttack(AttackSpec):
         return self.start.grants
 
     @property
+    @override
     def evaluations(self) -> int:
-        """See `AttackSpec.evaluations`; one costs a gradient, not a gradient's gradient."""
+        """One costs a gradient, not a gradient's gradient."""
         return self.inversion_iterations
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`."""
+    @override
+    def traits(self) -> AttackSummary:
         parts = self.search_parts()
-        return Traits(
+        return AttackSummary(
             losses=("cosine of embeddings",),
             terms=terms_of(parts),
             optimizers=(str(parts.optimizer),),
@@ -112,7 +119,7 @@ class FeatureInvertingAttack(AttackSpec):
         """The problem of finding images with these embeddings; Shape (V, N, E).
 
         Raises:
-            FitError: the network's first dense layer is given no features of the images.
+            IncompatibleError: the network's first dense layer is given no features of the images.
         """
         from torch.nn import functional
 
@@ -142,7 +149,7 @@ def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
         shape: of a sample.
 
     Raises:
-        FitError: there is none, it is given the samples themselves, or samples interact.
+        IncompatibleError: there is none, it is given the samples themselves, or samples interact.
     """
     from gleak.models.embedding import first_dense_layer
     from gleak.models.interaction import interacting_layer
@@ -150,18 +157,18 @@ def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
 
     layer = first_dense_layer(network, shape)
     if layer is None:
-        raise FitError(
+        raise IncompatibleError(
             "feature inversion needs a dense layer with a bias that is given one vector of each "
             "sample, and this model has none; use gm or invertgrad"
         )
     if layer.takes_samples:
-        raise FitError(
+        raise IncompatibleError(
             "feature inversion serves a dense layer that is given features of the samples; this "
             "model's first is given the samples themselves: use cpa"
         )
     mixing = interacting_layer(network, shape)
     if mixing is not None:
-        raise FitError(
+        raise IncompatibleError(
             "feature inversion seeks each image for itself, and in this model "
             f"{described(network, mixing)} computes with the whole batch; use gm or "
             "invertgrad"

@@ -5,18 +5,21 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from typing_extensions import override
+
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec, Observation
-from gleak.attacks.traits import Traits, traits_of
-from gleak.errors import FitError
+from gleak.attacks.base import AttackSpec
+from gleak.attacks.summary import AttackSummary, traits_of
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import nested
+from gleak.core.spec import parameter
 from gleak.knowledge.postprocessor import Postprocessor
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.optimizers.adam import Adam
 from gleak.matching.parts import ClientModel, Compared, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.normal import Normal
-from gleak.registry import nested
-from gleak.spec import knob
+from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,22 +32,22 @@ if TYPE_CHECKING:
 class MatchingAttack(AttackSpec):
     """An attack that is one assembly of `gleak.matching.parts.Parts`."""
 
-    effort: ClassVar[frozenset[str]] = frozenset({"iterations"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"iterations"})
 
-    iterations: int = knob(
+    iterations: int = parameter(
         300, "budget of one victim, restarts included", source="CPL section 4.1", ge=1
     )
 
-    compared: Compared = knob(
+    compared: Compared = parameter(
         "sent",
         "values matched: those sent, those not zero (against masks such as Soteria's), or all",
         source="ours",
     )
-    client_model: ClientModel = knob(
+    client_model: ClientModel = parameter(
         "one_step", "how local steps are repeated", source="CPL Algorithm 1; unrolled: InvertGrad"
     )
 
-    postprocessor: Annotated[Postprocessor, nested("knowledge")] | None = knob(
+    postprocessor: Annotated[Postprocessor, nested("knowledge")] | None = parameter(
         None, "what enhances the images that were found", source="ROG section 4.2"
     )
 
@@ -56,35 +59,36 @@ class MatchingAttack(AttackSpec):
         """The parts that every such attack takes from its fields as they are."""
         return {name: getattr(self, name) for name in ("iterations", "compared", "client_model")}
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`."""
+    @override
+    def traits(self) -> AttackSummary:
         return traits_of(self.parts())
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Refuse data that start or code cannot serve, and rules that find too few labels.
 
         Raises:
-            FitError: see `AttackSpec.check`.
+            IncompatibleError: see `AttackSpec.check`.
         """
         super().check(dataset, model, client)
         try:
             self.parts().start.check(dataset)
             self.parts().code.check(dataset)
-        except FitError as error:
-            raise FitError(f"attack {self}: {error}") from None
+        except IncompatibleError as error:
+            raise IncompatibleError(f"attack {self}: {error}") from None
         behind = client.protocol["batch_size"]
         if dataset.classes is not None:
             self._check_labels(behind, dataset.classes, f"classes of {dataset}")
         if self.parts().labels == "known" and behind < client.batch_size:
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self}: labels are granted for all {client.batch_size} samples of a "
                 f"client, and an update of {client} has {behind} of them; use labels=rows"
             )
 
+    @override
     def check_network(
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """See `AttackSpec.check_network`; second derivatives, and what labels are inferred from."""
+        """Second derivatives, and what labels are inferred from."""
         from gleak.matching.choice import check_gradients
         from gleak.matching.labels import RULES, check_rule
 
@@ -99,10 +103,10 @@ class MatchingAttack(AttackSpec):
         """Refuse rules that find too few labels.
 
         Raises:
-            FitError: names both numbers.
+            IncompatibleError: names both numbers.
         """
         if self.parts().labels in ("sign", "rows") and samples > classes:
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} finds no label twice, and {samples} samples in {classes} {whose} "
                 "repeat some; use labels=auto"
             )
@@ -114,17 +118,18 @@ class MatchingAttack(AttackSpec):
         return self.parts().start.grants | known
 
     @property
+    @override
     def evaluations(self) -> int:
-        """See `AttackSpec.evaluations`."""
         return self.iterations * self.parts().optimizer.evaluations_per_iteration
 
     @property
+    @override
     def repeats_local_steps(self) -> bool:
-        """See `AttackSpec.repeats_local_steps`."""
         return self.parts().client_model == "unrolled"
 
+    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        """See `AttackSpec.reconstruct`; what was found is enhanced by a postprocessor, if any."""
+        """What was found is enhanced by a postprocessor, if any."""
         from gleak.attacks.postprocessing import enhanced
 
         found = self.search(observation)
@@ -147,16 +152,18 @@ class QuasiNewtonAttack(MatchingAttack):
     restarts=0 so do these attacks.
     """
 
-    effort: ClassVar[frozenset[str]] = frozenset({"iterations", "threshold"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"iterations", "threshold"})
 
-    threshold: float = knob(
+    threshold: float = parameter(
         2e-8,
         "squared gradient distance, relative to the gradient's squared norm, that has converged",
         source="ours; CPL's 1e-4 is about 1e-7 of a LeNet's squared norm",
         gt=0,
     )
-    restarts: int = knob(20, "fresh starts after divergence or a stall", source="ours", ge=0)
-    patience: int = knob(200, "evaluations without gain that count as a stall", source="ours", ge=1)
+    restarts: int = parameter(20, "fresh starts after divergence or a stall", source="ours", ge=0)
+    patience: int = parameter(
+        200, "evaluations without gain that count as a stall", source="ours", ge=1
+    )
 
     def common(self) -> dict[str, Any]:
         """Also those that say when to stop and when to begin afresh."""
@@ -172,14 +179,14 @@ class SignedAdamAttack(MatchingAttack):
 
     tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
 
-    iterations: int = knob(4800, "budget of one victim", source="InvertGrad reference", ge=1)
-    lr: float = knob(
+    iterations: int = parameter(4800, "budget of one victim", source="InvertGrad reference", ge=1)
+    lr: float = parameter(
         0.1, "learning rate; a tenth after 3/8, 5/8 and 7/8", source="InvertGrad", gt=0
     )
-    tv: float = knob(
+    tv: float = parameter(
         0.1, "weight of the total variation (images)", source="InvertGrad, small networks", ge=0
     )
-    start: Annotated[StartSpec, nested("start")] = knob(
+    start: Annotated[StartSpec, nested("start")] = parameter(
         Normal(), "first dummy input", source="InvertGrad"
     )
 

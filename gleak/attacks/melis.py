@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec, Observation
-from gleak.attacks.traits import Traits
-from gleak.errors import FitError
-from gleak.registry import register
+from gleak.attacks.base import AttackSpec
+from gleak.attacks.summary import AttackSummary
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
@@ -43,9 +45,9 @@ class Melis(AttackSpec):
         """The auxiliary samples: knowledge of the population, none of the victim."""
         return frozenset({"auxiliary_inputs", "auxiliary_labels"})
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`."""
-        return Traits(
+    @override
+    def traits(self) -> AttackSummary:
+        return AttackSummary(
             losses=("cosine",),
             optimizers=("choice among own samples",),
             labels="by classifiers of gradients",
@@ -55,23 +57,23 @@ class Melis(AttackSpec):
         """Refuse datasets known to have no training samples.
 
         Raises:
-            FitError: see `AttackSpec.check`.
+            IncompatibleError: see `AttackSpec.check`.
         """
         super().check(dataset, model, client)
         if dataset.sizes is not None and not dataset.sizes["train"]:
-            raise FitError(f"attack {self} on {dataset}: {WITHOUT}")
+            raise IncompatibleError(f"attack {self} on {dataset}: {WITHOUT}")
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """See `AttackSpec.reconstruct`.
 
         Raises:
-            FitError: no auxiliary samples.
+            IncompatibleError: no auxiliary samples.
         """
         from gleak.attacks.property_inference import class_log_odds, cosines, inner_products
 
         inputs, labels = (observation.granted[name][0] for name in sorted(self.grants))
         if not len(inputs):
-            raise FitError(f"attack {self} on {observation.spec}: {WITHOUT}")
+            raise IncompatibleError(f"attack {self} on {observation.spec}: {WITHOUT}")
         own, samples = labels.cpu().numpy(), observation.batch_size
         products = inner_products(observation, inputs, labels)
         classes, odds = class_log_odds(products, own, samples, observation.seed)

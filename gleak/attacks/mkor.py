@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.base import AttackSpec
 from gleak.attacks.dense_first import MID_GREY
-from gleak.attacks.traits import Traits
-from gleak.registry import register
-from gleak.spec import knob
+from gleak.attacks.summary import AttackSummary
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -38,7 +41,7 @@ class MKOR(AttackSpec):
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
     crafting: ClassVar[str | None] = "mkor"
 
-    resolution: int | None = knob(
+    resolution: int | None = parameter(
         None,
         "side that images had before they were enlarged, if the server knows it; none: their own",
         unit="px",
@@ -46,16 +49,16 @@ class MKOR(AttackSpec):
         ge=1,
     )
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`."""
-        return Traits(labels="by crafted paths")
+    @override
+    def traits(self) -> AttackSummary:
+        return AttackSummary(labels="by crafted paths")
 
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
         """The first dense layer; see `AttackSpec.reads`."""
         return frozenset(_first_dense(model, input_shape))
 
+    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        """See `AttackSpec.reconstruct`."""
         import torch
 
         from gleak.attacks.class_reading import read_classes

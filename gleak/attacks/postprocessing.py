@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.models.passes import passes
+from gleak.models.memory_slices import memory_slices
 
 
 def enhanced(found: Reconstruction, network: nn.Module) -> Reconstruction:
@@ -21,6 +21,6 @@ def enhanced(found: Reconstruction, network: nn.Module) -> Reconstruction:
     device = next(network.parameters()).device
     images = torch.from_numpy(found.inputs).flatten(0, 1).to(device)
     with torch.no_grad():
-        better = [network(images[some]) for some in passes(len(images), images.shape[1:])]
+        better = [network(images[some]) for some in memory_slices(len(images), images.shape[1:])]
     inputs = torch.cat(better).clamp(0, 1).cpu().numpy().reshape(found.inputs.shape)
     return replace(found, inputs=inputs)

@@ -21,7 +21,7 @@ from gleak.models.sample_gradients import sample_gradients
 from gleak.runtime.seeding import stream
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
+    from gleak.observation import Observation
 
 BATCHES = 128
 AT_ONCE = 8

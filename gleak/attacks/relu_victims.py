@@ -19,7 +19,7 @@ from gleak.unmixing.relu_search import search, signal_columns, sparse_columns
 from gleak.unmixing.relu_sparsity import Factors, factorise
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
+    from gleak.observation import Observation
 
 PARTS = ("weight", "bias")
 
@@ -58,7 +58,7 @@ def unmix_victims(
         Shape (V, N, F).
 
     Raises:
-        FitError: the network does not begin with a dense layer that has a bias.
+        IncompatibleError: the network does not begin with a dense layer that has a bias.
     """
     name = dense_layer_of_samples(observation.model, observation.input_shape)
     weight, bias = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Self
 
 from pydantic import model_validator
+from typing_extensions import override
 
 from gleak.attacks.matching import MatchingAttack
+from gleak.core.registry import nested, register
+from gleak.core.spec import parameter
 from gleak.knowledge.codec import Codec
 from gleak.knowledge.tagger import Tagger
 from gleak.matching.codes.base import CodeSpec
@@ -18,8 +21,6 @@ from gleak.matching.optimizers.adam import Adam
 from gleak.matching.parts import ClientModel, Finish, LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.uniform import Uniform
-from gleak.registry import nested, register
-from gleak.spec import knob
 
 
 @register("rog")
@@ -34,39 +35,39 @@ class ROG(MatchingAttack):
 
     source = "Yue et al. 2023"
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
-    effort: ClassVar[frozenset[str]] = MatchingAttack.effort | {"tagger"}
+    budget_fields: ClassVar[frozenset[str]] = MatchingAttack.budget_fields | {"tagger"}
     tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
 
-    iterations: int = knob(100, "budget of one victim", source="ROG section 4.2", ge=1)
-    client_model: ClientModel = knob(
+    iterations: int = parameter(100, "budget of one victim", source="ROG section 4.2", ge=1)
+    client_model: ClientModel = parameter(
         "unrolled", "how local steps are repeated", source="ROG section 4.1"
     )
-    lr: float = knob(0.05, "learning rate at the start", source="ROG's code", gt=0)
-    code: Annotated[CodeSpec, nested("code")] = knob(
+    lr: float = parameter(0.05, "learning rate at the start", source="ROG's code", gt=0)
+    code: Annotated[CodeSpec, nested("code")] = parameter(
         Bicubic(), "what stands for an image among the unknowns", source="ROG section 4.2"
     )
-    codec: Annotated[Codec, nested("knowledge")] | None = knob(
+    codec: Annotated[Codec, nested("knowledge")] | None = parameter(
         None, "an autoencoder, whose codes stand for images in place of code", source="ROG Figure 4"
     )
-    start: Annotated[StartSpec, nested("start")] = knob(
+    start: Annotated[StartSpec, nested("start")] = parameter(
         Uniform(), "first dummy input, before it is coded", source="ROG section 4.2"
     )
-    labels: LabelRule = knob(
+    labels: LabelRule = parameter(
         "auto", "how labels are found", source="ours; ROG takes them for known"
     )
-    distance: Annotated[DistanceSpec, nested("distance")] = knob(
+    distance: Annotated[DistanceSpec, nested("distance")] = parameter(
         L2(), "between gradients", source="ROG Equations 14 and 15"
     )
-    tv: float = knob(
+    tv: float = parameter(
         0.0,
         "weight of the total variation of the decoded images",
         source="ours; ROG has none",
         ge=0,
     )
-    finish: Finish = knob(
+    finish: Finish = parameter(
         "cut", "how images come into [0, 1] at the end", source="ROG section 4.3, signSGD"
     )
-    tagger: Annotated[Tagger, nested("knowledge")] | None = knob(
+    tagger: Annotated[Tagger, nested("knowledge")] | None = parameter(
         None, "by what the score jaccard tags images; none: no such score", source="ROG section 6"
     )
 
@@ -76,8 +77,8 @@ class ROG(MatchingAttack):
             raise ValueError(f"images have one code: leave out codec or code={self.code}")
         return self
 
+    @override
     def parts(self) -> Parts:
-        """See `MatchingAttack.parts`."""
         return Parts(
             start=self.start,
             labels=self.labels,

@@ -5,20 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
+from typing_extensions import override
+
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import Observation
 from gleak.attacks.rog import ROG
-from gleak.attacks.traits import LABELS, Traits
-from gleak.errors import FitError
+from gleak.attacks.summary import LABELS, AttackSummary
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import nested, register
+from gleak.core.spec import parameter
 from gleak.knowledge.generative import GenerativeSpec
 from gleak.knowledge.generator import Generator
 from gleak.matching.optimizers.adam import Adam
 from gleak.matching.parts import SearchParts
 from gleak.matching.starts.normal import Normal
-from gleak.registry import nested, register
+from gleak.observation import Observation
 from gleak.runtime.perceptual import CHANNELS
 from gleak.runtime.seeding import derived_seed
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
@@ -39,37 +41,40 @@ class ROGS(ROG):
     """
 
     source = "Yue et al. 2023, section 6"
-    effort: ClassVar[frozenset[str]] = ROG.effort | {"generator_iterations"}
+    budget_fields: ClassVar[frozenset[str]] = ROG.budget_fields | {"generator_iterations"}
     tuned: ClassVar[frozenset[str]] = ROG.tuned | {"l2", "lpips"}
 
-    generator: Annotated[GenerativeSpec, nested("knowledge")] = knob(
+    generator: Annotated[GenerativeSpec, nested("knowledge")] = parameter(
         Generator(), "what makes images of a class", source="ROG section 6; there BigGAN"
     )
-    generator_iterations: int = knob(1000, "budget of one victim's codes", source="ours", ge=1)
-    generator_lr: float = knob(0.1, "learning rate of the codes", source="ours", gt=0)
-    l2: float = knob(
+    generator_iterations: int = parameter(1000, "budget of one victim's codes", source="ours", ge=1)
+    generator_lr: float = parameter(0.1, "learning rate of the codes", source="ours", gt=0)
+    l2: float = parameter(
         1.0, "weight of the difference's norm, lambda 1", source="ROG Eq. 20; value ours", ge=0
     )
-    lpips: float = knob(1.0, "weight of LPIPS, lambda 2", source="ROG Eq. 20; value ours", ge=0)
+    lpips: float = parameter(
+        1.0, "weight of LPIPS, lambda 2", source="ROG Eq. 20; value ours", ge=0
+    )
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Refuse images that LPIPS does not take, and a search for nothing.
 
         Raises:
-            FitError: see `AttackSpec.check`.
+            IncompatibleError: see `AttackSpec.check`.
         """
         super().check(dataset, model, client)
         if not self.l2 and not self.lpips:
-            raise FitError(f"attack {self} is to find nothing; give l2 or lpips a weight")
+            raise IncompatibleError(f"attack {self} is to find nothing; give l2 or lpips a weight")
         if self.lpips and dataset.shape[0] not in CHANNELS:
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} measures LPIPS, which takes 1 or 3 channels, and images of "
                 f"{dataset} have {dataset.shape[0]}; use lpips=0"
             )
 
     @property
+    @override
     def evaluations(self) -> int:
-        """See `AttackSpec.evaluations`; of both searches."""
+        """Of both searches."""
         return super().evaluations + self.generator_iterations
 
     def search_parts(self) -> SearchParts:
@@ -80,11 +85,11 @@ class ROGS(ROG):
             iterations=self.generator_iterations,
         )
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`."""
+    @override
+    def traits(self) -> AttackSummary:
         terms = {"norm": self.l2, "LPIPS": self.lpips}
         loss = " and ".join(term for term, weight in terms.items() if weight)
-        codes = Traits(
+        codes = AttackSummary(
             losses=(f"{loss} of images",),
             terms=("images of a generator",),
             optimizers=(str(self.search_parts().optimizer),),
@@ -96,7 +101,7 @@ class ROGS(ROG):
         """See `AttackSpec.reconstruct`.
 
         Raises:
-            FitError: the generator knows other classes than the victims'.
+            IncompatibleError: the generator knows other classes than the victims'.
             ArtifactError: the weights of LPIPS are missing, and it is to be measured.
         """
         from gleak.matching.engine import solve
@@ -113,7 +118,7 @@ class ROGS(ROG):
         """The network that it brings."""
         found = cast("ImageGenerator", observation.knowledge[self.generator.name])
         if found.classes != observation.classes:
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self}: its generator knows {found.classes} classes, and the victims are "
                 f"of {observation.classes}; choose one of the same classes"
             )

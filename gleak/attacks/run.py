@@ -15,12 +15,13 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.secret import Secret
 from gleak.artifacts.update import Update
-from gleak.attacks.base import AttackSpec, Observation
-from gleak.errors import ArtifactError
+from gleak.attacks.base import AttackSpec
+from gleak.core.errors import ArtifactError
 from gleak.knowledge.load import load_knowledge
 from gleak.models.broadcast import architecture, load_network
 from gleak.models.kernels import differentiable_kernels
 from gleak.models.parameters import check_trained, trained_parameters
+from gleak.observation import Observation
 from gleak.runtime.device import choose_device
 from gleak.runtime.journal import FILE, Journal, origin_of
 from gleak.runtime.seeding import derived_seed
@@ -138,7 +139,7 @@ def observe(
     Raises:
         ArtifactError: a bad file, an update that is not one of these parameters, or knowledge of
             samples of another shape.
-        FitError: the attack reads a frozen parameter.
+        IncompatibleError: the attack reads a frozen parameter.
     """
     broadcast = Model.read(parameters_path)
     place = choose_device(device)

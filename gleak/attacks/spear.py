@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import Observation
 from gleak.attacks.dense_first import MID_GREY, DenseFirstAttack
-from gleak.attacks.traits import LABELS, Traits
-from gleak.errors import FitError
+from gleak.attacks.summary import LABELS, AttackSummary
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.models.perceptron import Perceptron
-from gleak.registry import register
-from gleak.spec import knob
+from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,17 +39,17 @@ class Spear(DenseFirstAttack):
     """
 
     source = "Dimitrov et al. 2024 (SPEAR), sections 3 and 4"
-    effort: ClassVar[frozenset[str]] = frozenset({"rounds"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"rounds"})
     instead: ClassVar[str] = "use fc2 or mlp+activation=relu"
     takes_local_steps: ClassVar[bool] = False
 
-    rounds: int = knob(64, "of 128 directions each, after which a victim is given up", ge=1)
+    rounds: int = parameter(64, "of 128 directions each, after which a victim is given up", ge=1)
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         """Refuse models without a dense layer and a ReLU first, too.
 
         Raises:
-            FitError: see `AttackSpec.check`.
+            IncompatibleError: see `AttackSpec.check`.
         """
         super().check(dataset, model, client)
         if isinstance(model, Perceptron):
@@ -55,7 +57,7 @@ class Spear(DenseFirstAttack):
 
     def _check_perceptron(self, model: Perceptron, samples: int) -> None:
         if model.activation != "relu":
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} looks for the zeros that a ReLU leaves, and model {model} has "
                 f"activation={model.activation}; use activation=relu"
             )
@@ -65,18 +67,19 @@ class Spear(DenseFirstAttack):
         """Refuse layers with fewer neurons than samples.
 
         Raises:
-            FitError: names both numbers.
+            IncompatibleError: names both numbers.
         """
         if samples > neurons:
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} tells no more samples apart than the layer has neurons: "
                 f"{samples} and {neurons} ({where}); use a smaller batch_size"
             )
 
+    @override
     def check_network(
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """See `AttackSpec.check_network`; a neuron of the first layer for each sample, too."""
+        """A neuron of the first layer for each sample, too."""
         from gleak.attacks.first_layer import dense_layer_of_samples
 
         super().check_network(network, shape, classes, client)
@@ -84,9 +87,9 @@ class Spear(DenseFirstAttack):
         neurons = len(network.get_parameter(f"{layer}.bias"))
         self._check_neurons(client.batch_size, neurons, f"layer {layer!r}")
 
-    def traits(self) -> Traits:
-        """See `AttackSpec.traits`."""
-        return Traits(
+    @override
+    def traits(self) -> AttackSummary:
+        return AttackSummary(
             losses=("sparsity of directions",),
             optimizers=("reweighted least squares",),
             labels=LABELS["argmin"],
@@ -96,7 +99,7 @@ class Spear(DenseFirstAttack):
         """See `AttackSpec.reconstruct`.
 
         Raises:
-            FitError: the network does not begin with a dense layer that has a bias.
+            IncompatibleError: the network does not begin with a dense layer that has a bias.
         """
         from gleak.attacks.relu_victims import unmix_victims, without_probabilities
         from gleak.matching.labels import classifier_gradient, classifier_of, infer_by_argmin

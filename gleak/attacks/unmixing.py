@@ -6,9 +6,12 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from gleak.attacks.base import AttackSpec, Observation
-from gleak.errors import FitError
-from gleak.spec import knob
+from typing_extensions import override
+
+from gleak.attacks.base import AttackSpec
+from gleak.core.errors import IncompatibleError
+from gleak.core.spec import parameter
+from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,7 +36,7 @@ class UnmixingAttack(AttackSpec):
     them.
     """
 
-    counted: Counted = knob(
+    counted: Counted = parameter(
         "batch_size",
         "how many samples are sought; spectrum: as many as stand out from noise",
         source="CPA section III; spectrum: Gavish and Donoho 2014",
@@ -43,17 +46,18 @@ class UnmixingAttack(AttackSpec):
         """Refuse layers with fewer neurons than samples, where that is known.
 
         Raises:
-            FitError: see `AttackSpec.check`.
+            IncompatibleError: see `AttackSpec.check`.
         """
         super().check(dataset, model, client)
         neurons = model.first_dense_neurons(dataset.classes)
         if neurons is not None:
             self._check_neurons(client.batch_size, neurons, f"model {model}")
 
+    @override
     def check_network(
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """See `AttackSpec.check_network`; a dense layer with a neuron for each sample."""
+        """A dense layer with a neuron for each sample."""
         super().check_network(network, shape, classes, client)
         layer = _layer_to_unmix(network, shape)
         neurons = len(network.get_parameter(f"{layer}.bias"))
@@ -63,10 +67,10 @@ class UnmixingAttack(AttackSpec):
         """Refuse layers with fewer neurons than samples (CPA section VI).
 
         Raises:
-            FitError: names both numbers.
+            IncompatibleError: names both numbers.
         """
         if samples > neurons:
-            raise FitError(
+            raise IncompatibleError(
                 f"attack {self} tells no more samples apart than the first dense layer has "
                 f"neurons: {samples} and {neurons} ({where}); use a smaller batch_size or a wider "
                 "layer"
@@ -76,7 +80,7 @@ class UnmixingAttack(AttackSpec):
         """The first dense layer, and what labels are read off; see `AttackSpec.reads`.
 
         Raises:
-            FitError: the model has no such layers.
+            IncompatibleError: the model has no such layers.
         """
         from gleak.attacks.first_layer import label_parameters
 
@@ -87,7 +91,7 @@ class UnmixingAttack(AttackSpec):
         """The layer's inputs for every victim, up to a factor.
 
         Raises:
-            FitError: no dense layer with a bias, or one with fewer neurons than samples.
+            IncompatibleError: no dense layer with a bias, or one with fewer neurons than samples.
         """
         from gleak.unmixing.mixtures import estimated_sources, visible_sources
 
@@ -124,7 +128,7 @@ class UnmixingAttack(AttackSpec):
         """The gradients of the layer that is unmixed.
 
         Raises:
-            FitError: no dense layer with a bias, or one with fewer neurons than samples.
+            IncompatibleError: no dense layer with a bias, or one with fewer neurons than samples.
         """
         from gleak.matching.problem import mean_gradients
         from gleak.unmixing.mixtures import Mixture
@@ -152,7 +156,7 @@ def _layer_to_unmix(model: nn.Module, shape: tuple[int, ...]) -> str:
 
     layer = first_dense_layer(model, shape)
     if layer is None:
-        raise FitError(
+        raise IncompatibleError(
             "the gradients of a dense layer with a bias, which is given one vector of each "
             "sample, are what is unmixed, and this model has no such layer; use gm or invertgrad"
         )

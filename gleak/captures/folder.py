@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gleak.errors import ArtifactError, DataError, nearest
+from gleak.core.errors import ArtifactError, DataError, nearest
 
 MODEL = "model.h5"
 UPDATE = "update.h5"

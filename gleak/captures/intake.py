@@ -18,8 +18,8 @@ from gleak.artifacts.update import Update
 from gleak.captures.folder import MODEL, PRIVATE, UPDATE, Captures
 from gleak.captures.states import State, read_state
 from gleak.captures.truth import disagreement, read_truth
-from gleak.cell import Cell
-from gleak.errors import ArtifactError, DataError
+from gleak.core.errors import ArtifactError, DataError
+from gleak.experiments.cell import Cell
 from gleak.models.broadcast import with_state
 from gleak.models.parameters import trained_parameters
 from gleak.runtime.weights import check_weights
@@ -66,7 +66,7 @@ def import_capture(cell: Cell, files: Files, data_dir: Path, *, replace: bool = 
     Raises:
         ArtifactError: a file is not what it should be; says which, what and what to do.
         DataError: the capture is there already, or the dataset is not.
-        FitError: the model cannot be built.
+        IncompatibleError: the model cannot be built.
     """
     folder = Captures(data_dir).folder(cell.client.capture)
     if folder.exists() and not replace:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from gleak.captures.intake import Capture
-from gleak.cell import LEVELS, Cell, Paths
 from gleak.clients.captured import Captured
-from gleak.errors import SpecError
-from gleak.spec import build_spec
+from gleak.core.errors import SpecError
+from gleak.core.spec import build_spec
+from gleak.experiments.cell import LEVELS, Cell, Paths
 
 EXAMPLE = "invertgrad"
 TOO_FAR = 0.05
@@ -28,7 +28,7 @@ def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
     Raises:
         SpecError: an unknown or bad spec or field, names too long for a path, or weights that were
             sent without the learning rate, by which attackers scale their difference.
-        FitError: specs that do not fit together.
+        IncompatibleError: specs that do not fit together.
     """
     if client["sends"] == "weights" and "local_lr" not in client:
         raise SpecError("--local-lr is missing: say at which learning rate the clients trained")

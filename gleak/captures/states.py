@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 
 PICKLED = frozenset({".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"})
 PICKLE_BEGINS = (b"\x80", b"PK")

@@ -11,12 +11,12 @@ import numpy as np
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.captures.folder import AGAIN
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 from gleak.models.broadcast import load_network
 from gleak.training.evaluate import test_accuracy
 
 if TYPE_CHECKING:
-    from gleak.cell import Cell
+    from gleak.experiments.cell import Cell
 
 
 def take_captured_model(cell: Cell, captured: Path, dataset_path: Path, output: Path) -> None:

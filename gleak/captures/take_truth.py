@@ -12,15 +12,15 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.captures.folder import check_said
-from gleak.clients.drift import measure_drift
-from gleak.clients.grants import write_truth
 from gleak.knowledge.overlap import fingerprints
 from gleak.models.broadcast import load_network
 from gleak.models.embedding import true_embeddings
 from gleak.runtime.device import choose_device
+from gleak.simulation.drift import measure_drift
+from gleak.simulation.grants import write_truth
 
 if TYPE_CHECKING:
-    from gleak.cell import Cell
+    from gleak.experiments.cell import Cell
 
 
 def take_captured_truth(

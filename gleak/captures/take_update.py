@@ -10,7 +10,7 @@ from gleak.artifacts.update import Update
 from gleak.captures.folder import check_said
 
 if TYPE_CHECKING:
-    from gleak.cell import Cell
+    from gleak.experiments.cell import Cell
 
 
 def take_captured_update(cell: Cell, captured: Path, output: Path) -> None:

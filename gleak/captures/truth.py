@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from gleak.artifacts.private import Private
 from gleak.captures.states import read_state
 from gleak.clients.captured import Captured
-from gleak.clients.relative_error import relative_error
+from gleak.core.errors import ArtifactError, nearest
 from gleak.data.base import DatasetSpec
-from gleak.errors import ArtifactError, nearest
 from gleak.models.stochastic import deterministic_copy
 from gleak.runtime.seeding import drawing_from, torch_stream
+from gleak.simulation.perturbation import relative_error
 
 KEYS = ("inputs", "labels")
 UNKNOWN = -1

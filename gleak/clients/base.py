@@ -3,45 +3,47 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from gleak.errors import FitError
-from gleak.spec import Spec, knob
+from gleak.core.errors import IncompatibleError
+from gleak.core.spec import Spec, parameter
+from gleak.local_training.base import Loss
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
-    from gleak.clients.descent import LocalDescent
-    from gleak.crafting.base import CraftingSpec
     from gleak.data.base import DatasetSpec
-    from gleak.defenses.base import DefenseSpec, LocalGradient
-    from gleak.training.base import TrainingSpec
-
-Loss = Literal["cross_entropy", "nll_raw"]
+    from gleak.local_training.base import LocalGradient
+    from gleak.local_training.descent import LocalDescent
 
 
 class ClientSpec(Spec):
     """How clients hold data and turn them into an update."""
 
     kind: ClassVar[str] = "client"
-    effort: ClassVar[frozenset[str]] = frozenset({"victims", "repeats"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"victims", "repeats"})
 
-    victims: int = knob(8, "independent clients that are attacked, as one batch", ge=1)
-    repeats: int = knob(
+    victims: int = parameter(8, "independent clients that are attacked, as one batch", ge=1)
+    repeats: int = parameter(
         1, "victims in a row that hold the same samples, each with random numbers of its own", ge=1
     )
-    batch_size: int = knob(1, "samples behind one round of one client", ge=1)
-    labels: Literal["random", "unique"] = knob("random", "unique: no label twice in one batch")
-    classes: int | None = knob(
+    batch_size: int = parameter(1, "samples behind one round of one client", ge=1)
+    labels: Literal["random", "unique"] = parameter("random", "unique: no label twice in one batch")
+    classes: int | None = parameter(
         None,
         "a batch is drawn from so many, chosen at random for each victim; none: all",
         source="MKOR supplement",
         ge=1,
     )
-    split: Literal["test", "train"] = knob("test", "where samples come from (train: for tuning)")
-    loss: Loss = knob("cross_entropy", "training loss; nll_raw is minus the raw logit of the label")
+    split: Literal["test", "train"] = parameter(
+        "test", "where samples come from (train: for tuning)"
+    )
+    loss: Loss = parameter(
+        "cross_entropy", "training loss; nll_raw is minus the raw logit of the label"
+    )
 
     @property
     def content(self) -> str:
@@ -85,9 +87,14 @@ class ClientSpec(Spec):
     def local_descent(self) -> LocalDescent | None:
         """What takes its local steps, drawing random numbers as `compute` does; None: it takes one.
 
-        See `gleak.clients.drift`.
+        See `gleak.simulation.drift`.
         """
         return None
+
+    @property
+    def required_specs(self) -> Mapping[str, str]:
+        """Specs of other kinds without which these clients cannot be, by kind."""
+        return {}
 
     @model_validator(mode="after")
     def _check_repeats(self) -> Self:
@@ -135,43 +142,29 @@ class ClientSpec(Spec):
         """Refuse a dataset that cannot supply the batches, as far as is known before reading it.
 
         Raises:
-            FitError: a batch larger than the split, or more classes than it has.
+            IncompatibleError: a batch larger than the split, or more classes than it has.
         """
         sizes = dataset.sizes
         check_batch(self, sizes[self.split] if sizes else None, dataset.classes, str(dataset))
-
-    def check_setting(
-        self, training: TrainingSpec, crafting: CraftingSpec, defense: DefenseSpec | None
-    ) -> None:
-        """Refuse parameters or a defence that these clients cannot have had.
-
-        Args:
-            training: how the model came by its parameters.
-            crafting: what the server made of them.
-            defense: None where the cell ends before it.
-
-        Raises:
-            FitError: names the client and what it needs.
-        """
 
 
 def check_batch(client: ClientSpec, size: int | None, classes: int | None, dataset: str) -> None:
     """Refuse batches that a split of ``size`` samples in ``classes`` classes cannot supply.
 
     Raises:
-        FitError: says which number is too large.
+        IncompatibleError: says which number is too large.
     """
     if size is not None and client.batch_size > size:
-        raise FitError(
+        raise IncompatibleError(
             f"client {client}: batch_size={client.batch_size} is more than the {size} samples "
             f"in the {client.split} split of {dataset}"
         )
     if classes is not None and client.classes is not None and client.classes > classes:
-        raise FitError(
+        raise IncompatibleError(
             f"client {client}: classes={client.classes} is more than the {classes} of {dataset}"
         )
     if client.labels == "unique" and classes is not None and client.batch_size > classes:
-        raise FitError(
+        raise IncompatibleError(
             f"client {client}: {client.batch_size} samples with unique labels need as many "
             f"classes, and {dataset} has {classes}"
         )

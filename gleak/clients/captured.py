@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
+from typing_extensions import override
+
 from gleak.clients.fedavg import FedAvg
-from gleak.errors import FitError
-from gleak.registry import parse, register
-from gleak.spec import FILE_NAME, knob
+from gleak.core.registry import register
+from gleak.core.spec import FILE_NAME, parameter
 
 if TYPE_CHECKING:
-    from gleak.crafting.base import CraftingSpec
     from gleak.data.base import DatasetSpec
-    from gleak.defenses.base import DefenseSpec
-    from gleak.training.base import TrainingSpec
 
 
 @register("captured")
@@ -28,29 +27,21 @@ class Captured(FedAvg):
 
     source = "the user's own updates"
 
-    repeats: Literal[1] = knob(1, "every captured client stands for itself")
-    labels: Literal["random"] = knob("random", "nothing is drawn")
-    classes: None = knob(None, "nothing is drawn")
-    sends: Literal["gradient", "weights"] = knob(
+    repeats: Literal[1] = parameter(1, "every captured client stands for itself")
+    labels: Literal["random"] = parameter("random", "nothing is drawn")
+    classes: None = parameter(None, "nothing is drawn")
+    sends: Literal["gradient", "weights"] = parameter(
         "weights", "weights: what was captured is their difference; gradient: gradients"
     )
-    capture: str = knob("mine", "name of the capture", pattern=FILE_NAME)
+    capture: str = parameter("mine", "name of the capture", pattern=FILE_NAME)
 
+    @override
     def check(self, dataset: DatasetSpec) -> None:
-        """See `ClientSpec.check`; nothing is drawn from the dataset, so any size will do."""
+        """Nothing is drawn from the dataset, so any size will do."""
 
-    def check_setting(
-        self, training: TrainingSpec, crafting: CraftingSpec, defense: DefenseSpec | None
-    ) -> None:
-        """See `ClientSpec.check_setting`: all around these clients happened when they trained."""
-        wanted = {
-            "training": (training, parse("training", f"captured+capture={self.capture}")),
-            "crafting": (crafting, parse("crafting", "honest")),
-            "defense": (defense or parse("defense", "none"), parse("defense", "none")),
-        }
-        for level, (found, expected) in wanted.items():
-            if found != expected:
-                raise FitError(
-                    f"client {self} is as it was captured, with whatever parameters and defence "
-                    f"there were; use {level} {expected}, not {found}"
-                )
+    @property
+    @override
+    def required_specs(self) -> Mapping[str, str]:
+        """What they trained on and sent is as it was captured."""
+        training = f"captured+capture={self.capture}"
+        return {"training": training, "crafting": "honest", "defense": "none"}

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
+from typing_extensions import override
 
 from gleak.clients.base import ClientSpec
-from gleak.registry import register
-from gleak.spec import knob
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gleak.clients.descent import Descent, LocalDescent
-    from gleak.defenses.base import LocalGradient
+    from gleak.local_training.base import LocalGradient
+    from gleak.local_training.descent import Descent, LocalDescent
 
 
 @register("fedavg")
@@ -36,19 +37,21 @@ class FedAvg(ClientSpec):
 
     source = "McMahan et al. 2017; CPL sections 2.1 and 4.3"
 
-    local_steps: int = knob(1, "steps before the update is sent", source="CPL Table 9", ge=1)
-    local_lr: float = knob(1e-4, "learning rate of a step", source="ours; CPL names none", gt=0)
-    mini_batch: int | None = knob(None, "samples of a step; none: all", ge=1)
-    sends: Literal["gradient", "weights"] = knob(
+    local_steps: int = parameter(1, "steps before the update is sent", source="CPL Table 9", ge=1)
+    local_lr: float = parameter(
+        1e-4, "learning rate of a step", source="ours; CPL names none", gt=0
+    )
+    mini_batch: int | None = parameter(None, "samples of a step; none: all", ge=1)
+    sends: Literal["gradient", "weights"] = parameter(
         "gradient",
         "weights: their difference, -local_lr local_steps times the gradient",
         source="CPL Algorithm 1, lines 4-6",
     )
-    order: Literal["fixed", "shuffled"] = knob("fixed", "shuffled: anew for every pass")
+    order: Literal["fixed", "shuffled"] = parameter("fixed", "shuffled: anew for every pass")
 
     @property
+    @override
     def content(self) -> str:
-        """See `ClientSpec.content`."""
         return "gradient" if self.sends == "gradient" else "difference"
 
     @property
@@ -62,8 +65,8 @@ class FedAvg(ClientSpec):
         return self.mini_batch or self.samples_of_a_round
 
     @property
+    @override
     def protocol(self) -> dict[str, Any]:
-        """See `ClientSpec.protocol`."""
         return {
             "batch_size": self.samples_of_a_round,
             "mini_batch": self.samples_of_a_step,
@@ -73,13 +76,13 @@ class FedAvg(ClientSpec):
         }
 
     @property
+    @override
     def gradients_per_sample(self) -> float:
-        """See `ClientSpec.gradients_per_sample`."""
         return self.local_steps * self.samples_of_a_step / self.samples_of_a_round
 
     @property
+    @override
     def local_descent(self) -> LocalDescent | None:
-        """See `ClientSpec.local_descent`."""
         return self._descend if self.local_steps > 1 else None
 
     @model_validator(mode="after")
@@ -93,6 +96,7 @@ class FedAvg(ClientSpec):
             )
         return self
 
+    @override
     def compute(
         self,
         model: nn.Module,
@@ -100,7 +104,6 @@ class FedAvg(ClientSpec):
         labels: Tensor,
         gradient: LocalGradient | None = None,
     ) -> dict[str, Tensor]:
-        """See `ClientSpec.compute`."""
         found = self._descend(model, inputs, labels, gradient)
         if self.sends == "gradient":
             return {name: value[None] for name, value in found.mean_gradient.items()}
@@ -114,7 +117,7 @@ class FedAvg(ClientSpec):
         labels: Tensor,
         gradient: LocalGradient | None = None,
     ) -> Descent:
-        from gleak.clients.descent import descend, mini_batches
+        from gleak.local_training.descent import descend, mini_batches
 
         whole_batch = self.samples_of_a_step == self.samples_of_a_round
         size = len(inputs) if whole_batch else self.samples_of_a_step

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from gleak.clients.base import ClientSpec
-from gleak.registry import register
+from gleak.core.registry import register
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gleak.defenses.base import LocalGradient
+    from gleak.local_training.base import LocalGradient
 
 
 @register("fedsgd")
 class FedSGD(ClientSpec):
     """Distributed SGD: one gradient of the mean loss over one batch (CPL section 2.1)."""
 
+    @override
     def compute(
         self,
         model: nn.Module,
@@ -24,8 +27,7 @@ class FedSGD(ClientSpec):
         labels: Tensor,
         gradient: LocalGradient | None = None,
     ) -> dict[str, Tensor]:
-        """See `ClientSpec.compute`."""
-        from gleak.clients.descent import gradients
+        from gleak.local_training.descent import gradients
         from gleak.models.parameters import trained_parameters
 
         trained: dict[str, Tensor] = {**trained_parameters(model)}

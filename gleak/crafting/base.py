@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from gleak.artifacts.model import Model
-from gleak.spec import Spec
+from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,14 +43,14 @@ class CraftingSpec(Spec):
         """The parameters that are broadcast, and what the server remembers of them.
 
         Raises:
-            FitError: a network that it cannot craft.
+            IncompatibleError: a network that it cannot craft.
         """
 
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
         """Refuse a model it cannot craft, as far as is known before any work.
 
         Raises:
-            FitError: names the crafting and what does not fit it.
+            IncompatibleError: names the crafting and what does not fit it.
         """
 
     def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
@@ -62,5 +62,5 @@ class CraftingSpec(Spec):
             classes: number of outputs.
 
         Raises:
-            FitError: says what the network lacks.
+            IncompatibleError: says what the network lacks.
         """

@@ -23,7 +23,7 @@ def craft_parameters(crafting: CraftingSpec, model_path: Path, folder: Path, *, 
         seed: of the run.
 
     Raises:
-        FitError: the model is not one that can be crafted so.
+        IncompatibleError: the model is not one that can be crafted so.
     """
     model = Model.read(model_path)
     crafted = crafting.craft(model, seed)

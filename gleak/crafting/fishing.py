@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.crafting.base import Crafted, CraftingSpec
-from gleak.errors import FitError
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,8 +38,8 @@ class Fishing(CraftingSpec):
 
     source = "Wen et al. 2022, class fishing; CF in MKOR section 4"
 
-    target: int = knob(0, "class that is fished for", source="reference", ge=0)
-    bias: float = knob(
+    target: int = parameter(0, "class that is fished for", source="reference", ge=0)
+    bias: float = parameter(
         100.0, "bias of the other classes", unit="logit", source="ours; reference: 1000", ge=0
     )
 
@@ -46,13 +47,14 @@ class Fishing(CraftingSpec):
         """Refuse a target that is no class of the dataset, as far as these are known.
 
         Raises:
-            FitError: see `CraftingSpec.check`.
+            IncompatibleError: see `CraftingSpec.check`.
         """
         if dataset.classes is not None:
             self._check_target(dataset.classes, f"dataset {dataset}")
 
+    @override
     def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-        """See `CraftingSpec.check_network`; a dense layer of logits, with the target."""
+        """A dense layer of logits, with the target."""
         self._check_target(classes, "the dataset")
         from gleak.models.classifier import find_classifier
 
@@ -82,12 +84,14 @@ class Fishing(CraftingSpec):
         network = load_network(model, str(model.model))
         try:
             return find_classifier(network, shape, model.classes).dense_parameters()
-        except FitError as error:
-            raise FitError(f"crafting {self} does not fit model {model.model}: {error}") from None
+        except IncompatibleError as error:
+            raise IncompatibleError(
+                f"crafting {self} does not fit model {model.model}: {error}"
+            ) from None
 
     def _check_target(self, classes: int, holder: str) -> None:
         if self.target >= classes:
-            raise FitError(
+            raise IncompatibleError(
                 f"crafting {self}: target={self.target} is no class of {holder}, which has "
                 f"{classes}; choose 0 to {classes - 1}"
             )

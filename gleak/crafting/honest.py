@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from typing_extensions import override
+
 from gleak.artifacts.model import Model
+from gleak.core.registry import register
 from gleak.crafting.base import Crafted, CraftingSpec
-from gleak.registry import register
 
 
 @register("honest")
@@ -15,6 +17,6 @@ class Honest(CraftingSpec):
 
     broadcasts_model: ClassVar[bool] = True
 
+    @override
     def craft(self, model: Model, seed: int) -> Crafted:
-        """See `CraftingSpec.craft`."""
         return Crafted(model)

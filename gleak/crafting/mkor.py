@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from typing_extensions import override
 
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.crafting.base import Crafted, CraftingSpec
-from gleak.errors import FitError
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,58 +53,60 @@ class MKOR(CraftingSpec):
 
     source = "Wang, Velipasalar and Gursoy 2023 (MKOR), section 3"
 
-    hiding: Literal["inconspicuous", "naive"] = knob(
+    hiding: Literal["inconspicuous", "naive"] = parameter(
         "inconspicuous", "naive: zeros beside the paths", source="MKOR sections 3.2.3 and 3.4.3"
     )
-    directions: int | None = knob(
+    directions: int | None = parameter(
         None,
         "convolutions that divide channels by four directions, the last that shrink; none: all",
         source="MKOR section 3.4.2: 3 in VGG-16",
         ge=0,
     )
-    alpha: float = knob(-1.0, "factor within pairs of rows", source="MKOR Eq. 10", lt=0)
-    beta: float = knob(1.0, "weight of a one-hot kernel", source="MKOR Eq. 20", gt=0)
-    noise: float = knob(
+    alpha: float = parameter(-1.0, "factor within pairs of rows", source="MKOR Eq. 10", lt=0)
+    beta: float = parameter(1.0, "weight of a one-hot kernel", source="MKOR Eq. 20", gt=0)
+    noise: float = parameter(
         1e-4, "deviation of the noise, in that of the layer's weights", source="MKOR Eq. 12", ge=0
     )
-    cover: float = knob(
+    cover: float = parameter(
         0.0,
         "deviation of noise on every weight in the end, in that of the layer's weights",
         source="MKOR sections 3.2.3 and 3.4.3",
         ge=0,
     )
-    quiet: float = knob(
+    quiet: float = parameter(
         0.5,
         "share of their directions that other channels' weights lose",
         source="ours",
         ge=0,
         le=1,
     )
-    paths: int | None = knob(
+    paths: int | None = parameter(
         None, "paths to each class; none: 4 where neurons are dropped, else 1", source="ours", ge=1
     )
-    sink: float = knob(0.0, "added to the bias of one class", unit="logit", source="ours", ge=0)
+    sink: float = parameter(
+        0.0, "added to the bias of one class", unit="logit", source="ours", ge=0
+    )
 
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
         """Refuse tables, and networks between whose dense layers no paths can be laid.
 
         Raises:
-            FitError: see `CraftingSpec.check`.
+            IncompatibleError: see `CraftingSpec.check`.
         """
         if dataset.modality != "image":
-            raise FitError(f"crafting {self} copies images, not {dataset.modality} data")
+            raise IncompatibleError(f"crafting {self} copies images, not {dataset.modality} data")
         if model.first_layer == "dense":
-            raise FitError(
+            raise IncompatibleError(
                 f"crafting {self} copies images through convolutions, and model {model} begins "
                 "with a dense layer, whose gradient shows them as it is: use attack cpa or aono"
             )
         if model.hidden_dense is False:
-            raise FitError(
+            raise IncompatibleError(
                 f"crafting {self} needs two dense layers or more, and model {model} has one; "
                 "use lenet5, vgg_small or vgg16"
             )
         if getattr(model, "precode", 0):
-            raise FitError(
+            raise IncompatibleError(
                 f"crafting {self} lays no path through the variational block of model {model}; "
                 "use precode=0"
             )
@@ -113,7 +116,7 @@ class MKOR(CraftingSpec):
         """Refuse dense layers with too few neurons, where their widths are known.
 
         Raises:
-            FitError: names the width and what is needed.
+            IncompatibleError: names the width and what is needed.
         """
         widths, classes = getattr(model, "hidden_layers", []), dataset.classes or 0
         paths = classes * self.paths_beside(getattr(model, "dropout", 0.0))
@@ -121,13 +124,14 @@ class MKOR(CraftingSpec):
         for number, width in enumerate(widths):
             needed = paths * (2 if cut and number == 0 else 1)
             if width < needed:
-                raise FitError(
+                raise IncompatibleError(
                     f"crafting {self}: {classes} classes need {needed} neurons in dense layer "
                     f"{number + 1}, and model {model} has {width}"
                 )
 
+    @override
     def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-        """See `CraftingSpec.check_network`; a chain of layers that paths can be laid through."""
+        """A chain of layers that paths can be laid through."""
         from gleak.crafting.mkor_network import plan_network
 
         plan_network(network, shape, self)
@@ -152,6 +156,8 @@ class MKOR(CraftingSpec):
         network = load_network(model, f"crafting {self}")
         try:
             secret = craft_network(network, tuple(map(int, model.input_shape)), self, seed)
-        except FitError as error:
-            raise FitError(f"crafting {self} does not fit model {model.model}: {error}") from None
+        except IncompatibleError as error:
+            raise IncompatibleError(
+                f"crafting {self} does not fit model {model.model}: {error}"
+            ) from None
         return Crafted(replace(with_state(model, network), test_accuracy=np.empty(0)), secret)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor, nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.models.chain import DenseStep
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def craft_classes(
         random: chooses neurons and draws noise.
 
     Raises:
-        FitError: fewer than two dense layers, or too few neurons in one of them.
+        IncompatibleError: fewer than two dense layers, or too few neurons in one of them.
     """
     check_paths(steps, crafting)
     first, *others = steps
@@ -102,19 +102,19 @@ def check_paths(steps: Sequence[DenseStep], crafting: MKOR) -> None:
     """Refuse dense layers that the paths of all classes cannot be laid through.
 
     Raises:
-        FitError: fewer than two dense layers, or too few neurons in one of them.
+        IncompatibleError: fewer than two dense layers, or too few neurons in one of them.
     """
     first = steps[0]
     paths = steps[-1].layer.out_features * crafting.paths_beside(first.dropout)
     pairs = needs_pairs(first.activation, crafting)
     if len(steps) < FEWEST_LAYERS:
-        raise FitError(
+        raise IncompatibleError(
             f"paths of classes need two dense layers or more, and this network has {len(steps)}"
         )
     for step in steps[:-1]:
         needed = paths * (2 if pairs and step is steps[0] else 1)
         if step.layer.out_features < needed:
-            raise FitError(
+            raise IncompatibleError(
                 f"dense layer {step.name!r} has {step.layer.out_features} neurons, and paths of "
                 f"all classes need {needed}"
             )

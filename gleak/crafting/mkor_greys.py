@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.models.chain import Chain
 from gleak.models.embedding import features_before
 
@@ -38,7 +38,7 @@ def responses(
         ``levels``, Shape (L), the intensities; ``responses``, Shape (L, K, values, values).
 
     Raises:
-        FitError: black and white images look the same.
+        IncompatibleError: black and white images look the same.
     """
     straight = all(isinstance(step.activation, STRAIGHT) for step in chain.convolutions)
     levels = torch.linspace(0, 1, 2 if straight else CURVED_LEVELS)
@@ -47,7 +47,7 @@ def responses(
     found = torch.cat([features_of(grey) for grey in greys.split(1)])
     maps = found.unflatten(1, _maps(chain, found))[:, channels]
     if (maps[-1] - maps[0]).abs().max() <= FAINTEST * maps.abs().max():
-        raise FitError(
+        raise IncompatibleError(
             f"behind {len(chain.convolutions)} convolutions black and white look the same; choose "
             "a larger beta or an activation that does not flatten"
         )

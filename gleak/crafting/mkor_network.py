@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
+from gleak.core.errors import IncompatibleError
 from gleak.crafting.mkor_classes import check_paths, craft_classes, path_gains
 from gleak.crafting.mkor_convolutions import craft_convolutions
 from gleak.crafting.mkor_greys import responses
 from gleak.crafting.mkor_views import Layout, plan_views, view_arrays
-from gleak.errors import FitError
 from gleak.models.chain import Chain, take_apart
 from gleak.models.embedding import features_before
 from gleak.runtime.seeding import stream, torch_stream
@@ -36,11 +36,11 @@ def plan_network(network: nn.Module, shape: Sequence[int], crafting: MKOR) -> tu
         crafting: its fields.
 
     Raises:
-        FitError: the network is not one that can be crafted so; says why.
+        IncompatibleError: the network is not one that can be crafted so; says why.
     """
     chain = take_apart(network)
     if not chain.convolutions or not chain.dense:
-        raise FitError("it has no convolutions before dense layers")
+        raise IncompatibleError("it has no convolutions before dense layers")
     layout = plan_views(chain.convolutions, shape, crafting.directions)
     probe = next(network.parameters()).new_zeros(1, *shape)
     with torch.no_grad():
@@ -65,10 +65,10 @@ def craft_network(
         What the server remembers; see `gleak.crafting.mkor.MKOR.craft`.
 
     Raises:
-        FitError: the network is not one that can be crafted so; says why.
+        IncompatibleError: the network is not one that can be crafted so; says why.
     """
     chain, layout = plan_network(network.requires_grad_(False), shape, crafting)
-    probes, random = made_up_images(shape, seed), torch_stream(seed, "crafting")
+    probes, random = synthetic_images(shape, seed), torch_stream(seed, "crafting")
     channels = craft_convolutions(chain, layout, probes, crafting, random)
     features_of = features_before(network, chain.dense[0].name)
     paths = craft_classes(chain.dense, features_of(probes), crafting, random)
@@ -95,7 +95,7 @@ def _cover(chain: Chain, amount: float, random: Generator) -> None:
         weight.add_(amount * weight.std() * noise)
 
 
-def made_up_images(shape: Sequence[int], seed: int) -> Tensor:
+def synthetic_images(shape: Sequence[int], seed: int) -> Tensor:
     """Images that need no data: clouds, with spectra like those of photographs, and greys.
 
     Returns:
@@ -124,11 +124,11 @@ def _check_features(chain: Chain, features: Tensor, values: int) -> None:
     """Refuse networks that resize what convolutions make before the first dense layer.
 
     Raises:
-        FitError: says what was expected.
+        IncompatibleError: says what was expected.
     """
     channels = chain.convolutions[-1].layer.out_channels
     if features.shape[1] != channels * values**2:
-        raise FitError(
+        raise IncompatibleError(
             f"its first dense layer is given {features.shape[1]} values, and the convolutions make "
             f"{channels} x {values} x {values}; choose images of the size it was designed for"
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 
 if TYPE_CHECKING:
     from gleak.models.chain import ConvolutionStep
@@ -99,15 +99,15 @@ def plan_views(
             last ones; None: as many as the widths allow.
 
     Raises:
-        FitError: the network shrinks images in other ways, or has too few channels.
+        IncompatibleError: the network shrinks images in other ways, or has too few channels.
     """
     for step in steps:
         _check_step(step)
     _check_gaps(steps)
     if len({type(step.pool) for step in steps if step.pool is not None}) > 1:
-        raise FitError("it pools by maxima in one place and by means in another")
+        raise IncompatibleError("it pools by maxima in one place and by means in another")
     if shape[1] != shape[2]:
-        raise FitError(f"images of {shape[1]} x {shape[2]} pixels are not square")
+        raise IncompatibleError(f"images of {shape[1]} x {shape[2]} pixels are not square")
     shrinking = sum(step.factor > 1 for step in steps)
     wanted = [directions] if directions is not None else range(shrinking, -1, -1)
     for number in wanted:
@@ -115,43 +115,45 @@ def plan_views(
         lacking = _lacking(steps, layout)
         if lacking is None:
             return layout
-    raise FitError(f"{lacking}; fewer directions need fewer channels")
+    raise IncompatibleError(f"{lacking}; fewer directions need fewer channels")
 
 
 def _check_step(step: ConvolutionStep) -> None:
     """Refuse convolutions and pooling that one-hot kernels cannot be laid through.
 
     Raises:
-        FitError: names the layer.
+        IncompatibleError: names the layer.
     """
     layer, pool = step.layer, step.pool
     size = layer.kernel_size[0]
     square = len({*layer.kernel_size}) == len({*layer.stride}) == len({*layer.padding}) == 1
     plain = layer.groups == 1 and {*layer.dilation} == {1}
     if not (square and plain) or size % 2 == 0 or size < SMALLEST_KERNEL:
-        raise FitError(
+        raise IncompatibleError(
             f"convolution {step.name!r} is not one of whole square kernels of odd side, 3 or more, "
             "on all channels"
         )
     if layer.bias is None:
-        raise FitError(f"convolution {step.name!r} has no bias")
+        raise IncompatibleError(f"convolution {step.name!r} has no bias")
     if pool is not None and (pool.kernel_size, pool.stride, pool.padding) != (2, 2, 0):
-        raise FitError(f"pooling behind {step.name!r} is not 2 x 2, which is all that is known")
+        raise IncompatibleError(
+            f"pooling behind {step.name!r} is not 2 x 2, which is all that is known"
+        )
     if step.factor not in (1, 2):
-        raise FitError(f"{step.name!r} shrinks images by {step.factor}, not by 1 or 2")
+        raise IncompatibleError(f"{step.name!r} shrinks images by {step.factor}, not by 1 or 2")
 
 
 def _check_gaps(steps: Sequence[ConvolutionStep]) -> None:
     """Refuse pooling of pixels that do not touch, which is of no window.
 
     Raises:
-        FitError: names the layer.
+        IncompatibleError: names the layer.
     """
     strided = [step.name for step in steps if int(step.layer.stride[0]) > 1]
     pooled = [step.name for step in steps if step.pool is not None]
     names = [step.name for step in steps]
     if strided and pooled and names.index(strided[0]) < names.index(pooled[-1]):
-        raise FitError(
+        raise IncompatibleError(
             f"pooling behind {pooled[-1]!r} is of pixels between which {strided[0]!r} skips others"
         )
 

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
+from gleak.core.errors import DataError
+from gleak.core.registry import register
 from gleak.data.base import DatasetSpec, Modality
 from gleak.data.splits import join_splits
 from gleak.data.tables import encode_table
-from gleak.errors import DataError
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -61,8 +62,9 @@ class Adult(DatasetSpec):
         """Above 50,000 dollars or not."""
         return 2
 
+    @override
     def check_data(self, data_dir: Path) -> None:
-        """See `DatasetSpec.check_data`; both files must be there."""
+        """Both files must be there."""
         super().check_data(data_dir)
         for path in self._files(data_dir):
             if not path.is_file():

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from gleak.artifacts.dataset import Dataset
-from gleak.errors import DataError
-from gleak.spec import Spec
+from gleak.core.errors import DataError
+from gleak.core.spec import Spec
 
 Modality = Literal["image", "tabular"]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from gleak.artifacts.dataset import Dataset
+from gleak.core.registry import register
 from gleak.data.base import DatasetSpec, Modality
 from gleak.data.splits import join_splits, stratified
 from gleak.data.tables import encode_table
-from gleak.registry import register
 
 
 @register("breast_cancer")

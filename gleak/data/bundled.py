@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from typing import IO
 
-from gleak.errors import DataError
+from gleak.core.errors import DataError
 
 
 @contextmanager

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
+from gleak.core.errors import DataError
 from gleak.data.base import DatasetSpec
 from gleak.data.image_folder import ImageFolderDataset, advice
 from gleak.data.pixels import stack_pixels
 from gleak.data.splits import Split, first_of_each, join_splits
-from gleak.errors import DataError
 from gleak.runtime.torchvision_ops import ensure_operators
 
 
@@ -22,8 +23,9 @@ class DownloadableDataset(ImageFolderDataset):
 
     library: ClassVar[str]
 
+    @override
     def check_data(self, data_dir: Path) -> None:
-        """See `DatasetSpec.check_data`; what is not in the folder is downloaded."""
+        """What is not in the folder is downloaded."""
         DatasetSpec.check_data(self, data_dir)
         if self.root(data_dir).is_dir():
             super().check_data(data_dir)

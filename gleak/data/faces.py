@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from gleak.artifacts.dataset import Dataset
+from gleak.core.registry import register
 from gleak.data.base import DatasetSpec
 from gleak.data.bundled import open_bundled
 from gleak.data.pixels import quantize, side
 from gleak.data.splits import join_splits, stratified
-from gleak.registry import register
 
 
 @register("faces")

@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
+from gleak.core.registry import register
+from gleak.core.spec import FILE_NAME, parameter
 from gleak.data.image_folder import ImageFolderDataset
-from gleak.registry import register
-from gleak.spec import FILE_NAME, knob
 
 
 @register("folder")
@@ -18,8 +18,8 @@ class Folder(ImageFolderDataset):
 
     source: ClassVar[str] = "the user's own images"
 
-    folder: str = knob("images", "name of the folder below data_dir", pattern=FILE_NAME)
-    channels: Annotated[Literal[1, 3], BeforeValidator(int)] = knob(3, "1 for grey, 3 for RGB")
+    folder: str = parameter("images", "name of the folder below data_dir", pattern=FILE_NAME)
+    channels: Annotated[Literal[1, 3], BeforeValidator(int)] = parameter(3, "1 for grey, 3 for RGB")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
+from gleak.core.errors import DataError
+from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
 from gleak.data.pixels import read_pixels, side
 from gleak.data.splits import Split, join_splits
-from gleak.errors import DataError
-from gleak.spec import knob
 
 SPLITS = ("train", "test")
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -29,7 +30,9 @@ class ImageFolderDataset(DatasetSpec):
     reads_data_dir: ClassVar[bool] = True
 
     size: int = side(32)
-    limit: int | None = knob(None, "at most so many images per class and split; none: all", ge=1)
+    limit: int | None = parameter(
+        None, "at most so many images per class and split; none: all", ge=1
+    )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -40,14 +43,15 @@ class ImageFolderDataset(DatasetSpec):
         """Folder that holds the split folders."""
         return data_dir / self.name
 
+    @override
     def classes_in(self, data_dir: Path) -> int | None:
-        """See `DatasetSpec.classes_in`."""
         splits = [self.root(data_dir) / split for split in SPLITS]
         counts = [len(class_folders(split)) for split in splits if split.is_dir()]
         return self.classes or (counts[0] if counts else None)
 
+    @override
     def check_data(self, data_dir: Path) -> None:
-        """See `DatasetSpec.check_data`; there must be a split."""
+        """There must be a split."""
         super().check_data(data_dir)
         root = self.root(data_dir)
         if not any((root / split).is_dir() for split in SPLITS):

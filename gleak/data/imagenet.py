@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.data.image_folder import ImageFolderDataset
 from gleak.data.pixels import side
-from gleak.registry import register
-from gleak.spec import knob
 
 
 @register("imagenet")
@@ -21,7 +21,7 @@ class Imagenet(ImageFolderDataset):
     source: ClassVar[str] = "Russakovsky et al. 2015; ImageNet terms: non-commercial research"
 
     size: int = side(224)
-    limit: int | None = knob(10, "at most so many images per class and split; none: all", ge=1)
+    limit: int | None = parameter(10, "at most so many images per class and split; none: all", ge=1)
 
     @property
     def classes(self) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gleak.core.registry import register
 from gleak.data.image_folder import ImageFolderDataset
 from gleak.data.pixels import side
-from gleak.registry import register
 
 
 @register("imagenet_sample")

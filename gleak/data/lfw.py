@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from gleak.artifacts.dataset import Dataset
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.data.download import DownloadableDataset
 from gleak.data.pixels import quantize
 from gleak.data.splits import Split, first_of_each, join_splits, stratified
-from gleak.registry import register
-from gleak.spec import knob
 
 WINDOW = slice(61, 189)
 
@@ -28,7 +28,7 @@ class Lfw(DownloadableDataset):
     source: ClassVar[str] = "Huang et al. 2007, from figshare; no explicit licence, for research"
     library: ClassVar[str] = "scikit-learn"
 
-    min_images: int = knob(
+    min_images: int = parameter(
         14, "of the download, people with so many images", source="CPL section 4.1", ge=4
     )
 

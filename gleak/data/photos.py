@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from gleak.artifacts.dataset import Dataset
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
 from gleak.data.bundled import open_bundled
 from gleak.data.image_folder import SPLITS
 from gleak.data.pixels import side, to_pixels
 from gleak.data.splits import Split, join_splits
-from gleak.registry import register
 from gleak.runtime.seeding import stream
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -48,7 +48,7 @@ class Photos(DatasetSpec):
     source: ClassVar[str] = "bundled with scikit-image (public domain, CC0), scikit-learn (CC BY)"
 
     size: int = side(32, largest=NARROWEST_HALF)
-    crops: int = knob(64, "crops of each photograph in each split", ge=1)
+    crops: int = parameter(64, "crops of each photograph in each split", ge=1)
 
     @property
     def shape(self) -> tuple[int, ...]:

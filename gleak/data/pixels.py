@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gleak.errors import DataError
-from gleak.spec import knob
+from gleak.core.errors import DataError
+from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -19,7 +19,7 @@ MODES = {1: "L", 3: "RGB"}
 
 def side(default: int, *, largest: int = 1024) -> Any:
     """The field ``size`` of a dataset of square images."""
-    return knob(default, "side of the square images", unit="px", ge=4, le=largest)
+    return parameter(default, "side of the square images", unit="px", ge=4, le=largest)
 
 
 def to_pixels(image: Image, shape: tuple[int, ...]) -> np.ndarray:

@@ -2,53 +2,20 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from gleak.spec import Spec
+from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
     from gleak.artifacts.encodings import Encoded
     from gleak.clients.base import ClientSpec
+    from gleak.local_training.base import LocalGradient
 
 Memory = dict[str, "Tensor"]
 """By parameter, what a client has not sent yet; Shape (*shape)."""
-
-
-class LocalGradient(ABC):
-    """What a client takes its local steps by, where that is not the gradient of the mean loss.
-
-    It belongs to one client and keeps account of the client's steps.
-
-    Args:
-        noise_multipliers: of each step so far, the standard deviation of its noise over how far one
-            sample can move it; see `gleak.metrics.privacy`.
-    """
-
-    noise_multipliers: list[float]
-
-    @abstractmethod
-    def __call__(
-        self,
-        model: nn.Module,
-        parameters: dict[str, Tensor],
-        inputs: Tensor,
-        labels: Tensor,
-        loss: str,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mean loss over one mini-batch, and for each parameter what takes the gradient's place.
-
-        Random numbers are torch's own, set by the caller to the client's stream.
-
-        Args:
-            model: whose own parameters are left as they are.
-            parameters: at which gradients are taken, Shape (*shape).
-            inputs: Shape (B, *shape).
-            labels: Shape (B).
-            loss: see `gleak.models.losses`.
-        """
 
 
 class DefenseSpec(Spec):
@@ -83,7 +50,7 @@ class DefenseSpec(Spec):
     def at_sent_length(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
         """The update, of the length (L2) at which it is sent if the defence chooses that.
 
-        What is sent is compared with this (`gleak.clients.perturbation`).
+        What is sent is compared with this (`gleak.simulation.perturbation`).
 
         Args:
             update: before the defence, for each parameter, Shape (R, *shape).
@@ -102,7 +69,7 @@ class DefenseSpec(Spec):
         """Refuse clients that it does not serve, as far as is known before any work.
 
         Raises:
-            FitError: says what does not fit.
+            IncompatibleError: says what does not fit.
         """
 
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
@@ -113,7 +80,7 @@ class DefenseSpec(Spec):
             shape: of a sample.
 
         Raises:
-            FitError: says what the network lacks.
+            IncompatibleError: says what the network lacks.
         """
 
     def local_gradient(self) -> LocalGradient | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import model_validator
+from typing_extensions import override
 
 from gleak.artifacts.encodings import Dense, Encoded
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.defenses.lengths import lengths, scaled
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -41,25 +42,25 @@ class DifferentialPrivacy(DefenseSpec):
 
     source = "CPA section VI; McMahan et al. 2018 (clip, noise_multiplier)"
 
-    sigma: float | None = knob(
+    sigma: float | None = parameter(
         1e-3,
         "standard deviation of the noise, in `unit`; none: noise_multiplier gives it",
         source="CPA Table III",
         ge=0,
     )
-    norm: float = knob(
+    norm: float = parameter(
         1.0, "length (L2) of the scaled update, in `unit`", source="CPA section VI", gt=0
     )
-    scaling: Literal["unit", "clip"] = knob(
+    scaling: Literal["unit", "clip"] = parameter(
         "unit", "clip: updates that are no longer than norm are left", source="CPA section VI"
     )
-    noise_multiplier: float | None = knob(
+    noise_multiplier: float | None = parameter(
         None,
         "standard deviation of the noise, in units of norm; none: sigma gives it",
         source="McMahan et al. 2018",
         ge=0,
     )
-    unit: Literal["value", "gradient"] = knob(
+    unit: Literal["value", "gradient"] = parameter(
         "value", "of sigma and norm: values as sent, or those of a gradient"
     )
 
@@ -81,34 +82,35 @@ class DifferentialPrivacy(DefenseSpec):
         return self.noise_multiplier * self.norm
 
     @property
+    @override
     def absolute(self) -> bool:
-        """See `DefenseSpec.absolute`; where all updates get one length, theirs has no say."""
+        """Where all updates get one length, theirs has no say."""
         return self.scaling == "clip" and self.unit == "value"
 
     @property
+    @override
     def remedy(self) -> str:
-        """See `DefenseSpec.remedy`."""
         return "choose a smaller sigma or noise_multiplier, which costs privacy (epsilon_rdp)"
 
+    @override
     def converted(self, factor: float) -> Self:
-        """See `DefenseSpec.converted`."""
         if self.unit != "gradient":
             return self
         sigma = None if self.sigma is None else abs(factor) * self.sigma
         changed = {"sigma": sigma, "norm": abs(factor) * self.norm, "unit": "value"}
         return self.model_copy(update=changed)
 
+    @override
     def at_sent_length(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See `DefenseSpec.at_sent_length`."""
         if self.scaling == "clip":
             return update
         factors = self._factors(update)
         return {name: scaled(value, factors) for name, value in update.items()}
 
+    @override
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """See `DefenseSpec.protect`."""
         factors = self._factors(update)
         return {
             name: Dense(self._noisy(scaled(value, factors), generator).numpy()[None])

@@ -6,11 +6,13 @@ import math
 from typing import TYPE_CHECKING, Self
 
 from pydantic import model_validator
+from typing_extensions import override
 
 from gleak.artifacts.encodings import Dense, Encoded
-from gleak.defenses.base import DefenseSpec, LocalGradient, Memory
-from gleak.registry import register
-from gleak.spec import knob
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.defenses.base import DefenseSpec, Memory
+from gleak.local_training.base import LocalGradient
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -45,13 +47,13 @@ class FedCDP(DefenseSpec):
 
     source = "Wei et al. 2021; ROG Equations 17 and 18, section 5"
 
-    snr: float | None = knob(
+    snr: float | None = parameter(
         0.0, "signal over noise; none: sigma gives the noise", unit="dB", source="ROG section 5"
     )
-    sigma: float | None = knob(
+    sigma: float | None = parameter(
         None, "standard deviation of the noise, in units of clip; none: snr gives it", ge=0
     )
-    clip: float = knob(
+    clip: float = parameter(
         4.0,
         "C: longest gradient (L2) of a layer and a sample",
         unit="gradient",
@@ -69,8 +71,8 @@ class FedCDP(DefenseSpec):
         return self
 
     @property
+    @override
     def remedy(self) -> str:
-        """See `DefenseSpec.remedy`."""
         return "choose a larger snr, or a smaller sigma, which costs privacy (epsilon_rdp)"
 
     def deviation(self, power: float, size: int) -> float:
@@ -85,20 +87,22 @@ class FedCDP(DefenseSpec):
         assert self.snr is not None
         return math.sqrt(power / size) * 10 ** (-self.snr / 20)
 
+    @override
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
-        """See `DefenseSpec.check_network`; no layer that mixes the samples of a mini-batch."""
+        """No layer that mixes the samples of a mini-batch."""
         from gleak.defenses.noisy_samples import check_layers
 
         check_layers(network, shape, self)
 
+    @override
     def local_gradient(self) -> LocalGradient:
-        """See `DefenseSpec.local_gradient`."""
         from gleak.defenses.noisy_samples import NoisyGradient
 
         return NoisyGradient(self)
 
+    @override
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """See `DefenseSpec.protect`; nothing is left to do after the steps."""
+        """Nothing is left to do after the steps."""
         return {name: Dense(value.numpy()[None]) for name, value in update.items()}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.defenses.noise import NoiseSpec
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -28,6 +30,6 @@ class Gaussian(NoiseSpec):
 
     source = "CPL section 4.3; MKOR Table 4"
 
+    @override
     def noise(self, like: Tensor, generator: Generator) -> Tensor:
-        """See `NoiseSpec.noise`."""
         return like.new_empty(like.shape).normal_(generator=generator)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.defenses.noise import NoiseSpec
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -23,8 +25,9 @@ class Laplace(NoiseSpec):
 
     source = "CPL section 4.3"
 
+    @override
     def noise(self, like: Tensor, generator: Generator) -> Tensor:
-        """See `NoiseSpec.noise`: a difference of two exponentials is Laplace distributed."""
+        """A difference of two exponentials is Laplace distributed."""
         first, second = (
             like.new_empty(like.shape).exponential_(generator=generator) for _ in range(2)
         )

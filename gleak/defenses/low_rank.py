@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.artifacts.encodings import Dense, Encoded, Factored
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -29,15 +30,15 @@ class LowRank(DefenseSpec):
 
     source = "Konecny et al. 2016 section 2; CPL section 2.1"
 
-    rank: int = knob(4, "largest rank of an update", ge=1)
-    basis: Literal["random", "best"] = knob(
+    rank: int = parameter(4, "largest rank of an update", ge=1)
+    basis: Literal["random", "best"] = parameter(
         "random", "what A spans: random directions, or the leading left singular vectors of H"
     )
 
+    @override
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """See `DefenseSpec.protect`."""
         return {name: self._send(value, generator) for name, value in update.items()}
 
     def _send(self, value: Tensor, generator: Generator) -> Encoded:

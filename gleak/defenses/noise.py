@@ -6,10 +6,12 @@ import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Literal, Self
 
+from typing_extensions import override
+
 from gleak.artifacts.encodings import Dense, Encoded
+from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.defenses.lengths import lengths, of_rounds
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -33,10 +35,10 @@ class NoiseSpec(DefenseSpec):
     ``norm`` the noise even tells how large the update is. See `gleak.defenses.dp`.
     """
 
-    std: float = knob(
+    std: float = parameter(
         1e-2, "standard deviation of the noise, in `unit`", source="CPL Table 8", ge=0
     )
-    unit: Literal["value", "deviation", "norm", "gradient"] = knob(
+    unit: Literal["value", "deviation", "norm", "gradient"] = parameter(
         "value",
         "of std: values as sent, each tensor's standard deviation, the update's length, or values "
         "of a gradient",
@@ -44,27 +46,27 @@ class NoiseSpec(DefenseSpec):
     )
 
     @property
+    @override
     def absolute(self) -> bool:
-        """See `DefenseSpec.absolute`."""
         return self.unit == "value"
 
     @property
+    @override
     def remedy(self) -> str:
-        """See `DefenseSpec.remedy`."""
         if self.unit in ("deviation", "norm"):
             return "choose a smaller std"
         return "choose a smaller std, or give it relative to the update (unit=norm)"
 
+    @override
     def converted(self, factor: float) -> Self:
-        """See `DefenseSpec.converted`."""
         if self.unit != "gradient":
             return self
         return self.model_copy(update={"std": abs(factor) * self.std, "unit": "value"})
 
+    @override
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """See `DefenseSpec.protect`."""
         scales = self._scales(update)
         return {
             name: Dense((value + scales[name] * self.noise(value, generator)).numpy()[None])

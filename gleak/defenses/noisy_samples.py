@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from gleak.defenses.base import LocalGradient
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.local_training.base import LocalGradient
 from gleak.models.interaction import interacting_layer
 from gleak.models.sample_gradients import sample_gradients
 from gleak.models.stochastic import sampling
@@ -44,7 +44,7 @@ class NoisyGradient(LocalGradient):
         """See `LocalGradient.__call__`.
 
         Raises:
-            FitError: a layer mixes the samples of the mini-batch.
+            IncompatibleError: a layer mixes the samples of the mini-batch.
         """
         check_layers(model, tuple(inputs.shape[1:]), self.defense)
         found = clipped_gradients(model, parameters, inputs, labels, loss, self.defense.clip)
@@ -77,11 +77,11 @@ def check_layers(model: nn.Module, shape: tuple[int, ...], defense: FedCDP) -> N
         defense: named in the error.
 
     Raises:
-        FitError: a layer mixes the samples of the mini-batch.
+        IncompatibleError: a layer mixes the samples of the mini-batch.
     """
     mixing = interacting_layer(model, shape)
     if mixing is not None:
-        raise FitError(
+        raise IncompatibleError(
             f"defense {defense}: {described(model, mixing)} computes with the whole mini-batch, "
             "so that no sample has a gradient of its own; choose a model without batch "
             "normalisation and the like"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from gleak.artifacts.encodings import Dense, Encoded
+from gleak.core.registry import register
 from gleak.defenses.base import DefenseSpec, Memory
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
 class NoDefense(DefenseSpec):
     """The update is sent as it was computed."""
 
+    @override
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """See `DefenseSpec.protect`."""
         return {name: Dense(value.numpy()[None]) for name, value in update.items()}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.defenses.quantizer import QuantizerSpec
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -25,19 +27,19 @@ class QSGD(QuantizerSpec):
 
     source = "Alistarh et al. 2017 section 3.1; ROG Equations 6 and 7, section 4.3"
 
-    norm: Literal["max", "l2"] = knob(
+    norm: Literal["max", "l2"] = parameter(
         "max",
         "what the highest level is worth: the largest magnitude, or the length of g",
         source="ROG's code; Alistarh et al. 2017 (l2)",
     )
 
     @property
+    @override
     def order(self) -> float:
-        """See `QuantizerSpec.order`."""
         return {"max": math.inf, "l2": 2.0}[self.norm]
 
+    @override
     def rounded(self, levels: Tensor, generator: Generator) -> Tensor:
-        """See `QuantizerSpec.rounded`."""
         below = levels.floor()
         drawn = levels.new_empty(levels.shape).uniform_(generator=generator)
         return below + (drawn < levels - below)

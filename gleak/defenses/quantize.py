@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.defenses.quantizer import QuantizerSpec
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -23,10 +25,11 @@ class Quantize(QuantizerSpec):
     source = "ROG Equation 6, Example 2, section 4.3"
 
     @property
+    @override
     def order(self) -> float:
-        """See `QuantizerSpec.order`."""
         return math.inf
 
+    @override
     def rounded(self, levels: Tensor, generator: Generator) -> Tensor:
-        """See `QuantizerSpec.rounded`: the nearest, of two as near the even one."""
+        """The nearest, of two as near the even one."""
         return levels.round()

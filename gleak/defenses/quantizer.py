@@ -6,10 +6,12 @@ from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from gleak.artifacts.encodings import Encoded, Quantized
+from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.defenses.sparsity import Scope
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -26,8 +28,8 @@ class QuantizerSpec(DefenseSpec):
     relative to g, so a gradient and a difference of weights are rounded alike.
     """
 
-    bits: int = knob(3, "of a code, its sign included", source="ROG section 4.3", ge=2, le=8)
-    scope: Scope = knob(
+    bits: int = parameter(3, "of a code, its sign included", source="ROG section 4.3", ge=2, le=8)
+    scope: Scope = parameter(
         "tensor", "what g is: each tensor, or all of a round as one vector", source="ROG's code"
     )
 
@@ -45,10 +47,10 @@ class QuantizerSpec(DefenseSpec):
     def rounded(self, levels: Tensor, generator: Generator) -> Tensor:
         """Whole numbers next to magnitudes that are counted in levels, xi; Shape as given."""
 
+    @override
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """See `DefenseSpec.protect`."""
         norms = self._norms(update)
         return {name: self._send(value, norms[name], generator) for name, value in update.items()}
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.artifacts.encodings import Encoded
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.defenses.sparsity import counted, exact, pack
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -28,12 +29,13 @@ class RandomMask(DefenseSpec):
 
     source = "Konecny et al. 2016 section 2; CPL section 2.1"
 
-    keep: float = knob(0.25, "share of values that is sent", gt=0, le=1)
+    keep: float = parameter(0.25, "share of values that is sent", gt=0, le=1)
 
+    @override
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """See `DefenseSpec.protect`; at least one value of each parameter is sent."""
+        """At least one value of each parameter is sent."""
         return {name: pack(value, self._mask(value, generator)) for name, value in update.items()}
 
     def _mask(self, value: Tensor, generator: Generator) -> np.ndarray:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from gleak.models.embedding import Entry, features_before
 from gleak.models.interaction import batch_slices
-from gleak.models.passes import passes
+from gleak.models.memory_slices import memory_slices
 
 Features = Callable[[Tensor], Tensor]
 """From samples, Shape (N, *shape), to their representations, Shape (N, E)."""
@@ -70,7 +70,7 @@ def exact_lengths(features: Features, samples: Tensor) -> Tensor:
     values = features(attached)
     elements = values.shape[1]
     found = []
-    for some in passes(elements, samples.shape):
+    for some in memory_slices(elements, samples.shape):
         chosen = torch.arange(elements, device=values.device)[some]
         one_hot = functional.one_hot(chosen, elements).to(values)
         (slopes,) = torch.autograd.grad(

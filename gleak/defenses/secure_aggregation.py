@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import model_validator
+from typing_extensions import override
 
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import nested, register
+from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.defenses.dp import DifferentialPrivacy
 from gleak.defenses.none import NoDefense
-from gleak.errors import FitError
-from gleak.registry import nested, register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -35,8 +36,8 @@ class SecureAggregation(DefenseSpec):
 
     source = "Bonawitz et al. 2016; ROG sections 2 and 7"
 
-    clients: int = knob(4, "whose updates are added up", source="ours", ge=2)
-    each: Annotated[DefenseSpec, nested("defense")] = knob(
+    clients: int = parameter(4, "whose updates are added up", source="ours", ge=2)
+    each: Annotated[DefenseSpec, nested("defense")] = parameter(
         NoDefense(),
         "what each client does to its own update before it is summed",
         source="ROG section 7",
@@ -46,47 +47,51 @@ class SecureAggregation(DefenseSpec):
         """Refuse clients whose samples cannot be dealt out once and for all.
 
         Raises:
-            FitError: shares would differ in size, be cut by mini-batches, or change with the round.
+            IncompatibleError: shares would differ in size, be cut by mini-batches, or change with
+                the round.
         """
         held, step = (client.protocol[size] for size in ("batch_size", "mini_batch"))
         share, left = divmod(held, self.clients)
         if left:
-            raise FitError(
+            raise IncompatibleError(
                 f"defense {self}: the {held} samples behind an update of {client} cannot be dealt "
                 f"out to {self.clients} clients in equal shares; choose clients that divide them"
             )
         if step != held and share % step:
-            raise FitError(
+            raise IncompatibleError(
                 f"defense {self}: mini_batch={step} of {client} does not divide the {share} "
                 "samples of each client; choose one that does, or leave it out"
             )
         if client.rounds > 1:
-            raise FitError(
+            raise IncompatibleError(
                 f"defense {self}: {client} is observed for several rounds, in which samples would "
                 "go from one client to another; choose fedsgd or fedavg"
             )
 
     @property
+    @override
     def summed(self) -> int:
-        """See `DefenseSpec.summed`."""
         return self.clients
 
     @property
+    @override
     def absolute(self) -> bool:
-        """See `DefenseSpec.absolute`; of one client."""
+        """Of one client."""
         return self.each.absolute
 
     @property
+    @override
     def remedy(self) -> str:
-        """See `DefenseSpec.remedy`; of one client."""
+        """Of one client."""
         return self.each.remedy
 
+    @override
     def converted(self, factor: float) -> Self:
-        """See `DefenseSpec.converted`."""
         return self.model_copy(update={"each": self.each.converted(factor)})
 
+    @override
     def at_sent_length(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See `DefenseSpec.at_sent_length`; of one client."""
+        """Of one client."""
         return self.each.at_sent_length(update)
 
     @model_validator(mode="after")
@@ -101,18 +106,21 @@ class SecureAggregation(DefenseSpec):
             )
         return self
 
+    @override
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
-        """See `DefenseSpec.check_network`; of one client."""
+        """Of one client."""
         self.each.check_network(network, shape)
 
+    @override
     def with_samples(
         self, update: dict[str, Tensor], model: nn.Module, inputs: Tensor, labels: Tensor
     ) -> dict[str, Tensor]:
-        """See `DefenseSpec.with_samples`; of one client."""
+        """Of one client."""
         return self.each.with_samples(update, model, inputs, labels)
 
+    @override
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """See `DefenseSpec.protect`; of one client."""
+        """Of one client."""
         return self.each.protect(update, generator, memory)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from gleak.artifacts.encodings import Encoded, Signs
+from gleak.core.registry import register
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.defenses.lengths import lengths, scaled
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -26,8 +28,9 @@ class SignSGD(DefenseSpec):
 
     source = "Bernstein et al. 2018; ROG Equation 5, Example 1"
 
+    @override
     def at_sent_length(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See `DefenseSpec.at_sent_length`: the square root of how many values are not zero."""
+        """The square root of how many values are not zero."""
         import torch
 
         counts = [value.reshape(len(value), -1).count_nonzero(1) for value in update.values()]
@@ -35,10 +38,10 @@ class SignSGD(DefenseSpec):
         factors = torch.where(own > 0, torch.stack(counts).sum(0).sqrt() / own, 1.0)
         return {name: scaled(value, factors) for name, value in update.items()}
 
+    @override
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """See `DefenseSpec.protect`."""
         import torch
 
         return {

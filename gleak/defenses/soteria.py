@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from typing_extensions import override
+
 from gleak.artifacts.encodings import Dense, Encoded
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory
-from gleak.errors import FitError
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -42,9 +44,9 @@ class Soteria(DefenseSpec):
 
     source = "Sun et al. 2021; MKOR section 4; ROG section 5"
 
-    effort: ClassVar[frozenset[str]] = frozenset({"probes"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"probes"})
 
-    percentile: float = knob(
+    percentile: float = parameter(
         80.0,
         "of the sums, below which elements are pruned",
         unit="%",
@@ -52,27 +54,29 @@ class Soteria(DefenseSpec):
         ge=0,
         lt=100,
     )
-    layer: Literal["first_dense", "classifier"] = knob(
+    layer: Literal["first_dense", "classifier"] = parameter(
         "first_dense", "whose input is the representation; Sun et al.'s networks have one alone"
     )
-    probes: int | None = knob(
+    probes: int | None = parameter(
         64, "random directions to estimate derivatives from; none: exact", source="ours", ge=1
     )
 
+    @override
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
-        """See `DefenseSpec.check_network`; a dense layer that is given a representation."""
+        """A dense layer that is given a representation."""
         from gleak.defenses.representation import evaluating
 
         with evaluating(network):
             self._entry(network, next(network.parameters()).new_zeros(1, *shape))
 
+    @override
     def with_samples(
         self, update: dict[str, Tensor], model: nn.Module, inputs: Tensor, labels: Tensor
     ) -> dict[str, Tensor]:
-        """See `DefenseSpec.with_samples`; random numbers are torch's own.
+        """Random numbers are torch's own.
 
         Raises:
-            FitError: the model has no such layer.
+            IncompatibleError: the model has no such layer.
         """
         import torch
 
@@ -96,14 +100,15 @@ class Soteria(DefenseSpec):
         with torch.no_grad():
             entry = find(model, sample)
         if entry is None:
-            raise FitError(
+            raise IncompatibleError(
                 f"defense {self}: the model has no dense layer with a bias that is passed once and "
                 "given one vector of each sample; choose another model or defence"
             )
         return entry
 
+    @override
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """See `DefenseSpec.protect`; nothing is left to do after `with_samples`."""
+        """Nothing is left to do after `with_samples`."""
         return {name: Dense(value.numpy()[None]) for name, value in update.items()}

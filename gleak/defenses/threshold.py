@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from gleak.artifacts.encodings import Encoded, Sparse
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.defenses.sparsity import Scope, exact, send_largest
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -28,17 +30,18 @@ class Threshold(DefenseSpec):
 
     source = "Lin et al. 2018; CPL section 3.2"
 
-    theta: float = knob(
+    theta: float = parameter(
         0.4, "share of values that is not sent in a round", source="CPL Table 7", ge=0, lt=1
     )
-    scope: Scope = knob(
+    scope: Scope = parameter(
         "global", "what a value is compared with", source="ours; see docs/results/cpl.md"
     )
 
+    @override
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """See `DefenseSpec.protect`; at least one value is sent of what is compared."""
+        """At least one value is sent of what is compared."""
         rounds = zip(*(value.split(1) for value in update.values()), strict=True)
         sent = [self._send(dict(zip(update, one, strict=True)), memory) for one in rounds]
         return {name: _in_order([one[name] for one in sent]) for name in update}

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from typing_extensions import override
 
 from gleak.attacks.base import AttackSpec
-from gleak.errors import SpecError, nearest
-from gleak.figures.base import TABLE_SUFFIXES, FigureSpec, Material, as_list
-from gleak.figures.names import bare
-from gleak.registry import parse, register
-from gleak.spec import knob
+from gleak.core.errors import SpecError, nearest
+from gleak.core.registry import parse, register
+from gleak.core.spec import parameter
+from gleak.experiments.figure_spec import TABLE_SUFFIXES, FigureData, FigureSpec, as_list
+from gleak.experiments.labels import bare
 
 ATTACK = "attack"
 Facts = Mapping[str, Sequence[str]]
@@ -52,7 +53,7 @@ class Attacks(FigureSpec):
         BeforeValidator(as_list),
         Field(description="specs of the attacks, or one of them", min_length=1),
     ]
-    labels: Annotated[dict[str, str], AfterValidator(_canonical_keys)] = knob(
+    labels: Annotated[dict[str, str], AfterValidator(_canonical_keys)] = parameter(
         {}, "spec, name, or other text in the table -> what is printed"
     )
 
@@ -62,8 +63,9 @@ class Attacks(FigureSpec):
         return [parse("attack", text) for text in self.attacks]
 
     @property
+    @override
     def modules(self) -> frozenset[str]:
-        """See `Spec.modules`; those of the attacks and their parts, too."""
+        """Those of the attacks and their parts, too."""
         parts = [part for spec in self.specs for part in spec.components()]
         return super().modules.union(*(part.modules for part in parts))
 
@@ -89,8 +91,8 @@ class Attacks(FigureSpec):
             raise ValueError(f"several attacks are called {', '.join(twice)}; give each a label")
         return self
 
-    def draw(self, material: Material, stem: Path) -> None:
-        """See `FigureSpec.draw`."""
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
         from gleak.figures.attacks_drawing import draw_attacks
 
         draw_attacks(self, stem)

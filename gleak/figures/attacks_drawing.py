@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from gleak.core.numbers import DASH
 from gleak.figures.attacks import ATTACK, Attacks
-from gleak.figures.numbers import DASH
 from gleak.figures.style import save_numbers
 from gleak.figures.table_forms import write_forms
 

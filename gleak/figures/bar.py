@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
+from typing_extensions import override
 
-from gleak.figures.axes import label_category
-from gleak.figures.base import Material, Over, Row, as_list
-from gleak.figures.names import Names
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.experiments.axes import label_category
+from gleak.experiments.figure_spec import FigureData, Over, Row, as_list
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.plot import MeanPlot
-from gleak.registry import register
-from gleak.spec import knob
 
 
 @register("bar")
@@ -27,18 +28,19 @@ class Bar(MeanPlot):
     y: Annotated[list[str], BeforeValidator(as_list)] = Field(
         description="metric, or a list of them, from top to bottom", min_length=1, max_length=3
     )
-    log: list[str] = knob([], "metrics on a logarithmic scale")
-    over: dict[str, Over] = knob(
+    log: list[str] = parameter([], "metrics on a logarithmic scale")
+    over: dict[str, Over] = parameter(
         {}, "metric: all (default), successful, or successful_else_all (all where none succeeded)"
     )
 
     @property
+    @override
     def measured(self) -> Mapping[str, Over]:
-        """See `Plot.measured`."""
         return {metric: self.over.get(metric, "all") for metric in self.y}
 
-    def along(self, names: Names, row: Row) -> float | str:
-        """See `Plot.along`; a spec that lacks the field of x is called by its own label."""
+    @override
+    def along(self, names: AxisLabels, row: Row) -> float | str:
+        """A spec that lacks the field of x is called by its own label."""
         return label_category(self.x, names, row)
 
     @model_validator(mode="after")
@@ -50,8 +52,8 @@ class Bar(MeanPlot):
             raise ValueError(f"log or over name {unshown}, which y does not")
         return self
 
-    def draw(self, material: Material, stem: Path) -> None:
-        """See `FigureSpec.draw`."""
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
         from gleak.figures.bar_drawing import draw_bar
 
         draw_bar(self, material, stem)

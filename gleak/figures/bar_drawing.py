@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from gleak.figures.axes import label_axis
+from gleak.experiments.axes import label_axis
+from gleak.experiments.figure_spec import FigureData
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.bar import Bar
-from gleak.figures.base import Material
-from gleak.figures.names import Names
 from gleak.figures.panels import (
     FAILED,
     PAPER,
@@ -41,12 +41,12 @@ HATCH: dict[str, Any] = {"hatch": "/////", "edgecolor": "white", "linewidth": 0}
 MARKER: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "ls": "", "markersize": 4}
 
 
-def draw_bar(figure: Bar, material: Material, stem: Path) -> None:
+def draw_bar(figure: Bar, material: FigureData, stem: Path) -> None:
     """Write a bar figure and the numbers in it."""
     draw_plot(figure, material, stem, _draw)
 
 
-def _draw(figure: Bar, names: Names, points: pd.DataFrame, controls: pd.DataFrame) -> Figure:
+def _draw(figure: Bar, names: AxisLabels, points: pd.DataFrame, controls: pd.DataFrame) -> Figure:
     controls = controls[(controls["ours"] > 0) | ~controls["shown"].isin(figure.log)]
     facets = list(dict.fromkeys(points["facet"]))
     labels = categories(figure, names, points)

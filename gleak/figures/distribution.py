@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field
+from typing_extensions import override
 
-from gleak.figures.axes import label_category
-from gleak.figures.base import Material, Over, Row
-from gleak.figures.names import Names
+from gleak.core.registry import register
+from gleak.experiments.axes import label_category
+from gleak.experiments.figure_spec import FigureData, Over, Row
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.plot import Plot
-from gleak.registry import register
 
 
 @register("distribution")
@@ -28,16 +29,17 @@ class Distribution(Plot):
     y: str = Field(description="metric; one value per sample, or per victim of those that are so")
 
     @property
+    @override
     def measured(self) -> Mapping[str, Over]:
-        """See `Plot.measured`."""
         return {self.y: "all"}
 
-    def along(self, names: Names, row: Row) -> float | str:
-        """See `Plot.along`; a spec that lacks the field of x is called by its own label."""
+    @override
+    def along(self, names: AxisLabels, row: Row) -> float | str:
+        """A spec that lacks the field of x is called by its own label."""
         return label_category(self.x, names, row)
 
-    def draw(self, material: Material, stem: Path) -> None:
-        """See `FigureSpec.draw`."""
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
         from gleak.figures.distribution_drawing import draw_distribution
 
         draw_distribution(self, material, stem)

@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from gleak.figures.axes import label_axis
-from gleak.figures.base import Material
+from gleak.experiments.axes import label_axis
+from gleak.experiments.figure_spec import FigureData
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.distribution import Distribution
-from gleak.figures.names import Names
 from gleak.figures.panels import (
     add_legend,
     draw_controls,
@@ -47,7 +47,7 @@ DOTS: dict[str, Any] = {"s": 3, "linewidths": 0, "rasterized": True}
 Values = dict[tuple[str, ...], pd.Series]
 
 
-def draw_distribution(figure: Distribution, material: Material, stem: Path) -> None:
+def draw_distribution(figure: Distribution, material: FigureData, stem: Path) -> None:
     """Write a distribution figure and the quantiles in it."""
     boxes = summarise_quantiles(figure, material)
     controls = summarise_control_means(figure, material)
@@ -59,7 +59,7 @@ def draw_distribution(figure: Distribution, material: Material, stem: Path) -> N
 
 def _draw(
     figure: Distribution,
-    names: Names,
+    names: AxisLabels,
     boxes: pd.DataFrame,
     controls: pd.DataFrame,
     values: Values,

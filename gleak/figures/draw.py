@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from gleak.errors import ArtifactError
-from gleak.figures.base import Material, Row, Shown
-from gleak.figures.names import Names
+from gleak.core.errors import ArtifactError
+from gleak.experiments.figure_spec import FigureData, Row, Shown
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.published import REQUIRED, read_published
 from gleak.figures.summary import CELL, cells_of, refusals
 from gleak.metrics.scores import empty_scores, read_scores
 
 if TYPE_CHECKING:
-    from gleak.cell import Paths
-    from gleak.grid import Grid
-    from gleak.study import Study
+    from gleak.experiments.cell import Paths
+    from gleak.experiments.grid import Grid
+    from gleak.experiments.study import Study
 
 
 def draw(
@@ -33,13 +33,13 @@ def draw(
     """Draw a figure.
 
     Args:
-        study: what `gleak.study.load_study` read.
+        study: what `gleak.experiments.study.load_study` read.
         figure: its name in the study.
         scale: at which it is drawn.
         scores: the table of each of the figure's grids (`gleak.figures.tabulate`).
         published: the paper's values, None if there are none.
         paths: where reconstructions, the truth and knowledge lie; figures that show images read
-            `gleak.study.Study.shown`, some their `gleak.figures.base.FigureSpec.trainings`.
+            `Study.shown`, some their `FigureSpec.trainings`.
         folder: written are ``<figure>`` plus each of the figure's ``suffixes``.
 
     Raises:
@@ -47,10 +47,10 @@ def draw(
     """
     spec, grids = study.figure(figure), study.drawn(figure, scale)
     table = _read(scores, grids)
-    names = grids[0].names if grids else Names({})
+    names = grids[0].names if grids else AxisLabels({})
     trained = [paths.knowledge(found) for found in spec.trainings(scale)]
     shown = _shown(study.shown_rows(figure, scale), table, paths)
-    material = Material(table, _published(published, figure), names, shown, trained)
+    material = FigureData(table, _published(published, figure), names, shown, trained)
     spec.draw(material, folder / figure)
 
 

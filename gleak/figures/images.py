@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import model_validator
+from typing_extensions import override
 
-from gleak.figures.base import Material
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.experiments.figure_spec import FigureData
 from gleak.figures.samples import SampleFigure
-from gleak.registry import register
-from gleak.spec import knob
 
 
 @register("images")
@@ -26,14 +27,16 @@ class Images(SampleFigure):
     worst samples can be shown.
     """
 
-    layout: Literal["search", "results"] = knob("search", "the course of each search, or its end")
-    snapshots: int = knob(
+    layout: Literal["search", "results"] = parameter(
+        "search", "the course of each search, or its end"
+    )
+    snapshots: int = parameter(
         4, "layout search: snapshots between start and result, spread evenly", ge=0
     )
 
     @property
+    @override
     def course(self) -> int | None:
-        """See `SampleFigure.course`."""
         return self.snapshots if self.layout == "search" else None
 
     @model_validator(mode="after")
@@ -44,8 +47,8 @@ class Images(SampleFigure):
             raise ValueError("layout search shows the MSE of snapshots; leave metric out")
         return self
 
-    def draw(self, material: Material, stem: Path) -> None:
-        """See `FigureSpec.draw`."""
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
         from gleak.figures.images_drawing import draw_images
 
         draw_images(self, material, stem)

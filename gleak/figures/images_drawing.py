@@ -14,10 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from gleak.figures.base import Material, Row, Shown
+from gleak.core.numbers import REFUSED, format_number
+from gleak.experiments.figure_spec import FigureData, Row, Shown
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.images import Images
-from gleak.figures.names import Names
-from gleak.figures.numbers import REFUSED, format_number
 from gleak.figures.picks import Values, read_values
 from gleak.figures.strips import (
     NO_VALUES,
@@ -78,7 +78,7 @@ class Line:
         return self.above + SIDE + self.below + GAP
 
 
-def draw_images(figure: Images, material: Material, stem: Path) -> None:
+def draw_images(figure: Images, material: FigureData, stem: Path) -> None:
     """Write an image grid and the errors of the images in it."""
     strips = [
         strip
@@ -91,13 +91,13 @@ def draw_images(figure: Images, material: Material, stem: Path) -> None:
         save(_draw(lines), stem)
 
 
-def _values(figure: Images, shown: Shown, material: Material) -> Values:
+def _values(figure: Images, shown: Shown, material: FigureData) -> Values:
     """The numbers that results and picks need; none where the images themselves tell."""
     told = figure.pick == "first" and figure.metric == "mse"
     return NO_VALUES if told else read_values(figure, shown, material.scores)
 
 
-def lay_out_search(strips: list[Strip], names: Names) -> list[Line]:
+def lay_out_search(strips: list[Strip], names: AxisLabels) -> list[Line]:
     """One line per strip; results stand below each other, whatever comes before them."""
     columns = max(len(strip.pictures) for strip in strips)
     varying = names.varying([strip.shown.row for strip in strips])
@@ -112,7 +112,7 @@ def lay_out_search(strips: list[Strip], names: Names) -> list[Line]:
     return lines
 
 
-def lay_out_results(strips: list[Strip], names: Names) -> list[Line]:
+def lay_out_results(strips: list[Strip], names: AxisLabels) -> list[Line]:
     """A line of the truth, then the results of each cell that follows and has the same truth."""
     cells = [list(run) for _, run in groupby(strips, key=lambda strip: strip.shown)]
     groups = _sharing_truth(cells)
@@ -134,7 +134,7 @@ def _sharing_truth(cells: list[list[Strip]]) -> list[list[list[Strip]]]:
     return groups
 
 
-def _group(cells: list[list[Strip]], names: Names, varying: list[str]) -> list[Line]:
+def _group(cells: list[list[Strip]], names: AxisLabels, varying: list[str]) -> list[Line]:
     """The lines of cells that share a truth; what they have in common stands beside it."""
     rows = [cell[0].shown.row for cell in cells]
     inside = [level for level in varying if len({row[level] for row in rows}) > 1]
@@ -157,17 +157,17 @@ def _truth_of(cell: list[Strip]) -> list[bytes]:
     return [truth.tobytes() for truth in truths if truth is not None]
 
 
-LAYOUTS: dict[str, Callable[[list[Strip], Names], list[Line]]] = {
+LAYOUTS: dict[str, Callable[[list[Strip], AxisLabels], list[Line]]] = {
     "search": lay_out_search,
     "results": lay_out_results,
 }
 
 
-def _headings(row: Row, names: Names, levels: list[str]) -> list[str]:
+def _headings(row: Row, names: AxisLabels, levels: list[str]) -> list[str]:
     return [names.heading(level, row[level]) for level in levels]
 
 
-def _entry(strip: Strip, picture: Picture, names: Names) -> Entry:
+def _entry(strip: Strip, picture: Picture, names: AxisLabels) -> Entry:
     """A picture with its texts; what was not kept of a search leaves its place empty."""
     if picture.pixels is None and picture.step != RESULT:
         return EMPTY
@@ -182,7 +182,7 @@ def _above(picture: Picture) -> str:
     return f"{picture.step} ({picture.iteration})" if after else picture.step
 
 
-def _below(strip: Strip, picture: Picture, names: Names) -> str:
+def _below(strip: Strip, picture: Picture, names: AxisLabels) -> str:
     if picture.step == TRUTH:
         return ""
     if strip.shown.reason:
@@ -192,7 +192,7 @@ def _below(strip: Strip, picture: Picture, names: Names) -> str:
     return f"{found}{verdict}"
 
 
-def _number(strip: Strip, picture: Picture, names: Names) -> str:
+def _number(strip: Strip, picture: Picture, names: AxisLabels) -> str:
     """``SSIM 0.7`` under a result; the error where the metric is that or has no value."""
     if strip.metric == "mse" or picture.step != RESULT or math.isnan(strip.value):
         return f"MSE {format_number(picture.mse)}"

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from gleak.artifacts.atomic import atomic
-from gleak.errors import GleakError
-from gleak.figures.expectations import Expectation
-from gleak.figures.names import Names
-from gleak.figures.numbers import format_value
+from gleak.core.errors import GleakError
+from gleak.core.numbers import format_value
+from gleak.core.registry import parse
+from gleak.experiments.claims import Expectation
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.summary import Row, records, summarise
 from gleak.metrics.scores import read_scores
-from gleak.registry import parse
 
 if TYPE_CHECKING:
-    from gleak.study import Study
+    from gleak.experiments.study import Study
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def _stop_at_gates(table: pd.DataFrame) -> None:
         raise GleakError(f"gates not passed: {', '.join(gates)}; see expectations.md")
 
 
-def _verdicts(expectation: Expectation, scores: pd.DataFrame, names: Names) -> Iterator[Row]:
+def _verdicts(expectation: Expectation, scores: pd.DataFrame, names: AxisLabels) -> Iterator[Row]:
     """One verdict per group; a single one without data where the grid has no such cells."""
     metric = str(parse("metric", expectation.metric))
     summary = summarise(scores, metric, expectation.statistic, expectation.over)
@@ -97,7 +97,7 @@ def _verdicts(expectation: Expectation, scores: pd.DataFrame, names: Names) -> I
 
 
 def _values(
-    along: str, order: list[str], rows: list[Row], names: Names
+    along: str, order: list[str], rows: list[Row], names: AxisLabels
 ) -> tuple[list[str], list[float], list[str]]:
     """What is compared, its numbers, NaN where there are none, and these as text."""
     nothing: Row = {"ours": math.nan, "reason": ""}

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
+from typing_extensions import override
 
-from gleak.figures.axes import label_place, level_of, place
-from gleak.figures.base import Material, Over, Row
-from gleak.figures.names import Names
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.experiments.axes import label_place, level_of, place
+from gleak.experiments.figure_spec import FigureData, Over, Row
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.plot import MeanPlot
-from gleak.registry import register
-from gleak.spec import knob
 
 
 @register("line")
@@ -25,22 +26,24 @@ class Line(MeanPlot):
     """
 
     y: str = Field(description="metric")
-    x_missing: float = knob(0.0, "place on x of specs that lack its field")
-    x_scale: Literal["linear", "log", "symlog"] = knob("linear", "symlog is log with room for 0")
-    over: Over = knob("all", "which reconstructions count; the last: all where none succeeded")
+    x_missing: float = parameter(0.0, "place on x of specs that lack its field")
+    x_scale: Literal["linear", "log", "symlog"] = parameter(
+        "linear", "symlog is log with room for 0"
+    )
+    over: Over = parameter("all", "which reconstructions count; the last: all where none succeeded")
 
     @property
+    @override
     def measured(self) -> Mapping[str, Over]:
-        """See `Plot.measured`."""
         return {self.y: self.over}
 
-    def along(self, names: Names, row: Row) -> float | str:
-        """See `Plot.along`."""
+    @override
+    def along(self, names: AxisLabels, row: Row) -> float | str:
         found = place(self.x, row[level_of(self.x)], self.x_missing)
         return label_place(self.x, names, row) if isinstance(found, str) else found
 
-    def draw(self, material: Material, stem: Path) -> None:
-        """See `FigureSpec.draw`."""
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
         from gleak.figures.line_drawing import draw_line
 
         draw_line(self, material, stem)

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from gleak.figures.axes import label_axis
-from gleak.figures.base import Material
+from gleak.experiments.axes import label_axis
+from gleak.experiments.figure_spec import FigureData
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.line import Line
-from gleak.figures.names import Names
 from gleak.figures.panels import (
     FAILED,
     PAPER,
@@ -42,12 +42,12 @@ MOST_TICKS = 8
 Looks = dict[str, tuple[Colour, str]]
 
 
-def draw_line(figure: Line, material: Material, stem: Path) -> None:
+def draw_line(figure: Line, material: FigureData, stem: Path) -> None:
     """Write a line figure and the numbers in it."""
     draw_plot(figure, material, stem, _draw)
 
 
-def _draw(figure: Line, names: Names, points: pd.DataFrame, controls: pd.DataFrame) -> Figure:
+def _draw(figure: Line, names: AxisLabels, points: pd.DataFrame, controls: pd.DataFrame) -> Figure:
     facets = list(dict.fromkeys(points["facet"]))
     columns = min(ABREAST, len(facets))
     lines = math.ceil(len(facets) / columns)
@@ -68,7 +68,7 @@ def _draw(figure: Line, names: Names, points: pd.DataFrame, controls: pd.DataFra
 
 
 def _positions(
-    figure: Line, names: Names, points: pd.DataFrame
+    figure: Line, names: AxisLabels, points: pd.DataFrame
 ) -> tuple[pd.DataFrame, dict[float, str]]:
     """Points with a numeric x, and the label of each place if x is not a number."""
     if not points["x"].map(lambda x: isinstance(x, str)).any():

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Self
 
 from pydantic import model_validator
+from typing_extensions import override
 
-from gleak.errors import nearest
-from gleak.figures.base import Material
-from gleak.figures.names import bare
+from gleak.core.errors import nearest
+from gleak.core.registry import register
+from gleak.core.settings import SCALES
+from gleak.core.spec import parameter
+from gleak.experiments.figure_spec import FigureData
+from gleak.experiments.labels import bare
 from gleak.figures.trainings import TrainedFigure
 from gleak.knowledge.pretraining import Pretraining
-from gleak.registry import register
-from gleak.settings import SCALES
-from gleak.spec import knob
 
 
 @register("losses")
@@ -26,7 +27,7 @@ class Losses(TrainedFigure):
     A panel for each loss, and in it a line for each training that has it.
     """
 
-    labels: dict[str, str] = knob(
+    labels: dict[str, str] = parameter(
         {}, "spec, whatever it costs, dataset, name or loss -> what is printed"
     )
 
@@ -57,8 +58,8 @@ class Losses(TrainedFigure):
                     raise ValueError(f"{times} trainings are called {name}; give each a label")
         return self
 
-    def draw(self, material: Material, stem: Path) -> None:
-        """See `FigureSpec.draw`."""
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
         from gleak.figures.losses_drawing import draw_losses
 
         draw_losses(self, material, stem)

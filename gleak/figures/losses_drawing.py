@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from gleak.artifacts.knowledge import Knowledge
-from gleak.figures.base import Material
+from gleak.experiments.figure_spec import FigureData
 from gleak.figures.losses import Losses
 from gleak.figures.panels import new_panels
 from gleak.figures.style import PANEL, colours, save, save_numbers, theme
@@ -19,7 +19,7 @@ from gleak.knowledge.pretraining import Pretraining
 ABREAST = 3
 
 
-def draw_losses(figure: Losses, material: Material, stem: Path) -> None:
+def draw_losses(figure: Losses, material: FigureData, stem: Path) -> None:
     """Write a figure of losses and the numbers in it."""
     table = tabulate_losses([Knowledge.read(path) for path in material.trained])
     save_numbers(table, stem)

@@ -16,10 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from gleak.figures.axes import label_axis
-from gleak.figures.base import Material, Over
-from gleak.figures.names import BLIND, TRUTH, Names
-from gleak.figures.numbers import format_value
+from gleak.core.numbers import format_value
+from gleak.experiments.axes import label_axis
+from gleak.experiments.figure_spec import FigureData, Over
+from gleak.experiments.labels import BLIND, TRUTH, AxisLabels
 from gleak.figures.plot import MeanPlot, Plot
 from gleak.figures.points import COLUMNS, summarise_controls, summarise_points
 from gleak.figures.style import NEUTRAL, colours, new_figure, save, save_numbers, theme
@@ -31,10 +31,10 @@ OF = {"all": "", "successful": "of successes", "successful_else_all": "of succes
 LEGEND = 1.3  # inches beside the panels
 LONGEST_TICK = 12  # characters of a line below a tick
 Colour = tuple[float, float, float]
-Draw = Callable[[Any, Names, pd.DataFrame, pd.DataFrame], Figure]
+Draw = Callable[[Any, AxisLabels, pd.DataFrame, pd.DataFrame], Figure]
 
 
-def draw_plot(figure: MeanPlot, material: Material, stem: Path, draw: Draw) -> None:
+def draw_plot(figure: MeanPlot, material: FigureData, stem: Path, draw: Draw) -> None:
     """Write a figure and the numbers in it.
 
     Args:
@@ -74,7 +74,7 @@ def mark_missing(axes: Axes, x: float, colour: Colour, reason: str) -> None:
     axes.text(x, 0.01, format_value(math.nan, reason), transform=axes.get_xaxis_transform(), **look)
 
 
-def label_metric(names: Names, metric: str, over: Over) -> str:
+def label_metric(names: AxisLabels, metric: str, over: Over) -> str:
     """What stands beside y."""
     return f"{names.metric(metric)}\n{OF[over]}".strip()
 
@@ -92,7 +92,7 @@ def hues(points: pd.DataFrame) -> dict[str, Colour]:
 
 
 def add_legend(
-    canvas: Figure, figure: Plot, names: Names, own: Sequence[Artist], controls: pd.DataFrame
+    canvas: Figure, figure: Plot, names: AxisLabels, own: Sequence[Artist], controls: pd.DataFrame
 ) -> None:
     """The legend beside the panels: a figure's own handles, then the controls that are drawn."""
     drawn = set(controls.loc[controls["ours"].notna(), "attack"])

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gleak.core.registry import parse
 from gleak.figures.summary import records, select
-from gleak.registry import parse
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gleak.figures.base import Shown
+    from gleak.experiments.figure_spec import Shown
     from gleak.figures.samples import SampleFigure
 
 BEST, WORST = "best", "worst"

@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from gleak.figures.base import GridFigure, Over, Row, without_controls
-from gleak.figures.names import Names
-from gleak.spec import knob
+from gleak.core.spec import parameter
+from gleak.experiments.figure_spec import GridFigure, Over, Row, without_controls
+from gleak.experiments.labels import AxisLabels
 
 
 class Plot(GridFigure):
@@ -21,8 +21,8 @@ class Plot(GridFigure):
     """
 
     x: str = Field(description="axis: a level, or a field of its specs such as defense.std")
-    hue: str | None = knob(None, "axis told apart by colour")
-    facets: str | None = knob(None, "axis told apart by panels, side by side")
+    hue: str | None = parameter(None, "axis told apart by colour")
+    facets: str | None = parameter(None, "axis told apart by panels, side by side")
 
     @property
     @abstractmethod
@@ -30,7 +30,7 @@ class Plot(GridFigure):
         """Each metric on y, and over which reconstructions it is taken."""
 
     @abstractmethod
-    def along(self, names: Names, row: Row) -> float | str:
+    def along(self, names: AxisLabels, row: Row) -> float | str:
         """Where a cell stands on x: a number, or what is printed at its place."""
 
     @property
@@ -43,7 +43,7 @@ class Plot(GridFigure):
         """Those of x, colours and panels."""
         return [axis for axis in (self.x, self.hue, self.facets) if axis is not None]
 
-    def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
+    def chosen(self, names: AxisLabels, rows: Sequence[Row]) -> list[Row]:
         """As in `GridFigure.chosen`, without the controls: they are lines across the panels."""
         return without_controls(super().chosen(names, rows))
 
@@ -51,6 +51,6 @@ class Plot(GridFigure):
 class MeanPlot(Plot):
     """Base of the kinds that show means, with their band."""
 
-    error: Literal["ci", "sd"] = knob(
+    error: Literal["ci", "sd"] = parameter(
         "ci", "95% bootstrapped confidence interval of the mean, or one standard deviation"
     )

@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 from scipy.stats import bootstrap
 
-from gleak.figures.axes import has_field, label_alone, label_place, level_of
-from gleak.figures.base import Material, Over
-from gleak.figures.names import BLIND, TRUTH, Names
-from gleak.figures.numbers import format_number
+from gleak.core.numbers import format_number
+from gleak.core.registry import parse
+from gleak.experiments.axes import has_field, label_alone, label_place, level_of
+from gleak.experiments.figure_spec import FigureData, Over
+from gleak.experiments.labels import BLIND, TRUTH, AxisLabels
 from gleak.figures.plot import MeanPlot, Plot
 from gleak.figures.published import add_published
 from gleak.figures.summary import CELL, VICTIM, Row, cells_of, counted, records, select, summarise
-from gleak.registry import parse
 
 RESAMPLES = 2000
 NUMBERS = ["metric", "statistic", "over", "failed", "x", "hue", "facet", "ours", "low", "high"]
@@ -24,7 +24,7 @@ BOOKS = ["published", "count", "rows", "stand_in", "reason"]
 COLUMNS = [*CELL, *NUMBERS, *BOOKS]
 
 
-def summarise_points(figure: MeanPlot, material: Material) -> pd.DataFrame:
+def summarise_points(figure: MeanPlot, material: FigureData) -> pd.DataFrame:
     """One row per point: its cell, place, mean, band and published value, in the study's order.
 
     The column ``shown`` has its metric as the study writes it.
@@ -36,7 +36,7 @@ def summarise_points(figure: MeanPlot, material: Material) -> pd.DataFrame:
     return place_rows(figure, names, compared)
 
 
-def place_rows(figure: Plot, names: Names, table: pd.DataFrame) -> pd.DataFrame:
+def place_rows(figure: Plot, names: AxisLabels, table: pd.DataFrame) -> pd.DataFrame:
     """Add to the rows of cells their x, hue and facet, and put them in the study's order.
 
     Args:
@@ -48,7 +48,7 @@ def place_rows(figure: Plot, names: Names, table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(_sort(figure, names, placed))
 
 
-def summarise_controls(figure: Plot, material: Material) -> pd.DataFrame:
+def summarise_controls(figure: Plot, material: FigureData) -> pd.DataFrame:
     """The controls' means in each panel, over all cells there; columns as of the points."""
     names = material.names
     wanted = {k: v for k, v in names.select(figure.where).items() if k != "attack"}
@@ -102,7 +102,7 @@ def deviation(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - values.std(ddof=1)), float(values.mean() + values.std(ddof=1))
 
 
-def _place(figure: Plot, names: Names, row: Row, compared: pd.DataFrame) -> list[Row]:
+def _place(figure: Plot, names: AxisLabels, row: Row, compared: pd.DataFrame) -> list[Row]:
     """The point of a cell; for one that belongs to several colours, one in each of them."""
     placed = {**row, "x": figure.along(names, row), "facet": _facet(figure, names, row)}
     if figure.hue is None:
@@ -115,11 +115,11 @@ def _place(figure: Plot, names: Names, row: Row, compared: pd.DataFrame) -> list
     return [{**placed, "hue": label} for label in dict.fromkeys(labels)]
 
 
-def _facet(figure: Plot, names: Names, row: Row) -> str:
+def _facet(figure: Plot, names: AxisLabels, row: Row) -> str:
     return "" if figure.facets is None else label_alone(figure.facets, names, row)
 
 
-def _panels_of_control(figure: Plot, names: Names, row: Row) -> list[str]:
+def _panels_of_control(figure: Plot, names: AxisLabels, row: Row) -> list[str]:
     """The panels a control belongs to: its own, or every one where attacks are told apart."""
     if figure.facets is None or level_of(figure.facets) != "attack":
         return [_facet(figure, names, row)]
@@ -127,7 +127,7 @@ def _panels_of_control(figure: Plot, names: Names, row: Row) -> list[str]:
     return list(dict.fromkeys(_facet(figure, names, {"attack": value}) for value in attacks))
 
 
-def _sort(figure: Plot, names: Names, points: list[Row]) -> list[Row]:
+def _sort(figure: Plot, names: AxisLabels, points: list[Row]) -> list[Row]:
     """Metrics, panels and colours in the order of the study, points along x."""
     metrics = list(figure.measured)
     facets = _rank(figure.facets, names, label_alone)
@@ -142,7 +142,7 @@ def _sort(figure: Plot, names: Names, points: list[Row]) -> list[Row]:
     return sorted(points, key=key)
 
 
-def _rank(axis: str | None, names: Names, label: Callable[..., str]) -> dict[str, int]:
+def _rank(axis: str | None, names: AxisLabels, label: Callable[..., str]) -> dict[str, int]:
     """Labels of an axis -> their place in the order of the study."""
     if axis is None:
         return {"": 0}
@@ -151,7 +151,7 @@ def _rank(axis: str | None, names: Names, label: Callable[..., str]) -> dict[str
     return {label: i for i, label in enumerate(dict.fromkeys(labels))}
 
 
-def categories(figure: Plot, names: Names, points: pd.DataFrame) -> dict[float | str, str]:
+def categories(figure: Plot, names: AxisLabels, points: pd.DataFrame) -> dict[float | str, str]:
     """What is printed for each x that is found, where not all are numbers; in the study's order."""
     level, found = level_of(figure.x), set(points["x"])
     order = dict.fromkeys(figure.along(names, {level: value}) for value in names.values[level])

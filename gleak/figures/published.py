@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from gleak.errors import SpecError, nearest
-from gleak.figures.names import Names, canonical
+from gleak.core.errors import SpecError, nearest
+from gleak.core.registry import parse
+from gleak.experiments.labels import AxisLabels, canonical
 from gleak.figures.summary import Row, records
 from gleak.metrics.scores import LEVEL_COLUMNS
-from gleak.registry import parse
 
 REQUIRED = ("figure", "metric", "statistic", "value", "note")
 COLUMNS = (*REQUIRED, *LEVEL_COLUMNS)
@@ -55,7 +55,9 @@ def _each(column: pd.Series, read: Callable[[str], object], path: Path | str) ->
     return pd.Series(values, index=column.index)
 
 
-def add_published(summary: pd.DataFrame, published: pd.DataFrame, names: Names) -> pd.DataFrame:
+def add_published(
+    summary: pd.DataFrame, published: pd.DataFrame, names: AxisLabels
+) -> pd.DataFrame:
     """Put the published value beside each of ours.
 
     Args:
@@ -76,7 +78,7 @@ def add_published(summary: pd.DataFrame, published: pd.DataFrame, names: Names) 
     )
 
 
-def _find(row: Row, published: pd.DataFrame, names: Names, levels: list[str]) -> float | None:
+def _find(row: Row, published: pd.DataFrame, names: AxisLabels, levels: list[str]) -> float | None:
     same = published[
         (published["metric"] == row["metric"]) & (published["statistic"] == row["statistic"])
     ]
@@ -87,7 +89,7 @@ def _find(row: Row, published: pd.DataFrame, names: Names, levels: list[str]) ->
     return None if same.empty else float(same["value"].iloc[0])
 
 
-def _stand_ins(row: Row, names: Names) -> str:
+def _stand_ins(row: Row, names: AxisLabels) -> str:
     pairs = [
         (row[level], names.stands_for.get(level, {}).get(row[level])) for level in LEVEL_COLUMNS
     ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from gleak.errors import SpecError
-from gleak.figures.base import GridFigure, Row, without_controls
-from gleak.figures.names import Names
+from gleak.core.errors import SpecError
+from gleak.core.registry import parse
+from gleak.core.spec import parameter
+from gleak.experiments.figure_spec import GridFigure, Row, without_controls
+from gleak.experiments.labels import AxisLabels
 from gleak.metrics.scores import LEVEL_COLUMNS
-from gleak.registry import parse
-from gleak.spec import knob
 
 
 class SampleFigure(GridFigure):
@@ -18,12 +18,12 @@ class SampleFigure(GridFigure):
 
     needs: ClassVar[Literal["scores", "reconstructions"]] = "reconstructions"
 
-    victims: int = knob(4, "victims shown of each cell, the first ones", ge=1)
-    samples: int = knob(1, "samples shown of each victim", ge=1)
-    pick: Literal["first", "best", "worst", "both"] = knob(
+    victims: int = parameter(4, "victims shown of each cell, the first ones", ge=1)
+    samples: int = parameter(1, "samples shown of each victim", ge=1)
+    pick: Literal["first", "best", "worst", "both"] = parameter(
         "first", "which samples; both: so many of the best, and then of the worst"
     )
-    metric: str = knob("mse", "number under each result, by which the best and worst are told")
+    metric: str = parameter("mse", "number under each result, by which the best and worst are told")
 
     @property
     def used_metrics(self) -> Sequence[str]:
@@ -40,7 +40,7 @@ class SampleFigure(GridFigure):
         """Snapshots of a search that are shown besides its start; None: its end alone."""
         return None
 
-    def check(self, names: Names, rows: Sequence[Row]) -> None:
+    def check(self, names: AxisLabels, rows: Sequence[Row]) -> None:
         """Refuse data that are no images, and metrics of whole batches; see `GridFigure.check`."""
         super().check(names, rows)
         if parse("metric", self.metric).per != "sample":
@@ -52,6 +52,6 @@ class SampleFigure(GridFigure):
                     "choose one of images under where, or another kind of figure"
                 )
 
-    def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
+    def chosen(self, names: AxisLabels, rows: Sequence[Row]) -> list[Row]:
         """As in `GridFigure.chosen`, without the controls: they have no search to show."""
         return without_controls(super().chosen(names, rows))

@@ -12,8 +12,8 @@ import pandas as pd
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.errors import FitError
-from gleak.figures.base import Shown
+from gleak.core.errors import IncompatibleError
+from gleak.experiments.figure_spec import Shown
 from gleak.figures.picks import Values, pick
 from gleak.figures.samples import SampleFigure
 from gleak.figures.summary import CELL
@@ -75,7 +75,7 @@ def read_strips(figure: SampleFigure, shown: Shown, values: Values = NO_VALUES) 
         values: of the figure's metric.
 
     Raises:
-        FitError: the cell is not about images.
+        IncompatibleError: the cell is not about images.
     """
     if shown.reason:
         nothing = Picture(RESULT, None, None, math.nan)
@@ -83,7 +83,9 @@ def read_strips(figure: SampleFigure, shown: Shown, values: Values = NO_VALUES) 
     private = Private.read(shown.private, victims=slice(figure.victims))
     found = Reconstruction.read(shown.reconstruction, victims=slice(figure.victims))
     if private.modality != "image":
-        raise FitError(f"{shown.private}: holds {private.modality} data; no images to show")
+        raise IncompatibleError(
+            f"{shown.private}: holds {private.modality} data; no images to show"
+        )
     order = sample_order(private, found)
     victims, samples = private.inputs.shape[:2]
     picks = {victim: pick(figure, values, victim, samples) for victim in range(victims)}

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gleak.figures.base import Over, Statistic
+from gleak.core.registry import parse
+from gleak.experiments.figure_spec import Over, Statistic
 from gleak.metrics.scores import LEVEL_COLUMNS, REFUSED, UNAVAILABLE
-from gleak.registry import parse
 
 Row = Mapping[str, Any]
 SUCCESS = "success_content"

@@ -7,10 +7,18 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, model_validator
+from typing_extensions import override
 
-from gleak.figures.base import TABLE_SUFFIXES, GridFigure, Material, Over, Statistic, as_list
-from gleak.registry import register
-from gleak.spec import knob
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.experiments.figure_spec import (
+    TABLE_SUFFIXES,
+    FigureData,
+    GridFigure,
+    Over,
+    Statistic,
+    as_list,
+)
 
 METRIC = "metric"
 Statistics = Annotated[list[Statistic], BeforeValidator(as_list), Field(min_length=1)]
@@ -25,12 +33,12 @@ class Table(GridFigure):
     rows: list[str] = Field(description="axes told apart by rows, outermost first; or metric")
     columns: list[str] = Field(description="axes told apart by columns, outermost first; or metric")
     metrics: list[str] = Field(description="the metrics, in order", min_length=1)
-    statistics: dict[str, Statistics] = knob(
+    statistics: dict[str, Statistics] = parameter(
         {},
         "metric: statistic, or a list of them; the mean where none is given; best is the mean of "
         "each victim's best sample",
     )
-    over: dict[str, Over] = knob(
+    over: dict[str, Over] = parameter(
         {}, "metric: all (default), successful, or successful_else_all (all where none succeeded)"
     )
 
@@ -67,8 +75,8 @@ class Table(GridFigure):
             raise ValueError(f"statistics or over name {unshown}, which metrics does not")
         return self
 
-    def draw(self, material: Material, stem: Path) -> None:
-        """See `FigureSpec.draw`."""
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
         from gleak.figures.table_drawing import draw_table
 
         draw_table(self, material, stem)

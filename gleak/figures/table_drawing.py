@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from gleak.errors import SpecError
-from gleak.figures.axes import label_alone, label_axis, label_place, level_of
-from gleak.figures.base import Material
-from gleak.figures.names import Names
-from gleak.figures.numbers import DASH, REFUSED, format_number, format_value
+from gleak.core.errors import SpecError
+from gleak.core.numbers import DASH, REFUSED, format_number, format_value
+from gleak.core.registry import parse
+from gleak.experiments.axes import label_alone, label_axis, label_place, level_of
+from gleak.experiments.figure_spec import FigureData
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.published import add_published
 from gleak.figures.style import save_numbers
 from gleak.figures.summary import CELL, Row, cells_of, records, summarise
 from gleak.figures.table import METRIC, Table
 from gleak.figures.table_forms import write_forms
-from gleak.registry import parse
 
 OURS, PAPER = "ours", "paper"
 MARK, FAILED = "*", "†"
@@ -25,14 +25,14 @@ NUMBERS = ["metric", "statistic", "over", "failed", "ours", "published"]
 BOOKS = ["count", "rows", "stand_in", "reason"]
 
 
-def draw_table(figure: Table, material: Material, stem: Path) -> None:
+def draw_table(figure: Table, material: FigureData, stem: Path) -> None:
     """Write a table in all its forms."""
     long = summarise_table(figure, material)
     save_numbers(long[[*CELL, *NUMBERS, *BOOKS]], stem)
     write_forms(lay_out(figure, material.names, long), _note(long), stem)
 
 
-def summarise_table(figure: Table, material: Material) -> pd.DataFrame:
+def summarise_table(figure: Table, material: FigureData) -> pd.DataFrame:
     """The long form: one row per cell of the grid and metric, in the order of the study."""
     names, scores = material.names, material.scores
     chosen = pd.DataFrame(figure.chosen(names, cells_of(scores)), columns=CELL)
@@ -51,7 +51,7 @@ def summarise_table(figure: Table, material: Material) -> pd.DataFrame:
     return add_published(pd.DataFrame(ranked), material.published, names)
 
 
-def _ranks(axes: list[str], figure: Table, names: Names, row: Row) -> list[int]:
+def _ranks(axes: list[str], figure: Table, names: AxisLabels, row: Row) -> list[int]:
     """Where a row stands along each axis, in the order of the study."""
     return [
         figure.entries.index((row["shown"], row["statistic"]))
@@ -61,7 +61,7 @@ def _ranks(axes: list[str], figure: Table, names: Names, row: Row) -> list[int]:
     ]
 
 
-def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
+def lay_out(figure: Table, names: AxisLabels, long: pd.DataFrame) -> pd.DataFrame:
     """The table as text.
 
     Args:
@@ -98,14 +98,14 @@ def lay_out(figure: Table, names: Names, long: pd.DataFrame) -> pd.DataFrame:
 
 
 def _labels(
-    axes: list[str], names: Names, row: Row, label: Callable[..., str] = label_place
+    axes: list[str], names: AxisLabels, row: Row, label: Callable[..., str] = label_place
 ) -> tuple[str, ...]:
     return tuple(
         _metric(names, row) if axis == METRIC else label(axis, names, row) for axis in axes
     )
 
 
-def _metric(names: Names, row: Row) -> str:
+def _metric(names: AxisLabels, row: Row) -> str:
     mark = "" if row["over"] == "all" else MARK
     statistic = "" if row["statistic"] == "mean" else f"{row['statistic']} "
     return f"{statistic}{names.metric(row['shown'])}{mark}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from gleak.figures.names import BLIND, TRUTH
+from gleak.experiments.labels import BLIND, TRUTH
 from gleak.figures.summary import CELL, summarise
 from gleak.metrics.scores import read_scores, refused_scores, save_scores
 

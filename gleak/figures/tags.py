@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from pydantic import model_validator
+from typing_extensions import override
 
-from gleak.errors import SpecError
-from gleak.figures.base import TABLE_SUFFIXES, Material, Row
-from gleak.figures.names import Names
+from gleak.core.errors import SpecError
+from gleak.core.registry import parse, register
+from gleak.core.settings import SCALES
+from gleak.core.spec import parameter
+from gleak.experiments.figure_spec import TABLE_SUFFIXES, FigureData, Row
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.samples import SampleFigure
 from gleak.figures.trainings import TrainedFigure
 from gleak.knowledge.tagger import Tagger
-from gleak.registry import parse, register
-from gleak.settings import SCALES
-from gleak.spec import knob
 
 
 @register("tags")
@@ -28,7 +29,7 @@ class Tags(SampleFigure, TrainedFigure):
 
     suffixes: ClassVar[tuple[str, ...]] = TABLE_SUFFIXES
 
-    metric: str = knob("jaccard", "by which the best and worst are told")
+    metric: str = parameter("jaccard", "by which the best and worst are told")
 
     @property
     def taggers(self) -> set[str]:
@@ -44,7 +45,7 @@ class Tags(SampleFigure, TrainedFigure):
                 raise ValueError(f"tags are given by one tagger, and knowledge names {told}")
         return self
 
-    def check(self, names: Names, rows: Sequence[Row]) -> None:
+    def check(self, names: AxisLabels, rows: Sequence[Row]) -> None:
         """Refuse attacks that are scored by another tagger; see `SampleFigure.check`."""
         super().check(names, rows)
         for attack in {row["attack"]: None for row in self.chosen(names, rows)}:
@@ -55,8 +56,8 @@ class Tags(SampleFigure, TrainedFigure):
                     f"{', '.join(sorted(self.taggers))}; name the same"
                 )
 
-    def draw(self, material: Material, stem: Path) -> None:
-        """See `FigureSpec.draw`."""
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
         from gleak.figures.tags_drawing import draw_tags
 
         draw_tags(self, material, stem)

@@ -12,9 +12,9 @@ import pandas as pd
 import torch
 
 from gleak.artifacts.knowledge import Knowledge
-from gleak.figures.base import Material, Row
-from gleak.figures.names import Names
-from gleak.figures.numbers import DASH, REFUSED, format_value
+from gleak.core.numbers import DASH, REFUSED, format_value
+from gleak.experiments.figure_spec import FigureData, Row
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.picks import read_values
 from gleak.figures.strips import Strip, read_strips
 from gleak.figures.style import save_numbers
@@ -78,7 +78,7 @@ class WordTagger:
         return [str(self.words[number]) for number in tags[0]]
 
 
-def draw_tags(figure: Tags, material: Material, stem: Path) -> None:
+def draw_tags(figure: Tags, material: FigureData, stem: Path) -> None:
     """Write a table of tags in all its forms."""
     strips = [
         strip
@@ -121,7 +121,7 @@ def _tabulate(tagged: list[Tagged]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*CELL, *books])
 
 
-def lay_out(tagged: list[Tagged], names: Names) -> pd.DataFrame:
+def lay_out(tagged: list[Tagged], names: AxisLabels) -> pd.DataFrame:
     """The table as it is printed.
 
     Returns:
@@ -151,5 +151,5 @@ def lay_out(tagged: list[Tagged], names: Names) -> pd.DataFrame:
     )
 
 
-def _text(row: Row, levels: list[str], names: Names, *more: str) -> str:
+def _text(row: Row, levels: list[str], names: AxisLabels, *more: str) -> str:
     return ", ".join([*(names.heading(level, row[level]) for level in levels), *more])

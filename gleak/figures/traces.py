@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from gleak.errors import SpecError
-from gleak.figures.base import GridFigure, Material, Row, without_controls
-from gleak.figures.names import Names
-from gleak.registry import parse, register
-from gleak.spec import knob
+from typing_extensions import override
+
+from gleak.core.errors import SpecError
+from gleak.core.registry import parse, register
+from gleak.core.spec import parameter
+from gleak.experiments.figure_spec import FigureData, GridFigure, Row, without_controls
+from gleak.experiments.labels import AxisLabels
 
 
 @register("traces")
@@ -23,8 +25,8 @@ class Traces(GridFigure):
 
     needs: ClassVar[Literal["scores", "reconstructions"]] = "reconstructions"
 
-    hue: str = knob("attack", "axis told apart by colour")
-    facets: str | None = knob(None, "axis told apart by panels, side by side")
+    hue: str = parameter("attack", "axis told apart by colour")
+    facets: str | None = parameter(None, "axis told apart by panels, side by side")
 
     @property
     def used_metrics(self) -> Sequence[str]:
@@ -36,7 +38,7 @@ class Traces(GridFigure):
         """Those of colours and panels."""
         return [axis for axis in (self.hue, self.facets) if axis is not None]
 
-    def check(self, names: Names, rows: Sequence[Row]) -> None:
+    def check(self, names: AxisLabels, rows: Sequence[Row]) -> None:
         """Refuse attacks that do not iterate, too; see `GridFigure.check`."""
         super().check(names, rows)
         for attack in {row["attack"]: None for row in self.chosen(names, rows)}:
@@ -46,12 +48,12 @@ class Traces(GridFigure):
                     "choose another kind of figure"
                 )
 
-    def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
+    def chosen(self, names: AxisLabels, rows: Sequence[Row]) -> list[Row]:
         """As in `GridFigure.chosen`, without the controls: they do not search."""
         return without_controls(super().chosen(names, rows))
 
-    def draw(self, material: Material, stem: Path) -> None:
-        """See `FigureSpec.draw`."""
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
         from gleak.figures.traces_drawing import draw_traces
 
         draw_traces(self, material, stem)

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.errors import FitError
-from gleak.figures.axes import label_alone, label_axis, label_place
-from gleak.figures.base import Material, Shown
-from gleak.figures.names import Names
-from gleak.figures.numbers import REFUSED
+from gleak.core.errors import IncompatibleError
+from gleak.core.numbers import REFUSED
+from gleak.experiments.axes import label_alone, label_axis, label_place
+from gleak.experiments.figure_spec import FigureData, Shown
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.panels import Colour, hues, new_panels
 from gleak.figures.style import PANEL, save, save_numbers, theme
 from gleak.figures.summary import CELL
@@ -24,7 +24,7 @@ ABREAST = 3
 COLUMNS = [*CELL, "hue", "facet", "iteration", "mean", "low", "high", "victims", "reason"]
 
 
-def draw_traces(figure: Traces, material: Material, stem: Path) -> None:
+def draw_traces(figure: Traces, material: FigureData, stem: Path) -> None:
     """Write a figure of traces and the numbers in it."""
     table = tabulate_traces(figure, material)
     save_numbers(table, stem)
@@ -32,7 +32,7 @@ def draw_traces(figure: Traces, material: Material, stem: Path) -> None:
         save(_draw(figure, material.names, table), stem)
 
 
-def tabulate_traces(figure: Traces, material: Material) -> pd.DataFrame:
+def tabulate_traces(figure: Traces, material: FigureData) -> pd.DataFrame:
     """Every point of every trace, with what its cell is called; columns `COLUMNS`."""
     curves = [
         _trace(shown).assign(**_place(figure, material.names, shown)) for shown in material.shown
@@ -40,7 +40,7 @@ def tabulate_traces(figure: Traces, material: Material) -> pd.DataFrame:
     return pd.concat(curves)[COLUMNS]
 
 
-def _place(figure: Traces, names: Names, shown: Shown) -> dict[str, str]:
+def _place(figure: Traces, names: AxisLabels, shown: Shown) -> dict[str, str]:
     facet = "" if figure.facets is None else label_alone(figure.facets, names, shown.row)
     return {**shown.row, "hue": label_place(figure.hue, names, shown.row), "facet": facet}
 
@@ -51,14 +51,14 @@ def _trace(shown: Shown) -> pd.DataFrame:
     Of a cell that was refused there is one row without numbers.
 
     Raises:
-        FitError: the attack kept no record.
+        IncompatibleError: the attack kept no record.
     """
     if shown.reason:
         nothing = dict.fromkeys(["iteration", "mean", "low", "high"], math.nan)
         return pd.DataFrame([{**nothing, "victims": 0, "reason": shown.reason}])
     found = Reconstruction.read(shown.reconstruction)
     if found.trace_iteration is None or found.trace_objective is None:
-        raise FitError(f"{shown.reconstruction}: its attack kept no trace; leave it out")
+        raise IncompatibleError(f"{shown.reconstruction}: its attack kept no trace; leave it out")
     values = found.trace_objective
     return pd.DataFrame(
         {
@@ -72,7 +72,7 @@ def _trace(shown: Shown) -> pd.DataFrame:
     )
 
 
-def _draw(figure: Traces, names: Names, table: pd.DataFrame) -> Figure:
+def _draw(figure: Traces, names: AxisLabels, table: pd.DataFrame) -> Figure:
     facets = list(dict.fromkeys(table["facet"]))
     columns = min(ABREAST, len(facets))
     lines = math.ceil(len(facets) / columns)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
+from typing_extensions import override
 
-from gleak.errors import SpecError
-from gleak.figures.axes import check_axis, level_of, place
-from gleak.figures.base import GridFigure, Material, Row, without_controls
-from gleak.figures.names import Names
-from gleak.registry import register
-from gleak.spec import knob
+from gleak.core.errors import SpecError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.experiments.axes import check_axis, level_of, place
+from gleak.experiments.figure_spec import FigureData, GridFigure, Row, without_controls
+from gleak.experiments.labels import AxisLabels
 
 ATTACK = "attack"
 
@@ -32,14 +33,15 @@ class Tradeoff(GridFigure):
         description="axis of the attacked cells: axis of the models that has the same value",
         min_length=1,
     )
-    privacy: str = knob("lpips", "metric of the attacked cells")
-    utility: str = knob("test_accuracy", "metric of the models")
-    hue: str = knob(ATTACK, "axis told apart by colour")
-    circled: dict[str, str] = knob({}, "level: spec, of points to look at twice")
+    privacy: str = parameter("lpips", "metric of the attacked cells")
+    utility: str = parameter("test_accuracy", "metric of the models")
+    hue: str = parameter(ATTACK, "axis told apart by colour")
+    circled: dict[str, str] = parameter({}, "level: spec, of points to look at twice")
 
     @property
+    @override
     def grids(self) -> Sequence[str]:
-        """See `FigureSpec.grids`; the attacked cells come first."""
+        """The attacked cells come first."""
         return (self.grid, self.models)
 
     @property
@@ -52,7 +54,7 @@ class Tradeoff(GridFigure):
         """What tells points apart: their colour, and by what they are joined."""
         return list(dict.fromkeys([self.hue, *self.joined]))
 
-    def check_together(self, grids: Sequence[tuple[Names, Sequence[Row]]]) -> None:
+    def check_together(self, grids: Sequence[tuple[AxisLabels, Sequence[Row]]]) -> None:
         """Refuse points of which no model, or more than one, has the utility.
 
         Raises:
@@ -67,7 +69,7 @@ class Tradeoff(GridFigure):
         for row in self.chosen(names, rows):
             self.model_of(row, trained)
 
-    def chosen(self, names: Names, rows: Sequence[Row]) -> list[Row]:
+    def chosen(self, names: AxisLabels, rows: Sequence[Row]) -> list[Row]:
         """As in `GridFigure.chosen`, without the controls; of the models all of them."""
         if ATTACK not in names.values:
             return list(rows)
@@ -95,8 +97,8 @@ class Tradeoff(GridFigure):
             )
         return found[0]
 
-    def draw(self, material: Material, stem: Path) -> None:
-        """See `FigureSpec.draw`."""
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
         from gleak.figures.tradeoff_drawing import draw_tradeoff
 
         draw_tradeoff(self, material, stem)

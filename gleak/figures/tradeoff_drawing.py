@@ -11,16 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from gleak.figures.axes import label_axis, label_place, level_of
-from gleak.figures.base import Material
-from gleak.figures.names import Names
-from gleak.figures.numbers import REFUSED
+from gleak.core.numbers import REFUSED
+from gleak.core.registry import parse
+from gleak.experiments.axes import label_axis, label_place, level_of
+from gleak.experiments.figure_spec import FigureData
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.panels import PAPER, Colour, hues, new_panels
 from gleak.figures.published import add_published
 from gleak.figures.style import NEUTRAL, save, save_numbers, theme
 from gleak.figures.summary import CELL, Row, cells_of, records, select, summarise
 from gleak.figures.tradeoff import ATTACK, Tradeoff
-from gleak.registry import parse
 
 SIZE = (4.6, 3.4)  # inches
 SHADE = 0.12
@@ -47,7 +47,7 @@ RING: dict[str, Any] = {
 OPEN: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "ls": ""}
 
 
-def draw_tradeoff(figure: Tradeoff, material: Material, stem: Path) -> None:
+def draw_tradeoff(figure: Tradeoff, material: FigureData, stem: Path) -> None:
     """Write a trade-off and the numbers in it."""
     points = tabulate_points(figure, material)
     save_numbers(points[COLUMNS], stem)
@@ -55,7 +55,7 @@ def draw_tradeoff(figure: Tradeoff, material: Material, stem: Path) -> None:
         save(_draw(figure, material.names, points), stem)
 
 
-def tabulate_points(figure: Tradeoff, material: Material) -> pd.DataFrame:
+def tabulate_points(figure: Tradeoff, material: FigureData) -> pd.DataFrame:
     """One row per point, in the order of the grid; columns `COLUMNS`.
 
     Levels are those of the attacked cell; privacy and utility are means, NaN where there is no
@@ -77,7 +77,7 @@ def tabulate_points(figure: Tradeoff, material: Material) -> pd.DataFrame:
 
 
 def _utility(
-    figure: Tradeoff, material: Material, row: Row, trained: Sequence[Row]
+    figure: Tradeoff, material: FigureData, row: Row, trained: Sequence[Row]
 ) -> dict[str, Any]:
     """That of the model an attacked cell is joined with; the reason if either was refused."""
     model = figure.model_of(row, trained)
@@ -86,7 +86,7 @@ def _utility(
     return {"utility": float(summary["ours"]), "reason": row["reason"] or summary["reason"]}
 
 
-def _told(figure: Tradeoff, names: Names, row: Row) -> dict[str, Any]:
+def _told(figure: Tradeoff, names: AxisLabels, row: Row) -> dict[str, Any]:
     """What stands beside a point, its colour, and whether it is circled."""
     circled = names.select(figure.circled)
     return {
@@ -96,7 +96,7 @@ def _told(figure: Tradeoff, names: Names, row: Row) -> dict[str, Any]:
     }
 
 
-def call_point(figure: Tradeoff, names: Names, row: Row) -> str:
+def call_point(figure: Tradeoff, names: AxisLabels, row: Row) -> str:
     """What is changed of the first values of the joined levels; those themselves by the first."""
     levels = list(dict.fromkeys(map(level_of, figure.joined)))
     changed = [level for level in levels if row[level] != names.values[level][0]]
@@ -112,7 +112,7 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     return best[::-1]
 
 
-def _draw(figure: Tradeoff, names: Names, points: pd.DataFrame) -> Figure:
+def _draw(figure: Tradeoff, names: AxisLabels, points: pd.DataFrame) -> Figure:
     canvas, panels = new_panels(1, 1, SIZE)
     axes, looks = panels[0, 0], hues(points)
     drawn = points.dropna(subset=["privacy", "utility"])

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, with_config
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, override
 
-from gleak.errors import FitError, SpecError
-from gleak.figures.base import FigureSpec
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.spec import parameter
+from gleak.experiments.figure_spec import FigureSpec
 from gleak.knowledge.pretraining import Pretraining
-from gleak.spec import knob
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -29,7 +29,7 @@ def _as_list(value: object) -> object:
 def _canonical(written: Trained) -> Trained:
     try:
         found = Pretraining.parse(written["dataset"], written["spec"])
-    except (SpecError, FitError) as error:
+    except (SpecError, IncompatibleError) as error:
         raise ValueError(str(error)) from None
     return {"dataset": str(found.dataset), "spec": str(found.knowledge)}
 
@@ -52,14 +52,14 @@ class TrainedFigure(FigureSpec):
     """A figure that is drawn from knowledge, which may be another one at another scale."""
 
     knowledge: Trainings
-    quick: AtScale | None = knob(None, "what is different at this scale")
-    small: AtScale | None = knob(None, "what is different at this scale")
+    quick: AtScale | None = parameter(None, "what is different at this scale")
+    small: AtScale | None = parameter(None, "what is different at this scale")
 
     def written(self, scale: str) -> list[Trained]:
         """The trainings at a scale."""
         own: AtScale | None = getattr(self, scale, None)
         return self.knowledge if own is None else own["knowledge"]
 
+    @override
     def trainings(self, scale: str) -> Sequence[Pretraining]:
-        """See `FigureSpec.trainings`."""
         return [Pretraining.parse(one["dataset"], one["spec"]) for one in self.written(scale)]

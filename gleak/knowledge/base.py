@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.registry import parse
+from gleak.core.spec import Spec, changed, parameter
 from gleak.data.base import DatasetSpec
-from gleak.errors import FitError, SpecError
-from gleak.registry import parse
-from gleak.spec import Spec, changed, knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,7 +29,7 @@ class KnowledgeSpec(Spec):
     kind: ClassVar[str] = "knowledge"
     losses: ClassVar[tuple[str, ...]] = ()
 
-    public: str = knob(
+    public: str = parameter(
         OWN, "a dataset's name, whose train split it is trained on; own: the victims' own dataset"
     )
 
@@ -43,7 +43,8 @@ class KnowledgeSpec(Spec):
 
         Raises:
             SpecError: no dataset of this name.
-            FitError: one that cannot be had at the shape of the victims' samples, or that is
+            IncompatibleError: one that cannot be had at the shape of the victims' samples, or
+                that is
                 nothing to train this on.
         """
         found = victims if self.public == OWN else self._at_shape_of(victims)
@@ -58,9 +59,9 @@ class KnowledgeSpec(Spec):
         try:
             found: DatasetSpec = changed(public, known)
         except SpecError as error:
-            raise FitError(f"knowledge {self} for victims of {victims}: {error}") from None
+            raise IncompatibleError(f"knowledge {self} for victims of {victims}: {error}") from None
         if found.shape != victims.shape:
-            raise FitError(
+            raise IncompatibleError(
                 f"knowledge {self}: samples of {found} are of shape {found.shape}, and those of "
                 f"the victims' {victims} of {victims.shape}; choose another public dataset"
             )
@@ -70,10 +71,10 @@ class KnowledgeSpec(Spec):
         """Refuse a dataset that it cannot be trained on, as far as is known before reading it.
 
         Raises:
-            FitError: no images, of a size it cannot serve, or none in the train split.
+            IncompatibleError: no images, of a size it cannot serve, or none in the train split.
         """
         if dataset.modality != "image":
-            raise FitError(
+            raise IncompatibleError(
                 f"knowledge {self} is of images, and {dataset} holds {dataset.modality} data"
             )
         self.check_shape(dataset.shape)
@@ -84,27 +85,29 @@ class KnowledgeSpec(Spec):
         """Refuse images (C, H, W) that the network cannot take.
 
         Raises:
-            FitError: says which size is too small.
+            IncompatibleError: says which size is too small.
         """
 
     def check_samples(self, samples: int, dataset: str) -> None:
         """Refuse a train split without samples.
 
         Raises:
-            FitError: names the dataset.
+            IncompatibleError: names the dataset.
         """
         if not samples:
-            raise FitError(f"knowledge {self}: {dataset} has no samples in its train split")
+            raise IncompatibleError(
+                f"knowledge {self}: {dataset} has no samples in its train split"
+            )
 
     def check_victims(self, victims: DatasetSpec, client: ClientSpec) -> None:
         """Refuse victims on whose own samples it may have been trained.
 
         Raises:
-            FitError: names client and knowledge; see `public_dataset`, too.
+            IncompatibleError: names client and knowledge; see `public_dataset`, too.
         """
         public = self.public_dataset(victims)
         if client.split == "train" and public.name == victims.name:
-            raise FitError(
+            raise IncompatibleError(
                 f"knowledge {self} is trained on the train split of {public}, from which client "
                 f"{client} draws its samples; use split=test, or another dataset for public"
             )

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from gleak.errors import FitError
+from typing_extensions import override
+
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import FILE_NAME, parameter
 from gleak.knowledge.convolutions import Convolution, dense, total_work
 from gleak.knowledge.generative import GenerativeSpec
 from gleak.knowledge.pretrained import PretrainedSpec
-from gleak.registry import register
-from gleak.spec import FILE_NAME, knob
 
 if TYPE_CHECKING:
     from gleak.knowledge.biggan_network import BigGANDeep
@@ -92,38 +94,39 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
 
     source = "Brock et al. 2019; ROG section 6"
 
-    weights: str = knob(
+    weights: str = parameter(
         "biggan-deep-128-pytorch_model.bin",
         "name of the file",
         source="pytorch-pretrained-BigGAN",
         pattern=FILE_NAME,
     )
-    truncation: float = knob(
+    truncation: float = parameter(
         0.4, "deviation of codes", source="pytorch-pretrained-BigGAN's example", gt=0, le=1
     )
-    width: int = knob(128, "channels before the last layer", source="Brock et al. 2019", ge=4)
+    width: int = parameter(128, "channels before the last layer", source="Brock et al. 2019", ge=4)
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """See `KnowledgeSpec.check_shape`.
 
         Raises:
-            FitError: other images than it makes.
+            IncompatibleError: other images than it makes.
         """
         if shape != IMAGE:
-            raise FitError(f"knowledge {self} makes images of shape {IMAGE}, not {shape}")
+            raise IncompatibleError(f"knowledge {self} makes images of shape {IMAGE}, not {shape}")
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> BigGANDeep:
-        """See `KnowledgeSpec.build`."""
         from gleak.knowledge.biggan_network import BigGANDeep
 
         return BigGANDeep(self.width, classes, self.truncation)
 
+    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `KnowledgeSpec.multiply_adds`; the products of the attention are left out."""
+        """The products of the attention are left out."""
         return total_work([*self._with_bias(), *self._without_bias(classes)])
 
+    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `KnowledgeSpec.parameters`."""
         biased, bare = self._with_bias(), self._without_bias(classes)
         last_normalisation, gain = 2 * self.width, 1
         biases = sum(layer.outputs for layer in biased) + last_normalisation + gain

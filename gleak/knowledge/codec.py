@@ -6,7 +6,11 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from gleak.errors import FitError
+from typing_extensions import override
+
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.knowledge.convolutions import (
     Convolution,
     Sides,
@@ -17,8 +21,6 @@ from gleak.knowledge.convolutions import (
     widths,
 )
 from gleak.knowledge.trained import TrainedSpec
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.knowledge.codec_network import Autoencoder
@@ -73,7 +75,7 @@ class Codec(TrainedSpec):
 
     losses: ClassVar[tuple[str, ...]] = ("mse",)
 
-    size: int = knob(2048, "numbers of a code, d_z", source="ROG section 4.2", ge=1)
+    size: int = parameter(2048, "numbers of a code, d_z", source="ROG section 4.2", ge=1)
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """The sizes for images of Shape (C, H, W), halved as often as the code's channels allow."""
@@ -88,34 +90,35 @@ class Codec(TrainedSpec):
             code=-(-self.size // math.prod(at)),
         )
 
+    @override
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """See `KnowledgeSpec.check_shape`; a code is shorter than its image.
+        """A code is shorter than its image.
 
         Raises:
-            FitError: it is not.
+            IncompatibleError: it is not.
         """
         if self.size >= math.prod(shape):
-            raise FitError(
+            raise IncompatibleError(
                 f"knowledge {self}: codes of {self.size} numbers are no shorter than images of "
                 f"{math.prod(shape)}; lower size"
             )
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> Autoencoder:
-        """See `KnowledgeSpec.build`."""
         from gleak.knowledge.codec_network import Autoencoder
 
         return Autoencoder(self.plan(shape), self.size)
 
+    @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        """See `KnowledgeSpec.trainer`."""
         from gleak.knowledge.codec_network import AutoencoderTrainer
 
         return AutoencoderTrainer(self.build(shape, classes), self.lr)
 
+    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `KnowledgeSpec.multiply_adds`."""
         return total_work(self.plan(shape).layers)
 
+    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `KnowledgeSpec.parameters`."""
         return total_size(self.plan(shape).layers)

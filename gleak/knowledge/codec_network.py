@@ -9,6 +9,7 @@ from itertools import pairwise
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 from torch.optim import Adam
+from typing_extensions import override
 
 from gleak.knowledge.codec import Plan
 from gleak.knowledge.convolutions import Sides
@@ -112,8 +113,9 @@ class AutoencoderTrainer(Trainer):
         super().__init__(network)
         self.optimizers["adam"] = Adam(network.parameters(), lr)
 
+    @override
     def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
-        """See `Trainer.learn`; nothing is random, and no label asked for."""
+        """Nothing is random, and no label asked for."""
         loss = functional.mse_loss(self.network(images), images)
         descend(self.optimizers["adam"], loss)
         return {"mse": loss.detach()}

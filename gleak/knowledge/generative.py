@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.knowledge.base import OWN, KnowledgeSpec
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ class GenerativeSpec(KnowledgeSpec):
         """Refuse classes other than the victims', too; see `KnowledgeSpec.check_victims`.
 
         Raises:
-            FitError: the public dataset is another one, whose labels mean other things.
+            IncompatibleError: the public dataset is another one, whose labels mean other things.
         """
         if self.public not in (OWN, victims.name):
-            raise FitError(
+            raise IncompatibleError(
                 f"knowledge {self} makes images of the classes of {self.public}, and the victims "
                 f"are of those of {victims}; use public={OWN}"
             )

@@ -6,7 +6,11 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from gleak.errors import FitError
+from typing_extensions import override
+
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.knowledge.convolutions import (
     Convolution,
     Sides,
@@ -19,8 +23,6 @@ from gleak.knowledge.convolutions import (
 )
 from gleak.knowledge.generative import GenerativeSpec
 from gleak.knowledge.trained import TrainedSpec
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.knowledge.generator_network import Decoder
@@ -84,7 +86,7 @@ class Generator(GenerativeSpec, TrainedSpec):
 
     losses: ClassVar[tuple[str, ...]] = ("mse", "kl")
 
-    size: int = knob(128, "numbers of a code", source="BigGAN (Brock et al. 2019)", ge=1)
+    size: int = parameter(128, "numbers of a code", source="BigGAN (Brock et al. 2019)", ge=1)
 
     def plan(self, shape: tuple[int, ...], classes: int) -> Plan:
         """The sizes for images of Shape (C, H, W), halved down to four pixels or little more."""
@@ -104,34 +106,35 @@ class Generator(GenerativeSpec, TrainedSpec):
         """See `KnowledgeSpec.check_shape`.
 
         Raises:
-            FitError: a code has no number for each channel.
+            IncompatibleError: a code has no number for each channel.
         """
         if self.size < shape[0]:
-            raise FitError(
+            raise IncompatibleError(
                 f"knowledge {self}: codes of {self.size} numbers say nothing of each of the "
                 f"{shape[0]} channels; raise size"
             )
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> Decoder:
-        """See `KnowledgeSpec.build`."""
         from gleak.knowledge.generator_network import Decoder
 
         return Decoder(self.plan(shape, classes))
 
+    @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        """See `KnowledgeSpec.trainer`."""
         from gleak.knowledge.generator_training import DecoderTrainer
 
         return DecoderTrainer(self.build(shape, classes), self.lr)
 
+    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `KnowledgeSpec.multiply_adds`; those of the encoder it is trained with are as many.
+        """Those of the encoder it is trained with are as many.
 
         They are left out.
         """
         return total_work(self.plan(shape, classes).layers)
 
+    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `KnowledgeSpec.parameters`."""
         plan = self.plan(shape, classes)
         return total_size(plan.layers) + classes * math.prod(plan.picture)

@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 from torch.optim import Adam
+from typing_extensions import override
 
 from gleak.knowledge.codec_network import DARKEST
 from gleak.knowledge.generator import Plan
@@ -89,8 +90,9 @@ class DecoderTrainer(Trainer):
         ]
         self.optimizers["adam"] = Adam(groups, lr)
 
+    @override
     def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
-        """See `Trainer.learn`; codes are drawn."""
+        """Codes are drawn."""
         mean, log_variance = self.encoder(images, labels, self.network.pictures(labels))
         noise = torch.randn(mean.shape, generator=generator).to(mean)
         codes = mean + noise * (log_variance / 2).exp()

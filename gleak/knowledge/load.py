@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from gleak.artifacts.knowledge import Knowledge
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
+from gleak.core.registry import parse
 from gleak.knowledge.base import KnowledgeSpec
-from gleak.registry import parse
 
 
 def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, nn.Module]:

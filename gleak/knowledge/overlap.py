@@ -14,7 +14,7 @@ import numpy as np
 
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.private import Private
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 
 BYTES = 8
 BRIGHTEST = 255
@@ -44,7 +44,7 @@ def check_disjoint(private: Private, where: str, knowledge: Iterable[Path]) -> N
         knowledge: files of what the attack was given.
 
     Raises:
-        FitError: names the file of the knowledge and the first such victim.
+        IncompatibleError: names the file of the knowledge and the first such victim.
         ArtifactError: a bad file.
     """
     samples = private.inputs.reshape(-1, *private.inputs.shape[2:])
@@ -53,7 +53,7 @@ def check_disjoint(private: Private, where: str, knowledge: Iterable[Path]) -> N
         known = np.isin(fingerprints(samples), public.fingerprints)
         if known.any():
             victim = int(known.argmax()) // private.inputs.shape[1]
-            raise FitError(
+            raise IncompatibleError(
                 f"{path}: trained on {public.dataset}, which holds {int(known.sum())} of the "
                 f"{len(samples)} samples in {where}, victim {victim}'s first; nothing is measured "
                 "on samples that the attacker knows: choose another public dataset or other victims"

@@ -5,7 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from gleak.errors import FitError
+from typing_extensions import override
+
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.knowledge.convolutions import (
     SMALLEST_SIDE,
     Convolution,
@@ -16,8 +20,6 @@ from gleak.knowledge.convolutions import (
     widths,
 )
 from gleak.knowledge.trained import TrainedSpec
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.knowledge.postprocessor_network import UNet
@@ -68,15 +70,17 @@ class Postprocessor(TrainedSpec):
 
     losses: ClassVar[tuple[str, ...]] = ("l1", "adversarial", "discriminator")
 
-    lr: float = knob(1e-5, "learning rate of both Adams", source="ROG Appendix A", gt=0)
-    adversarial: float = knob(
+    lr: float = parameter(1e-5, "learning rate of both Adams", source="ROG Appendix A", gt=0)
+    adversarial: float = parameter(
         0.01, "weight of the adversarial loss", source="pix2pix (Isola et al. 2017)", ge=0
     )
-    scale: int = knob(4, "images are scaled down so many times", source="ROG section 4.2", ge=1)
-    noise: float = knob(
+    scale: int = parameter(
+        4, "images are scaled down so many times", source="ROG section 4.2", ge=1
+    )
+    noise: float = parameter(
         0.1, "largest deviation of the noise", source="BSRGAN (Zhang et al. 2021)", ge=0
     )
-    blur: float = knob(
+    blur: float = parameter(
         2.8,
         "largest deviation of the blur",
         unit="px",
@@ -94,28 +98,31 @@ class Postprocessor(TrainedSpec):
         """See `KnowledgeSpec.check_shape`.
 
         Raises:
-            FitError: nothing is left to normalise after one halving, or to scale down.
+            IncompatibleError: nothing is left to normalise after one halving, or to scale down.
         """
         least = max(2 * SMALLEST_SIDE, self.scale)
         if min(shape[1:]) < least:
-            raise FitError(f"knowledge {self} needs images of {least} pixels or more, not {shape}")
+            raise IncompatibleError(
+                f"knowledge {self} needs images of {least} pixels or more, not {shape}"
+            )
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> UNet:
-        """See `KnowledgeSpec.build`."""
         from gleak.knowledge.postprocessor_network import UNet
 
         return UNet(self.plan(shape))
 
+    @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        """See `KnowledgeSpec.trainer`."""
         from gleak.knowledge.postprocessor_training import PostprocessorTrainer
 
         return PostprocessorTrainer(self.build(shape, classes), self, shape)
 
+    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `KnowledgeSpec.multiply_adds`; the discriminator's, which are few, are left out."""
+        """The discriminator's, which are few, are left out."""
         return total_work(self.plan(shape).layers)
 
+    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `KnowledgeSpec.parameters`."""
         return total_size(self.plan(shape).layers)

@@ -6,6 +6,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 from torch.optim import Adam
+from typing_extensions import override
 
 from gleak.knowledge.degradation import degrade
 from gleak.knowledge.postprocessor import Postprocessor
@@ -33,8 +34,9 @@ class PostprocessorTrainer(Trainer):
         self.optimizers["generator"] = Adam(network.parameters(), spec.lr)
         self.optimizers["discriminator"] = Adam(self.discriminator.parameters(), spec.lr)
 
+    @override
     def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
-        """See `Trainer.learn`; the degradations are random, and no label is asked for."""
+        """The degradations are random, and no label is asked for."""
         spec = self.spec
         coarse = degrade(images, generator, scale=spec.scale, noise=spec.noise, blur=spec.blur)
         enhanced = self.network.enhance(coarse)

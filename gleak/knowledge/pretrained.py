@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.spec import FILE_NAME, parameter
 from gleak.knowledge.base import KnowledgeSpec
-from gleak.spec import FILE_NAME, knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,10 +22,11 @@ class PretrainedSpec(KnowledgeSpec):
     weights a new name: results are known by the name, and the log holds the file's SHA-256.
     """
 
-    weights: str = knob("weights.pth", "name of the file", pattern=FILE_NAME)
+    weights: str = parameter("weights.pth", "name of the file", pattern=FILE_NAME)
 
+    @override
     def check_samples(self, samples: int, dataset: str) -> None:
-        """See `KnowledgeSpec.check_samples`; nothing is trained, so none are needed."""
+        """Nothing is trained, so none are needed."""
 
     def read(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """The network with the parameters of the file.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gleak.core.errors import SpecError
+from gleak.core.registry import parse
+from gleak.core.spec import Spec
 from gleak.data.base import DatasetSpec
-from gleak.errors import SpecError
 from gleak.knowledge.base import KnowledgeSpec
-from gleak.registry import parse
-from gleak.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Pretraining:
 
         Raises:
             SpecError: unknown or malformed; a ``public`` beside the dataset that it stands for.
-            FitError: knowledge that cannot be trained on the dataset.
+            IncompatibleError: knowledge that cannot be trained on the dataset.
         """
         found = cls(parse("dataset", dataset), parse("knowledge", knowledge))
         if found.knowledge != found.knowledge.trained:
@@ -47,7 +47,7 @@ class Pretraining:
 
         Raises:
             SpecError: see `parse`; also where defaults are spelled out or fields are out of order.
-            FitError: see `parse`.
+            IncompatibleError: see `parse`.
         """
         found = cls.parse(texts["dataset"], texts["knowledge"])
         for level, text in found.strings().items():

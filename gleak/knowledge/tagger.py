@@ -5,8 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from typing_extensions import override
+
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
-from gleak.errors import FitError
 from gleak.knowledge.convolutions import (
     Convolution,
     Sides,
@@ -16,10 +20,8 @@ from gleak.knowledge.convolutions import (
     whole_pyramid,
     widths,
 )
-from gleak.knowledge.judge import JudgeSpec
+from gleak.knowledge.evaluator import EvaluatorSpec
 from gleak.knowledge.trained import TrainedSpec
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.knowledge.tagger_network import TagClassifier
@@ -55,7 +57,7 @@ class Plan(NamedTuple):
 
 
 @register("tagger")
-class Tagger(JudgeSpec, TrainedSpec):
+class Tagger(EvaluatorSpec, TrainedSpec):
     """A convolutional classifier; the tags of an image are the classes it finds most likely.
 
     ROG's tagger knows 9,600 classes that an image may have side by side, and gives as many tags as
@@ -66,7 +68,7 @@ class Tagger(JudgeSpec, TrainedSpec):
 
     losses: ClassVar[tuple[str, ...]] = ("cross_entropy",)
 
-    tags: int = knob(3, "of an image", source="ours", ge=1)
+    tags: int = parameter(3, "of an image", source="ours", ge=1)
 
     def plan(self, shape: tuple[int, ...], classes: int) -> Plan:
         """The sizes for images of Shape (C, H, W), halved down to four pixels or little more."""
@@ -79,11 +81,12 @@ class Tagger(JudgeSpec, TrainedSpec):
             classes=classes,
         )
 
+    @override
     def check(self, dataset: DatasetSpec) -> None:
-        """See `KnowledgeSpec.check`; there are more classes than tags.
+        """There are more classes than tags.
 
         Raises:
-            FitError: all images would have the same tags.
+            IncompatibleError: all images would have the same tags.
         """
         super().check(dataset)
         if dataset.classes is not None:
@@ -91,7 +94,7 @@ class Tagger(JudgeSpec, TrainedSpec):
 
     def _check_classes(self, classes: int) -> None:
         if self.tags >= classes:
-            raise FitError(
+            raise IncompatibleError(
                 f"knowledge {self} gives {self.tags} tags to each image, and there are but "
                 f"{classes} classes; lower tags, or choose another public dataset"
             )
@@ -100,23 +103,23 @@ class Tagger(JudgeSpec, TrainedSpec):
         """See `KnowledgeSpec.build`.
 
         Raises:
-            FitError: as many tags as classes.
+            IncompatibleError: as many tags as classes.
         """
         from gleak.knowledge.tagger_network import TagClassifier
 
         self._check_classes(classes)
         return TagClassifier(self.plan(shape, classes), self.tags)
 
+    @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        """See `KnowledgeSpec.trainer`."""
         from gleak.knowledge.tagger_network import ClassifierTrainer
 
         return ClassifierTrainer(self.build(shape, classes), self.lr)
 
+    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `KnowledgeSpec.multiply_adds`."""
         return total_work(self.plan(shape, classes).layers)
 
+    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `KnowledgeSpec.parameters`."""
         return total_size(self.plan(shape, classes).layers)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 from torch.optim import Adam
+from typing_extensions import override
 
 from gleak.knowledge.layers import conv
 from gleak.knowledge.tagger import Plan
@@ -57,8 +58,9 @@ class ClassifierTrainer(Trainer):
         super().__init__(network)
         self.optimizers["adam"] = Adam(network.parameters(), lr)
 
+    @override
     def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
-        """See `Trainer.learn`; nothing is random."""
+        """Nothing is random."""
         loss = functional.cross_entropy(self.network(images), labels)
         descend(self.optimizers["adam"], loss)
         return {"cross_entropy": loss.detach()}

@@ -45,7 +45,7 @@ def train_knowledge(
         See `gleak.runtime.journal.Journal.earlier`.
 
     Raises:
-        FitError: no samples in the train split.
+        IncompatibleError: no samples in the train split.
         ArtifactError: a bad file, also of weights, or parameters that are not finite: the training
             diverged.
     """

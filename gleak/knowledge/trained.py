@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
+from gleak.core.spec import parameter
 from gleak.knowledge.base import KnowledgeSpec
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.knowledge.trainer import Trainer
@@ -15,16 +17,16 @@ if TYPE_CHECKING:
 class TrainedSpec(KnowledgeSpec):
     """A network with its training, whose cost is no part of its setting."""
 
-    effort: ClassVar[frozenset[str]] = frozenset({"steps", "batch_size", "lr", "width"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"steps", "batch_size", "lr", "width"})
 
-    steps: int = knob(10_000, "steps of training", ge=1)
-    batch_size: int = knob(16, "samples of a step", ge=1)
-    lr: float = knob(1e-3, "learning rate of Adam", gt=0)
-    width: int = knob(64, "channels at the resolution of the images", ge=1)
+    steps: int = parameter(10_000, "steps of training", ge=1)
+    batch_size: int = parameter(16, "samples of a step", ge=1)
+    lr: float = parameter(1e-3, "learning rate of Adam", gt=0)
+    width: int = parameter(64, "channels at the resolution of the images", ge=1)
 
     @property
+    @override
     def passes(self) -> int:
-        """See `KnowledgeSpec.passes`."""
         return self.steps * self.batch_size
 
     @abstractmethod

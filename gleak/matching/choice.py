@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.matching.client_training import ClientTraining
 from gleak.matching.gradients import Gradients, LoopedGradients, VmappedGradients
 from gleak.matching.layerwise import LayerwiseGradients, UnsplittableError
@@ -35,7 +35,7 @@ def choose_gradients(training: ClientTraining) -> Gradients:
     """Return the fastest way to this training's gradients that is right.
 
     Raises:
-        FitError: see `verified_way`.
+        IncompatibleError: see `verified_way`.
     """
     return verified_way(training)(training)
 
@@ -51,7 +51,7 @@ def check_gradients(network: nn.Module, loss: str, shape: tuple[int, ...], class
         classes: number of logits.
 
     Raises:
-        FitError: see `verified_way`.
+        IncompatibleError: see `verified_way`.
     """
     trained = frozenset(trained_parameters(network))
     verified_way(ClientTraining(network, loss, shape, classes, trained))
@@ -68,7 +68,7 @@ def verified_way(training: ClientTraining) -> Way:
         training: what is to be repeated.
 
     Raises:
-        FitError: a layer cannot be differentiated twice, or no way gives the gradient of a
+        IncompatibleError: a layer cannot be differentiated twice, or no way gives the gradient of a
             parameter; names the layer.
     """
     with differentiable_kernels(training.model):
@@ -154,12 +154,12 @@ def _check_general_way(training: ClientTraining, trials: Sequence[Trial]) -> Non
     """The last way is right wherever a network can be run at other parameters than its own.
 
     Raises:
-        FitError: names the layer whose gradient it does not give.
+        IncompatibleError: names the layer whose gradient it does not give.
     """
     looped = LoopedGradients(training)
     for wrong in filter(None, (trial.wrong_parameters(looped) for trial in trials)):
         layer, _, name = wrong[0].rpartition(".")
-        raise FitError(
+        raise IncompatibleError(
             f"the gradient of {name!r} of {described(training.model, layer)} is not what "
             "torch.autograd gives once the parameter is replaced by another tensor; use parameters "
             "through the module that owns them, and keep no references to them elsewhere"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
     from gleak.matching.parts import ClientModel
+    from gleak.observation import Observation
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from gleak.matching.problem import Evaluation, Problem
 
@@ -46,26 +47,27 @@ class Coded(Problem):
         )
 
     @property
+    @override
     def values(self) -> int:
-        """See `Problem.values`."""
         return self.shape[0] * self.code_size
 
+    @override
     def keep(self, rows: Tensor | slice) -> Self:
-        """See `Problem.keep`."""
         return replace(super().keep(rows), whole=self.whole.keep(rows))
 
+    @override
     def point(self, inputs: Tensor) -> Tensor:
-        """See `Problem.point`."""
         with torch.no_grad():
             return self.coder.encode(inputs).flatten()
 
+    @override
     def inputs(self, points: Tensor) -> Tensor:
-        """See `Problem.inputs`."""
         codes = points[:, : self.values].unflatten(1, (self.shape[0], -1))
         return self.coder.decode(codes.flatten(0, 1)).unflatten(0, (-1, self.shape[0]))
 
+    @override
     def evaluate(self, points: Tensor) -> Evaluation:
-        """See `Problem.evaluate`; the derivative at the samples goes back through the decoder."""
+        """The derivative at the samples goes back through the decoder."""
         points = points.detach().requires_grad_()
         inputs, logits = self.inputs(points).flatten(1), points[:, self.values :]
         whole = self.whole.evaluate(torch.cat([inputs.detach(), logits.detach()], 1))

@@ -13,7 +13,9 @@ from torch.nn.grad import conv2d_weight
 MANY_PATCHES = 2**16
 
 
-def weight_gradient(layer: nn.Conv2d, inputs: Tensor, backs: Tensor, victims: int) -> Tensor:
+def weight_gradient(
+    layer: nn.Conv2d, inputs: Tensor, output_gradients: Tensor, victims: int
+) -> Tensor:
     """Gradient of each victim's loss at the layer's weight, differentiable in both arguments.
 
     The product of output gradients and input patches. torch's own unfold and fold visit one value
@@ -26,28 +28,30 @@ def weight_gradient(layer: nn.Conv2d, inputs: Tensor, backs: Tensor, victims: in
     Args:
         layer: with one group and zero padding.
         inputs: of the layer; Shape (V * N, C, H, W).
-        backs: gradients at its outputs; Shape (V * N, O, h, w).
+        output_gradients: gradients at its outputs; Shape (V * N, O, h, w).
         victims: V.
 
     Returns:
         Shape (V, O, C, kh, kw).
     """
-    patches = layer.weight[0].numel() * backs[0, 0].numel() * len(backs) // victims
+    patches = (
+        layer.weight[0].numel() * output_gradients[0, 0].numel() * len(output_gradients) // victims
+    )
     if patches >= MANY_PATCHES and inputs.device.type == "cpu":
-        return _one_by_one(layer, inputs, backs, victims)
+        return _one_by_one(layer, inputs, output_gradients, victims)
     height, width = layer.padding if isinstance(layer.padding, tuple) else (0, 0)
     padded = functional.pad(inputs, (width, width, height, height))
-    product = _PatchProduct.apply(padded, backs, layer, victims)
+    product = _PatchProduct.apply(padded, output_gradients, layer, victims)
     return product.unflatten(2, layer.weight.shape[1:])
 
 
-def _one_by_one(layer: nn.Conv2d, inputs: Tensor, backs: Tensor, victims: int) -> Tensor:
+def _one_by_one(layer: nn.Conv2d, inputs: Tensor, output_gradients: Tensor, victims: int) -> Tensor:
     """By torch's kernel, which sums over all samples it is given."""
     samples = len(inputs) // victims
     padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)
     gradients = [
         conv2d_weight(taken, layer.weight.shape, back, layer.stride, padding, layer.dilation)
-        for taken, back in zip(inputs.split(samples), backs.split(samples), strict=True)
+        for taken, back in zip(inputs.split(samples), output_gradients.split(samples), strict=True)
     ]
     return torch.stack(gradients)
 
@@ -56,21 +60,23 @@ class _PatchProduct(torch.autograd.Function):
     """D^T A of each victim, D the output gradients and A the patches of the padded input."""
 
     @staticmethod
-    def forward(ctx: Any, padded: Tensor, backs: Tensor, layer: nn.Conv2d, victims: int) -> Tensor:
-        patches = _patches(padded, layer, backs.shape[2:])
+    def forward(
+        ctx: Any, padded: Tensor, output_gradients: Tensor, layer: nn.Conv2d, victims: int
+    ) -> Tensor:
+        patches = _patches(padded, layer, output_gradients.shape[2:])
         ctx.layer, ctx.padded, ctx.shape = layer, padded.shape, patches.shape
-        patches, backs = patches.flatten(4).flatten(1, 3), backs.flatten(2)
-        ctx.save_for_backward(patches, backs)
-        return (backs @ patches.mT).unflatten(0, (victims, -1)).sum(1)
+        patches, output_gradients = patches.flatten(4).flatten(1, 3), output_gradients.flatten(2)
+        ctx.save_for_backward(patches, output_gradients)
+        return (output_gradients @ patches.mT).unflatten(0, (victims, -1)).sum(1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *outputs: Any) -> tuple[Tensor, Tensor, None, None]:
-        patches, backs = ctx.saved_tensors
-        samples = len(backs) // len(outputs[0])
+        patches, output_gradients = ctx.saved_tensors
+        samples = len(output_gradients) // len(outputs[0])
         product = outputs[0].contiguous().repeat_interleave(samples, 0)
         along_backs = (product @ patches).unflatten(2, ctx.shape[4:])
-        along_patches = (product.mT @ backs).view(ctx.shape)
+        along_patches = (product.mT @ output_gradients).view(ctx.shape)
         return _fold(along_patches, ctx.layer, ctx.padded), along_backs, None, None
 
 

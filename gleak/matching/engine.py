@@ -15,19 +15,19 @@ import torch
 from torch import Tensor
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.errors import GleakError
+from gleak.core.errors import GleakError
 from gleak.matching.client_training import repeated_steps
 from gleak.matching.finishing import finished
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.problem import Problem
 from gleak.matching.records import SHOWN_VICTIMS, Records
-from gleak.matching.search import Draw, Ledger, Search
+from gleak.matching.search import Draw, Search, SearchState
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
     from gleak.matching.parts import Parts
+    from gleak.observation import Observation
     from gleak.runtime.journal import Part
 
 CPU_BYTES = 4 * 2**30
@@ -43,10 +43,10 @@ def match(observation: Observation, parts: Parts) -> Reconstruction:
     """Reconstruct every victim by matching gradients.
 
     Raises:
-        FitError: the client or model is not one these parts can serve.
+        IncompatibleError: the client or model is not one these parts can serve.
         GleakError: not even one victim fits into memory.
     """
-    problem = parts.code.posed(GradientMatching.of(observation, parts), observation)
+    problem = parts.code.reparametrized(GradientMatching.of(observation, parts), observation)
     return solve(problem, observation, repeated_steps(observation, parts.client_model))
 
 
@@ -54,7 +54,7 @@ def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconst
     """Search the samples of every victim that a problem asks for.
 
     Args:
-        problem: posed by the observation.
+        problem: reparametrized by the observation.
         observation: of the same victims; gives their random streams and what the start begins with.
         steps: of the client, that an evaluation repeats.
 
@@ -126,7 +126,7 @@ def _out_of_memory(error: BaseException) -> bool:
 
 def _solve_chunk(
     problem: Problem, observation: Observation, some: slice, part: Part
-) -> tuple[Ledger, Records]:
+) -> tuple[SearchState, Records]:
     ids = observation.victim_ids[some]
     records = Records((len(ids), *problem.shape), problem.parts.iterations)
     search = Search(problem, _drawer(problem, observation, some), records)
@@ -149,7 +149,9 @@ def _drawer(problem: Problem, observation: Observation, some: slice) -> Draw:
     return draw
 
 
-def _reconstruction(problem: Problem, outcomes: list[tuple[Ledger, Records]]) -> Reconstruction:
+def _reconstruction(
+    problem: Problem, outcomes: list[tuple[SearchState, Records]]
+) -> Reconstruction:
     ledgers, records = zip(*outcomes, strict=True)
 
     def gather(name: str) -> Tensor:

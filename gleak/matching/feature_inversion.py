@@ -8,6 +8,7 @@ from typing import Self
 
 from torch import Tensor
 from torch.nn import functional
+from typing_extensions import override
 
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.imagewise import ImagewiseProblem
@@ -30,12 +31,12 @@ class FeatureInversion(ImagewiseProblem):
     features: Callable[[Tensor], Tensor]
 
     @property
+    @override
     def wanted(self) -> list[Tensor]:
-        """See `ImagewiseProblem.wanted`."""
         return [self.observed[EMBEDDINGS]]
 
+    @override
     def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ImagewiseProblem.measure`."""
         (embeddings,) = wanted
         images = unknowns.unflatten(1, self.shape[1:])
         distance = 1 - functional.cosine_similarity(self.features(images), embeddings)
@@ -76,15 +77,15 @@ class GuidedInversion(Problem):
             weight=weight,
         )
 
+    @override
     def keep(self, rows: Tensor | slice) -> Self:
-        """See `Problem.keep`."""
         return replace(
             super().keep(rows),
             inversion=self.inversion.keep(rows),
             matching=self.matching.keep(rows),
         )
 
+    @override
     def evaluate(self, points: Tensor) -> Evaluation:
-        """See `Problem.evaluate`."""
         matched = self.matching.evaluate(points)
         return self.inversion.evaluate(points).plus(matched, self.weight)

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional
+from typing_extensions import override
 
 from gleak.matching.imagewise import ImagewiseProblem
 from gleak.runtime.perceptual import perceptual_distances, perceptual_network
 
 if TYPE_CHECKING:
     from gleak.artifacts.reconstruction import Reconstruction
-    from gleak.attacks.base import Observation
     from gleak.knowledge.generative import ImageGenerator
     from gleak.matching.parts import SearchParts
+    from gleak.observation import Observation
 
 IMAGES = "images"
 Dissimilarity = Callable[[Tensor, Tensor], Tensor]
@@ -66,8 +67,8 @@ class GeneratorInversion(ImagewiseProblem):
         )
 
     @property
+    @override
     def values(self) -> int:
-        """See `Problem.values`."""
         return self.shape[0] * self.generator.code_size
 
     @property
@@ -77,23 +78,24 @@ class GeneratorInversion(ImagewiseProblem):
         return self.targets.argmax(2)
 
     @property
+    @override
     def wanted(self) -> list[Tensor]:
-        """See `ImagewiseProblem.wanted`."""
         return [self.observed[IMAGES], self.labels]
 
+    @override
     def draw(self, generator: Generator, granted: Mapping[str, Tensor]) -> Tensor:
-        """See `Problem.draw`; the start is one of codes."""
+        """The start is one of codes."""
         shape = (self.shape[0], self.generator.code_size)
         return self.parts.start.draw(shape, generator, granted).flatten().to(self.device)
 
+    @override
     def inputs(self, points: Tensor) -> Tensor:
-        """See `Problem.inputs`."""
         codes = points[:, : self.values].reshape(-1, self.generator.code_size)
         images = self.generator.generate(codes, self.labels.flatten())
         return images.unflatten(0, (-1, self.shape[0]))
 
+    @override
     def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ImagewiseProblem.measure`."""
         images, labels = wanted
         found = self.generator.generate(unknowns, labels)
         parts = [weight * differ(found, images) for weight, differ in self.terms]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor
 from torch.nn import functional
+from typing_extensions import override
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.matching.choice import verified_way
 from gleak.matching.client_training import ClientTraining
 from gleak.matching.gradients import Gradients
@@ -19,9 +20,9 @@ from gleak.matching.layer_weights import weighted
 from gleak.matching.problem import IMAGES, Evaluation, Problem, mean_gradients, total_variation
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
     from gleak.matching.distances.base import Piece
     from gleak.matching.parts import Parts
+    from gleak.observation import Observation
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,13 @@ class GradientMatching(Problem):
         """How much each parameter counts, Shape (V); none where all count alike."""
         return self.parts.layers.of(self.observed) if self.parts.layers else {}
 
+    @override
     def keep(self, rows: Tensor | slice) -> Self:
-        """See `Problem.keep`."""
         sent = {name: value[rows] for name, value in self.sent.items()}
         return replace(super().keep(rows), sent=sent)
 
+    @override
     def evaluate(self, points: Tensor) -> Evaluation:
-        """See `Problem.evaluate`."""
         points = points.detach().requires_grad_()
         inputs, targets = self.inputs(points), self.soft_labels(points)
         pieces = self._pieces(inputs, targets)
@@ -104,8 +105,8 @@ def _gradients(observation: Observation, parts: Parts) -> Gradients:
     if parts.client_model not in ways:
         try:
             ways[parts.client_model] = verified_way(training)
-        except FitError as error:
-            raise FitError(f"{observation.spec}: {error}") from error
+        except IncompatibleError as error:
+            raise IncompatibleError(f"{observation.spec}: {error}") from error
     return ways[parts.client_model](training)
 
 

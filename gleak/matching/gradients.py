@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
+from typing_extensions import override
 
 from gleak.matching.distances.base import Piece
 from gleak.matching.pieces import FormedPiece
@@ -67,13 +68,14 @@ class GeneralGradients(Gradients):
             if name in training.trained
         }
 
+    @override
     def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
-        """See `Gradients.__call__`; all pieces are formed."""
+        """All pieces are formed."""
         gradients = self.gradients_at(self.broadcast(len(inputs)), inputs, targets)
         return [FormedPiece(name, gradients[name], observed[name]) for name in gradients]
 
+    @override
     def logits(self, inputs: Tensor) -> Tensor:
-        """See `Gradients.logits`."""
         return torch.stack([self.model(samples.clone()) for samples in inputs])
 
     def broadcast(self, victims: int) -> Parameters:
@@ -115,8 +117,8 @@ class VmappedGradients(GeneralGradients):
     and instance norm would be wrong: torch takes their statistics for constants there.
     """
 
+    @override
     def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
-        """See `GeneralGradients.losses`."""
         found: Tensor = vmap(self.client_loss)(parameters, inputs, targets)
         return found
 
@@ -124,8 +126,8 @@ class VmappedGradients(GeneralGradients):
 class LoopedGradients(GeneralGradients):
     """One victim after the other, for layers that torch cannot vectorise."""
 
+    @override
     def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
-        """See `GeneralGradients.losses`."""
         own = zip(*(value.unbind() for value in parameters.values()), strict=True)
         return torch.stack(
             [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from gleak.matching.problem import Evaluation, Problem
 
@@ -35,8 +36,8 @@ class ImagewiseProblem(Problem):
             *wanted: what `wanted` gives, of these images; Shape (M, ...) each.
         """
 
+    @override
     def evaluate(self, points: Tensor) -> Evaluation:
-        """See `Problem.evaluate`."""
         samples = self.shape[0]
         unknowns = points[:, : self.values].reshape(len(points) * samples, -1)
         at_once = max(1, VALUES_AT_ONCE[points.device.type] // math.prod(self.shape[1:]))

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.problem import Evaluation, Problem
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
     from gleak.matching.parts import Parts
+    from gleak.observation import Observation
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,13 @@ class JointMatching(Problem):
             weights=tuple(part.weight for part in updates),
         )
 
+    @override
     def keep(self, rows: Tensor | slice) -> Self:
-        """See `Problem.keep`."""
         problems = tuple(problem.keep(rows) for problem in self.problems)
         return replace(super().keep(rows), problems=problems)
 
+    @override
     def evaluate(self, points: Tensor) -> Evaluation:
-        """See `Problem.evaluate`."""
         nothing = points.new_zeros(len(points))
         whole = Evaluation(nothing, nothing, torch.zeros_like(points))
         inputs = self.inputs(points)

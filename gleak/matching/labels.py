@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.matching.label_counts import ClassifierGradients, count_labels
 from gleak.models.classifier import Classifier, find_classifier
 from gleak.models.parameters import trained_parameters
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
+    from gleak.observation import Observation
 
 REMEDY = "only attacks that are granted the labels serve this model (labels=known)"
 READING_WEIGHTS = ("rows", "counts")
@@ -28,7 +28,7 @@ def classifier_of(observation: Observation) -> Classifier:
     """The layer that labels are read off; see `gleak.models.classifier.find_classifier`.
 
     Raises:
-        FitError: the model has no such layer.
+        IncompatibleError: the model has no such layer.
     """
     return _classifier(observation.model, observation.input_shape, observation.classes)
 
@@ -36,8 +36,8 @@ def classifier_of(observation: Observation) -> Classifier:
 def _classifier(network: nn.Module, shape: tuple[int, ...], classes: int) -> Classifier:
     try:
         return find_classifier(network, shape, classes)
-    except FitError as error:
-        raise FitError(f"labels cannot be inferred: {error}; {REMEDY}") from None
+    except IncompatibleError as error:
+        raise IncompatibleError(f"labels cannot be inferred: {error}; {REMEDY}") from None
 
 
 def check_rule(network: nn.Module, shape: tuple[int, ...], classes: int, rule: str) -> None:
@@ -50,7 +50,7 @@ def check_rule(network: nn.Module, shape: tuple[int, ...], classes: int, rule: s
         rule: one of `RULES`.
 
     Raises:
-        FitError: says what the network lacks, and the remedy.
+        IncompatibleError: says what the network lacks, and the remedy.
     """
     classifier, trained = _classifier(network, shape, classes), trained_parameters(network)
     if not trained.keys() & {*parameters_of_labels(classifier)}:
@@ -63,11 +63,11 @@ def parameters_of_labels(classifier: Classifier) -> list[str]:
     """Names of the parameters that labels can be read off: the bias, or else the weight.
 
     Raises:
-        FitError: the layer has neither of its own.
+        IncompatibleError: the layer has neither of its own.
     """
     names = [name for name in (classifier.bias, classifier.weight) if name is not None]
     if not names:
-        raise FitError(
+        raise IncompatibleError(
             f"labels cannot be inferred: layer {classifier.name!r} has no bias, and computes its "
             f"weight from {' and '.join(classifier.parameters)}; {REMEDY}"
         )
@@ -89,7 +89,7 @@ def classifier_gradient(classifier: Classifier, update: dict[str, Tensor]) -> Te
         Shape (V, classes).
 
     Raises:
-        FitError: no gradient of the layer was sent.
+        IncompatibleError: no gradient of the layer was sent.
     """
     for name in parameters_of_labels(classifier):
         if name in update:
@@ -107,7 +107,7 @@ def lowest_of_rows(classifier: Classifier, update: dict[str, Tensor]) -> Tensor:
         Shape (V, classes).
 
     Raises:
-        FitError: see `weight_gradient`.
+        IncompatibleError: see `weight_gradient`.
     """
     return weight_gradient(classifier, update, "rows").flatten(2).amin(2)
 
@@ -124,10 +124,10 @@ def weight_gradient(classifier: Classifier, update: dict[str, Tensor], rule: str
         Shape (V, classes, ...).
 
     Raises:
-        FitError: the layer computes its weight from other parameters, or was not trained.
+        IncompatibleError: the layer computes its weight from other parameters, or was not trained.
     """
     if classifier.weight is None:
-        raise FitError(
+        raise IncompatibleError(
             f"labels={rule} reads the gradient of the classifier's weight, and layer "
             f"{classifier.name!r} computes its weight from other parameters or shares it (it has "
             f"{' and '.join(classifier.parameters)}); use labels=argmin or labels=known"
@@ -137,8 +137,8 @@ def weight_gradient(classifier: Classifier, update: dict[str, Tensor], rule: str
     return update[classifier.weight]
 
 
-def _frozen(classifier: Classifier) -> FitError:
-    return FitError(
+def _frozen(classifier: Classifier) -> IncompatibleError:
+    return IncompatibleError(
         f"labels cannot be inferred: no gradient of the classifier, layer {classifier.name!r}, was "
         f"sent; a layer that is frozen tells no labels: {REMEDY}"
     )
@@ -150,10 +150,10 @@ def infer_by_sign(scores: Tensor, samples: int) -> Tensor:
     No label can be given twice. Shape (V, samples).
 
     Raises:
-        FitError: more samples than classes.
+        IncompatibleError: more samples than classes.
     """
     if samples > scores.shape[1]:
-        raise FitError(
+        raise IncompatibleError(
             f"labels=sign and labels=rows give no label twice, so {scores.shape[1]} classes do not "
             f"serve a batch of {samples}; use an attack that takes labels=auto or labels=known"
         )
@@ -213,12 +213,13 @@ def infer_by_counts(evidence: Evidence) -> Tensor:
     Labels may repeat, and the network may be trained; see `gleak.matching.label_counts`.
 
     Raises:
-        FitError: a weight of its own, a bias, its gradients or cross-entropy are not there.
+        IncompatibleError: a weight of its own, a bias, its gradients or cross-entropy are not
+            there.
     """
     classifier = evidence.classifier
     weight = weight_gradient(classifier, evidence.update, "counts")
     if not evidence.can_be_counted():
-        raise FitError(
+        raise IncompatibleError(
             f"labels=counts needs cross-entropy (here: {evidence.observation.loss}), and a "
             f"classifier with a bias whose outputs are the logits, which layer {classifier.name!r} "
             "does not give; use labels=argmin or labels=known"
@@ -272,7 +273,7 @@ def inferred_labels(rule: str, observation: Observation, gradients: dict[str, Te
         gradients: of the parameters, Shape (V, *shape).
 
     Raises:
-        FitError: the model has no classifier, or the rule cannot give so many labels.
+        IncompatibleError: the model has no classifier, or the rule cannot give so many labels.
     """
     evidence = Evidence(observation, classifier_of(observation), gradients)
     return RULES[rule](evidence).sort(1).values

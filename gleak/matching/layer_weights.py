@@ -91,11 +91,11 @@ class WeightedPiece:
 
     @property
     def name(self) -> str:
-        """See `Piece.name`."""
+        """The parameter's name."""
         return self.piece.name
 
     def within(self, sent: Tensor) -> WeightedPiece:
-        """See `Piece.within`."""
+        """Keep only the entries that were sent."""
         return WeightedPiece(self.piece.within(sent), self.weight)
 
     def squared_distance(self) -> Tensor:

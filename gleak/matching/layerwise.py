@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from gleak.matching.convolution import weight_gradient
 from gleak.matching.distances.base import Piece
@@ -50,17 +51,18 @@ class LayerwiseGradients(Gradients):
         self.several_victims = training.several_victims
         self.layers = _trained_layers(training)
 
+    @override
     def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
-        """See `Gradients.__call__`."""
-        taken, backs = self.split(inputs, targets)
+        taken, output_gradients = self.split(inputs, targets)
         pieces: list[Piece] = []
         for name, layer in self.layers.items():
             split = LAYERS[type(layer)]
-            pieces += split(name, layer, taken[name], backs[name], len(inputs), observed)
+            pieces += split(name, layer, taken[name], output_gradients[name], len(inputs), observed)
         return pieces
 
+    @override
     def logits(self, inputs: Tensor) -> Tensor:
-        """See `Gradients.logits`; samples do not interact."""
+        """Samples do not interact."""
         logits: Tensor = self.model(inputs.flatten(0, 1).clone())
         return logits.unflatten(0, inputs.shape[:2])
 
@@ -80,12 +82,12 @@ class LayerwiseGradients(Gradients):
         with penalties(self.model) as added:
             taken, given, logits = self.forward(inputs.flatten(0, 1), moved)
         losses = sum(added, sample_losses(self.loss, logits, targets.flatten(0, 1)))
-        backs = torch.autograd.grad(
+        output_gradients = torch.autograd.grad(
             losses.sum() / inputs.shape[1],
             list(given.values()),
             create_graph=torch.is_grad_enabled(),
         )
-        return taken, dict(zip(given, backs, strict=True))
+        return taken, dict(zip(given, output_gradients, strict=True))
 
     def forward(
         self, inputs: Tensor, moved: Mapping[str, Moved] = AT_REST
@@ -142,11 +144,13 @@ def by_victim(values: Tensor, victims: int) -> Tensor:
 def _dense(
     name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
 ) -> Sequence[Piece]:
-    backs = by_victim(back, victims)
+    output_gradients = by_victim(back, victims)
     weight, bias = f"{name}.weight", f"{name}.bias"
-    pieces: list[Piece] = [OuterPiece(weight, backs, by_victim(taken, victims), observed[weight])]
+    pieces: list[Piece] = [
+        OuterPiece(weight, output_gradients, by_victim(taken, victims), observed[weight])
+    ]
     if layer.bias is not None:
-        pieces.append(FormedPiece(bias, backs.sum(1), observed[bias]))
+        pieces.append(FormedPiece(bias, output_gradients.sum(1), observed[bias]))
     return pieces
 
 

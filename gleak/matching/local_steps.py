@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from gleak.matching.convolution import weight_gradient
 from gleak.matching.distances.base import Piece
@@ -66,25 +67,25 @@ class DenseSteps(LayerSteps):
         self._taken: list[Tensor] = []
         self._backs: list[Tensor] = []
 
+    @override
     def follow(self, taken: Tensor, back: Tensor) -> None:
-        """See `LayerSteps.follow`."""
         self._taken.append(by_victim(taken, self.victims))
         self._backs.append(by_victim(back, self.victims))
 
+    @override
     def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """See `LayerSteps.moved`."""
-        rows, (taken, backs) = by_victim(inputs, self.victims), self._rows()
-        change = (rows @ taken.mT) @ backs
+        rows, (taken, output_gradients) = by_victim(inputs, self.victims), self._rows()
+        change = (rows @ taken.mT) @ output_gradients
         if self.layer.bias is not None:
-            change = change + backs.sum(1, keepdim=True)
+            change = change + output_gradients.sum(1, keepdim=True)
         return outputs - self.rate * change.view_as(outputs)
 
+    @override
     def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
-        """See `LayerSteps.pieces`."""
-        taken, backs = self._rows()
+        taken, output_gradients = self._rows()
         weight = f"{self.name}.weight"
-        outer = OuterPiece(weight, backs / steps, taken, observed[weight])
-        return [outer, *self._bias_pieces(backs.sum(1), observed, steps)]
+        outer = OuterPiece(weight, output_gradients / steps, taken, observed[weight])
+        return [outer, *self._bias_pieces(output_gradients.sum(1), observed, steps)]
 
     def _rows(self) -> tuple[Tensor, Tensor]:
         return torch.cat(self._taken, 1), torch.cat(self._backs, 1)
@@ -98,8 +99,8 @@ class SummedSteps(LayerSteps):
         self.weight: Tensor = layer.weight.new_zeros(victims, *layer.weight.shape)
         self.bias: Tensor = layer.weight.new_zeros(victims, layer.weight.shape[0])
 
+    @override
     def follow(self, taken: Tensor, back: Tensor) -> None:
-        """See `LayerSteps.follow`."""
         self.weight = self.weight + self.weight_gradient(taken, back)
         if self.layer.bias is not None:
             self.bias = self.bias + channel_sums(back, self.victims)
@@ -108,8 +109,8 @@ class SummedSteps(LayerSteps):
     def weight_gradient(self, taken: Tensor, back: Tensor) -> Tensor:
         """Of each victim, as in `follow`; Shape (V, *weight shape)."""
 
+    @override
     def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
-        """See `LayerSteps.pieces`."""
         weight = f"{self.name}.weight"
         formed = FormedPiece(weight, self.weight / steps, observed[weight])
         return [formed, *self._bias_pieces(self.bias, observed, steps)]
@@ -118,12 +119,12 @@ class SummedSteps(LayerSteps):
 class ConvolutionSteps(SummedSteps):
     """A convolution; that of several victims is one with as many groups."""
 
+    @override
     def weight_gradient(self, taken: Tensor, back: Tensor) -> Tensor:
-        """See `SummedSteps.weight_gradient`."""
         return weight_gradient(self.layer, taken, back, self.victims)
 
+    @override
     def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """See `LayerSteps.moved`."""
         layer, victims = self.layer, self.victims
         weights = layer.weight - self.rate * self.weight
         biases = None if layer.bias is None else (layer.bias - self.rate * self.bias).flatten()
@@ -140,12 +141,12 @@ class ConvolutionSteps(SummedSteps):
 class NormalisationSteps(SummedSteps):
     """Batch norm by running statistics: a scale and a shift of each channel."""
 
+    @override
     def weight_gradient(self, taken: Tensor, back: Tensor) -> Tensor:
-        """See `SummedSteps.weight_gradient`."""
         return channel_sums(back * normalised(self.layer, taken), self.victims)
 
+    @override
     def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """See `LayerSteps.moved`."""
         scale, shift = (value[:, None, :, None, None] for value in (self.weight, self.bias))
         values = normalised(self.layer, inputs).unflatten(0, (self.victims, -1))
         return outputs - self.rate * (scale * values + shift).flatten(0, 1)

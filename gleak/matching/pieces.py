@@ -31,7 +31,7 @@ class FormedPiece:
     target: Tensor
 
     def within(self, sent: Tensor) -> FormedPiece:
-        """See `Piece.within`."""
+        """Keep only the entries that were sent."""
         return FormedPiece(self.name, self.gradient * sent, self.target * sent)
 
     def squared_distance(self) -> Tensor:
@@ -64,27 +64,27 @@ class OuterPiece:
 
     Args:
         name: of the parameter.
-        backs: D, gradients at the layer's outputs; Shape (V, N, out).
+        output_gradients: D, gradients at the layer's outputs; Shape (V, N, out).
         inputs: A, the layer's inputs; Shape (V, N, in).
         target: G, the observed gradient; Shape (V, out, in).
     """
 
     name: str
-    backs: Tensor
+    output_gradients: Tensor
     inputs: Tensor
     target: Tensor
 
     def formed(self) -> FormedPiece:
         """The same with all its entries."""
-        return FormedPiece(self.name, self.backs.mT @ self.inputs, self.target)
+        return FormedPiece(self.name, self.output_gradients.mT @ self.inputs, self.target)
 
     def within(self, sent: Tensor) -> FormedPiece:
-        """See `Piece.within`; here the gradient has to be formed."""
+        """Form the gradient, and keep only the entries that were sent."""
         return self.formed().within(sent)
 
     def squared_distance(self) -> Tensor:
         """Shape (V); exact near zero, where the expanded square would cancel."""
-        return _OuterResidual.apply(self.inputs, self.backs, self.target)
+        return _OuterResidual.apply(self.inputs, self.output_gradients, self.target)
 
     def sign_distance(self, gain: float) -> Tensor:
         """Shape (V); here the gradient has to be formed."""
@@ -92,11 +92,13 @@ class OuterPiece:
 
     def inner(self) -> Tensor:
         """Shape (V)."""
-        return ((self.inputs @ self.target.mT) * self.backs).sum((1, 2))
+        return ((self.inputs @ self.target.mT) * self.output_gradients).sum((1, 2))
 
     def squared_norm(self) -> Tensor:
         """Shape (V)."""
-        return ((self.backs @ self.backs.mT) * (self.inputs @ self.inputs.mT)).sum((1, 2))
+        return (
+            (self.output_gradients @ self.output_gradients.mT) * (self.inputs @ self.inputs.mT)
+        ).sum((1, 2))
 
     def target_squared_norm(self) -> Tensor:
         """Shape (V)."""
@@ -107,18 +109,18 @@ class _OuterResidual(torch.autograd.Function):
     """Squared norm of D^T A - G per victim, its residual formed block by block in one buffer."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, backs: Tensor, target: Tensor) -> Tensor:
+    def forward(ctx: Any, inputs: Tensor, output_gradients: Tensor, target: Tensor) -> Tensor:
         victims, rows, columns = target.shape
         group = max(1, min(victims, BLOCK_ENTRIES // (rows * columns)))
         height = max(1, min(rows, BLOCK_ENTRIES // columns))
         buffer = target.new_empty(group * height * columns)
         total = target.new_zeros(victims)
-        along_backs, along_inputs = torch.zeros_like(backs), torch.zeros_like(inputs)
+        along_backs, along_inputs = torch.zeros_like(output_gradients), torch.zeros_like(inputs)
         for start in range(0, victims, group):
             some = slice(start, start + group)
             for top in range(0, rows, height):
                 band = slice(top, top + height)
-                wanted, back = target[some, band], backs[some, :, band]
+                wanted, back = target[some, band], output_gradients[some, :, band]
                 residual = buffer[: wanted.numel()].view(wanted.shape)
                 torch.bmm(back.mT, inputs[some], out=residual)
                 residual -= wanted

@@ -13,8 +13,8 @@ from torch import Generator, Tensor
 if TYPE_CHECKING:
     import torch
 
-    from gleak.attacks.base import Observation
     from gleak.matching.parts import SearchParts
+    from gleak.observation import Observation
 
 IMAGES = 5
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from gleak.matching.optimizers.base import OptimizerState
 
@@ -131,13 +132,13 @@ class LBFGSState(OptimizerState):
         triangle.diagonal(dim1=1, dim2=2).masked_fill_(unused, 1.0)
         return triangle, order
 
+    @override
     def keep(self, rows: Tensor) -> None:
-        """See `OptimizerState.keep`."""
         for name in _STATE:
             setattr(self, name, getattr(self, name)[rows])
 
+    @override
     def restart(self, rows: Tensor) -> None:
-        """See `OptimizerState.restart`."""
         for name in _STATE:
             getattr(self, name)[rows] = 1 if name == "scale" else 0
 

@@ -28,7 +28,7 @@ Draw = Callable[[int, int], Tensor]
 
 
 @dataclass
-class Ledger:
+class SearchState:
     """The books of all victims; rows keep their place throughout.
 
     Args:
@@ -48,7 +48,7 @@ class Ledger:
     converged: Tensor
 
     @classmethod
-    def opened(cls, points: Tensor) -> Ledger:
+    def opened(cls, points: Tensor) -> SearchState:
         """Empty books for V victims at these points."""
         infinite = points.new_full((len(points),), torch.inf)
         none = torch.zeros_like(infinite).long()
@@ -104,12 +104,12 @@ class Search:
         self.points = torch.stack([draw(row, 0) for row in range(victims)])
         self.rows = torch.arange(victims, device=self.points.device)
         self.running = torch.ones_like(self.rows).bool()
-        self.ledger = Ledger.opened(self.points)
+        self.ledger = SearchState.opened(self.points)
         self.attempt = Attempt(victims, self.points)
         self.optimizer = self.parts.optimizer.begin(self.points, self.parts.iterations)
         self.number = 0
 
-    def run(self, progress: Progress, part: Part) -> Ledger:
+    def run(self, progress: Progress, part: Part) -> SearchState:
         """Search until every victim has converged or the budget is spent.
 
         Args:
@@ -163,7 +163,7 @@ class Search:
             part, _, name = key.partition(".")
             found[part][name] = torch.from_numpy(value).to(place)
         self.number = int(state["number"])
-        self.ledger = Ledger(**found["ledger"])
+        self.ledger = SearchState(**found["ledger"])
         self.records.resume({name: value.cpu().numpy() for name, value in found["records"].items()})
         if not found["live"]:
             self.running = torch.zeros_like(self.running)

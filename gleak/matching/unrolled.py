@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from gleak.matching.distances.base import Piece
 from gleak.matching.gradients import GeneralGradients, Gradients
@@ -37,8 +38,8 @@ class Unrolled(Gradients):
         self.training = training
         self._logits = one_step.logits
 
+    @override
     def logits(self, inputs: Tensor) -> Tensor:
-        """See `Gradients.logits`."""
         return self._logits(inputs)
 
     def batches(self, inputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -108,9 +109,9 @@ class LayerwiseUnrolled(Unrolled):
         }
         moved: dict[str, Moved] = {}
         for batch in self.batches(inputs, targets):
-            taken, backs = self._one_step.split(*batch, moved)
+            taken, output_gradients = self._one_step.split(*batch, moved)
             for name, layer in layers.items():
-                layer.follow(taken[name], backs[name])
+                layer.follow(taken[name], output_gradients[name])
             moved = {name: layer.moved for name, layer in layers.items()}
         steps = self.training.local_steps
         return [piece for layer in layers.values() for piece in layer.pieces(observed, steps)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.matching.client_training import ClientTraining
 from gleak.matching.gradients import Gradients, Parameters
 from gleak.models.losses import sample_losses
@@ -99,7 +99,7 @@ def plain_trial(training: ClientTraining, inputs: Tensor, targets: Tensor) -> Tr
         targets: Shape (V, N, classes).
 
     Raises:
-        FitError: a layer has no second derivative; names it.
+        IncompatibleError: a layer has no second derivative; names it.
     """
     parameters = {name: training.model.get_parameter(name) for name in sorted(training.trained)}
     rows = []
@@ -116,14 +116,16 @@ def plain_trial(training: ClientTraining, inputs: Tensor, targets: Tensor) -> Tr
         raise _without_second_derivative(training.model, inputs[0].detach(), error) from error
 
 
-def _without_second_derivative(network: nn.Module, inputs: Tensor, error: Exception) -> FitError:
+def _without_second_derivative(
+    network: nn.Module, inputs: Tensor, error: Exception
+) -> IncompatibleError:
     """The error that names the layer which cannot be differentiated twice."""
     faulty = (
         described(network, one.name)
         for one in trace(network, inputs)
         if one.given is not None and not _twice_differentiable(one.layer, one.given)
     )
-    return FitError(
+    return IncompatibleError(
         f"{next(faulty, 'the network')} has no second derivative in torch ({error}), which "
         "matching gradients needs; replace it by a layer that has one, or use an attack that does "
         "not match gradients"

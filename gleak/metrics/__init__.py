@@ -1,5 +1,6 @@
 """Metrics: how much an attack shows, its cost, a model's worth, a client's audit. One file each."""
 
+from gleak.metrics import accuracy as accuracy
 from gleak.metrics import audit_alarms as audit_alarms
 from gleak.metrics import audit_bias as audit_bias
 from gleak.metrics import audit_columns as audit_columns
@@ -34,5 +35,4 @@ from gleak.metrics import seconds as seconds
 from gleak.metrics import ssim as ssim
 from gleak.metrics import success_content as success_content
 from gleak.metrics import success_labels as success_labels
-from gleak.metrics import test_accuracy as test_accuracy
 from gleak.metrics import unique_samples as unique_samples

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.metrics.base import MetricUnavailable, ParametersMetricSpec
 from gleak.metrics.judged import (
     Balanced,
@@ -122,7 +122,7 @@ class Broadcast:
             seed: of the client's draw.
 
         Raises:
-            FitError: samples that the model does not take.
+            IncompatibleError: samples that the model does not take.
         """
         if samples is not None:
             _check_samples(model, samples)
@@ -178,7 +178,7 @@ class Broadcast:
 def _check_samples(model: Model, samples: Dataset) -> None:
     shape = tuple(model.input_shape.tolist())
     if (shape, model.classes) != (samples.shape, samples.classes):
-        raise FitError(
+        raise IncompatibleError(
             f"the model takes samples of shape {shape} in {model.classes} classes, and those of "
             f"dataset {samples.spec} are of shape {samples.shape} in {samples.classes}; give the "
             "dataset it was made for"

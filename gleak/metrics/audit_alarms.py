@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.metrics.audit import AuditSpec
 from gleak.metrics.base import ParametersMetricSpec, metrics_of
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast
@@ -18,8 +20,8 @@ class AuditAlarms(ParametersMetricSpec):
 
     unit: ClassVar[str] = "audits"
 
+    @override
     def measure(self, broadcast: Broadcast) -> float:
-        """See `ParametersMetricSpec.measure`."""
         return float(sum(audit.alarms(broadcast) for audit in audits()))
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.metrics.audit import AuditSpec, Finding
 from gleak.metrics.base import MetricUnavailable
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast, Layer
@@ -31,7 +31,7 @@ class AuditBias(AuditSpec):
     Fewer than 5 classes say nothing.
     """
 
-    limit: float = knob(6.0, "above which it alarms", source="ours: above honest models", gt=0)
+    limit: float = parameter(6.0, "above which it alarms", source="ours: above honest models", gt=0)
 
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         """See `AuditSpec.examine`.

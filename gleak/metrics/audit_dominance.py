@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.metrics.audit import AuditSpec, Finding
 from gleak.metrics.base import MetricUnavailable
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast
@@ -35,10 +35,10 @@ class AuditDominance(AuditSpec):
 
     source = "MKOR section 2: whether the sum gradient is dominated by a few samples"
 
-    limit: float = knob(
+    limit: float = parameter(
         8.0, "above which it alarms", source="ours: between honest and fished", gt=0
     )
-    samples: int = knob(64, "in the batch", source="ours", ge=FEWEST_SAMPLES)
+    samples: int = parameter(64, "in the batch", source="ours", ge=FEWEST_SAMPLES)
 
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         """See `AuditSpec.examine`.

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.metrics.audit import AuditSpec, Finding
 from gleak.metrics.base import MetricUnavailable
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast, Layer
@@ -33,7 +33,7 @@ class AuditNegligible(AuditSpec):
     weights, say nothing.
     """
 
-    limit: float = knob(
+    limit: float = parameter(
         0.01, "share above which it alarms", source="ours: above honest models", gt=0
     )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.metrics.audit import AuditSpec, Finding
 from gleak.metrics.judged import concentration, row_blocks
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast, Layer
@@ -29,12 +30,12 @@ class AuditOutliers(AuditSpec):
     chance. Filters with fewer than 32 weights that are not zero say nothing.
     """
 
-    limit: float = knob(
+    limit: float = parameter(
         0.01, "share above which it alarms", source="ours: above honest models", gt=0
     )
 
+    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """See `AuditSpec.examine`."""
         convolutions = [layer for layer in broadcast.layers if not layer.dense]
         return [examine_layer(each) for each in convolutions if each.passed.size]
 

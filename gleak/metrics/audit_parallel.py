@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.metrics.audit import AuditSpec, Finding
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast
@@ -40,12 +41,12 @@ class AuditParallel(AuditSpec):
     16 inputs or 4 outputs say nothing.
     """
 
-    limit: float = knob(
+    limit: float = parameter(
         5e-4, "share above which it alarms", source="ours: above honest models", gt=0
     )
 
+    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """See `AuditSpec.examine`."""
         findings = []
         for layer in broadcast.layers:
             rows, inputs = layer.judged.shape

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.metrics.audit import AuditSpec, Finding
 from gleak.metrics.base import MetricUnavailable
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast, Layer
@@ -29,7 +29,7 @@ class AuditSize(AuditSpec):
         "MKOR section 2: checking the size of the FC layer; Fowl et al., Robbing the Fed (2022)"
     )
 
-    limit: float = knob(
+    limit: float = parameter(
         0.5, "share above which it alarms", source="ours: above honest models", gt=0
     )
 

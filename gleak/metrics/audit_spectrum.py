@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.metrics.audit import AuditSpec, Finding, spread_out
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast
@@ -42,12 +43,12 @@ class AuditSpectrum(AuditSpec):
 
     source = "Marchenko and Pastur 1967, the lower edge of the spectrum"
 
-    limit: float = knob(
+    limit: float = parameter(
         0.01, "share above which it alarms", source="ours: above honest models", gt=0
     )
 
+    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """See `AuditSpec.examine`."""
         layers = [layer for layer in broadcast.layers if layer.balanced.weights.size]
         parts = {layer.name: _part(layer.balanced) for layer in layers}
         return [

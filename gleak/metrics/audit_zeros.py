@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.metrics.audit import AuditSpec, Finding
 from gleak.metrics.judged import concentration, row_blocks
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.metrics.audit import Broadcast, Layer
@@ -33,10 +34,10 @@ class AuditZeros(AuditSpec):
 
     source = "MKOR section 2: whether the majority of weights are 0 in each layer"
 
-    limit: float = knob(0.5, "share above which it alarms", source="MKOR section 2", gt=0)
+    limit: float = parameter(0.5, "share above which it alarms", source="MKOR section 2", gt=0)
 
+    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """See `AuditSpec.examine`."""
         return [finding for layer in broadcast.layers for finding in _examine(layer)]
 
 

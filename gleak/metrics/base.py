@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from gleak.errors import GleakError
-from gleak.registry import load, parse
-from gleak.spec import Spec
+from gleak.core.errors import GleakError
+from gleak.core.registry import load, parse
+from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
     from gleak.artifacts.model import Model

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from gleak.metrics.base import Comparison
@@ -20,7 +20,7 @@ class Drift(MetricSpec):
     ||mean of the steps' gradients - g|| / ||g||, where g is the gradient of the whole batch at the
     broadcast parameters: what attacks with client_model=one_step overlook. It is said of the client
     before its defence and without dropout, whatever an attack makes of it
-    (`gleak.clients.drift`).
+    (`gleak.simulation.drift`).
     """
 
     source = "AGIC Eq. 4"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from gleak.metrics.base import Comparison

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.metrics.privacy import PrivacyMetric
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from gleak.metrics.base import Comparison
@@ -25,14 +27,15 @@ class EpsilonPaper(PrivacyMetric):
 
     source = "CPA Table III; Dwork and Roth 2014, Theorem A.1"
 
+    @override
     def applies(self, comparison: Comparison) -> bool:
-        """See `PrivacyMetric.applies`; the paper has one defence, `gleak.defenses.dp`."""
+        """The paper has one defence, `gleak.defenses.dp`."""
         return super().applies(comparison) and comparison.noise_multipliers is None
 
     def sensitivity(self, norm: float, batch_size: int) -> float:
         """What the paper's numbers take it for: one sample's share of a mean of clipped ones."""
         return norm / batch_size
 
+    @override
     def epsilon(self, multiplier: float) -> float:
-        """See `PrivacyMetric.epsilon`."""
         return math.sqrt(2 * math.log(1.25 / self.delta)) / multiplier

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.metrics.privacy import PrivacyMetric, spent
-from gleak.registry import register
 
 
 @register("epsilon_prv")
@@ -17,8 +19,8 @@ class EpsilonPrv(PrivacyMetric):
 
     source = "Gopi et al. 2021; opacus"
 
+    @override
     def epsilon(self, multiplier: float) -> float:
-        """See `PrivacyMetric.epsilon`."""
         from opacus.accountants import PRVAccountant
 
         return spent(PRVAccountant(), multiplier, self.delta)

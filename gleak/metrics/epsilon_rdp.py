@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
+from gleak.core.registry import register
 from gleak.metrics.privacy import PrivacyMetric, spent
-from gleak.registry import register
 
 ORDERS = 1 + np.geomspace(1e-8, 1e8, 2001)
 """Dense enough around the best order, which is nearly 1 where noise is weak: among the orders of
@@ -23,8 +24,8 @@ class EpsilonRdp(PrivacyMetric):
 
     source = "Mironov 2017; Balle et al. 2020, Theorem 21; opacus"
 
+    @override
     def epsilon(self, multiplier: float) -> float:
-        """See `PrivacyMetric.epsilon`."""
         from opacus.accountants import RDPAccountant
 
         return spent(RDPAccountant(), multiplier, self.delta, alphas=ORDERS)

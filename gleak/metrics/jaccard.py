@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
+from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from gleak.metrics.base import Comparison
@@ -27,8 +28,9 @@ class Jaccard(MetricSpec):
     better: ClassVar[Literal["higher", "lower"]] = "higher"
     unmatched: ClassVar[float] = 0.0
 
+    @override
     def applies(self, comparison: Comparison) -> bool:
-        """See `MetricSpec.applies`; there is a tagger."""
+        """There is a tagger."""
         return super().applies(comparison) and TAGGER in comparison.judges
 
     def measure(self, comparison: Comparison) -> np.ndarray:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
+from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
-from gleak.registry import register
 from gleak.runtime.perceptual import CHANNELS, perceptual_distances, perceptual_network
 
 if TYPE_CHECKING:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.lpips import Lpips
 from gleak.metrics.oracle_sign import OracleSignMetric
-from gleak.registry import register
 
 
 @register("lpips_oracle_sign")
@@ -18,6 +20,6 @@ class LpipsOracleSign(OracleSignMetric):
     better: ClassVar[Literal["higher", "lower"]] = Lpips.better
 
     @property
+    @override
     def plain(self) -> MetricSpec:
-        """See `OracleSignMetric.plain`."""
         return Lpips()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
+from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from gleak.metrics.base import Comparison
@@ -21,8 +22,9 @@ class MatchingRate(MetricSpec):
     per: ClassVar[Literal["sample", "victim"]] = "victim"
     better: ClassVar[Literal["higher", "lower"]] = "higher"
 
+    @override
     def applies(self, comparison: Comparison) -> bool:
-        """See `MetricSpec.applies`; the attack pairs updates."""
+        """The attack pairs updates."""
         found = comparison.reconstruction
         return found is not None and found.rounds is not None
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gleak.core.registry import register
 from gleak.metrics.records import SearchMetric
-from gleak.registry import register
 
 
 @register("objective")

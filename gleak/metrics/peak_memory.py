@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.records import job_record
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from gleak.metrics.base import Comparison

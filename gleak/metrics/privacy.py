@@ -12,11 +12,12 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
+from gleak.core.registry import parse
+from gleak.core.spec import parameter
 from gleak.defenses.dp import DifferentialPrivacy
 from gleak.metrics.base import MetricSpec, MetricUnavailable
-from gleak.registry import parse
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant
@@ -45,12 +46,12 @@ class PrivacyMetric(MetricSpec):
 
     per: ClassVar[Literal["sample", "victim"]] = "victim"
 
-    delta: float = knob(
+    delta: float = parameter(
         1e-5, "delta of (epsilon, delta)-privacy", source="CPA Table III", gt=0, lt=1
     )
 
+    @override
     def applies(self, comparison: Comparison) -> bool:
-        """See `MetricSpec.applies`."""
         private = isinstance(_defense(comparison), DifferentialPrivacy)
         noisy_steps = comparison.noise_multipliers is not None
         return super().applies(comparison) and (private or noisy_steps)

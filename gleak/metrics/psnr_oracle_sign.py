@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.oracle_sign import OracleSignMetric
 from gleak.metrics.psnr import Psnr
-from gleak.registry import register
 
 
 @register("psnr_oracle_sign")
@@ -19,6 +21,6 @@ class PsnrOracleSign(OracleSignMetric):
     better: ClassVar[Literal["higher", "lower"]] = Psnr.better
 
     @property
+    @override
     def plain(self) -> MetricSpec:
-        """See `OracleSignMetric.plain`."""
         return Psnr()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gleak.metrics.judged import Reach
 from gleak.models.broadcast import load_network
-from gleak.models.passes import passes
+from gleak.models.memory_slices import memory_slices
 from gleak.runtime.seeding import stream, torch_stream
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def reaches(model: Model, data: Dataset, samples: int, seed: int) -> dict[str, R
     labels, random = data.labels("train"), torch_stream(seed, "directions of logits")
     chosen = stream(seed, "samples tried").permutation(len(labels))[:samples]
     found: dict[str, Reach] = {}
-    for some in passes(len(chosen), data.shape):
+    for some in memory_slices(len(chosen), data.shape):
         logits = network(torch.from_numpy(data.samples("train", chosen[some])))
         direction = torch.randn(logits.shape, generator=random)
         for name, reach in _reaches(tried, logits, direction):

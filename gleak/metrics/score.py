@@ -13,7 +13,7 @@ import pandas as pd
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.errors import ArtifactError, RefusedError
+from gleak.core.errors import ArtifactError, RefusedError
 from gleak.knowledge.overlap import check_disjoint
 from gleak.metrics.assignment import NONE_LEFT, assign_labels, gather, sample_order, which_found
 from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable, metrics_of
@@ -64,7 +64,7 @@ def score(
 
     Raises:
         ArtifactError: a file is not what it should be, or the two do not belong together.
-        FitError: knowledge was trained on a victim's sample; names its file.
+        IncompatibleError: knowledge was trained on a victim's sample; names its file.
     """
     try:
         comparison = compare(private, reconstruction, columns, knowledge, judges)
@@ -99,7 +99,7 @@ def compare(
 
     Raises:
         ArtifactError: they differ in victims, modality or the shape of a sample.
-        FitError: see `gleak.knowledge.overlap.check_disjoint`.
+        IncompatibleError: see `gleak.knowledge.overlap.check_disjoint`.
     """
     truth = Private.read(private)
     check_disjoint(truth, str(private), [*knowledge, *judges])

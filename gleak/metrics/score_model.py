@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from gleak.artifacts.model import Model
-from gleak.errors import RefusedError
+from gleak.core.errors import RefusedError
 from gleak.metrics.base import MetricUnavailable, metrics_of
 from gleak.metrics.scores import (
     COLUMNS,

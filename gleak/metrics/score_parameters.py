@@ -9,7 +9,7 @@ import pandas as pd
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
-from gleak.errors import RefusedError
+from gleak.core.errors import RefusedError
 from gleak.metrics.audit import Broadcast
 from gleak.metrics.base import metrics_of
 from gleak.metrics.score_model import score_alone
@@ -36,7 +36,7 @@ def score_parameters(
 
     Raises:
         ArtifactError: a file is not what it should be.
-        FitError: the dataset is not the model's.
+        IncompatibleError: the dataset is not the model's.
     """
     try:
         sent = Model.read(parameters)

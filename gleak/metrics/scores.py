@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gleak.artifacts.atomic import atomic
-from gleak.errors import ArtifactError, DamagedError
+from gleak.core.errors import ArtifactError, DamagedError
 
 if TYPE_CHECKING:
     import pandas as pd

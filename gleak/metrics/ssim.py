@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 from gleak.metrics.images import measure_images
-from gleak.registry import register
 
 if TYPE_CHECKING:
     import numpy as np

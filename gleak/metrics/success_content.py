@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.mse import Mse
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from gleak.metrics.base import Comparison
@@ -25,7 +25,7 @@ class SuccessContent(MetricSpec):
     better: ClassVar[Literal["higher", "lower"]] = "higher"
     unmatched: ClassVar[float] = 0.0
 
-    threshold: float = knob(1e-3, "mean squared error below which a sample counts", gt=0)
+    threshold: float = parameter(1e-3, "mean squared error below which a sample counts", gt=0)
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         """Shape (V, N), 0 or 1."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from gleak.core.errors import IncompatibleError
+from gleak.core.spec import Spec
 from gleak.data.base import Modality
-from gleak.errors import FitError
-from gleak.spec import Spec
 
 if TYPE_CHECKING:
     from torch import nn
@@ -61,13 +61,13 @@ class ModelSpec(Spec):
         """Refuse samples the architecture cannot take.
 
         Raises:
-            FitError: the wrong modality or a shape it cannot serve.
+            IncompatibleError: the wrong modality or a shape it cannot serve.
         """
         if modality not in self.modalities:
             wanted = " or ".join(sorted(self.modalities))
-            raise FitError(f"model {self} takes {wanted} data, not {modality} data")
+            raise IncompatibleError(f"model {self} takes {wanted} data, not {modality} data")
         if modality == "image" and min(shape[1:]) < self.smallest_side:
-            raise FitError(
+            raise IncompatibleError(
                 f"model {self} needs images of {self.smallest_side} pixels or more, not {shape}"
             )
 
@@ -81,10 +81,10 @@ def check_colours(model: ModelSpec, normalised: Normalised, shape: tuple[int, ..
         shape: of an image.
 
     Raises:
-        FitError: they are normalised as colours, and there are not three channels.
+        IncompatibleError: they are normalised as colours, and there are not three channels.
     """
     if normalised != "none" and shape[0] != COLOURS:
-        raise FitError(
+        raise IncompatibleError(
             f"model {model} normalises images of {COLOURS} channels, and these have {shape[0]}; "
             "normalise=none takes any"
         )

@@ -11,9 +11,9 @@ from torch import nn
 
 from gleak.artifacts.model import Model
 from gleak.artifacts.reading import load_attributes, open_checked
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
+from gleak.core.registry import parse
 from gleak.models.base import ModelSpec
-from gleak.registry import parse
 
 
 def load_network(artifact: Model, where: str) -> nn.Module:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.models.activations import ACTIVATIONS
 from gleak.models.normalisation import Normalisation
 
@@ -75,11 +75,13 @@ def take_apart(network: nn.Module) -> Chain:
     Average pooling to a fixed side is left out: it must leave the images it is used on as they are.
 
     Raises:
-        FitError: it is no `torch.nn.Sequential`, or a layer has no place in such a chain.
+        IncompatibleError: it is no `torch.nn.Sequential`, or a layer has no place in such a chain.
     """
     if not isinstance(network, nn.Sequential):
         kind = type(network).__name__
-        raise FitError(f"the network, a {kind}, is no torch.nn.Sequential, which tells its order")
+        raise IncompatibleError(
+            f"the network, a {kind}, is no torch.nn.Sequential, which tells its order"
+        )
     chain = Chain()
     for name, layer in network.named_modules(remove_duplicate=False):
         if not isinstance(layer, nn.Sequential):
@@ -112,6 +114,6 @@ def _add(chain: Chain, name: str, layer: nn.Module) -> None:
             pass
         case _:
             kind = type(layer).__name__
-            raise FitError(
+            raise IncompatibleError(
                 f"a chain of convolutions and dense layers has no place for {kind} {name!r}"
             )

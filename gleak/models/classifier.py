@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 
 PROBED = 3
 
@@ -46,11 +46,11 @@ class Classifier:
         """Names of weight and bias of a classifier that is a dense layer and has both.
 
         Raises:
-            FitError: it is not, or it has not.
+            IncompatibleError: it is not, or it has not.
         """
         if not isinstance(self.layer, nn.Linear) or self.weight is None or self.bias is None:
             kind = type(self.layer).__name__
-            raise FitError(
+            raise IncompatibleError(
                 f"its classifier, {kind} {self.name!r} with {' and '.join(self.parameters)}, is no "
                 "dense layer with a weight and a bias of its own"
             )
@@ -81,14 +81,16 @@ def find_classifier(network: nn.Module, shape: tuple[int, ...], classes: int) ->
         classes: number of outputs.
 
     Raises:
-        FitError: the logits depend on no such layer.
+        IncompatibleError: the logits depend on no such layer.
     """
     logits, passes = _run(network, shape, classes)
     outputs = [each.output for each in passes] if logits.requires_grad else []
     slopes = torch.autograd.grad(logits.sum(), outputs, allow_unused=True) if outputs else ()
     reaching = [each for each, slope in zip(passes, slopes, strict=False) if slope is not None]
     if not reaching:
-        raise FitError(f"it has no dense layer with {classes} outputs that its logits depend on")
+        raise IncompatibleError(
+            f"it has no dense layer with {classes} outputs that its logits depend on"
+        )
     direct = [each for each in reaching if torch.equal(each.output, logits)]
     found = (direct or reaching)[-1]
     return Classifier(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
+from gleak.core.errors import SpecError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.data.base import Modality
-from gleak.errors import SpecError
 from gleak.models.base import FirstLayer, ModelSpec
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,15 +33,16 @@ class Custom(ModelSpec):
     user_defined: ClassVar[bool] = True
     hidden_dense: ClassVar[bool | None] = None
 
-    factory: str = knob(
+    factory: str = parameter(
         "my_models.build",
         "module and function, as in package.module.function",
         pattern=r"^\w+(\.\w+)+$",
     )
 
     @property
+    @override
     def modules(self) -> frozenset[str]:
-        """See `Spec.modules`; the user's module is among them."""
+        """The user's module is among them."""
         return super().modules | {self.factory.rpartition(".")[0]}
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parameter import is_lazy
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.models.parameters import (
     independent_copy,
     random_samples,
@@ -33,7 +33,8 @@ def examine(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
         classes: number of logits of a sample.
 
     Raises:
-        FitError: it has no trained or has uninitialised parameters, does not take such samples,
+        IncompatibleError: it has no trained or has uninitialised parameters, does not take such
+            samples,
             returns something other than logits, returns or differentiates to values that are not
             finite, changes its parameters, draws random numbers in evaluation mode or from no
             seeded source, or keeps a state that changes what it gives; names the layer and the
@@ -41,7 +42,7 @@ def examine(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
     """
     lazy = [name for name, value in network.named_parameters() if is_lazy(value)]
     if lazy:
-        raise FitError(
+        raise IncompatibleError(
             f"parameter {lazy[0]} is not initialised yet; give lazy layers their sizes, or run one "
             "batch through the network before it is returned"
         )
@@ -64,25 +65,25 @@ def _check_forward(network: nn.Module, samples: Tensor, classes: int) -> None:
     """Errors, the type and shape of what is returned, and values that are not finite."""
     if failure := failing_layer(network, samples):
         name, error = failure
-        raise FitError(
+        raise IncompatibleError(
             f"{described(network, name)} does not take samples of shape "
             f"{tuple(samples.shape[1:])}: {error}"
         )
     with torch.no_grad():
         logits = network(samples.clone())
     if not isinstance(logits, Tensor):
-        raise FitError(
+        raise IncompatibleError(
             f"the network returns a {type(logits).__name__}, not a tensor of logits; wrap it in a "
             "module that returns the logits alone"
         )
     if logits.shape != (len(samples), classes):
-        raise FitError(
+        raise IncompatibleError(
             f"the network gives outputs of shape {tuple(logits.shape)} for {len(samples)} samples, "
             f"expected {(len(samples), classes)}: one logit for each class"
         )
     for one in trace(network, samples):
         if one.output is not None and not one.output.isfinite().all():
-            raise FitError(
+            raise IncompatibleError(
                 f"{described(network, one.name)} gives values that are not finite for samples in "
                 "[0, 1]; check its initialisation"
             )
@@ -91,7 +92,7 @@ def _check_forward(network: nn.Module, samples: Tensor, classes: int) -> None:
 def _check_draws(network: nn.Module, samples: Tensor) -> None:
     """No layer draws random numbers in evaluation mode."""
     if drawing := drawing_layers(network, samples):
-        raise FitError(
+        raise IncompatibleError(
             f"{described(network, drawing[0])} draws random numbers in evaluation mode, so that no "
             "attacker can compute what it gives; draw in training mode alone, as "
             "functional.dropout(..., training=self.training) does"
@@ -107,7 +108,7 @@ def _check_parameters(network: nn.Module, samples: Tensor) -> None:
     for name, value in parameters.items():
         if not torch.equal(value, before[name]):
             layer, _, own = name.rpartition(".")
-            raise FitError(
+            raise IncompatibleError(
                 f"{described(network, layer)} changes its parameter {own!r} in its forward pass; "
                 "keep what a forward pass changes in a buffer that no logit depends on in "
                 "evaluation mode"
@@ -119,7 +120,7 @@ def _check_equal(network: nn.Module, first: list[Pass], second: list[Pass]) -> N
     for one, other in zip_longest(first, second):
         if one is None or other is None or not _same(one.output, other.output):
             name = (one or other).name
-            raise FitError(
+            raise IncompatibleError(
                 f"{described(network, name)} gives different values for the same samples and the "
                 "same seed; draw random numbers by torch's functions without a generator of their "
                 "own, and keep no state from one forward pass to the next that changes what "
@@ -145,7 +146,7 @@ def _check_gradients(network: nn.Module, samples: Tensor, classes: int) -> None:
     labels = torch.arange(len(samples), device=samples.device) % classes
     loss = functional.cross_entropy(network(samples.clone()), labels)
     if not loss.requires_grad:
-        raise FitError(
+        raise IncompatibleError(
             "no trained parameter has a part in the logits, so there is nothing to send; do not "
             "detach them, nor compute them under torch.no_grad"
         )
@@ -153,14 +154,14 @@ def _check_gradients(network: nn.Module, samples: Tensor, classes: int) -> None:
         gradients = _gradients(loss, list(trained.values()))
     except RuntimeError as error:
         name = _first_without_derivative(network, samples)
-        raise FitError(
+        raise IncompatibleError(
             f"{described(network, name)} cannot be differentiated ({error}); replace it by a layer "
             "that has a derivative"
         ) from error
     for name, gradient in zip(trained, gradients, strict=True):
         if not gradient.isfinite().all():
             layer, _, _ = name.rpartition(".")
-            raise FitError(
+            raise IncompatibleError(
                 f"the gradient of {name} of {described(network, layer)} is not finite for samples "
                 "in [0, 1]; check for roots, logarithms or divisions at zero"
             )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.models.base import Activation
 from gleak.models.perceptron import Perceptron
-from gleak.registry import register
-from gleak.spec import knob
 
 
 @register("fc2")
@@ -14,5 +14,5 @@ class FC2(Perceptron):
 
     source = "CPA section V-A"
 
-    hidden: int = knob(256, "neurons of the first layer", source="CPA section V-A", ge=1)
-    activation: Activation = knob("relu", "between the layers", source="CPA section V-A")
+    hidden: int = parameter(256, "neurons of the first layer", source="CPA section V-A", ge=1)
+    activation: Activation = parameter("relu", "between the layers", source="CPA section V-A")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
+from gleak.core.spec import parameter
 from gleak.models.convolution import Convolution
 from gleak.models.residual import Block, ResidualNetwork
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,14 +25,14 @@ class ImageNetResidual(ResidualNetwork):
     smallest_side: ClassVar[int] = 32
     depths: ClassVar[tuple[int, ...]]
 
-    width: int = knob(64, "channels of the stem and the first stage", source="He et al.", ge=1)
+    width: int = parameter(64, "channels of the stem and the first stage", source="He et al.", ge=1)
 
     @abstractmethod
     def block(self, inputs: int, width: int, stride: int) -> Block:
         """A block of a stage of this width."""
 
+    @override
     def stem(self, channels: int) -> Convolution:
-        """See `ResidualNetwork.stem`."""
         return Convolution(channels, self.width, kernel=7, stride=2)
 
     def pooled(self, sides: tuple[int, ...]) -> tuple[int, ...]:
@@ -48,12 +50,12 @@ class ImageNetResidual(ResidualNetwork):
             stages.append([first] + [self.block(before, width, stride=1)] * (depth - 1))
         return stages
 
+    @override
     def blocks(self) -> list[Block]:
-        """See `ResidualNetwork.blocks`."""
         return [block for stage in self.stages() for block in stage]
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """See `ModelSpec.build`."""
         from gleak.models.resnet_layers import resnet_layers
 
         return resnet_layers(self, self.stem(shape[0]), classes)

@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from gleak.models.memory_slices import memory_slices
 from gleak.models.parameters import double_copy, dtype_of, random_samples
-from gleak.models.passes import passes
 from gleak.models.stochastic import stochastic_layers
 from gleak.models.tracing import failing_layer, trace
 
@@ -33,10 +33,10 @@ def batch_slices(network: nn.Module, inputs: Tensor) -> Sequence[slice]:
         inputs: Shape (N, *shape).
 
     Returns:
-        Parts as `gleak.models.passes.passes` makes them; one of all samples where they interact,
+        Parts as `memory_slices` makes them; one of all samples where they interact,
         and for a network in training mode.
     """
-    parts = list(passes(len(inputs), inputs.shape[1:]))
+    parts = list(memory_slices(len(inputs), inputs.shape[1:]))
     if len(parts) == 1:
         return parts
     whole = network.training or interacting_layer(network, tuple(inputs.shape[1:])) is not None

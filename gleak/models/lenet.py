@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.models.base import Activation
 from gleak.models.precode import PrecodeNetwork
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,9 +30,9 @@ class LeNet(PrecodeNetwork):
     source = "Zhu et al., Deep Leakage from Gradients (2019); CPL section 4.1"
     smallest_side: ClassVar[int] = 4
 
-    activation: Activation = knob("sigmoid", "after each convolution", source="DLG")
-    width: int = knob(12, "channels of each convolution", source="DLG", ge=1)
-    dropout: float = knob(
+    activation: Activation = parameter("sigmoid", "after each convolution", source="DLG")
+    width: int = parameter(12, "channels of each convolution", source="DLG", ge=1)
+    dropout: float = parameter(
         0.0,
         "share of the dense layer's inputs a client drops; attackers drop none",
         source="CPL section 3.2",
@@ -38,8 +40,8 @@ class LeNet(PrecodeNetwork):
         lt=1,
     )
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """See `ModelSpec.build`."""
         from torch import nn
 
         from gleak.models.activations import activation
@@ -56,12 +58,12 @@ class LeNet(PrecodeNetwork):
         before = [*dropout_layers(self.dropout), *variational_layers(self, features)]
         return nn.Sequential(*layers, nn.Flatten(), *before, nn.Linear(features, classes))
 
+    @override
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
-        """See `PrecodeNetwork.dense_layers`."""
         return [(self.width * math.prod(self._sides(shape)[-1]), classes)]
 
+    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `ModelSpec.multiply_adds`."""
         channels = [shape[0], *[self.width] * len(STRIDES)]
         sides = self._sides(shape)
         convolutions = sum(
@@ -69,8 +71,8 @@ class LeNet(PrecodeNetwork):
         )
         return convolutions + self.dense_multiply_adds(shape, classes)
 
+    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `ModelSpec.parameters`."""
         channels = [shape[0], *[self.width] * (len(STRIDES) - 1)]
         convolutions = sum(self.width * (25 * c + 1) for c in channels)
         return convolutions + self.dense_parameters(shape, classes)

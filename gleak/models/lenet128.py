@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.models.base import Activation
 from gleak.models.convolution import Convolution
 from gleak.models.staged import StagedNetwork
-from gleak.registry import register
-from gleak.spec import knob
 
 KERNEL = 5
 
@@ -22,17 +24,19 @@ class LeNet128(StagedNetwork):
 
     source = "ROG section 4.2; LeCun et al. 1998"
 
-    activation: Activation = knob("relu", "after each layer but the last", source="ROG's network")
-    width: int = knob(32, "channels of the first convolution", source="ROG's network", ge=1)
-    hidden: int = knob(512, "neurons of the first dense layer", source="ROG's network", ge=1)
+    activation: Activation = parameter(
+        "relu", "after each layer but the last", source="ROG's network"
+    )
+    width: int = parameter(32, "channels of the first convolution", source="ROG's network", ge=1)
+    hidden: int = parameter(512, "neurons of the first dense layer", source="ROG's network", ge=1)
 
     @property
+    @override
     def hidden_layers(self) -> list[int]:
-        """See `StagedNetwork.hidden_layers`."""
         return [self.hidden]
 
+    @override
     def convolutions(self, channels: int) -> list[list[Convolution]]:
-        """See `StagedNetwork.convolutions`."""
         return [
             [Convolution(channels, self.width, KERNEL, padded=False)],
             [Convolution(self.width, 2 * self.width, KERNEL, padded=False)],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.models.base import Activation
 from gleak.models.convolution import Convolution
 from gleak.models.staged import Pooling, StagedNetwork
-from gleak.registry import register
-from gleak.spec import knob
 
 KERNEL = 5
 CHANNELS = (6, 16)
@@ -28,19 +30,19 @@ class LeNet5(StagedNetwork):
     source = "LeCun et al. 1998, section II; MKOR section 4"
     pooling: ClassVar[Pooling] = "average"
 
-    activation: Activation = knob(
+    activation: Activation = parameter(
         "sigmoid",
         "after each layer but the last",
         source="MKOR section 3.6; a scaled tanh in LeCun et al. 1998",
     )
 
     @property
+    @override
     def hidden_layers(self) -> list[int]:
-        """See `StagedNetwork.hidden_layers`."""
         return list(HIDDEN)
 
+    @override
     def convolutions(self, channels: int) -> list[list[Convolution]]:
-        """See `StagedNetwork.convolutions`."""
         first, second = CHANNELS
         return [
             [Convolution(channels, first, KERNEL)],

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 
 LARGEST_DOUBLE_COPY = 2**24
 """Parameters of the largest network that is copied in double precision to be checked."""
@@ -24,11 +24,11 @@ def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
         network: of any kind; a parameter that several layers share has its first name alone.
 
     Raises:
-        FitError: all parameters are frozen.
+        IncompatibleError: all parameters are frozen.
     """
     trained = {name: value for name, value in network.named_parameters() if value.requires_grad}
     if not trained:
-        raise FitError(
+        raise IncompatibleError(
             f"network {type(network).__name__} has no parameter that requires a gradient, so "
             "clients have nothing to train; leave requires_grad set on what they train"
         )
@@ -120,11 +120,11 @@ def check_trained(network: nn.Module, read: Collection[str]) -> None:
         read: names of parameters.
 
     Raises:
-        FitError: names the first that is frozen.
+        IncompatibleError: names the first that is frozen.
     """
     frozen = [n for n, value in network.named_parameters() if n in read and not value.requires_grad]
     if frozen:
-        raise FitError(
+        raise IncompatibleError(
             f"the attack reads the gradient of {frozen[0]}, which is frozen in this model, so that "
             "clients do not send it; use an attack that matches gradients"
         )

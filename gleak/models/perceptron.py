@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
+from gleak.core.spec import parameter
 from gleak.models.base import Activation, FirstLayer
 from gleak.models.precode import PrecodeNetwork
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,7 +27,7 @@ class Perceptron(PrecodeNetwork):
 
     hidden: int
     activation: Activation
-    dropout: float = knob(
+    dropout: float = parameter(
         0.0,
         "share of the hidden values a client drops; attackers drop none",
         source="CPL section 3.2",
@@ -33,8 +35,8 @@ class Perceptron(PrecodeNetwork):
         lt=1,
     )
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """See `ModelSpec.build`."""
         from torch import nn
 
         from gleak.models.activations import activation
@@ -51,18 +53,18 @@ class Perceptron(PrecodeNetwork):
             nn.Linear(*last),
         )
 
+    @override
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
-        """See `PrecodeNetwork.dense_layers`."""
         return [(math.prod(shape), self.hidden), (self.hidden, classes)]
 
+    @override
     def first_dense_neurons(self, classes: int | None) -> int | None:
-        """See `ModelSpec.first_dense_neurons`."""
         return self.hidden
 
+    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `ModelSpec.multiply_adds`."""
         return self.dense_multiply_adds(shape, classes)
 
+    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `ModelSpec.parameters`."""
         return self.dense_parameters(shape, classes)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+from typing_extensions import override
+
+from gleak.core.spec import parameter
 from gleak.models.base import ModelSpec
-from gleak.spec import knob
 
 
 class PrecodeNetwork(ModelSpec):
@@ -19,13 +21,13 @@ class PrecodeNetwork(ModelSpec):
     mean in its place, as a network in evaluation mode does.
     """
 
-    precode: int = knob(
+    precode: int = parameter(
         0,
         "values k sampled before the last dense layer; 0: no variational block",
         source="Scheliga et al. 2022: 256",
         ge=0,
     )
-    beta: float = knob(
+    beta: float = parameter(
         1e-3,
         "weight of the sampled values' divergence from N(0, I) in the loss, with precode",
         unit="1/nat",
@@ -38,12 +40,14 @@ class PrecodeNetwork(ModelSpec):
         """Inputs and outputs of each dense layer, those of the variational block left out."""
 
     @property
+    @override
     def hidden_dense(self) -> bool | None:
-        """See `ModelSpec.hidden_dense`; the block's layers count."""
+        """The block's layers count."""
         return self.precode > 0
 
+    @override
     def first_dense_neurons(self, classes: int | None) -> int | None:
-        """See `ModelSpec.first_dense_neurons`; with a block it is the encoder."""
+        """With a block it is the encoder."""
         return 2 * self.precode or classes
 
     def dense_multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:

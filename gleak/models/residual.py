@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from gleak.data.base import Modality
 from gleak.models.base import Activation, Norm, Normalised, check_colours
 from gleak.models.convolution import Convolution
@@ -80,22 +82,24 @@ class ResidualNetwork(PrecodeNetwork):
         """Height and width of the first block's inputs: the stem's outputs as they are."""
         return sides
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """See `ModelSpec.build`."""
         from gleak.models.blocks import residual_layers
 
         return residual_layers(self, self.stem(shape[0]), classes)
 
+    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `ModelSpec.multiply_adds`; normalisation and pooling are not counted."""
+        """Normalisation and pooling are not counted."""
         convolutions = sum(
             convolution.weights * math.prod(sides)
             for convolution, sides in self._convolutions(shape)
         )
         return convolutions + self.dense_multiply_adds(shape, classes)
 
+    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `ModelSpec.parameters`; a convolution has biases or is followed by a batch norm."""
+        """A convolution has biases or is followed by a batch norm."""
         per_output = 2 if self.norm == "batch" else 1
         convolutions = sum(
             convolution.weights + per_output * convolution.outputs
@@ -108,8 +112,8 @@ class ResidualNetwork(PrecodeNetwork):
         """Channels behind the last block, which the dense layer takes."""
         return self.blocks()[-1].body[-1].outputs
 
+    @override
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
-        """See `PrecodeNetwork.dense_layers`."""
         return [(self.features, classes)]
 
     def _convolutions(

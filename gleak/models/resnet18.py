@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.models.base import Activation, Norm, Normalised
 from gleak.models.imagenet_residual import ImageNetResidual
 from gleak.models.residual import Block, basic_block
-from gleak.registry import register
-from gleak.spec import knob
 
 
 @register("resnet18")
@@ -23,18 +25,18 @@ class ResNet18(ImageNetResidual):
     source = "He et al. 2016, Table 1; ROG section 4.2"
     depths: ClassVar[tuple[int, ...]] = (2, 2, 2, 2)
 
-    activation: Activation = knob("relu", "after each convolution and sum", source="He et al.")
-    norm: Norm = knob(
+    activation: Activation = parameter("relu", "after each convolution and sum", source="He et al.")
+    norm: Norm = parameter(
         "none",
         "none: convolutions have biases instead of a batch norm behind them",
         source="ROG section 4.2; batch in He et al.",
     )
-    normalise: Normalised = knob(
+    normalise: Normalised = parameter(
         "none",
         "how images are before the first convolution",
         source="ours: ROG names none; imagenet in torchvision",
     )
 
+    @override
     def block(self, inputs: int, width: int, stride: int) -> Block:
-        """See `ImageNetResidual.block`."""
         return basic_block(inputs, width, stride)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.models.base import Activation, Norm, Normalised
 from gleak.models.convolution import Convolution
 from gleak.models.residual import Block, ResidualNetwork, basic_block
-from gleak.registry import register
-from gleak.spec import knob
 
 STAGES = (16, 32, 64)
 BLOCKS_OF_A_STAGE = 3
@@ -27,23 +29,23 @@ class ResNet20(ResidualNetwork):
     source = "He et al. 2016, section 4.2; AGIC"
     smallest_side: ClassVar[int] = 8
 
-    activation: Activation = knob("relu", "after each convolution and sum", source="He et al.")
-    norm: Norm = knob("batch", "none: convolutions have biases instead", source="He et al.")
-    width: int = knob(1, "multiplies all channels", source="He et al.; 4 in AGIC", ge=1)
-    downsampling: bool = knob(
+    activation: Activation = parameter("relu", "after each convolution and sum", source="He et al.")
+    norm: Norm = parameter("batch", "none: convolutions have biases instead", source="He et al.")
+    width: int = parameter(1, "multiplies all channels", source="He et al.; 4 in AGIC", ge=1)
+    downsampling: bool = parameter(
         True, "stride 2 at the second and third stage; false: 1", source="He et al.; false in DLG"
     )
 
-    normalise: Normalised = knob(
+    normalise: Normalised = parameter(
         "none", "how images are before the first convolution", source="cifar10 in AGIC section V-A"
     )
 
+    @override
     def stem(self, channels: int) -> Convolution:
-        """See `ResidualNetwork.stem`."""
         return Convolution(channels, self.width * STAGES[0])
 
+    @override
     def blocks(self) -> list[Block]:
-        """See `ResidualNetwork.blocks`."""
         blocks: list[Block] = []
         before = self.width * STAGES[0]
         for number, channels in enumerate(STAGES):

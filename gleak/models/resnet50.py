@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.models.base import Activation, Norm, Normalised
 from gleak.models.imagenet_residual import ImageNetResidual
 from gleak.models.residual import Block, bottleneck
-from gleak.registry import register
-from gleak.spec import knob
 
 
 @register("resnet50")
@@ -24,12 +26,12 @@ class ResNet50(ImageNetResidual):
     source = "He et al. 2016, Table 1; torchvision; AGIC section V"
     depths: ClassVar[tuple[int, ...]] = (3, 4, 6, 3)
 
-    activation: Activation = knob("relu", "after each convolution and sum", source="He et al.")
-    norm: Norm = knob("batch", "none: convolutions have biases instead", source="He et al.")
-    normalise: Normalised = knob(
+    activation: Activation = parameter("relu", "after each convolution and sum", source="He et al.")
+    norm: Norm = parameter("batch", "none: convolutions have biases instead", source="He et al.")
+    normalise: Normalised = parameter(
         "imagenet", "how images are before the first convolution", source="torchvision"
     )
 
+    @override
     def block(self, inputs: int, width: int, stride: int) -> Block:
-        """See `ImageNetResidual.block`."""
         return bottleneck(inputs, width, stride)

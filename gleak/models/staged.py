@@ -9,10 +9,12 @@ from dataclasses import replace
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from typing_extensions import override
+
+from gleak.core.spec import parameter
 from gleak.models.base import Activation
 from gleak.models.convolution import Convolution
 from gleak.models.precode import PrecodeNetwork
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,14 +37,14 @@ class StagedNetwork(PrecodeNetwork):
     pooled: ClassVar[int | None] = None
 
     activation: Activation
-    dropout: float = knob(
+    dropout: float = parameter(
         0.0,
         "share of the hidden dense values a client drops; attackers drop none",
         source="ours: CPA and MKOR name none; 0.5 in VGG section 3.1",
         ge=0,
         lt=1,
     )
-    downsampling: Downsampling = knob(
+    downsampling: Downsampling = parameter(
         "pooling",
         "stride: the last convolution of each stage steps by 2 and nothing is pooled",
         source="LeCun et al. 1998; VGG section 2.1; stride: MKOR section 4, modified networks",
@@ -74,31 +76,32 @@ class StagedNetwork(PrecodeNetwork):
             return stages
         return [[*others, replace(last, stride=2)] for *others, last in stages]
 
+    @override
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
-        """See `PrecodeNetwork.dense_layers`."""
         sides = [self.pooled or side for side in self._halved(shape)]
         features = self.stages(shape[0])[-1][-1].outputs * math.prod(sides)
         return list(pairwise([features, *self.hidden_layers, classes]))
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """See `ModelSpec.build`."""
         from gleak.models.staged_layers import staged_layers
 
         return staged_layers(self, shape, classes)
 
+    @override
     def first_dense_neurons(self, classes: int | None) -> int | None:
-        """See `ModelSpec.first_dense_neurons`."""
         return self.hidden_layers[0]
 
+    @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `ModelSpec.multiply_adds`; normalisation and pooling are not counted."""
+        """Normalisation and pooling are not counted."""
         convolutions = sum(
             convolution.weights * math.prod(sides) for convolution, sides in self._placed(shape)
         )
         return convolutions + self.dense_multiply_adds(shape, classes)
 
+    @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """See `ModelSpec.parameters`."""
         convolutions = sum(
             convolution.weights + self.values_per_channel * convolution.outputs
             for convolution, _ in self._placed(shape)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
 from gleak.models.penalties import Penalised
 
@@ -38,8 +39,8 @@ class GaussianSample(Penalised):
             return means
         return means + self.spread * deviations * torch.randn_like(means)
 
+    @override
     def penalty(self, inputs: Tensor) -> Tensor:
-        """See `Penalised.penalty`."""
         means, deviations = _means_and_deviations(inputs)
         squares = means.square() + deviations.square()
         return self.beta * ((squares - 1) / 2 - deviations.log()).sum(-1)

@@ -6,11 +6,13 @@ from abc import abstractmethod
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.spec import parameter
 from gleak.data.base import Modality
 from gleak.models.base import Activation, Norm, Normalised, check_colours
 from gleak.models.convolution import Convolution
 from gleak.models.staged import StagedNetwork
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,9 +29,11 @@ class VGG(StagedNetwork):
     compute gradients: the running statistics are broadcast with the parameters.
     """
 
-    activation: Activation = knob("relu", "after each layer but the last", source="VGG section 2.1")
+    activation: Activation = parameter(
+        "relu", "after each layer but the last", source="VGG section 2.1"
+    )
     normalise: Normalised
-    norm: Norm = knob(
+    norm: Norm = parameter(
         "none",
         "batch: between each convolution, which keeps its bias, and its activation",
         source="VGG section 2.1; batch: torchvision's networks of that kind, MKOR section 3.5",
@@ -41,8 +45,9 @@ class VGG(StagedNetwork):
         """Channels of each stage's convolutions."""
 
     @property
+    @override
     def values_per_channel(self) -> int:
-        """See `StagedNetwork.values_per_channel`; batch norm adds a scale and a shift."""
+        """Batch norm adds a scale and a shift."""
         return 3 if self.norm == "batch" else 1
 
     def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
@@ -50,16 +55,16 @@ class VGG(StagedNetwork):
         super().check(modality, shape)
         check_colours(self, self.normalise, shape)
 
+    @override
     def convolutions(self, channels: int) -> list[list[Convolution]]:
-        """See `StagedNetwork.convolutions`."""
         before = [channels, *(stage[-1] for stage in self.widths)]
         return [
             [Convolution(*widths) for widths in pairwise([first, *stage])]
             for first, stage in zip(before, self.widths, strict=False)
         ]
 
+    @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """See `ModelSpec.build`."""
         from gleak.models.vgg_layers import vgg_layers
 
         return vgg_layers(self, shape, classes)
@@ -75,11 +80,11 @@ class DoublingVGG(VGG):
     hidden: int
 
     @property
+    @override
     def widths(self) -> list[list[int]]:
-        """See `VGG.widths`."""
         return [[self.width * 2**number] * DEPTH for number in range(STAGES)]
 
     @property
+    @override
     def hidden_layers(self) -> list[int]:
-        """See `StagedNetwork.hidden_layers`."""
         return [self.hidden]

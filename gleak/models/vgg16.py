@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.models.base import Normalised
 from gleak.models.vgg import VGG
-from gleak.registry import register
-from gleak.spec import knob
 
 WIDTHS_AND_DEPTHS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
@@ -25,16 +27,16 @@ class VGG16(VGG):
     source = "Simonyan and Zisserman 2015, Table 1 D; CPA section V-A"
     pooled: ClassVar[int | None] = 7
 
-    normalise: Normalised = knob(
+    normalise: Normalised = parameter(
         "imagenet", "how images are before the first convolution", source="torchvision"
     )
 
     @property
+    @override
     def widths(self) -> list[list[int]]:
-        """See `VGG.widths`."""
         return [[width] * depth for width, depth in WIDTHS_AND_DEPTHS]
 
     @property
+    @override
     def hidden_layers(self) -> list[int]:
-        """See `StagedNetwork.hidden_layers`."""
         return [4096, 4096]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.models.base import Normalised
 from gleak.models.vgg import DoublingVGG
-from gleak.registry import register
-from gleak.spec import knob
 
 
 @register("vgg7")
@@ -23,8 +23,8 @@ class VGG7(DoublingVGG):
     source = "ROG section 4.2 and Appendix D; Li et al. 2016, Ternary weight networks, section 3"
     pooled: ClassVar[int | None] = 4
 
-    width: int = knob(128, "channels of the first stage", source="Li et al. 2016", ge=1)
-    hidden: int = knob(1024, "neurons of the first dense layer", source="Li et al. 2016", ge=1)
-    normalise: Normalised = knob(
+    width: int = parameter(128, "channels of the first stage", source="Li et al. 2016", ge=1)
+    hidden: int = parameter(1024, "neurons of the first dense layer", source="Li et al. 2016", ge=1)
+    normalise: Normalised = parameter(
         "none", "how images are before the first convolution", source="ours: ROG names none"
     )

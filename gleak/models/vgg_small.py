@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.models.base import Normalised
 from gleak.models.vgg import DoublingVGG
-from gleak.registry import register
-from gleak.spec import knob
 
 
 @register("vgg_small")
@@ -14,8 +14,8 @@ class VGGSmall(DoublingVGG):
 
     source = "ours, after Simonyan and Zisserman 2015"
 
-    width: int = knob(32, "channels of the first stage", source="ours", ge=1)
-    hidden: int = knob(512, "neurons of the first dense layer", source="ours", ge=1)
-    normalise: Normalised = knob(
+    width: int = parameter(32, "channels of the first stage", source="ours", ge=1)
+    hidden: int = parameter(512, "neurons of the first dense layer", source="ours", ge=1)
+    normalise: Normalised = parameter(
         "none", "how images are before the first convolution", source="ours"
     )

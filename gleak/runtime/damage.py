@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from gleak.errors import DamagedError
+from gleak.core.errors import DamagedError
 
 NOTES = "damaged.txt"
 SUFFIX = ".damaged"
@@ -33,7 +33,7 @@ def note_damage(error: DamagedError, results: Path) -> str:
     return f"{path}: {error.fault}; it is made again by: snakemake {path}"
 
 
-def set_damaged_aside(results: Path) -> list[Path]:
+def quarantine(results: Path) -> list[Path]:
     """Rename what was noted, so that it is missing and is made again.
 
     Args:

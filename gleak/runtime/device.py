@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-from gleak.errors import GleakError, nearest
+from gleak.core.errors import GleakError, nearest
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from gleak.errors import GleakError
+from gleak.core.errors import GleakError
 
 HOME = "gleak"
 

@@ -26,9 +26,9 @@ import numpy as np
 from gleak.artifacts.atomic import discard
 from gleak.artifacts.checkpoint import Checkpoint
 from gleak.artifacts.reading import content_digest
-from gleak.errors import ArtifactError, DamagedError, StoppedError
+from gleak.core.errors import ArtifactError, DamagedError, StoppedError
+from gleak.core.spec import Spec
 from gleak.runtime.digest import source_digest
-from gleak.spec import Spec
 
 FILE = "checkpoint.h5"
 SECONDS = 120.0

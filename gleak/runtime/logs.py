@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gleak.errors import DamagedError, GleakError
+from gleak.core.errors import DamagedError, GleakError
 from gleak.runtime.damage import note_damage
 
 MORE_MEMORY = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING
 
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 from gleak.runtime.checkpoints import checkpoint_path, fetch_command
 from gleak.runtime.torchvision_ops import ensure_operators
 

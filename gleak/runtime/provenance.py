@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gleak.artifacts.atomic import atomic
-from gleak.errors import DamagedError
+from gleak.core.errors import DamagedError
 
 FILE = "provenance.json"
 PACKAGES = ("torch", "numpy", "h5py", "gleak")

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gleak.errors import ArtifactError, nearest
+from gleak.core.errors import ArtifactError, nearest
 from gleak.runtime.checkpoints import checkpoint_path, fetch_command
 
 NAMED_DIGEST = re.compile(r"-([0-9a-f]{8,})\.")

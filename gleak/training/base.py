@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from gleak.core.spec import Spec, parameter
 from gleak.runtime.journal import Journal, Part, below
-from gleak.spec import Spec, knob
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,7 +49,7 @@ class TrainingSpec(Spec):
         """Refuse a dataset with too few samples, as far as is known before reading it.
 
         Raises:
-            FitError: see `check_samples`.
+            IncompatibleError: see `check_samples`.
         """
         if dataset.sizes is not None:
             self.check_samples(dataset.sizes["train"], str(dataset))
@@ -62,7 +62,7 @@ class TrainingSpec(Spec):
             shape: of a sample.
 
         Raises:
-            FitError: says what the network lacks.
+            IncompatibleError: says what the network lacks.
         """
 
     def check_samples(self, samples: int, dataset: str) -> None:
@@ -73,17 +73,17 @@ class TrainingSpec(Spec):
             dataset: its spec, for the error.
 
         Raises:
-            FitError: says which number is too small.
+            IncompatibleError: says which number is too small.
         """
 
 
 class InitialisedSpec(TrainingSpec):
     """Parameters that are made here: the first ones, and what becomes of them."""
 
-    init: Literal["default", "uniform"] = knob(
+    init: Literal["default", "uniform"] = parameter(
         "default", "uniform: on [-bound, bound]", source="DLG"
     )
-    bound: float = knob(0.5, "of the uniform initialisation", source="DLG", gt=0)
+    bound: float = parameter(0.5, "of the uniform initialisation", source="DLG", gt=0)
 
     def train(
         self, model: nn.Module, dataset: Dataset, seed: int, journal: Journal | None = None
@@ -97,7 +97,7 @@ class InitialisedSpec(TrainingSpec):
             journal: of the job, if it keeps one.
 
         Raises:
-            FitError: too few samples in the dataset's train split.
+            IncompatibleError: too few samples in the dataset's train split.
         """
         from gleak.training.initialise import initialise
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gleak.registry import register
-from gleak.spec import FILE_NAME, knob
+from gleak.core.registry import register
+from gleak.core.spec import FILE_NAME, parameter
 from gleak.training.base import TrainingSpec
 
 
@@ -17,4 +17,4 @@ class Captured(TrainingSpec):
 
     source = "the user's own model"
 
-    capture: str = knob("mine", "name of the capture", pattern=FILE_NAME)
+    capture: str = parameter("mine", "name of the capture", pattern=FILE_NAME)

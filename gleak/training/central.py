@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from gleak.errors import FitError
-from gleak.registry import register
-from gleak.spec import knob
+from typing_extensions import override
+
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.training.base import History, InitialisedSpec
 
 if TYPE_CHECKING:
@@ -20,23 +22,23 @@ if TYPE_CHECKING:
 class Central(InitialisedSpec):
     """Adam on cross-entropy over shuffled mini-batches."""
 
-    effort: ClassVar[frozenset[str]] = frozenset({"epochs"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"epochs"})
 
-    epochs: int = knob(20, "passes over the training split", source="CPA section V-A", ge=1)
-    lr: float = knob(1e-3, "learning rate", source="CPA section V-A", gt=0)
-    batch_size: int = knob(64, "samples of a step", ge=1)
+    epochs: int = parameter(20, "passes over the training split", source="CPA section V-A", ge=1)
+    lr: float = parameter(1e-3, "learning rate", source="CPA section V-A", gt=0)
+    batch_size: int = parameter(64, "samples of a step", ge=1)
 
+    @override
     def epochs_of_data(self, samples: int) -> float:
-        """See `TrainingSpec.epochs_of_data`."""
         return float(self.epochs)
 
+    @override
     def check_samples(self, samples: int, dataset: str) -> None:
-        """See `TrainingSpec.check_samples`."""
         if not samples:
-            raise FitError(f"training {self}: {dataset} has no samples in its train split")
+            raise IncompatibleError(f"training {self}: {dataset} has no samples in its train split")
 
+    @override
     def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
-        """See `InitialisedSpec.fit`."""
         from gleak.training.epochs import run_epochs
 
         return run_epochs(model, dataset, self.epochs, self.lr, self.batch_size, seed, part)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from gleak.models.passes import passes
+from gleak.models.memory_slices import memory_slices
 
 if TYPE_CHECKING:
     from gleak.artifacts.dataset import Dataset
@@ -23,7 +23,7 @@ def test_accuracy(network: nn.Module, dataset: Dataset) -> list[float]:
     was_training = network.training
     network.eval()
     correct = 0
-    for some in passes(len(labels), dataset.shape):
+    for some in memory_slices(len(labels), dataset.shape):
         inputs = torch.from_numpy(dataset.samples("test", some)).to(device)
         correct += int((network(inputs).argmax(1).cpu() == labels[some]).sum())
     network.train(was_training)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from typing_extensions import override
+
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import nested, register
+from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec
 from gleak.defenses.none import NoDefense
-from gleak.errors import FitError
-from gleak.registry import nested, register
-from gleak.spec import knob
 from gleak.training.base import History, InitialisedSpec
 
 if TYPE_CHECKING:
@@ -27,25 +29,27 @@ class Federated(InitialisedSpec):
     """
 
     source = "CPL sections 2.1 and 4.1; McMahan et al. 2017"
-    effort: ClassVar[frozenset[str]] = frozenset({"rounds"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"rounds"})
 
-    clients: int = knob(100, "that share the training split", source="CPL section 4.1", ge=1)
-    fraction: float = knob(
+    clients: int = parameter(100, "that share the training split", source="CPL section 4.1", ge=1)
+    fraction: float = parameter(
         0.1, "share of the clients chosen in a round", source="CPL section 4.1", gt=0, le=1
     )
-    rounds: int = knob(100, "steps of the server", source="ours; CPL names none", ge=1)
-    local_steps: int = knob(10, "steps of a client in a round", source="ours; CPL names none", ge=1)
-    batch_size: int = knob(
+    rounds: int = parameter(100, "steps of the server", source="ours; CPL names none", ge=1)
+    local_steps: int = parameter(
+        10, "steps of a client in a round", source="ours; CPL names none", ge=1
+    )
+    batch_size: int = parameter(
         32, "samples of a step; a client with fewer uses all", source="ours; CPL names none", ge=1
     )
-    lr: float = knob(0.1, "learning rate of a step", source="ours; CPL names none", gt=0)
-    alpha: float | None = knob(
+    lr: float = parameter(0.1, "learning rate of a step", source="ours; CPL names none", gt=0)
+    alpha: float | None = parameter(
         None,
         "Dirichlet's, of each class over clients: small is uneven; none: equal random shares",
         source="Yurochkin et al. 2019",
         gt=0,
     )
-    defense: Annotated[DefenseSpec, nested("defense")] = knob(
+    defense: Annotated[DefenseSpec, nested("defense")] = parameter(
         NoDefense(), "of every client", source="CPL Tables 7a and 8"
     )
 
@@ -54,29 +58,31 @@ class Federated(InitialisedSpec):
         """Clients that train in a round."""
         return max(1, round(self.fraction * self.clients))
 
+    @override
     def epochs_of_data(self, samples: int) -> float:
-        """See `TrainingSpec.epochs_of_data`."""
         step = min(self.batch_size, samples / self.clients)
         return self.rounds * self.chosen * self.local_steps * step / samples
 
+    @override
     def check_samples(self, samples: int, dataset: str) -> None:
-        """See `TrainingSpec.check_samples`; every client needs a sample."""
+        """Every client needs a sample."""
         if self.clients > samples:
-            raise FitError(
+            raise IncompatibleError(
                 f"training {self}: clients={self.clients} is more than the {samples} samples in "
                 f"the train split of {dataset}"
             )
 
+    @override
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
-        """See `TrainingSpec.check_network`; clients normalise by the batch, see their defence."""
+        """Clients normalise by the batch, see their defence."""
         network.train()
         try:
             self.defense.check_network(network, shape)
         finally:
             network.eval()
 
+    @override
     def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
-        """See `InitialisedSpec.fit`."""
-        from gleak.training.rounds import run_rounds
+        from gleak.training.federation import run_rounds
 
         return run_rounds(model, dataset, self, seed, part)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gleak.registry import register
-from gleak.spec import FILE_NAME, knob
+from gleak.core.registry import register
+from gleak.core.spec import FILE_NAME, parameter
 from gleak.training.base import History, InitialisedSpec
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Pretrained(InitialisedSpec):
 
     source = "CPA section V-A"
 
-    weights: str = knob(
+    weights: str = parameter(
         "vgg16-397923af.pth",
         "name of the file; those of torchvision begin with the model's",
         source="torchvision's VGG16_Weights.IMAGENET1K_V1",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gleak.registry import register
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.training.base import History, InitialisedSpec
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 class Untrained(InitialisedSpec):
     """No training: the first round a server ever starts."""
 
+    @override
     def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
-        """See `InitialisedSpec.fit`."""
         from gleak.training.evaluate import test_accuracy
 
         return History(test_accuracy=test_accuracy(model, dataset))

@@ -5,7 +5,8 @@ SPEAR draws submatrices of N - 1 rows at random and keeps null vectors with many
 go further. The *sparse* one looks for directions with many zeros and assumes nothing else. The
 *signal* one serves a network whose next layer is its last: behind an active neuron the loss has
 the slope s_j = sum over classes of W_cj d_c, with d = p - [label] for a sample's probabilities p,
-whatever the sample's picture. So its backs have two wells, 0 and s_j, and the sign is known.
+whatever the sample's picture. So its output gradients have two wells, 0 and s_j, and the sign is
+known.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ GUESSED_ACTIVE = 0.1
 FAINT = 0.1
 """Signals weaker than this, relative to their median, are left out."""
 LOOSENESS = 0.1
-"""How freely the slopes at the outputs follow the backs, from their guess."""
+"""How freely the slopes at the outputs follow the output gradients, from their guess."""
 INDEPENDENT = 1e-3
 UNEXPLAINED = 0.02
-"""Of a candidate's backs, relative to their length, beside those that slopes explain."""
+"""Of a candidate's output gradients, relative to their length, beside those that slopes explain."""
 UNDETERMINED = 1e-6
 """Squared length that rows of length 1 have along directions they say nothing of."""
 
@@ -83,7 +84,7 @@ def signal_columns(factors: Factors, head: Tensor, guess: Guess) -> Tensor:
 
     Backs are measured relative to the signal, so the wells lie at 0 and 1; their mean over the
     anchors is held at 1, or all would fall to 0. The guess fades in the first half of the steps;
-    in the second the slopes are fitted to the backs in the upper well.
+    in the second the slopes are fitted to the output gradients in the upper well.
 
     Args:
         factors: of one victim's gradients.
@@ -98,16 +99,18 @@ def signal_columns(factors: Factors, head: Tensor, guess: Guess) -> Tensor:
     upper = torch.zeros_like(present)
     for step in range(STEPS):
         columns = _fit(factors.basis, signal, weights * present, upper, anchors * present)
-        backs = columns @ factors.basis.T
+        output_gradients = columns @ factors.basis.T
         width = WIDTHS[0] * (WIDTHS[1] / WIDTHS[0]) ** (step / (STEPS - 1))
-        relative = backs / signal
+        relative = output_gradients / signal
         upper = relative > 0.5
         weights = _well_weights(relative, width)
         fading = max(0.0, 1 - 2 * step / STEPS)
         doubt = 1 - fading * (1 - GUESSED_ACTIVE) * guess.active.double()
         weights = weights * torch.where(upper, 1.0, doubt)
         if 2 * step > STEPS:
-            slopes = _fitted_slopes(slopes, head, backs, (weights / signal**2) * upper * present)
+            slopes = _fitted_slopes(
+                slopes, head, output_gradients, (weights / signal**2) * upper * present
+            )
             signal = slopes @ head
             present = _present(signal, factors)
     return sharpen(factors, columns, width=0.01)
@@ -120,7 +123,7 @@ def _present(signal: Tensor, factors: Factors) -> Tensor:
 
 
 def _fit(basis: Tensor, signal: Tensor, weights: Tensor, upper: Tensor, anchors: Tensor) -> Tensor:
-    """Directions nearest to the wells, whose backs at the anchors have mean 1; Shape (T, rank)."""
+    """Directions nearest to the wells, with mean 1 at the anchors; Shape (T, rank)."""
     anchor = torch.where(anchors > 0, anchors / signal, 0.0) @ basis
     scaled = torch.where(weights > 0, weights / signal**2, 0.0)
     toward = torch.where(upper, scaled * signal, 0.0) @ basis
@@ -138,12 +141,14 @@ def _well_weights(relative: Tensor, width: float) -> Tensor:
     return torch.where(relative > 0.5, high, low)
 
 
-def _fitted_slopes(slopes: Tensor, head: Tensor, backs: Tensor, weights: Tensor) -> Tensor:
-    """Slopes that fit the backs, drawn to those given; Shape (T, classes)."""
+def _fitted_slopes(
+    slopes: Tensor, head: Tensor, output_gradients: Tensor, weights: Tensor
+) -> Tensor:
+    """Slopes that fit the output gradients, drawn to those given; Shape (T, classes)."""
     matrices = gram(head.T, weights)
     pull = LOOSENESS * matrices.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
     identity = torch.eye(len(head), dtype=head.dtype, device=head.device)
-    right = ((weights * backs) @ head.T)[..., None] + pull * slopes[..., None]
+    right = ((weights * output_gradients) @ head.T)[..., None] + pull * slopes[..., None]
     return solve(matrices + pull * identity, right)[..., 0]
 
 
@@ -188,12 +193,12 @@ class Collection:
 
     def _explained(self, columns: Tensor) -> Tensor:
         assert self._head is not None
-        backs = columns @ self._factors.basis.T
-        passing = (~self._factors.zeros(columns)).to(backs.dtype)
+        output_gradients = columns @ self._factors.basis.T
+        passing = (~self._factors.zeros(columns)).to(output_gradients.dtype)
         matrices = gram(self._head.T, passing)
-        slopes = solve(matrices, ((passing * backs) @ self._head.T)[..., None])[..., 0]
-        left = passing * (backs - slopes @ self._head)
-        explained = left.norm(dim=1) < UNEXPLAINED * backs.norm(dim=1)
+        slopes = solve(matrices, ((passing * output_gradients) @ self._head.T)[..., None])[..., 0]
+        left = passing * (output_gradients - slopes @ self._head)
+        explained = left.norm(dim=1) < UNEXPLAINED * output_gradients.norm(dim=1)
         return explained & (passing.sum(1) > len(self._head))
 
     def _distinct(self, columns: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Unmixing a dense layer's gradient by the exact zeros that a ReLU after the layer leaves.
 
 Of N samples x_i the gradients of a dense layer's weight and bias are G = A X and b = A 1, where
-A_ji is the loss's derivative at neuron j for sample i: its *backs*. A ReLU makes it exactly zero
+A_ji is the loss's derivative at neuron j for sample i: its *output gradient*. A ReLU makes it
+exactly zero
 wherever the neuron is inactive. A rank factorisation [G b] = L R leaves an unknown invertible Q
 with A = L Q and [X 1] = Q^-1 R, and a column of Q is the one direction, but for its length, that
 L's rows send to zero at all neurons at which that sample is inactive. The lengths follow from
@@ -16,8 +17,8 @@ import torch
 from torch import Tensor
 
 CONSISTENT = 0.98
-"""Share of neurons at which a sample's pattern must be that of its backs; of two pictures of a
-batch about 0.78 agree."""
+"""Share of neurons at which a sample's pattern must be that of its output gradients; of two
+pictures of a batch about 0.78 agree."""
 ROUNDING = 1e-4
 """Backs smaller than this, relative to their root mean square, are taken for zeros."""
 NOISE_REACH = 6.0
@@ -56,7 +57,7 @@ class Factors:
         return torch.where(lengths > SILENT, self.basis / lengths, 0.0)
 
     def zeros(self, columns: Tensor) -> Tensor:
-        """Where the backs of candidates for columns of Q are zero but for noise and rounding.
+        """Mark the zeros in the output gradients of candidates for columns of Q.
 
         Args:
             columns: of length 1; Shape (T, rank).
@@ -64,10 +65,10 @@ class Factors:
         Returns:
             Shape (T, neurons).
         """
-        backs = columns @ self.basis.T
+        output_gradients = columns @ self.basis.T
         noise = NOISE_REACH * (columns * self.uncertainty).norm(dim=1, keepdim=True)
-        rounding = ROUNDING * backs.square().mean(1, keepdim=True).sqrt()
-        return backs.abs() <= torch.maximum(noise, rounding)
+        rounding = ROUNDING * output_gradients.square().mean(1, keepdim=True).sqrt()
+        return output_gradients.abs() <= torch.maximum(noise, rounding)
 
 
 def factorise(weight: Tensor, bias: Tensor, samples: int) -> Factors:
@@ -97,8 +98,8 @@ class Unmixed:
 
     Args:
         inputs: X; Shape (rank, F).
-        agreement: share of neurons at which each input's activation is that of its backs; of
-            true columns 1; Shape (rank).
+        agreement: share of neurons at which each input's activation is that of its output
+            gradients; of true columns 1; Shape (rank).
     """
 
     inputs: Tensor
@@ -111,7 +112,7 @@ class Unmixed:
 
 
 def unmix(factors: Factors, columns: Tensor, weight: Tensor, bias: Tensor) -> Unmixed:
-    """Inputs from columns of Q, whose lengths are set so that the bias is the sum of the backs.
+    """Inputs from columns of Q, scaled so that the bias is the sum of output gradients.
 
     Args:
         factors: of the gradients.
@@ -156,7 +157,7 @@ def solve(matrices: Tensor, right: Tensor) -> Tensor:
 
 
 def sharpen(factors: Factors, starts: Tensor, width: float) -> Tensor:
-    """Move directions to near ones whose backs have more zeros.
+    """Move directions to near ones whose output gradients have more zeros.
 
     That is a local minimum of the sum of the logarithms of their sizes, found by iteratively
     reweighted least squares with one step of inverse iteration at a time. Backs are relative to
@@ -173,8 +174,8 @@ def sharpen(factors: Factors, starts: Tensor, width: float) -> Tensor:
     rows = factors.unit_rows()
     columns = starts / starts.norm(dim=1, keepdim=True)
     for step in range(STEPS):
-        backs = columns @ rows.T
-        relative = backs / backs.abs().amax(1, keepdim=True)
+        output_gradients = columns @ rows.T
+        relative = output_gradients / output_gradients.abs().amax(1, keepdim=True)
         weights = 1 / (relative.square() + width**2 * (SHARPEST / width) ** (2 * step / STEPS))
         columns = solve(gram(rows, weights), columns[..., None])[..., 0]
         columns = columns / columns.norm(dim=1, keepdim=True)

@@ -17,7 +17,7 @@ from gleak.artifacts.digests import digest_values
 from gleak.artifacts.private import Private
 from gleak.artifacts.reading import content_digest
 from gleak.artifacts.update import Update
-from gleak.errors import DamagedError
+from gleak.core.errors import DamagedError
 
 FLIPS = 200
 

@@ -15,7 +15,7 @@ from gleak.artifacts.encodings import (
     Sparse,
     check_encoded,
 )
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 
 
 @st.composite

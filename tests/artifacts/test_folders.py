@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gleak.artifacts.folders import whole_folder
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 
 
 def names(folder: Path) -> list[str]:

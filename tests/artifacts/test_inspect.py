@@ -16,7 +16,7 @@ from gleak.artifacts.inspect import Statistics, describe_file, save_image
 from gleak.artifacts.private import Private
 from gleak.artifacts.store import CHUNK_BYTES
 from gleak.artifacts.update import Update
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 
 PARTS = npst.arrays(np.float32, st.integers(0, 6), elements=st.floats(-1000, 1000, width=32))
 

@@ -17,7 +17,7 @@ from gleak.artifacts.encodings import Sparse
 from gleak.artifacts.inspect import describe_file
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
-from gleak.errors import ArtifactError, DamagedError
+from gleak.core.errors import ArtifactError, DamagedError
 
 Forge = Callable[[Path], AbstractContextManager[h5py.File]]
 HUGE = (2**20, 2**10, 2**10)

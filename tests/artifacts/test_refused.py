@@ -12,7 +12,7 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reading import content_digest
 from gleak.artifacts.refused import Refused, refusal_in, refusing
 from gleak.artifacts.update import Update
-from gleak.errors import ArtifactError, DamagedError, FitError, RefusedError
+from gleak.core.errors import ArtifactError, DamagedError, IncompatibleError, RefusedError
 
 Forge = Callable[[Path], AbstractContextManager[h5py.File]]
 REASON = "attack a does not serve model b; use c"
@@ -20,7 +20,7 @@ REASON = "attack a does not serve model b; use c"
 
 def refuse(*outputs: Path, reason: str = REASON) -> None:
     with refusing(*outputs):
-        raise FitError(reason)
+        raise IncompatibleError(reason)
 
 
 def test_a_job_that_refuses_says_so_in_place_of_all_it_makes(

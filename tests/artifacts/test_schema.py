@@ -13,7 +13,7 @@ from gleak.artifacts.schema import (
     check,
     dims_of,
 )
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 
 
 def schema(dims: str, kind: str = "float") -> ArraySchema:

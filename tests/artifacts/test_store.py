@@ -19,7 +19,7 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reading import open_checked
 from gleak.artifacts.store import CHUNK_BYTES
 from gleak.artifacts.update import Update
-from gleak.errors import ArtifactError, DamagedError
+from gleak.core.errors import ArtifactError, DamagedError
 
 Forge = Callable[[Path], AbstractContextManager[h5py.File]]
 Damage = Callable[[Path], object]
@@ -247,7 +247,7 @@ FULL_DISK = """
 import resource, signal, sys
 import numpy as np
 from gleak.artifacts.private import Private
-from gleak.errors import ArtifactError, DamagedError
+from gleak.core.errors import ArtifactError, DamagedError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))

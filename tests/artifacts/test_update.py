@@ -12,7 +12,7 @@ import pytest
 from gleak.artifacts.digests import set_attribute
 from gleak.artifacts.encodings import Dense, Factored
 from gleak.artifacts.update import Update
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 
 Forge = Callable[[Path], AbstractContextManager[h5py.File]]
 

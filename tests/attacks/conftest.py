@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.base import AttackSpec
 from gleak.attacks.run import observe
-from gleak.clients.simulate import simulate_clients
+from gleak.core.registry import parse
 from gleak.crafting.craft import PARAMETERS, SECRET, craft_parameters
 from gleak.metrics.assignment import assign_samples, gather
-from gleak.registry import parse
+from gleak.observation import Observation
+from gleak.simulation.simulate import simulate_clients
 from gleak.training.train import train_model
 
 Look = Callable[..., Observation]

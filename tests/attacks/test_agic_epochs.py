@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.metrics.assignment import assign_samples, gather
-from gleak.registry import parse
+from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 HELD = "+victims=2+batch_size=3+update_size=1+labels=unique+server_lr=0.2"
@@ -97,5 +97,5 @@ def test_clients_and_labels_that_do_not_serve_are_refused(
     spec: str, client: str, fault: str
 ) -> None:
     attack, model = parse("attack", spec), parse("model", "resnet20")
-    with pytest.raises(FitError, match=fault):
+    with pytest.raises(IncompatibleError, match=fault):
         attack.check(parse("dataset", "cifar10"), model, parse("client", client))

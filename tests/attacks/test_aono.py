@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.models.base import Activation
-from gleak.registry import parse
+from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 AONO = parse("attack", "aono")
@@ -78,8 +78,10 @@ def test_models_that_begin_with_a_convolution_are_refused_before_any_work(
     digits, client = parse("dataset", "digits"), parse("client", "fedsgd")
     for name in ("mlp", "fc2", "custom"):
         AONO.check(digits, parse("model", name), client)
-    with pytest.raises(FitError, match="model lenet begins with a convolution; use mlp or fc2"):
+    with pytest.raises(
+        IncompatibleError, match="model lenet begins with a convolution; use mlp or fc2"
+    ):
         AONO.check(digits, parse("model", "lenet"), client)
     seen, _ = make_case(AONO)
-    with pytest.raises(FitError, match="this model has none"):
+    with pytest.raises(IncompatibleError, match="this model has none"):
         AONO.reconstruct(seen)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from gleak.attacks.class_reading import ClassFeatures, read_classes, whole_counts
+from gleak.core.registry import parse
 from gleak.crafting.mkor_classes import craft_classes, path_gains
 from gleak.models.activations import ACTIVATIONS
 from gleak.models.chain import take_apart
 from gleak.models.losses import sample_losses
 from gleak.models.staged_layers import dense_layers
-from gleak.registry import parse
 
 CLASSES, FEATURES, WIDTH = 4, 12, 40
 REPEATED = (3, 0, 2, 1, 3, 2, 3)

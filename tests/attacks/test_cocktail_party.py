@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from gleak.attacks.cocktail_party import CocktailParty
-from gleak.figures.names import setting
-from gleak.registry import load, parse
+from gleak.core.registry import load, parse
+from gleak.experiments.labels import setting
 from gleak.runtime.journal import Journal
 from gleak.unmixing.contrast import LAPLACIAN
 from gleak.unmixing.fixed_point import fixed_point

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec, Observation
-from gleak.registry import load, parse
+from gleak.attacks.base import AttackSpec
+from gleak.core.registry import load, parse
+from gleak.observation import Observation
 from gleak.runtime.journal import Journal
 
 pytestmark = pytest.mark.usefixtures("random_weights")

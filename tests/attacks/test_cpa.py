@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
-from gleak.registry import parse
+from gleak.core.registry import parse
+from gleak.observation import Observation
 from gleak.unmixing.mixtures import White
 
 Make = Callable[..., tuple[Observation, Private]]

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
 from gleak.attacks.flat_images import find_flat_images
-from gleak.errors import FitError
-from gleak.registry import parse
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
+from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 PSNR = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -47,7 +47,7 @@ def test_grey_oblong_pictures_are_taken(make_photo_case: Make) -> None:
 
 
 def test_tables_are_refused() -> None:
-    with pytest.raises(FitError, match="cpa_edges does not take tabular data"):
+    with pytest.raises(IncompatibleError, match="cpa_edges does not take tabular data"):
         EDGES.check(parse("dataset", "adult"), parse("model", "mlp"), parse("client", "fedsgd"))
 
 

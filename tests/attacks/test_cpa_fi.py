@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
 from gleak.attacks.cpa_fi import CPAFI
 from gleak.attacks.cpa_fi_gm import CPAFIGM
 from gleak.attacks.run import observe
+from gleak.core.registry import parse
 from gleak.models.embedding import features_before
-from gleak.registry import parse
+from gleak.observation import Observation
 from gleak.unmixing.sources import Sources
 
 Make = Callable[..., tuple[Observation, Private]]

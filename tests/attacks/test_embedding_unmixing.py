@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
-from gleak.errors import FitError
-from gleak.registry import parse
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
+from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 SPEC = parse("attack", "cpa_fi+iterations=400+lr=0.01+mi=1")
@@ -27,15 +27,15 @@ def case(make_photo_case: Make) -> tuple[Observation, Tensor, Tensor]:
     seen, _ = make_photo_case(SPEC, CLIENT, MODEL)
     victims, _, neurons, width = seen.update[f"{LAYER}.weight"].shape
     stream = torch.Generator().manual_seed(0)
-    backs = torch.randn(victims, neurons, 4, generator=stream)
+    output_gradients = torch.randn(victims, neurons, 4, generator=stream)
     embeddings = (torch.randn(victims, 4, width, generator=stream) - 0.8).relu()
-    return seen, backs, embeddings
+    return seen, output_gradients, embeddings
 
 
-def observed(seen: Observation, backs: Tensor, embeddings: Tensor) -> Observation:
+def observed(seen: Observation, output_gradients: Tensor, embeddings: Tensor) -> Observation:
     layer = {
-        f"{LAYER}.weight": (backs @ embeddings)[:, None],
-        f"{LAYER}.bias": backs.sum(2)[:, None],
+        f"{LAYER}.weight": (output_gradients @ embeddings)[:, None],
+        f"{LAYER}.bias": output_gradients.sum(2)[:, None],
     }
     return replace(seen, update={**seen.update, **layer})
 
@@ -43,8 +43,8 @@ def observed(seen: Observation, backs: Tensor, embeddings: Tensor) -> Observatio
 def test_sparse_embeddings_come_out_with_their_sign(
     case: tuple[Observation, Tensor, Tensor],
 ) -> None:
-    seen, backs, embeddings = case
-    unmixed = observed(seen, backs, embeddings)
+    seen, output_gradients, embeddings = case
+    unmixed = observed(seen, output_gradients, embeddings)
     found = SPEC.unmix_embeddings(unmixed).values
     cosines = torch.cosine_similarity(embeddings[:, :, None], found[:, None], dim=3)
     assert (found >= 0).all()
@@ -58,14 +58,14 @@ def test_sparse_embeddings_come_out_with_their_sign(
 def test_embeddings_that_are_alike_are_zero_but_for_one(
     case: tuple[Observation, Tensor, Tensor],
 ) -> None:
-    seen, backs, embeddings = case
+    seen, output_gradients, embeddings = case
     embeddings[1, 3] = embeddings[1, 0]
-    found = SPEC.unmix_embeddings(observed(seen, backs, embeddings)).values
+    found = SPEC.unmix_embeddings(observed(seen, output_gradients, embeddings)).values
     assert found.any(2).sum(1).tolist() == [4, 3]
 
 
 @pytest.mark.parametrize("activation", ["tanh", "leaky_relu"])
 def test_embeddings_of_both_signs_are_refused(activation: str) -> None:
     fit = parse("dataset", "photos"), parse("model", f"lenet+activation={activation}")
-    with pytest.raises(FitError, match=f"activation={activation}; use activation=relu"):
+    with pytest.raises(IncompatibleError, match=f"activation={activation}; use activation=relu"):
         SPEC.check(*fit, parse("client", "fedsgd"))

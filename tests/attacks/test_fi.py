@@ -8,10 +8,10 @@ import torch
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import Observation
 from gleak.attacks.run import attack, observe
+from gleak.core.registry import parse
 from gleak.matching.problem import total_variation
-from gleak.registry import parse
+from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 FI = parse("attack", "fi+inversion_iterations=150+tv=0.01")

@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from gleak.attacks.first_layer import dense_layer_of_samples, read_inputs
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 
 SHAPE = (2, 3, 4)
 FEATURES = 24
 
 
-def gradients(backs: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+def gradients(output_gradients: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """Of a dense layer's weight and bias, from the gradients at its outputs; (V, N, ...)."""
-    return backs.mT @ inputs, backs.sum(1)
+    return output_gradients.mT @ inputs, output_gradients.sum(1)
 
 
 def randoms(seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
@@ -27,8 +27,8 @@ def randoms(seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
 def test_the_input_of_one_sample_is_exact(
     victims: int, neurons: int, features: int, seed: int
 ) -> None:
-    backs, inputs = randoms(seed, (victims, 1, neurons), (victims, 1, features))
-    torch.testing.assert_close(read_inputs(*gradients(backs, inputs), 1), inputs)
+    output_gradients, inputs = randoms(seed, (victims, 1, neurons), (victims, 1, features))
+    torch.testing.assert_close(read_inputs(*gradients(output_gradients, inputs), 1), inputs)
 
 
 def test_of_one_sample_the_estimate_is_that_of_least_squares() -> None:
@@ -41,9 +41,9 @@ def test_of_one_sample_the_estimate_is_that_of_least_squares() -> None:
 def test_candidates_of_a_batch_are_mixtures_with_weights_that_sum_to_one(
     samples: int, neurons: int, seed: int
 ) -> None:
-    backs, inputs = randoms(seed, (2, samples, neurons), (2, samples, 9))
+    output_gradients, inputs = randoms(seed, (2, samples, neurons), (2, samples, 9))
     ones = torch.cat([inputs, torch.ones_like(inputs[..., :1])], 2)
-    found = read_inputs(*gradients(backs, ones), samples)
+    found = read_inputs(*gradients(output_gradients, ones), samples)
     assert found.shape == (2, samples, 10)
     torch.testing.assert_close(found[..., -1], torch.ones_like(found[..., -1]))
     mixing = torch.linalg.lstsq(inputs.mT, found[..., :-1].mT)
@@ -58,8 +58,8 @@ def test_candidates_come_from_the_neurons_with_the_largest_bias_gradients() -> N
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_the_size_of_the_gradient_does_not_matter(scale: float) -> None:
-    backs, inputs = (value.float() for value in randoms(1, (1, 1, 4), (1, 1, 3)))
-    torch.testing.assert_close(read_inputs(*gradients(backs * scale, inputs), 1), inputs)
+    output_gradients, inputs = (value.float() for value in randoms(1, (1, 1, 4), (1, 1, 3)))
+    torch.testing.assert_close(read_inputs(*gradients(output_gradients * scale, inputs), 1), inputs)
 
 
 @pytest.mark.parametrize("samples", [1, 2])
@@ -114,5 +114,5 @@ def test_the_layer_is_found_by_what_it_takes() -> None:
     ids=["used twice", "scaled first", "no bias", "convolution", "along the width alone"],
 )
 def test_a_model_without_such_a_layer_is_refused(model: nn.Module) -> None:
-    with pytest.raises(FitError, match="use mlp or fc2"):
+    with pytest.raises(IncompatibleError, match="use mlp or fc2"):
         dense_layer_of_samples(model, SHAPE)

@@ -12,15 +12,15 @@ import torch
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
 from gleak.attacks.class_fishing import of_class_alone, samples_of_class
 from gleak.attacks.fishing import Fishing
-from gleak.clients.simulate import simulate_clients
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.crafting.craft import PARAMETERS, craft_parameters
-from gleak.errors import FitError
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.metrics.score import match_to_truth
-from gleak.registry import parse
+from gleak.observation import Observation
+from gleak.simulation.simulate import simulate_clients
 from gleak.training.train import train_model
 
 MakeCase = Callable[..., tuple[Observation, Private]]
@@ -95,12 +95,14 @@ def test_victims_without_the_class_are_grey_and_the_rest_is_not_compared(
 
 def test_repeated_local_steps_are_refused() -> None:
     spec = parse("attack", "fishing+client_model=unrolled")
-    with pytest.raises(FitError, match=r"seeks one sample of a batch.*client_model=one_step"):
+    with pytest.raises(
+        IncompatibleError, match=r"seeks one sample of a batch.*client_model=one_step"
+    ):
         spec.check(parse("dataset", "digits"), parse("model", "lenet"), parse("client", "fedavg"))
 
 
 def test_honest_parameters_are_refused() -> None:
-    with pytest.raises(FitError, match="these are honest; use crafting fishing"):
+    with pytest.raises(IncompatibleError, match="these are honest; use crafting fishing"):
         SMALL.check_crafting(parse("crafting", "honest"))
 
 

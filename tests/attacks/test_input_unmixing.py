@@ -11,10 +11,11 @@ import torch
 from torch.nn import functional
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.base import AttackSpec
 from gleak.attacks.input_unmixing import InputUnmixing
-from gleak.errors import FitError
-from gleak.registry import load, parse
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import load, parse
+from gleak.observation import Observation
 from gleak.unmixing.mixtures import Mixture
 from gleak.unmixing.sources import Unmixing
 
@@ -57,10 +58,10 @@ def test_networks_that_begin_with_a_convolution_are_refused(name: str, make_case
     for model in ("fc2", "mlp", "custom"):
         spec.check(photos, parse("model", model), FEDSGD)
     for model in ("lenet", "resnet20", "vgg_small"):
-        with pytest.raises(FitError, match=r"begins with a convolution; use cpa_fi"):
+        with pytest.raises(IncompatibleError, match=r"begins with a convolution; use cpa_fi"):
             spec.check(photos, parse("model", model), FEDSGD)
     seen, _ = make_case(spec)
-    with pytest.raises(FitError, match="this model has none; use mlp or fc2"):
+    with pytest.raises(IncompatibleError, match="this model has none; use mlp or fc2"):
         spec.reconstruct(seen)
 
 

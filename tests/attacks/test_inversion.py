@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
 from gleak.attacks.first_layer import label_parameters
 from gleak.attacks.inversion import FeatureInvertingAttack, embedding_layer
-from gleak.errors import FitError
-from gleak.registry import load, parse
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import load, parse
+from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 INVERTING = sorted(
@@ -44,7 +44,7 @@ class WithoutDense(nn.Module):
     ],
 )
 def test_what_has_no_features_is_refused(name: str, dataset: str, model: str, fault: str) -> None:
-    with pytest.raises(FitError, match=f"attack {name}.* {fault}"):
+    with pytest.raises(IncompatibleError, match=f"attack {name}.* {fault}"):
         parse("attack", name).check(parse("dataset", dataset), parse("model", model), FEDSGD)
 
 
@@ -57,7 +57,7 @@ def test_convolutional_networks_are_served(name: str, model: str) -> None:
 @pytest.mark.parametrize("name", INVERTING)
 def test_a_start_that_does_not_fit_is_named_with_its_attack(name: str) -> None:
     attack = parse("attack", f"{name}+start=red")
-    with pytest.raises(FitError) as caught:
+    with pytest.raises(IncompatibleError) as caught:
         attack.check(parse("dataset", "digits"), parse("model", "lenet"), FEDSGD)
     assert str(caught.value).startswith(f"attack {name}+start=red: start red ")
 
@@ -83,9 +83,9 @@ def test_every_field_of_the_search_reaches_it(name: str) -> None:
 def test_the_network_itself_is_asked_where_the_spec_does_not_tell(make_case: Make) -> None:
     seen, _ = make_case(FI, model="lenet+width=3")
     dense = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
-    with pytest.raises(FitError, match="given the samples themselves: use cpa"):
+    with pytest.raises(IncompatibleError, match="given the samples themselves: use cpa"):
         embedding_layer(dense, seen.input_shape)
-    with pytest.raises(FitError, match="this model has none"):
+    with pytest.raises(IncompatibleError, match="this model has none"):
         embedding_layer(WithoutDense(), seen.input_shape)
     assert embedding_layer(seen.model, seen.input_shape) == "7"
 
@@ -95,5 +95,5 @@ def test_labels_are_read_off_the_classifier_alone() -> None:
     network = parse("model", "vgg_small+width=2+hidden=5").build(shape, 4)
     (name,) = label_parameters(network, shape)
     assert torch.equal(network.get_parameter(name), list(network.parameters())[-1])
-    with pytest.raises(FitError, match="no dense layer with 4 outputs"):
+    with pytest.raises(IncompatibleError, match="no dense layer with 4 outputs"):
         label_parameters(WithoutDense(), shape)

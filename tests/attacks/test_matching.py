@@ -10,9 +10,9 @@ from gleak.attacks.agic import AGIC
 from gleak.attacks.agic_epochs import AGICEpochs
 from gleak.attacks.matching import MatchingAttack
 from gleak.attacks.rog import ROG
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import load, parse
 from gleak.data.digits import Digits
-from gleak.errors import FitError
-from gleak.registry import load, parse
 
 if TYPE_CHECKING:
     from gleak.data.base import DatasetSpec
@@ -99,7 +99,7 @@ def test_a_start_that_does_not_fit_is_named_with_its_attack(
     start: str, dataset: DatasetSpec, fault: str
 ) -> None:
     attack = parse("attack", f"cpl+start={start}")
-    with pytest.raises(FitError) as caught:
+    with pytest.raises(IncompatibleError) as caught:
         attack.check(dataset, *OTHERS)
     assert str(caught.value).startswith(f"attack cpl+start={start}: start {start} ")
     assert fault in str(caught.value)

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.data.base import DatasetSpec
-from gleak.errors import FitError
-from gleak.registry import parse
+from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 MELIS = parse("attack", "melis")
@@ -90,11 +90,13 @@ def test_without_auxiliary_samples_it_does_not_fit(
 ) -> None:
     seen, truth = make_case(MELIS)
     none = with_auxiliary(seen, truth.inputs[:0, 0], truth.labels[:0, 0])
-    with pytest.raises(FitError, match="without training samples there are no auxiliary ones"):
+    with pytest.raises(
+        IncompatibleError, match="without training samples there are no auxiliary ones"
+    ):
         MELIS.reconstruct(none)
     digits: DatasetSpec = parse("dataset", "digits")
     specs = (parse("model", "lenet"), parse("client", "fedsgd"))
     MELIS.check(digits, *specs)
     monkeypatch.setattr(type(digits), "sizes", {"train": 0, "test": 450})
-    with pytest.raises(FitError, match="melis on digits: without training samples"):
+    with pytest.raises(IncompatibleError, match="melis on digits: without training samples"):
         MELIS.check(digits, *specs)

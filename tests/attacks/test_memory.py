@@ -13,7 +13,7 @@ import pytest
 import gleak
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.run import attack
-from gleak.registry import parse
+from gleak.core.registry import parse
 
 SPEC = "dlg+iterations=3"
 SHORT = """
@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from gleak.attacks.run import attack
 from gleak.matching import engine
-from gleak.registry import parse
+from gleak.core.registry import parse
 from gleak.runtime.logs import log_to
 
 torch.set_num_threads(1)

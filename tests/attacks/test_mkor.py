@@ -11,10 +11,10 @@ import torch
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import Observation
 from gleak.attacks.mkor import MKOR
-from gleak.cell import Cell
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.experiments.cell import Cell
+from gleak.observation import Observation
 
 MakeCase = Callable[..., tuple[Observation, Private]]
 SMALL = "vgg_small+width=24+hidden=24"
@@ -213,7 +213,9 @@ def test_parameters_crafted_otherwise_are_refused(crafting: str) -> None:
         "defense": "none",
         "attack": "mkor",
     }
-    with pytest.raises(FitError, match=f"attack mkor .* these are {crafting}; use crafting mkor"):
+    with pytest.raises(
+        IncompatibleError, match=f"attack mkor .* these are {crafting}; use crafting mkor"
+    ):
         Cell.parse(levels)
     Cell.parse({**levels, "crafting": "mkor+sink=3"})
 

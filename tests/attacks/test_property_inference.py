@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
 from gleak.attacks.property_inference import class_log_odds, cosines, inner_products
+from gleak.core.registry import parse
 from gleak.models.stochastic import deterministic_copy
-from gleak.registry import parse
+from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 MELIS = parse("attack", "melis")

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
-from gleak.errors import SpecError
+from gleak.core.errors import SpecError
+from gleak.core.registry import parse
 from gleak.metrics.assignment import assign_samples, gather
-from gleak.registry import parse
+from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 CLIENT = "fedsgd+victims=2+batch_size=2+labels=unique"

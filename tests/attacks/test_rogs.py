@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from gleak.attacks.base import Observation
 from gleak.attacks.rog import ROG
 from gleak.attacks.rogs import ROGS
-from gleak.errors import ArtifactError, FitError
-from gleak.registry import parse
+from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.core.registry import parse
+from gleak.observation import Observation
 
 Look = Callable[..., Observation]
 CLIENT = "fedsgd+batch_size=2+victims=3"
@@ -82,7 +82,9 @@ def test_without_weights_the_perceptual_term_stops_before_any_search(
 
 
 def test_a_generator_of_other_classes_is_refused(seen: Observation) -> None:
-    with pytest.raises(FitError, match="its generator knows 4 classes, and the victims are of 7"):
+    with pytest.raises(
+        IncompatibleError, match="its generator knows 4 classes, and the victims are of 7"
+    ):
         parse("attack", SHORT).reconstruct(replace(seen, classes=7))
 
 
@@ -100,7 +102,7 @@ def test_what_cannot_be_measured_is_refused(text: str, channels: int, fault: str
             return (channels, 32, 32)
 
     others = parse("model", "lenet"), parse("client", "fedsgd")
-    with pytest.raises(FitError, match=fault):
+    with pytest.raises(IncompatibleError, match=fault):
         parse("attack", text).check(Channels(), *others)
 
 

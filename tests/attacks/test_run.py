@@ -22,12 +22,13 @@ from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.secret import Secret
 from gleak.artifacts.update import Update
-from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.base import AttackSpec
 from gleak.attacks.gather import gather_shards, total_cost
 from gleak.attacks.run import Reads, attack, observe, share
-from gleak.errors import ArtifactError, FitError
+from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
-from gleak.registry import parse
+from gleak.observation import Observation
 from gleak.runtime.provenance import record
 
 Simulate = Callable[..., Path]
@@ -329,7 +330,7 @@ def test_parameters_an_attack_was_not_made_for_are_refused() -> None:
 
         crafting: ClassVar[str | None] = "elsewhere"
 
-    with pytest.raises(FitError, match="these are honest; use crafting elsewhere"):
+    with pytest.raises(IncompatibleError, match="these are honest; use crafting elsewhere"):
         Other().check_crafting(honest)
 
 
@@ -343,5 +344,5 @@ def test_attacks_that_read_a_frozen_parameter_are_refused(
 
     monkeypatch.setattr("gleak.attacks.run.load_network", frozen)
     files = (folder / "update.h5", folder / "model.h5", {})
-    with pytest.raises(FitError, match=r"reads the gradient of 7\.bias, which is frozen"):
+    with pytest.raises(IncompatibleError, match=r"reads the gradient of 7\.bias, which is frozen"):
         observe(*files, reads=lambda *_: frozenset({"7.bias"}), seed=3, device="cpu")

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
 from gleak.attacks.relu_victims import last_weight, without_probabilities
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.metrics.assignment import assign_samples, gather
-from gleak.registry import parse
+from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 SPEAR = parse("attack", "spear+rounds=12")
@@ -116,7 +116,7 @@ def test_what_it_cannot_serve_is_refused_before_any_work(
     model: str, client: str, reason: str
 ) -> None:
     digits = parse("dataset", "digits")
-    with pytest.raises(FitError, match=reason):
+    with pytest.raises(IncompatibleError, match=reason):
         SPEAR.check(digits, parse("model", model), parse("client", client))
 
 

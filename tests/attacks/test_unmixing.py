@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
-from gleak.attacks.base import Observation
 from gleak.attacks.unmixing import UnmixingAttack
-from gleak.errors import FitError
-from gleak.registry import load, parse
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import load, parse
+from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 UNMIXING = sorted(n for n, cls in load("attack").items() if issubclass(cls, UnmixingAttack))
@@ -46,7 +46,7 @@ def test_more_samples_than_neurons_are_refused_before_any_work(
     model = parse("model", dense if name in ("cpa", "cpa_edges") else convolutional)
     spec.check(photos, model, parse("client", f"fedsgd+batch_size={most}"))
     fault = f"attack {name} .*: {most + 1} and {most} .*; use a smaller batch_size or a wider layer"
-    with pytest.raises(FitError, match=fault):
+    with pytest.raises(IncompatibleError, match=fault):
         spec.check(photos, model, parse("client", f"fedavg+batch_size={most + 1}"))
 
 
@@ -54,7 +54,7 @@ def test_where_the_classifier_is_the_only_dense_layer_its_outputs_count() -> Non
     spec, photos = parse("attack", "cpa_fi"), parse("dataset", "photos")
     for model in ("lenet", "resnet20"):
         spec.check(photos, parse("model", model), parse("client", "fedsgd+batch_size=10"))
-        with pytest.raises(FitError, match="11 and 10"):
+        with pytest.raises(IncompatibleError, match="11 and 10"):
             spec.check(photos, parse("model", model), parse("client", "fedsgd+batch_size=11"))
 
 
@@ -65,7 +65,7 @@ def test_of_a_users_network_the_neurons_are_counted_when_it_is_there(
     spec, client = parse("attack", name), parse("client", "fedsgd+batch_size=17")
     spec.check(parse("dataset", "photos"), parse("model", "custom"), client)
     seen, _ = make_case(EDGES, **CELL)
-    with pytest.raises(FitError, match=r"17 and 16 .layer '\d'"):
+    with pytest.raises(IncompatibleError, match=r"17 and 16 .layer '\d'"):
         spec.separate(replace(seen, batch_size=17))
 
 
@@ -73,13 +73,13 @@ def test_of_a_users_network_the_neurons_are_counted_when_it_is_there(
 def test_a_network_without_a_dense_layer_for_samples_is_refused(name: str, make_case: Make) -> None:
     spec = parse("attack", name)
     seen, _ = make_case(EDGES, **CELL)
-    with pytest.raises(FitError, match="this model has no such layer"):
+    with pytest.raises(IncompatibleError, match="this model has no such layer"):
         spec.separate(replace(seen, model=Convolutions()))
 
 
 @pytest.mark.parametrize("name", ["cpa", "cpa_edges", "cpa_fi"])
 def test_such_a_network_is_refused_before_the_update_is_read(name: str) -> None:
-    with pytest.raises(FitError, match="this model has no such layer"):
+    with pytest.raises(IncompatibleError, match="this model has no such layer"):
         parse("attack", name).reads(Convolutions(), (3, 8, 8))
 
 

@@ -21,9 +21,9 @@ from gleak.attacks.window_reading import (
     filled,
     intensities,
 )
+from gleak.core.registry import parse
 from gleak.crafting.mkor_network import craft_network
 from gleak.models.embedding import features_before
-from gleak.registry import parse
 
 SHAPE = (3, 16, 16)
 SMALL = "vgg_small+width=24+hidden=16"

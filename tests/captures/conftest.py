@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from gleak.captures.intake import Files
 from gleak.captures.report import captured_cell
-from gleak.cell import Cell
-from gleak.registry import parse
+from gleak.core.registry import parse
+from gleak.experiments.cell import Cell
 
 MODEL = "lenet+width=4"
 SHAPE = (1, 8, 8)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gleak.captures.folder import MODEL, PRIVATE, UPDATE, Captures
-from gleak.errors import DataError
+from gleak.core.errors import DataError
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.captures.intake import import_capture
-from gleak.errors import ArtifactError, DataError, GleakError, SpecError
+from gleak.core.errors import ArtifactError, DataError, GleakError, SpecError
+from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
-from gleak.registry import parse
 
 if TYPE_CHECKING:
     from tests.captures.conftest import Elsewhere

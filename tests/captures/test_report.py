@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gleak.captures.intake import Capture
 from gleak.captures.report import captured_cell, describe_capture
-from gleak.cell import LEVELS, Cell
-from gleak.errors import FitError, SpecError
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.experiments.cell import LEVELS, Cell
 
 FIELDS = {"victims": 2, "batch_size": "4", "local_lr": "0.1", "sends": "weights"}
 
@@ -51,7 +51,7 @@ def test_an_update_that_the_truth_does_not_give_is_doubted(
         ({"batch_size": "3", "mini_batch": "2"}, SpecError, "whole number of times"),
         ({"name": "x" * 150}, SpecError, "characters long"),
         ({"dataset": "digts"}, SpecError, "did you mean 'digits'"),
-        ({"dataset": "breast_cancer"}, FitError, "takes image data"),
+        ({"dataset": "breast_cancer"}, IncompatibleError, "takes image data"),
     ],
 )
 def test_what_cannot_be_a_cell_is_refused(

@@ -22,14 +22,14 @@ from gleak.captures.intake import Files, import_capture
 from gleak.captures.take_model import take_captured_model
 from gleak.captures.take_truth import take_captured_truth
 from gleak.captures.take_update import take_captured_update
-from gleak.cell import LEVELS, Cell
-from gleak.clients.descent import descend, mini_batches
-from gleak.clients.simulate import simulate_clients
+from gleak.core.errors import ArtifactError
+from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
-from gleak.errors import ArtifactError
+from gleak.experiments.cell import LEVELS, Cell
+from gleak.local_training.descent import descend, mini_batches
 from gleak.metrics.score import score
 from gleak.models.broadcast import load_network
-from gleak.registry import parse
+from gleak.simulation.simulate import simulate_clients
 from gleak.training.evaluate import test_accuracy as accuracy
 from gleak.training.train import train_model
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from gleak.captures.states import read_state
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 
 STATE = {"0.weight": torch.arange(6.0).reshape(2, 3)}
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gleak.cell import LEVELS, Cell
-from gleak.errors import FitError, SpecError
-from gleak.registry import parse
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.registry import parse
+from gleak.experiments.cell import LEVELS, Cell
 
 CELL = "digits/lenet/captured+capture=a/honest/captured+capture=a/none/cpl"
 
@@ -28,7 +28,7 @@ def test_a_captured_cell_is_one_that_fits() -> None:
     ],
 )
 def test_captured_clients_had_what_they_had(changes: dict[str, str], wanted: str) -> None:
-    with pytest.raises(FitError, match=rf"client captured\+capture=a .* use {wanted}"):
+    with pytest.raises(IncompatibleError, match=rf"client captured\+capture=a requires {wanted}"):
         cell(**changes)
 
 
@@ -36,7 +36,7 @@ def test_they_are_judged_as_far_as_the_cell_goes() -> None:
     texts = cell().strings()
     upto_client = {level: texts[level] for level in LEVELS[:5]}
     assert Cell.parse(upto_client).end == "client"
-    with pytest.raises(FitError, match="use training"):
+    with pytest.raises(IncompatibleError, match="requires training"):
         Cell.parse({**upto_client, "training": "untrained"})
 
 

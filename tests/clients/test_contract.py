@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gleak.registry import load, parse
+from gleak.core.registry import load, parse
 from gleak.runtime.seeding import drawing_from, torch_stream
 
 NAMES = sorted(load("client"))

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gleak.core.registry import parse
 from gleak.crafting.mkor_views import View, Windows
-from gleak.registry import parse
 
 CLASSES = 4
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from gleak.artifacts.model import Model
+from gleak.core.registry import load, parse
 from gleak.crafting.craft import PARAMETERS, SECRET, craft_parameters
 from gleak.models.broadcast import load_network
-from gleak.registry import load, parse
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from gleak.artifacts.model import Model
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.crafting.fishing import Fishing
-from gleak.errors import FitError
 from gleak.models.broadcast import load_network, with_state
-from gleak.registry import parse
 
 MODELS = ("lenet+width=4", "vgg_small+width=4+hidden=16", "mlp+hidden=16")
 LABELS = torch.tensor([2, 0, 1, 2, 3, 2, 0])
@@ -88,9 +88,11 @@ def test_only_the_last_layer_is_touched_and_the_targets_row_of_it_is_kept(traine
 
 
 def test_a_target_that_is_no_class_is_refused(trained: Trained) -> None:
-    with pytest.raises(FitError, match="target=10 is no class of dataset digits, which has 10"):
+    with pytest.raises(
+        IncompatibleError, match="target=10 is no class of dataset digits, which has 10"
+    ):
         Fishing(target=10).check(parse("dataset", "digits"), parse("model", "lenet"))
-    with pytest.raises(FitError, match="target=4 is no class of model lenet"):
+    with pytest.raises(IncompatibleError, match="target=4 is no class of model lenet"):
         Fishing(target=4).craft(trained(MODELS[0]), 0)
 
 
@@ -113,6 +115,6 @@ def test_a_network_whose_last_layer_cannot_be_set_is_refused() -> None:
         test_accuracy=np.zeros(0),
     )
     with pytest.raises(
-        FitError, match=r"crafting fishing does not fit model custom.*no dense layer"
+        IncompatibleError, match=r"crafting fishing does not fit model custom.*no dense layer"
     ):
         Fishing().craft(with_state(model, network), 0)

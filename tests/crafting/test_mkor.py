@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from gleak.artifacts.model import Model
-from gleak.cell import Cell
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.crafting.mkor import MKOR
-from gleak.errors import FitError
-from gleak.registry import parse
+from gleak.experiments.cell import Cell
 
 SMALL = "vgg_small+width=8+hidden=20"
 
@@ -39,7 +39,7 @@ def test_what_does_not_fit_is_refused_before_any_work(
     dataset: str, model: str, crafting: str, reason: str
 ) -> None:
     levels = {"dataset": dataset, "model": model, "training": "untrained", "crafting": crafting}
-    with pytest.raises(FitError, match=f"crafting {re.escape(crafting)}.*{reason}"):
+    with pytest.raises(IncompatibleError, match=f"crafting {re.escape(crafting)}.*{reason}"):
         Cell.parse(levels)
 
 
@@ -64,7 +64,7 @@ def test_what_only_the_network_tells_is_refused_when_it_is_crafted(
 ) -> None:
     artifact = Model.read(simulate(model=model) / "model.h5")
     fit = re.escape(f"crafting {crafting} does not fit model {artifact.model}: ")
-    with pytest.raises(FitError, match=f"{fit}.*{reason}"):
+    with pytest.raises(IncompatibleError, match=f"{fit}.*{reason}"):
         parse("crafting", crafting).craft(artifact, 0)
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.crafting.mkor_classes import ClassPaths, craft_classes, needs_pairs, path_gains
-from gleak.errors import FitError
 from gleak.models.activations import ACTIVATIONS
 from gleak.models.chain import Chain, take_apart
 from gleak.models.staged_layers import dense_layers
-from gleak.registry import parse
 
 CLASSES, FEATURES, WIDTH = 4, 12, 40
 each_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -179,7 +179,7 @@ def test_the_random_stream_chooses_the_neurons() -> None:
 def test_too_few_layers_or_neurons_are_refused(
     fields: str, activation: str, layers: int, width: int, reason: str
 ) -> None:
-    with pytest.raises(FitError, match=reason):
+    with pytest.raises(IncompatibleError, match=reason):
         laid(f"mkor{fields}", activation, layers, width)
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gleak.core.registry import parse
 from gleak.crafting.mkor_convolutions import craft_convolutions
-from gleak.crafting.mkor_network import made_up_images
+from gleak.crafting.mkor_network import synthetic_images
 from gleak.crafting.mkor_views import Layout, plan_views
 from gleak.models.chain import Chain, take_apart
 from gleak.models.embedding import features_before
-from gleak.registry import parse
 
 SHAPE = (3, 16, 16)
 SMALL = "vgg_small+width=8+hidden=24"
@@ -55,7 +55,7 @@ def lay(untrained: Callable[..., nn.Module]) -> Lay:
         layout = plan_views(after.convolutions, SHAPE, None)
         random = torch.Generator().manual_seed(seed)
         channels = craft_convolutions(
-            after, layout, made_up_images(SHAPE, seed), parse("crafting", crafting), random
+            after, layout, synthetic_images(SHAPE, seed), parse("crafting", crafting), random
         )
         return Laid(before, after, layout, channels, network)
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from gleak.core.errors import IncompatibleError
 from gleak.crafting.mkor_greys import responses
-from gleak.errors import FitError
 from gleak.models.chain import take_apart
 
 SHAPE = (3, 16, 16)
@@ -60,6 +60,6 @@ def test_a_network_that_lets_nothing_through_is_refused(untrained: Untrained) ->
     chain = take_apart(network)
     nn.init.zeros_(chain.convolutions[2].layer.weight)
     with pytest.raises(
-        FitError, match=r"behind 6 convolutions black and white look the same.*beta"
+        IncompatibleError, match=r"behind 6 convolutions black and white look the same.*beta"
     ):
         responses(network, chain, torch.arange(2), SHAPE)

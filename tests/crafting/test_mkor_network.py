@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from gleak.crafting.mkor_network import craft_network, made_up_images
-from gleak.errors import FitError
-from gleak.registry import parse
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
+from gleak.crafting.mkor_network import craft_network, synthetic_images
 
 SHAPE = (3, 16, 16)
 MODEL = "vgg_small+width=8+hidden=24"
@@ -25,7 +25,7 @@ def crafted(network: nn.Module, crafting: str = "mkor", seed: int = 0) -> dict[s
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (2, 5, 5)])
 def test_made_up_images_are_images_of_their_seed(shape: tuple[int, ...]) -> None:
-    one, again, other = (made_up_images(shape, seed) for seed in (0, 0, 1))
+    one, again, other = (synthetic_images(shape, seed) for seed in (0, 0, 1))
     assert one.shape[1:] == shape
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
@@ -36,7 +36,7 @@ def test_made_up_images_are_images_of_their_seed(shape: tuple[int, ...]) -> None
 
 
 def test_neighbours_are_more_alike_than_strangers_in_made_up_images() -> None:
-    images = made_up_images((3, 32, 32), 0)
+    images = synthetic_images((3, 32, 32), 0)
     images = images[images.flatten(1).std(1) > 1e-6]
     near, far = (images.roll(by, 3) - images for by in (1, 16))
     assert far[..., 16:].abs().mean() > 1.5 * near[..., 1:].abs().mean()
@@ -125,18 +125,20 @@ def convolutional(*layers: nn.Module, features: int) -> nn.Sequential:
 def test_pooling_that_resizes_is_refused_and_pooling_that_does_not_is_taken() -> None:
     crafted(convolutional(nn.AdaptiveAvgPool2d(16), features=8 * 256))
     network = convolutional(nn.AdaptiveAvgPool2d(4), features=8 * 16)
-    with pytest.raises(FitError, match=r"is given 128 values, .* make 8 x 16 x 16; choose images"):
+    with pytest.raises(
+        IncompatibleError, match=r"is given 128 values, .* make 8 x 16 x 16; choose images"
+    ):
         crafted(network)
 
 
 def test_networks_without_convolutions_or_dense_layers_are_refused() -> None:
     dense = nn.Sequential(nn.Flatten(), nn.Linear(768, 16), nn.ReLU(), nn.Linear(16, 4))
     for network in (dense, nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten())):
-        with pytest.raises(FitError, match="it has no convolutions before dense layers"):
+        with pytest.raises(IncompatibleError, match="it has no convolutions before dense layers"):
             crafted(network)
 
 
 def test_one_dense_layer_is_refused() -> None:
     network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Flatten(), nn.Linear(2048, 4))
-    with pytest.raises(FitError, match="two dense layers or more, and this network has 1"):
+    with pytest.raises(IncompatibleError, match="two dense layers or more, and this network has 1"):
         crafted(network.eval())

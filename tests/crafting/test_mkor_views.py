@@ -12,11 +12,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.crafting.mkor_convolutions import craft_convolutions
 from gleak.crafting.mkor_views import Layout, plan_views, view_arrays
-from gleak.errors import FitError
 from gleak.models.chain import take_apart
-from gleak.registry import parse
 
 NAIVE = parse("crafting", "mkor+hiding=naive")
 POOLS = {"max": nn.MaxPool2d, "mean": nn.AvgPool2d}
@@ -191,19 +191,21 @@ def test_arrays_say_what_views_and_windows_say() -> None:
 def test_layers_that_one_hot_kernels_cannot_be_laid_through_are_named(
     layers: list[nn.Module], reason: str
 ) -> None:
-    with pytest.raises(FitError, match=reason):
+    with pytest.raises(IncompatibleError, match=reason):
         planned(*layers)
 
 
 def test_more_directions_than_channels_allow_are_refused() -> None:
     layers = convolution(8, 1), nn.MaxPool2d(2), convolution(31, 8), nn.MaxPool2d(2)
     assert len(planned(*layers).views) == 8
-    with pytest.raises(FitError, match=r"'2' has 31 channels, and 32 are needed; fewer directions"):
+    with pytest.raises(
+        IncompatibleError, match=r"'2' has 31 channels, and 32 are needed; fewer directions"
+    ):
         planned(*layers, directions=2)
 
 
 def test_images_that_are_not_square_are_refused() -> None:
-    with pytest.raises(FitError, match="images of 16 x 12 pixels are not square"):
+    with pytest.raises(IncompatibleError, match="images of 16 x 12 pixels are not square"):
         planned(convolution(inputs=1), shape=(1, 16, 12))
 
 

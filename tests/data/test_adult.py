@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gleak.core.errors import DataError
 from gleak.data.adult import COLUMNS, Adult, read_records
-from gleak.errors import DataError
 
 CATEGORIES = {
     "workclass": 9,

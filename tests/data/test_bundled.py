@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gleak.core.errors import DataError
 from gleak.data.bundled import open_bundled
-from gleak.errors import DataError
 
 
 def test_reads_a_file_of_a_package() -> None:

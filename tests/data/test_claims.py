@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gleak.core.registry import load, parse
 from gleak.data.base import DatasetSpec
-from gleak.registry import load, parse
 
 NOWHERE = Path("/nonexistent")
 BUNDLED = [name for name, cls in load("dataset").items() if cls().sizes is not None]

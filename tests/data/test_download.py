@@ -6,9 +6,9 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 
+from gleak.core.errors import DataError
 from gleak.data.download import TorchvisionDataset
 from gleak.data.mnist import Mnist
-from gleak.errors import DataError
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gleak.core.errors import DataError, SpecError
+from gleak.core.registry import parse
 from gleak.data.imagenet_sample import ImagenetSample
-from gleak.errors import DataError, SpecError
-from gleak.registry import parse
 
 PETS = "folder+size=4+folder=pets"
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gleak.core.errors import DataError
 from gleak.data.pixels import quantize, read_pixels, to_pixels
-from gleak.errors import DataError
 
 
 def test_the_centre_is_cut_out_along_the_longer_side() -> None:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from gleak.artifacts.dataset import Dataset
+from gleak.core.errors import DataError
+from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
-from gleak.errors import DataError
-from gleak.registry import parse
 
 
 @pytest.mark.parametrize("text", ["photos+size=16+crops=2", "digits", "breast_cancer"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from gleak.artifacts.encodings import check_encoded
-from gleak.registry import load, parse
+from gleak.core.registry import load, parse
 from gleak.runtime.seeding import drawing_from
 
 NAMES = sorted(load("defense"))

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.errors import SpecError
-from gleak.registry import parse
+from gleak.core.errors import SpecError
+from gleak.core.registry import parse
 
 SHAPES = {"weight": (4, 2, 3), "bias": (4,), "scale": ()}
 SCALINGS = ["unit", "clip"]

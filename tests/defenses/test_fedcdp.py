@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gleak.clients.descent import gradients
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.registry import parse
 from gleak.defenses import noisy_samples
-from gleak.defenses.base import LocalGradient
-from gleak.errors import FitError, SpecError
-from gleak.registry import parse
+from gleak.local_training.base import LocalGradient
+from gleak.local_training.descent import gradients
 from gleak.runtime.seeding import drawing_from
 
 IMAGES = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -158,7 +158,7 @@ def test_every_sample_has_a_mask_of_its_own() -> None:
 
 def test_a_network_that_normalises_by_the_batch_is_refused() -> None:
     net = network("resnet20+width=1").train()
-    with pytest.raises(FitError, match=r"fedcdp: layer '.+' .* the whole mini-batch"):
+    with pytest.raises(IncompatibleError, match=r"fedcdp: layer '.+' .* the whole mini-batch"):
         step("fedcdp", net)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.artifacts.encodings import Dense, Factored
-from gleak.registry import parse
+from gleak.core.registry import parse
 
 BASES = ["random", "best"]
 SHAPES = [(6, 5), (5, 30), (8, 2, 3, 3), (7, 1, 9)]

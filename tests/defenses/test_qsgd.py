@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.artifacts.encodings import Quantized
-from gleak.registry import parse
+from gleak.core.registry import parse
 
 DRAWS = 4000
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from gleak.registry import parse
+from gleak.core.registry import parse
 
 
 def test_three_bits_are_seven_levels() -> None:

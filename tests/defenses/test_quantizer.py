@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gleak.artifacts.encodings import Quantized
-from gleak.errors import SpecError
-from gleak.registry import parse
+from gleak.core.errors import SpecError
+from gleak.core.registry import parse
 
 SPECS = ["quantize", "qsgd", "qsgd+norm=l2"]
 SCOPES = ["tensor", "global"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gleak.artifacts.encodings import Encoded
-from gleak.registry import parse
+from gleak.core.registry import parse
 
 
 def protect(update: dict[str, Tensor], keep: float = 0.25, seed: int = 0) -> dict[str, Encoded]:

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
+from gleak.core.registry import parse
 from gleak.defenses import representation
 from gleak.defenses.representation import estimated_lengths, exact_lengths, sensitivities
-from gleak.models import passes
+from gleak.models import memory_slices
 from gleak.models.embedding import features_before, first_dense_entry
-from gleak.registry import parse
 from gleak.runtime.seeding import drawing_from
 
 IMAGES = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -64,5 +64,5 @@ def test_samples_and_elements_in_parts_give_the_same_sums(
     entry = first_dense_entry(model, IMAGES)
     assert entry is not None
     whole = sensitivities(model, entry, IMAGES, None)
-    monkeypatch.setattr(passes, "VALUES", at_once * IMAGES[0].numel())
+    monkeypatch.setattr(memory_slices, "VALUES", at_once * IMAGES[0].numel())
     torch.testing.assert_close(sensitivities(model, entry, IMAGES, None), whole)

@@ -12,11 +12,11 @@ import torch
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
-from gleak.cell import LEVELS, Cell
-from gleak.clients.relative_error import relative_error
-from gleak.errors import FitError, SpecError
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.registry import parse
+from gleak.experiments.cell import LEVELS, Cell
 from gleak.models.broadcast import load_network
-from gleak.registry import parse
+from gleak.simulation.perturbation import relative_error
 
 Simulate = Callable[..., Path]
 
@@ -114,7 +114,7 @@ def test_samples_that_cannot_be_dealt_out_are_refused_before_any_work(
     client: str, said: str
 ) -> None:
     path = f"photos/lenet/untrained/honest/{client}/secure_aggregation"
-    with pytest.raises(FitError, match=said):
+    with pytest.raises(IncompatibleError, match=said):
         Cell.parse(dict(zip(LEVELS, path.split("/"), strict=False)))
 
 

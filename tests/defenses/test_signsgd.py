@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.registry import parse
+from gleak.core.registry import parse
 
 VALUES = st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=1, max_size=9)
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.registry import parse
 from gleak.defenses.soteria import Soteria
-from gleak.errors import FitError, SpecError
-from gleak.registry import parse
 from gleak.runtime.seeding import drawing_from
 
 IMAGES = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -126,7 +126,7 @@ def test_statistics_of_a_network_in_training_are_left_alone() -> None:
 @pytest.mark.parametrize("layer", ["first_dense", "classifier"])
 def test_a_model_without_such_a_layer_is_refused(layer: str) -> None:
     model = nn.Sequential(nn.Conv2d(1, 4, 8), nn.Flatten())
-    with pytest.raises(FitError, match=r"defense soteria.*no dense layer"):
+    with pytest.raises(IncompatibleError, match=r"defense soteria.*no dense layer"):
         parse("defense", f"soteria+layer={layer}").with_samples({}, model, IMAGES, LABELS)
 
 

@@ -9,8 +9,8 @@ from hypothesis.extra import numpy as npst
 from torch import Tensor
 
 from gleak.artifacts.encodings import Encoded
-from gleak.errors import SpecError
-from gleak.registry import parse
+from gleak.core.errors import SpecError
+from gleak.core.registry import parse
 
 SHAPES = {"weight": (4, 5), "bias": (3,), "scale": ()}
 SCOPES = st.sampled_from(["tensor", "global"])

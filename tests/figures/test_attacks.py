@@ -9,12 +9,12 @@ import pytest
 from PIL import Image
 
 from gleak.attacks.base import AttackSpec
-from gleak.errors import SpecError
+from gleak.core.errors import SpecError
+from gleak.core.registry import find, load, parse
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import FigureData, FigureSpec
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.attacks import Attacks, facts_of
-from gleak.figures.base import FigureSpec, Material
-from gleak.figures.names import Names
-from gleak.registry import find, load, parse
-from gleak.spec import build_spec
 
 LABELS = {"dlg": "DLG", "lbfgs": "L-BFGS", "attack": "method", "total variation": "TV_2"}
 
@@ -24,8 +24,8 @@ def make(*attacks: str, **fields: Any) -> Any:
 
 
 @pytest.fixture
-def nothing(nothing_published: pd.DataFrame) -> Material:
-    return Material(pd.DataFrame(), nothing_published, Names({}))
+def nothing(nothing_published: pd.DataFrame) -> FigureData:
+    return FigureData(pd.DataFrame(), nothing_published, AxisLabels({}))
 
 
 def lines(path: Path) -> list[list[str]]:
@@ -103,7 +103,7 @@ def test_an_attack_that_says_nothing_of_itself():
     assert facts_of(Searching())["optimiser"] == []
 
 
-def test_text_forms_show_labels_and_the_csv_specs(nothing: Material, tmp_path: Path):
+def test_text_forms_show_labels_and_the_csv_specs(nothing: FigureData, tmp_path: Path):
     make("dlg", "invertgrad", labels=LABELS).draw(nothing, tmp_path / "t")
     head, dlg, inverted = lines(tmp_path / "t.md")
     assert head[:4] == ["method", "main loss term", "other terms", "optimiser"]
@@ -120,7 +120,7 @@ def test_text_forms_show_labels_and_the_csv_specs(nothing: Material, tmp_path: P
 
 
 def test_a_label_for_a_name_serves_all_specs_of_it_that_have_none(
-    nothing: Material, tmp_path: Path
+    nothing: FigureData, tmp_path: Path
 ):
     adams = {"adam": "Adam", "adam+signed=true+schedule=steps": "signed Adam"}
     make("gm", "invertgrad", "cpa_fi", labels=adams).draw(nothing, tmp_path / "t")
@@ -135,7 +135,7 @@ def test_labels_and_attacks_need_not_be_canonical():
     assert figure.label("cpl+restarts=3+alpha=1") == "CPL"
 
 
-def test_what_an_attack_does_without_is_a_dash(nothing: Material, tmp_path: Path):
+def test_what_an_attack_does_without_is_a_dash(nothing: FigureData, tmp_path: Path):
     make("dlg", "fishing").draw(nothing, tmp_path / "t")
     head, dlg, fishing = lines(tmp_path / "t.md")
     place = head.index("crafted parameters")
@@ -143,7 +143,7 @@ def test_what_an_attack_does_without_is_a_dash(nothing: Material, tmp_path: Path
 
 
 def test_files_are_the_same_each_time(
-    nothing: Material, draw_twice: Callable[[FigureSpec, Material], None], tmp_path: Path
+    nothing: FigureData, draw_twice: Callable[[FigureSpec, FigureData], None], tmp_path: Path
 ):
     draw_twice(make(*load("attack")), nothing)
     with Image.open(tmp_path / "first.png") as picture:

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from gleak.errors import SpecError
-from gleak.figures.base import Material
-from gleak.registry import find
-from gleak.spec import build_spec
+from gleak.core.errors import SpecError
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import FigureData
 
 BOTH = ["ssim", "success_content"]
 
@@ -31,7 +31,7 @@ def make(**fields: Any) -> Any:
     ],
 )
 def test_figures_are_written_the_same_each_time(
-    noise: Material, tmp_path: Path, fields: dict[str, Any]
+    noise: FigureData, tmp_path: Path, fields: dict[str, Any]
 ):
     figure = make(**fields)
     for name in ("first", "second"):
@@ -43,7 +43,7 @@ def test_figures_are_written_the_same_each_time(
         assert picture.width > 400
 
 
-def test_metrics_stand_below_each_other(noise: Material, tmp_path: Path):
+def test_metrics_stand_below_each_other(noise: FigureData, tmp_path: Path):
     heights = []
     for y in ("ssim", BOTH):
         make(y=y).draw(noise, tmp_path / "figure")
@@ -52,7 +52,7 @@ def test_metrics_stand_below_each_other(noise: Material, tmp_path: Path):
     assert heights[1] > 1.4 * heights[0]
 
 
-def test_the_table_beside_the_figure_has_every_metric(noise: Material, tmp_path: Path):
+def test_the_table_beside_the_figure_has_every_metric(noise: FigureData, tmp_path: Path):
     make(y=BOTH, over={"ssim": "successful"}).draw(noise, tmp_path / "noise")
     table = pd.read_csv(tmp_path / "noise.csv").set_index(["metric", "attack", "x", "hue"])
     assert table.loc[("ssim", "cpl+restarts=0", "1.0e-4", "Gaussian"), "ours"].item() == 0.9
@@ -62,7 +62,7 @@ def test_the_table_beside_the_figure_has_every_metric(noise: Material, tmp_path:
 
 
 def test_zeros_have_no_place_on_a_logarithmic_scale_and_stop_nothing(
-    noise: Material, tmp_path: Path
+    noise: FigureData, tmp_path: Path
 ):
     scores = noise.scores.assign(value=0.0)
     make(log=["ssim"]).draw(replace(noise, scores=scores), tmp_path / "zeros")

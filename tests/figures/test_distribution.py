@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.errors import SpecError
-from gleak.figures.base import Material
+from gleak.core.errors import SpecError
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import FigureData
 from gleak.figures.distribution_drawing import spread
 from gleak.metrics.scores import LEVEL_COLUMNS
-from gleak.registry import find
-from gleak.spec import build_spec
 
 HEADER = "metric,x,hue,facet,q0.05,q0.25,q0.5,q0.75,q0.95,mean,count,rows,reason"
 
@@ -35,12 +35,12 @@ def make(**fields: Any) -> Any:
     ],
 )
 def test_figures_are_written_the_same_each_time(
-    draw_twice: Callable[[Any, Material], None], noise: Material, fields: dict[str, Any]
+    draw_twice: Callable[[Any, FigureData], None], noise: FigureData, fields: dict[str, Any]
 ):
     draw_twice(make(**fields), noise)
 
 
-def test_the_table_beside_the_figure_holds_boxes_and_controls(noise: Material, tmp_path: Path):
+def test_the_table_beside_the_figure_holds_boxes_and_controls(noise: FigureData, tmp_path: Path):
     make().draw(noise, tmp_path / "noise")
     lines = (tmp_path / "noise.csv").read_text().splitlines()
     assert lines[0] == ",".join([*LEVEL_COLUMNS, HEADER])
@@ -51,7 +51,7 @@ def test_the_table_beside_the_figure_holds_boxes_and_controls(noise: Material, t
 
 
 def test_a_single_value_equal_values_and_none_are_drawn(
-    noise: Material, scored: Callable[..., pd.DataFrame], tmp_path: Path
+    noise: FigureData, scored: Callable[..., pd.DataFrame], tmp_path: Path
 ):
     values = {"none": [[0.5]], "gaussian": [[1.0] * 3] * 2, "laplace+std=1e-4": [[np.nan]]}
     tables = [
@@ -71,7 +71,9 @@ def test_a_single_value_equal_values_and_none_are_drawn(
         ({"x": "defense.name", "hue": None}, "several cells share a place"),
     ],
 )
-def test_what_the_grid_cannot_serve_is_refused(noise: Material, fields: dict[str, Any], fault: str):
+def test_what_the_grid_cannot_serve_is_refused(
+    noise: FigureData, fields: dict[str, Any], fault: str
+):
     rows = noise.scores[list(LEVEL_COLUMNS)].drop_duplicates().to_dict("records")
     with pytest.raises(SpecError, match=fault):
         make(**fields).check(noise.names, rows)

@@ -12,14 +12,14 @@ import yaml
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.cell import Paths
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
+from gleak.core.registry import load
+from gleak.experiments.cell import Paths
+from gleak.experiments.study import Study
 from gleak.figures.draw import draw
 from gleak.figures.judge import judge_study
 from gleak.figures.tabulate import tabulate
 from gleak.metrics.scores import save_refusal
-from gleak.registry import load
-from gleak.study import Study
 
 STUDY = Path(__file__).with_name("study.yaml")
 CONTENT = yaml.safe_load(STUDY.read_text(encoding="utf-8"))

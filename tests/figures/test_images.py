@@ -11,14 +11,14 @@ import pytest
 from PIL import Image
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.errors import SpecError
-from gleak.figures.base import Material, Shown
+from gleak.core.errors import SpecError
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import FigureData, Shown
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.images_drawing import EMPTY, MISSING, Line, lay_out_results, lay_out_search
-from gleak.figures.names import Names
 from gleak.figures.picks import read_values
 from gleak.figures.strips import read_strips
-from gleak.registry import find
-from gleak.spec import build_spec
 
 CONVERGED = (True, False, True)
 TILE = [float(MISSING[colour]) for colour in ("facecolor", "edgecolor")]
@@ -29,17 +29,17 @@ def make(**fields: Any) -> Any:
 
 
 @pytest.fixture
-def material(names: Names, nothing_published: pd.DataFrame) -> Callable[..., Material]:
-    return lambda *cells: Material(pd.DataFrame(), nothing_published, names, cells)
+def material(names: AxisLabels, nothing_published: pd.DataFrame) -> Callable[..., FigureData]:
+    return lambda *cells: FigureData(pd.DataFrame(), nothing_published, names, cells)
 
 
-def results(names: Names, *cells: Shown) -> list[Line]:
+def results(names: AxisLabels, *cells: Shown) -> list[Line]:
     figure = make(layout="results", victims=2, samples=2)
     return lay_out_results([strip for cell in cells for strip in read_strips(figure, cell)], names)
 
 
 def test_victims_without_snapshots_have_gaps_and_no_error(
-    shown: Callable[..., Shown], material: Callable[..., Material], tmp_path: Path
+    shown: Callable[..., Shown], material: Callable[..., FigureData], tmp_path: Path
 ):
     make().draw(material(shown()), tmp_path / "images")
     table = pd.read_csv(tmp_path / "images.csv")
@@ -49,7 +49,7 @@ def test_victims_without_snapshots_have_gaps_and_no_error(
 
 @pytest.mark.parametrize("layout", ["search", "results"])
 def test_what_was_not_found_has_a_hatched_tile(
-    shown: Callable[..., Shown], material: Callable[..., Material], tmp_path: Path, layout: str
+    shown: Callable[..., Shown], material: Callable[..., FigureData], tmp_path: Path, layout: str
 ):
     cell = shown(snapshots=False)
     found = Reconstruction.read(cell.reconstruction)
@@ -66,7 +66,7 @@ def test_what_was_not_found_has_a_hatched_tile(
     assert hatch_of_tiles > hatch + 0.01
 
 
-def test_texts_of_what_was_not_found(shown: Callable[..., Shown], names: Names):
+def test_texts_of_what_was_not_found(shown: Callable[..., Shown], names: AxisLabels):
     cell = shown(converged=CONVERGED)
     found = Reconstruction.read(cell.reconstruction)
     behind = np.array([[1, 1], [0, 0], [0, 0]])
@@ -77,7 +77,7 @@ def test_texts_of_what_was_not_found(shown: Callable[..., Shown], names: Names):
     assert [line.entries[1] is EMPTY for line in lines] == [False, True, True]
 
 
-def test_results_of_searches_stand_below_each_other(shown: Callable[..., Shown], names: Names):
+def test_results_of_searches_stand_below_each_other(shown: Callable[..., Shown], names: AxisLabels):
     cells = [shown(), shown(snapshots=False, attack="dlg")]
     strips = [strip for cell in cells for strip in read_strips(make(victims=1), cell)]
     long, short = lay_out_search(strips, names)
@@ -86,7 +86,9 @@ def test_results_of_searches_stand_below_each_other(shown: Callable[..., Shown],
     assert (long.label, short.label) == ("CPL\nvictim 0", "dlg\nvictim 0")
 
 
-def test_only_results_say_that_a_search_did_not_converge(shown: Callable[..., Shown], names: Names):
+def test_only_results_say_that_a_search_did_not_converge(
+    shown: Callable[..., Shown], names: AxisLabels
+):
     lines = lay_out_search(read_strips(make(), shown(converged=CONVERGED)), names)
     said = [["not converged" in entry.below for entry in line.entries] for line in lines]
     assert [any(line[:-1]) for line in said] == [False] * 3
@@ -94,7 +96,7 @@ def test_only_results_say_that_a_search_did_not_converge(shown: Callable[..., Sh
 
 
 def test_cells_of_the_same_samples_share_the_line_of_the_truth(
-    shown: Callable[..., Shown], names: Names
+    shown: Callable[..., Shown], names: AxisLabels
 ):
     cells = [
         shown(seed=seed, dataset=dataset, defense=defense)
@@ -113,7 +115,7 @@ def test_cells_of_the_same_samples_share_the_line_of_the_truth(
     assert {len(line.entries) for line in lines} == {4}
 
 
-def test_every_result_stands_below_its_own_truth(shown: Callable[..., Shown], names: Names):
+def test_every_result_stands_below_its_own_truth(shown: Callable[..., Shown], names: AxisLabels):
     truth, result = results(names, shown())
     assert (truth.label, result.label) == ("truth", "result")
     for above, below in zip(truth.entries, result.entries, strict=True):
@@ -123,7 +125,7 @@ def test_every_result_stands_below_its_own_truth(shown: Callable[..., Shown], na
 
 
 def test_a_few_samples_of_a_batch_stand_above_what_each_attack_found(
-    shown: Callable[..., Shown], names: Names
+    shown: Callable[..., Shown], names: AxisLabels
 ):
     cells = [shown(attack=attack, snapshots=False) for attack in ("cpl", "dlg", "invertgrad")]
     figure = make(layout="results", victims=1, samples=1)
@@ -137,19 +139,21 @@ def test_a_few_samples_of_a_batch_stand_above_what_each_attack_found(
 
 
 def test_a_crafting_that_advances_with_the_attack_is_named_by_it(
-    shown: Callable[..., Shown], names: Names
+    shown: Callable[..., Shown], names: AxisLabels
 ):
     pairs = [("honest", "dlg"), ("honest", "invertgrad"), ("fishing", "fishing")]
     cells = [shown(crafting=crafting, attack=attack) for crafting, attack in pairs]
     values = {"crafting": ("honest", "fishing"), "attack": ("dlg", "invertgrad", "fishing")}
-    zipped = Names({**names.values, **values}, zipped=[["crafting", "attack"]])
+    zipped = AxisLabels({**names.values, **values}, zipped=[["crafting", "attack"]])
     labels = [line.label for line in results(zipped, *cells)]
     assert labels == ["truth", "dlg", "invertgrad", "fishing"]
     apart = [line.label for line in results(replace(zipped, zipped=()), *cells)]
     assert apart[1:] == ["honest\ndlg", "honest\ninvertgrad", "fishing\nfishing"]
 
 
-def test_cells_of_other_samples_have_truths_of_their_own(shown: Callable[..., Shown], names: Names):
+def test_cells_of_other_samples_have_truths_of_their_own(
+    shown: Callable[..., Shown], names: AxisLabels
+):
     cells = [shown(seed=seed, attack=attack) for seed, attack in enumerate(("cpl", "dlg"))]
     labels = [line.label for line in results(names, *cells)]
     assert labels == ["CPL\ntruth", "result", "dlg\ntruth", "result"]
@@ -158,7 +162,7 @@ def test_cells_of_other_samples_have_truths_of_their_own(shown: Callable[..., Sh
 @pytest.mark.parametrize("fields", [{"victims": 1}, {"layout": "results"}])
 def test_grey_images_stay_grey(
     shown: Callable[..., Shown],
-    material: Callable[..., Material],
+    material: Callable[..., FigureData],
     tmp_path: Path,
     fields: dict[str, Any],
 ):
@@ -173,8 +177,8 @@ def test_grey_images_stay_grey(
 def test_the_best_and_the_worst_of_each_batch_stand_with_their_similarity(
     shown: Callable[..., Shown],
     scored: Callable[..., pd.DataFrame],
-    material: Callable[..., Material],
-    names: Names,
+    material: Callable[..., FigureData],
+    names: AxisLabels,
     tmp_path: Path,
 ):
     figure = make(layout="results", victims=2, pick="both", metric="ssim")
@@ -200,7 +204,7 @@ def test_the_best_and_the_worst_of_each_batch_stand_with_their_similarity(
     ],
 )
 def test_metrics_that_cannot_stand_under_an_image(
-    names: Names, cell: Callable[..., dict[str, str]], fields: dict[str, Any], fault: str
+    names: AxisLabels, cell: Callable[..., dict[str, str]], fields: dict[str, Any], fault: str
 ):
     with pytest.raises(SpecError, match=fault):
         make(**fields).check(names, [cell()])

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from gleak.errors import GleakError, SpecError
+from gleak.core.errors import GleakError, SpecError
+from gleak.experiments.study import Study, load_study
 from gleak.figures.judge import judge_study
 from gleak.metrics.scores import refused_scores
-from gleak.study import Study, load_study
 
 Scored = Callable[..., pd.DataFrame]
 GRID = {

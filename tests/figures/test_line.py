@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from gleak.figures.base import Material
-from gleak.registry import find
-from gleak.spec import build_spec
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import FigureData
 
 
 def make(**fields: Any) -> Any:
@@ -28,12 +28,12 @@ def make(**fields: Any) -> Any:
     ],
 )
 def test_figures_are_written_the_same_each_time(
-    draw_twice: Callable[[Any, Material], None], noise: Material, fields: dict[str, Any]
+    draw_twice: Callable[[Any, FigureData], None], noise: FigureData, fields: dict[str, Any]
 ):
     draw_twice(make(**fields), noise)
 
 
-def test_the_table_beside_the_figure_holds_points_and_controls(noise: Material, tmp_path: Path):
+def test_the_table_beside_the_figure_holds_points_and_controls(noise: FigureData, tmp_path: Path):
     make().draw(noise, tmp_path / "noise")
     table = pd.read_csv(tmp_path / "noise.csv")
     assert table["attack"].value_counts().to_dict() == {"cpl+restarts=0": 5, "blind": 1, "truth": 1}

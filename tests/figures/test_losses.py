@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from gleak.artifacts.knowledge import Knowledge
-from gleak.errors import SpecError
-from gleak.figures.base import FigureSpec, Material
+from gleak.core.errors import SpecError
+from gleak.core.registry import find, parse
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import FigureData, FigureSpec
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.losses_drawing import tabulate_losses
-from gleak.figures.names import Names
-from gleak.registry import find, parse
-from gleak.spec import build_spec
 
 LARGE, SMALL = ({"dataset": "digits", "spec": f"codec+size={size}"} for size in (128, 64))
 OTHER = {"dataset": "digits", "spec": "postprocessor"}
@@ -53,12 +53,12 @@ def store(tmp_path: Path) -> Callable[..., list[Path]]:
 def test_files_are_the_same_each_time_and_hold_every_point(
     store: Callable[..., list[Path]],
     nothing_published: pd.DataFrame,
-    draw_twice: Callable[[FigureSpec, Material], None],
+    draw_twice: Callable[[FigureSpec, FigureData], None],
     tmp_path: Path,
 ) -> None:
     figure = make(LARGE, SMALL, OTHER, labels=LABELS)
     files = store(figure)
-    draw_twice(figure, Material(pd.DataFrame(), nothing_published, Names({}), trained=files))
+    draw_twice(figure, FigureData(pd.DataFrame(), nothing_published, AxisLabels({}), trained=files))
     table = pd.read_csv(tmp_path / "first.csv")
     assert list(table) == ["dataset", "knowledge", "loss", "step", "value"]
     assert len(table) == (1 + 1 + 3) * 5

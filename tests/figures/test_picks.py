@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.figures.base import Shown
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import Shown
 from gleak.figures.picks import pick, read_values
-from gleak.registry import find
-from gleak.spec import build_spec
 
 VALUES = {(0, 0): 0.3, (0, 1): 0.1, (0, 2): 0.4, (0, 3): 0.2, (1, 0): 0.9}
 

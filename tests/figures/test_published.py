@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gleak.errors import SpecError
-from gleak.figures.names import Names
+from gleak.core.errors import SpecError
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.published import add_published, read_published
 from gleak.figures.summary import summarise
 from gleak.metrics.scores import LEVEL_COLUMNS
@@ -67,13 +67,15 @@ def test_one_attack_has_a_value_for_each_crafting(tmp_path: Path, scored: Scored
     cells = [("honest", "gm"), ("mkor+hiding=naive", "mkor"), ("mkor", "mkor"), ("mkor", "blind")]
     scores = pd.concat(scored("ssim", [[0.1]], crafting=c, attack=a) for c, a in cells)
     values = {level: tuple(scores[level].unique()) for level in LEVEL_COLUMNS}
-    table = add_published(summarise(scores, "ssim", "best"), read_published(path), Names(values))
+    table = add_published(
+        summarise(scores, "ssim", "best"), read_published(path), AxisLabels(values)
+    )
     assert table["published"].tolist()[:3] == [0.25, 0.75, 0.5]
     assert np.isnan(table["published"][3])
 
 
 def test_values_stand_beside_ours(
-    tmp_path: Path, names: Names, scored: Callable[..., pd.DataFrame]
+    tmp_path: Path, names: AxisLabels, scored: Callable[..., pd.DataFrame]
 ):
     published = read_published(
         write(

@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gleak.figures.base import Material
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import FigureData
 from gleak.figures.quantiles import (
     QUANTILES,
     place_values,
     summarise_control_means,
     summarise_quantiles,
 )
-from gleak.registry import find
-from gleak.spec import build_spec
 
 Scored = Callable[..., pd.DataFrame]
 VALUES = {
@@ -31,7 +31,7 @@ def make(**fields: Any) -> Any:
 
 
 @pytest.fixture
-def material(noise: Material, scored: Scored) -> Material:
+def material(noise: FigureData, scored: Scored) -> FigureData:
     """Values of two cells, and of the blind control in one of them."""
     attack = {"attack": "cpl+restarts=0"}
     tables = [scored("ssim", found, defense=name, **attack) for name, found in VALUES.items()]
@@ -40,7 +40,7 @@ def material(noise: Material, scored: Scored) -> Material:
     return replace(noise, scores=pd.concat([*tables, lost, blind]))
 
 
-def test_quantiles_equal_those_of_numpy(material: Material):
+def test_quantiles_equal_those_of_numpy(material: FigureData):
     boxes = summarise_quantiles(make(), material).set_index("defense")
     for name, found in VALUES.items():
         values = np.ravel(found)
@@ -51,7 +51,7 @@ def test_quantiles_equal_those_of_numpy(material: Material):
     assert boxes["rows"].to_dict() == {"none": 9, "gaussian": 4}
 
 
-def test_a_cell_without_values_has_a_place_and_no_quantiles(material: Material, scored: Scored):
+def test_a_cell_without_values_has_a_place_and_no_quantiles(material: FigureData, scored: Scored):
     lost = scored("ssim", [[np.nan]], status="unavailable", defense="laplace+std=1e-4")
     cells = pd.concat([material.scores, lost.assign(attack="cpl+restarts=0")])
     boxes = summarise_quantiles(make(), replace(material, scores=cells)).set_index("defense")
@@ -59,13 +59,13 @@ def test_a_cell_without_values_has_a_place_and_no_quantiles(material: Material, 
     assert boxes.loc["laplace+std=1e-4", [*QUANTILES, "mean"]].isna().all()
 
 
-def test_specs_without_the_field_of_x_stand_with_every_colour(noise: Material):
+def test_specs_without_the_field_of_x_stand_with_every_colour(noise: FigureData):
     boxes = summarise_quantiles(make(x="defense.std", hue="defense.name"), noise)
     starts = boxes[boxes["defense"] == "none"]
     assert starts[["x", "hue"]].to_numpy().tolist() == [["none", "Gaussian"], ["none", "laplace"]]
 
 
-def test_every_value_stands_beside_its_box(material: Material):
+def test_every_value_stands_beside_its_box(material: FigureData):
     figure = make()
     placed = place_values(figure, material, summarise_quantiles(figure, material))
     found = {key: values.tolist() for key, values in placed.items()}
@@ -75,6 +75,6 @@ def test_every_value_stands_beside_its_box(material: Material):
     }
 
 
-def test_controls_are_means(material: Material):
+def test_controls_are_means(material: FigureData):
     (control,) = summarise_control_means(make(), material).to_dict("records")
     assert (control["attack"], control["mean"], control["count"]) == ("blind", 0.2, 2)

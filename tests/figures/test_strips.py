@@ -10,11 +10,11 @@ import pytest
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.errors import FitError
-from gleak.figures.base import Shown
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import Shown
 from gleak.figures.strips import read_strips, tabulate_strips
-from gleak.registry import find
-from gleak.spec import build_spec
 
 
 def make(**fields: Any) -> Any:
@@ -108,5 +108,5 @@ def test_tables_have_no_images(shown: Callable[..., Shown], tmp_path: Path):
     Private(inputs=flat, labels=private.labels, indices=private.indices, modality="tabular").write(
         tmp_path / "private.h5"
     )
-    with pytest.raises(FitError, match="holds tabular data"):
+    with pytest.raises(IncompatibleError, match="holds tabular data"):
         read_strips(make(), Shown(good.row, good.reconstruction, tmp_path / "private.h5"))

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 from gleak.figures.style import new_figure, save, save_numbers
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gleak.figures.base import Over
+from gleak.core.registry import parse
+from gleak.experiments.figure_spec import Over
 from gleak.figures.summary import SUCCESS, counted, summarise
-from gleak.registry import parse
 
 Scored = Callable[..., pd.DataFrame]
 

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from gleak.errors import SpecError
-from gleak.figures.base import Material
-from gleak.figures.names import Names
+from gleak.core.errors import SpecError
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import FigureData
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.table import Table
-from gleak.registry import find
-from gleak.spec import build_spec
 
 Scored = Callable[..., pd.DataFrame]
 FIELDS = {
@@ -30,7 +30,7 @@ def make(**fields: Any) -> Any:
 
 
 @pytest.fixture
-def material(scored: Scored, names: Names) -> Material:
+def material(scored: Scored, names: AxisLabels) -> FigureData:
     """CPL on photos recovers one of two images, on digits both; blind none."""
     cells = {
         ("photos", "cpl+restarts=0"): [4e-4, 0.5],
@@ -56,10 +56,10 @@ def material(scored: Scored, names: Names) -> Material:
             "note": "",
         }
     )
-    return Material(pd.concat(tables), published, names)
+    return FigureData(pd.concat(tables), published, names)
 
 
-def test_numbers_equal_a_hand_computation(material: Material, tmp_path: Path):
+def test_numbers_equal_a_hand_computation(material: FigureData, tmp_path: Path):
     make().draw(material, tmp_path / "table2")
     table = (
         pd.read_csv(tmp_path / "table2.csv").set_index(["dataset", "attack", "metric"]).sort_index()
@@ -77,7 +77,7 @@ def test_numbers_equal_a_hand_computation(material: Material, tmp_path: Path):
     assert table["published"].notna().sum() == 2
 
 
-def test_text_forms_show_the_same_cells(material: Material, tmp_path: Path):
+def test_text_forms_show_the_same_cells(material: FigureData, tmp_path: Path):
     make().draw(material, tmp_path / "table2")
     lines = (tmp_path / "table2.md").read_text(encoding="utf-8").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[:6]]
@@ -89,13 +89,13 @@ def test_text_forms_show_the_same_cells(material: Material, tmp_path: Path):
     assert r"MSE* & 4.0e-4 & 2.2e-4 & –" in latex
 
 
-def test_texts_are_escaped_for_latex(material: Material, names: Names, tmp_path: Path):
-    odd = Names(names.values, names.stands_for, {"mse": "MSE_% & more"})
-    make().draw(Material(material.scores, material.published, odd), tmp_path / "t")
+def test_texts_are_escaped_for_latex(material: FigureData, names: AxisLabels, tmp_path: Path):
+    odd = AxisLabels(names.values, names.stands_for, {"mse": "MSE_% & more"})
+    make().draw(FigureData(material.scores, material.published, odd), tmp_path / "t")
     assert r"MSE\_\% \& more" in (tmp_path / "t.tex").read_text(encoding="utf-8")
 
 
-def test_the_picture_is_wide_enough_and_the_same_each_time(material: Material, tmp_path: Path):
+def test_the_picture_is_wide_enough_and_the_same_each_time(material: FigureData, tmp_path: Path):
     for name in ("first", "second"):
         make().draw(material, tmp_path / name)
     for suffix in (".svg", ".png"):
@@ -106,20 +106,20 @@ def test_the_picture_is_wide_enough_and_the_same_each_time(material: Material, t
         assert "Software" not in picture.info
 
 
-def test_every_suffix_is_written(material: Material, tmp_path: Path):
+def test_every_suffix_is_written(material: FigureData, tmp_path: Path):
     make().draw(material, tmp_path / "table2.of.paper")
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {f"table2.of.paper{suffix}" for suffix in Table.suffixes}
 
 
-def test_statistics_are_chosen_by_metric(material: Material, tmp_path: Path):
+def test_statistics_are_chosen_by_metric(material: FigureData, tmp_path: Path):
     make(over={}, statistics={"mse": "max"}).draw(material, tmp_path / "t")
     table = pd.read_csv(tmp_path / "t.csv").set_index(["dataset", "attack", "metric"]).sort_index()
     assert table.loc[("photos", "cpl+restarts=0", "mse"), "ours"] == 0.5
     assert "max MSE" in (tmp_path / "t.md").read_text(encoding="utf-8")
 
 
-def test_a_metric_has_as_many_entries_as_statistics(material: Material, tmp_path: Path):
+def test_a_metric_has_as_many_entries_as_statistics(material: FigureData, tmp_path: Path):
     fields = {"rows": ["dataset", "attack"], "columns": ["metric"], "over": {}, "metrics": ["mse"]}
     make(**fields, statistics={"mse": ["mean", "min", "max", "var"]}).draw(material, tmp_path / "t")
     lines = (tmp_path / "t.md").read_text(encoding="utf-8").splitlines()
@@ -134,7 +134,7 @@ def test_a_metric_has_as_many_entries_as_statistics(material: Material, tmp_path
     assert photos[2:] == ["0.2502", "2.2e-4", "4.0e-4", "0.5", "0.1248"]
 
 
-def test_values_of_the_failed_are_marked(material: Material, tmp_path: Path):
+def test_values_of_the_failed_are_marked(material: FigureData, tmp_path: Path):
     make(over={"mse": "successful_else_all"}).draw(material, tmp_path / "t")
     text = (tmp_path / "t.md").read_text(encoding="utf-8")
     photos = next(line for line in text.splitlines() if "MSE*" in line)
@@ -149,13 +149,13 @@ def test_values_of_the_failed_are_marked(material: Material, tmp_path: Path):
     assert table["failed"].sum() == 1
 
 
-def test_signs_are_explained_where_they_stand(material: Material, tmp_path: Path):
+def test_signs_are_explained_where_they_stand(material: FigureData, tmp_path: Path):
     make(over={}).draw(material, tmp_path / "t")
     text = (tmp_path / "t.md").read_text(encoding="utf-8")
     assert "*" not in text and "†" not in text
 
 
-def test_controls_without_any_value_have_no_line(material: Material, tmp_path: Path):
+def test_controls_without_any_value_have_no_line(material: FigureData, tmp_path: Path):
     fields = {"rows": ["attack"], "columns": ["dataset"], "metrics": ["mse"]}
     make(**fields).draw(material, tmp_path / "t")
     assert "blind" not in (tmp_path / "t.md").read_text(encoding="utf-8")
@@ -163,7 +163,7 @@ def test_controls_without_any_value_have_no_line(material: Material, tmp_path: P
 
 
 def test_a_control_stands_once_unless_the_crafting_is_told_apart(
-    names: Names, cell: Callable[..., dict[str, str]]
+    names: AxisLabels, cell: Callable[..., dict[str, str]]
 ):
     honest, fished = (
         [cell(crafting=crafting, attack=attack) for attack in ("cpl", "blind", "truth")]
@@ -175,10 +175,12 @@ def test_a_control_stands_once_unless_the_crafting_is_told_apart(
     assert make(rows=["crafting", "metric"]).chosen(names, rows) == rows
 
 
-def test_two_values_of_one_label_are_refused(material: Material, names: Names, tmp_path: Path):
-    same = Names(names.values, {}, {"photos": "images", "digits": "images"})
+def test_two_values_of_one_label_are_refused(
+    material: FigureData, names: AxisLabels, tmp_path: Path
+):
+    same = AxisLabels(names.values, {}, {"photos": "images", "digits": "images"})
     with pytest.raises(SpecError, match="labelled images"):
-        make().draw(Material(material.scores, material.published, same), tmp_path / "t")
+        make().draw(FigureData(material.scores, material.published, same), tmp_path / "t")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 from gleak.figures.tabulate import tabulate
 from gleak.metrics.scores import COLUMNS, read_scores
 

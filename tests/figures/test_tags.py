@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.errors import SpecError
+from gleak.core.errors import SpecError
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import FigureData, Shown
+from gleak.experiments.labels import AxisLabels
 from gleak.figures import tags_drawing
-from gleak.figures.base import Material, Shown
-from gleak.figures.names import Names
-from gleak.registry import find
-from gleak.spec import build_spec
 
 TAGGER = {"dataset": "digits", "spec": "tagger"}
 WORDS = ["black", "dim", "grey", "light", "white"]
@@ -53,14 +53,14 @@ def make(**fields: Any) -> Any:
     return build_spec(find("figure", "tags"), {"grid": "attacks", "knowledge": TAGGER, **fields})
 
 
-def draw(figure: Any, tagger: Path, names: Names, stem: Path, *cells: Shown) -> pd.DataFrame:
+def draw(figure: Any, tagger: Path, names: AxisLabels, stem: Path, *cells: Shown) -> pd.DataFrame:
     nothing = pd.DataFrame(columns=["metric", "sample", "victim", "value", *cells[0].row])
-    figure.draw(Material(nothing, pd.DataFrame(), names, cells, [tagger]), stem)
+    figure.draw(FigureData(nothing, pd.DataFrame(), names, cells, [tagger]), stem)
     return pd.read_csv(stem.with_suffix(".csv"))
 
 
 def test_tags_stand_in_words_beside_the_share_that_is_in_both(
-    tagger: Path, names: Names, shown: Callable[..., Shown], tmp_path: Path
+    tagger: Path, names: AxisLabels, shown: Callable[..., Shown], tmp_path: Path
 ) -> None:
     cell = shown()
     found = Reconstruction.read(cell.reconstruction)
@@ -79,7 +79,7 @@ def test_tags_stand_in_words_beside_the_share_that_is_in_both(
 
 
 def test_an_original_that_several_cells_sought_stands_there_once(
-    tagger: Path, names: Names, shown: Callable[..., Shown], tmp_path: Path
+    tagger: Path, names: AxisLabels, shown: Callable[..., Shown], tmp_path: Path
 ) -> None:
     cells = shown(snapshots=False), shown(snapshots=False, attack="dlg")
     draw(make(victims=1), tagger, names, tmp_path / "tags", *cells)
@@ -90,7 +90,7 @@ def test_an_original_that_several_cells_sought_stands_there_once(
 
 
 def test_an_image_that_was_not_found_has_no_tags(
-    tagger: Path, names: Names, shown: Callable[..., Shown], tmp_path: Path
+    tagger: Path, names: AxisLabels, shown: Callable[..., Shown], tmp_path: Path
 ) -> None:
     cell = shown(snapshots=False)
     found = Reconstruction.read(cell.reconstruction)
@@ -115,7 +115,7 @@ def test_tags_are_given_by_one_tagger(knowledge: Any) -> None:
 
 
 def test_attacks_are_scored_by_the_same_tagger(
-    names: Names, cell: Callable[..., dict[str, str]]
+    names: AxisLabels, cell: Callable[..., dict[str, str]]
 ) -> None:
     attack = "rog+tagger=tagger~tags=2"
     named = replace(names, values={**names.values, "attack": (attack,)})
@@ -124,7 +124,7 @@ def test_attacks_are_scored_by_the_same_tagger(
 
 
 def test_originals_of_different_datasets_stand_apart(
-    tagger: Path, names: Names, shown: Callable[..., Shown], tmp_path: Path
+    tagger: Path, names: AxisLabels, shown: Callable[..., Shown], tmp_path: Path
 ) -> None:
     cells = [
         shown(snapshots=False, dataset=dataset, seed=number)

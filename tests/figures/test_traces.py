@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.errors import FitError, SpecError
-from gleak.figures.base import FigureSpec, Material, Shown
-from gleak.figures.names import Names
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import FigureData, FigureSpec, Shown
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.traces_drawing import tabulate_traces
-from gleak.registry import find
-from gleak.spec import build_spec
 
 FALLING = np.array([[1.0, 0.5, 0.25], [1.0, 0.1, 0.01], [1.0, 0.3, 0.1]])
 
@@ -39,19 +39,19 @@ def traced(shown: Callable[..., Shown]) -> Callable[..., Shown]:
 
 @pytest.fixture
 def material(
-    traced: Callable[..., Shown], names: Names, nothing_published: pd.DataFrame
-) -> Material:
+    traced: Callable[..., Shown], names: AxisLabels, nothing_published: pd.DataFrame
+) -> FigureData:
     cells = [traced(), traced(0.1, attack="dlg"), traced(0.01, defense="gaussian")]
-    return Material(pd.DataFrame(), nothing_published, names, cells)
+    return FigureData(pd.DataFrame(), nothing_published, names, cells)
 
 
 def test_files_are_the_same_each_time(
-    material: Material, draw_twice: Callable[[FigureSpec, Material], None]
+    material: FigureData, draw_twice: Callable[[FigureSpec, FigureData], None]
 ):
     draw_twice(make(facets="defense"), material)
 
 
-def test_a_curve_is_the_mean_of_the_victims_between_the_best_and_the_worst(material: Material):
+def test_a_curve_is_the_mean_of_the_victims_between_the_best_and_the_worst(material: FigureData):
     table = tabulate_traces(make(facets="defense"), material)
     first = table[(table["hue"] == "CPL") & (table["facet"] == "none")]
     assert first["iteration"].tolist() == [0, 10, 20]
@@ -62,15 +62,15 @@ def test_a_curve_is_the_mean_of_the_victims_between_the_best_and_the_worst(mater
 
 
 def test_an_attack_that_kept_no_trace_is_named(
-    shown: Callable[..., Shown], names: Names, nothing_published: pd.DataFrame
+    shown: Callable[..., Shown], names: AxisLabels, nothing_published: pd.DataFrame
 ):
-    material = Material(pd.DataFrame(), nothing_published, names, [shown()])
-    with pytest.raises(FitError, match=r"reconstruction.h5: its attack kept no trace"):
+    material = FigureData(pd.DataFrame(), nothing_published, names, [shown()])
+    with pytest.raises(IncompatibleError, match=r"reconstruction.h5: its attack kept no trace"):
         tabulate_traces(make(), material)
 
 
 def test_attacks_without_iterations_are_refused_and_controls_left_out(
-    names: Names, cell: Callable[..., dict[str, str]]
+    names: AxisLabels, cell: Callable[..., dict[str, str]]
 ):
     rows = [cell(attack=attack) for attack in ("cpl+restarts=0", "blind", "truth")]
     make().check(names, rows)
@@ -79,7 +79,7 @@ def test_attacks_without_iterations_are_refused_and_controls_left_out(
         make().check(names, [*rows, cell(attack="aono")])
 
 
-def test_cells_of_one_colour_are_refused(names: Names, cell: Callable[..., dict[str, str]]):
+def test_cells_of_one_colour_are_refused(names: AxisLabels, cell: Callable[..., dict[str, str]]):
     rows = [cell(defense=defense) for defense in ("none", "gaussian")]
     make(facets="defense").check(names, rows)
     with pytest.raises(SpecError, match="several cells share a place: defense varies"):

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.errors import SpecError
-from gleak.figures.base import FigureSpec, Material, Row
-from gleak.figures.names import Names
+from gleak.core.errors import SpecError
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import FigureData, FigureSpec, Row
+from gleak.experiments.labels import AxisLabels
 from gleak.figures.tradeoff_drawing import frontier, tabulate_points
-from gleak.registry import find
-from gleak.spec import build_spec
 
 DEFENSES = ("none", "gaussian")
 MODELS = ("lenet", "lenet+precode=8")
@@ -37,7 +37,9 @@ def trained(defense: str, model: str, cell: Callable[..., dict[str, str]]) -> di
 
 
 @pytest.fixture
-def grids(names: Names, cell: Callable[..., dict[str, str]]) -> list[tuple[Names, list[Row]]]:
+def grids(
+    names: AxisLabels, cell: Callable[..., dict[str, str]]
+) -> list[tuple[AxisLabels, list[Row]]]:
     """Two attacks under a defence, none, and a network that defends itself; and the models."""
     values = {**names.values, "model": MODELS, "defense": DEFENSES, "attack": ("cpl", "dlg")}
     attacks = replace(names, values=values, labels={"lenet+precode=8": "PRECODE", "cpl": "CPL"})
@@ -49,11 +51,13 @@ def grids(names: Names, cell: Callable[..., dict[str, str]]) -> list[tuple[Names
     models = [trained(*pair, cell) for pair in PAIRS]
     kept = {level: tuple({row[level] for row in models}) for level in ("dataset", "model")}
     trainings = ("federated", "federated+defense=gaussian")
-    return [(attacks, rows), (Names({**kept, "training": trainings}), models)]
+    return [(attacks, rows), (AxisLabels({**kept, "training": trainings}), models)]
 
 
 @pytest.fixture
-def material(grids: list[tuple[Names, list[Row]]], scored: Callable[..., pd.DataFrame]) -> Material:
+def material(
+    grids: list[tuple[AxisLabels, list[Row]]], scored: Callable[..., pd.DataFrame]
+) -> FigureData:
     """Error 0.1, 0.2 and so on of attacks, accuracy 0.9, 0.8 and 0.7 of models."""
     (names, rows), (_, models) = grids
     errors = [scored("mse", [[k / 10, k / 10]], **row) for k, row in enumerate(rows, 1)]
@@ -69,16 +73,16 @@ def material(grids: list[tuple[Names, list[Row]]], scored: Callable[..., pd.Data
             "note": "",
         }
     )
-    return Material(pd.concat([*errors, *accuracies]), published, names)
+    return FigureData(pd.concat([*errors, *accuracies]), published, names)
 
 
 def test_files_are_the_same_each_time(
-    material: Material, draw_twice: Callable[[FigureSpec, Material], None]
+    material: FigureData, draw_twice: Callable[[FigureSpec, FigureData], None]
 ):
     draw_twice(make(circled={"attack": "dlg", "defense": "none"}), material)
 
 
-def test_each_attacked_cell_has_the_utility_of_its_own_model(material: Material):
+def test_each_attacked_cell_has_the_utility_of_its_own_model(material: FigureData):
     points = tabulate_points(make(circled={"attack": "dlg", "model": "lenet"}), material)
     assert points["privacy"].tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     assert points["utility"].tolist() == pytest.approx([0.9, 0.9, 0.8, 0.8, 0.7, 0.7])
@@ -89,7 +93,7 @@ def test_each_attacked_cell_has_the_utility_of_its_own_model(material: Material)
 
 
 def test_a_metric_without_values_leaves_points_out_and_draws_the_rest(
-    material: Material, tmp_path: Path
+    material: FigureData, tmp_path: Path
 ):
     missing = material.scores["metric"] == "mse"
     scores = material.scores.assign(value=material.scores["value"].mask(missing))
@@ -98,7 +102,7 @@ def test_a_metric_without_values_leaves_points_out_and_draws_the_rest(
     assert "no value of mse" in (tmp_path / "a.svg").read_text()
 
 
-def test_controls_are_left_out_and_models_are_not(grids: list[tuple[Names, list[Row]]]):
+def test_controls_are_left_out_and_models_are_not(grids: list[tuple[AxisLabels, list[Row]]]):
     (names, rows), (models, trained_rows) = grids
     figure = make()
     figure.check_together(grids)
@@ -124,7 +128,7 @@ def test_controls_are_left_out_and_models_are_not(grids: list[tuple[Names, list[
     ],
 )
 def test_faults_are_named(
-    grids: list[tuple[Names, list[Row]]], fields: dict[str, Any], keep: slice, fault: str
+    grids: list[tuple[AxisLabels, list[Row]]], fields: dict[str, Any], keep: slice, fault: str
 ):
     (names, rows), (models, trained_rows) = grids
     if "defense" in fields.get("joined", {}) and "model" not in fields["joined"]:

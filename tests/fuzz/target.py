@@ -24,7 +24,7 @@ with atheris.instrument_imports(include=["gleak.artifacts"]):
     from gleak.artifacts import digests
     from gleak.artifacts.inspect import describe_file
     from gleak.artifacts.update import Update
-    from gleak.errors import ArtifactError, RefusedError
+    from gleak.core.errors import ArtifactError, RefusedError
 
 COUNTS = ("read", "accepted", "refused", "wrong")
 MEMORY = 2**30

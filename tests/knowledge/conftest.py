@@ -9,9 +9,9 @@ import pytest
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
+from gleak.core.registry import load, parse
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.train import train_knowledge
-from gleak.registry import load, parse
 
 
 @pytest.fixture(scope="session")

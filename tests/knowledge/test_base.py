@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gleak.errors import FitError, SpecError
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.registry import parse
 from gleak.knowledge.pretraining import Pretraining
-from gleak.registry import parse
 
 CODEC = "codec+size=64"
 
@@ -39,11 +39,26 @@ def test_the_public_dataset_has_images_as_large_as_the_victims(
     ("spec", "victims", "error", "fault"),
     [
         (f"{CODEC}+public=photo", "digits", SpecError, "unknown dataset 'photo'; .*'photos'"),
-        (f"{CODEC}+public=photos", "digits", FitError, r"photos.* of shape \(3, 16, 16\), and"),
-        (f"{CODEC}+public=adult", "digits", FitError, "samples of adult are of shape"),
-        (CODEC, "adult", FitError, "is of images, and adult holds tabular data"),
-        ("codec+size=256", "digits", FitError, "no shorter than images of 256; lower size"),
-        (f"{CODEC}+public=photos", "imagenet+size=256", FitError, "for victims of .*'size'"),
+        (
+            f"{CODEC}+public=photos",
+            "digits",
+            IncompatibleError,
+            r"photos.* of shape \(3, 16, 16\), and",
+        ),
+        (f"{CODEC}+public=adult", "digits", IncompatibleError, "samples of adult are of shape"),
+        (CODEC, "adult", IncompatibleError, "is of images, and adult holds tabular data"),
+        (
+            "codec+size=256",
+            "digits",
+            IncompatibleError,
+            "no shorter than images of 256; lower size",
+        ),
+        (
+            f"{CODEC}+public=photos",
+            "imagenet+size=256",
+            IncompatibleError,
+            "for victims of .*'size'",
+        ),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused(
@@ -60,10 +75,10 @@ def test_victims_that_may_be_among_the_public_samples_are_refused() -> None:
         spec.check_victims(dataset(victims), tested)
     other.check_victims(dataset("cifar10"), tuned)
     with pytest.raises(
-        FitError, match=r"knowledge codec.*split of digits, from which client fedsg"
+        IncompatibleError, match=r"knowledge codec.*split of digits, from which client fedsg"
     ):
         own.check_victims(dataset("digits"), tuned)
-    with pytest.raises(FitError, match="split of photos, from which"):
+    with pytest.raises(IncompatibleError, match="split of photos, from which"):
         other.check_victims(dataset("photos+crops=3"), tuned)
 
 

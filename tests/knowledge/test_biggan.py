@@ -13,12 +13,12 @@ from torch.nn import functional
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
-from gleak.errors import ArtifactError, FitError, SpecError
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
+from gleak.core.registry import parse
 from gleak.knowledge.biggan import ATTENTION_REDUCTION, CODE, IMAGE, BigGAN
 from gleak.knowledge.biggan_network import BigGANDeep, Normalisation, SelfAttention
 from gleak.knowledge.load import load_knowledge
 from gleak.knowledge.train import train_knowledge
-from gleak.registry import parse
 
 CLASSES = 3
 TINY = BigGAN(weights="own.bin", width=4)
@@ -235,7 +235,9 @@ def test_a_missing_file_is_named(weights: Path, convert: Callable[[], Path]) -> 
 
 
 def test_other_images_and_other_folders_are_refused() -> None:
-    with pytest.raises(FitError, match=r"makes images of shape \(3, 128, 128\), not \(3, 64, 64\)"):
+    with pytest.raises(
+        IncompatibleError, match=r"makes images of shape \(3, 128, 128\), not \(3, 64, 64\)"
+    ):
         BigGAN().check_shape((3, 64, 64))
     with pytest.raises(SpecError, match="weights"):
         parse("knowledge", "biggan+weights=..")

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.artifacts.knowledge import Knowledge
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
-from gleak.errors import FitError
 from gleak.knowledge.codec import CODE_CHANNELS, Codec
 from gleak.knowledge.codec_network import with_channels
 from gleak.knowledge.train import train_knowledge
-from gleak.registry import parse
 
 
 @pytest.mark.parametrize(("size", "side"), [(8192, 32), (2048, 16), (512, 8)])
@@ -49,7 +49,9 @@ def test_before_training_a_code_is_the_image_scaled_down() -> None:
 
 
 def test_a_code_no_shorter_than_the_image_is_refused() -> None:
-    with pytest.raises(FitError, match="codes of 48 numbers are no shorter than images of 48"):
+    with pytest.raises(
+        IncompatibleError, match="codes of 48 numbers are no shorter than images of 48"
+    ):
         Codec(size=48).check_shape((3, 4, 4))
 
 

@@ -13,12 +13,12 @@ from torch import nn
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
-from gleak.errors import ArtifactError, FitError
+from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.core.registry import load, parse
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.load import load_knowledge
 from gleak.knowledge.trained import TrainedSpec
 from gleak.knowledge.trainer import Trainer
-from gleak.registry import load, parse
 from gleak.runtime import journal
 from gleak.runtime.journal import FILE
 
@@ -188,15 +188,17 @@ def test_files_of_other_samples_or_of_another_network_are_refused(
 
 @each_name
 def test_tables_and_empty_splits_are_refused(name: str, tiny: Tiny, table: Dataset) -> None:
-    with pytest.raises(FitError, match=f"{name}.* is of images, and breast_cancer holds tabular"):
+    with pytest.raises(
+        IncompatibleError, match=f"{name}.* is of images, and breast_cancer holds tabular"
+    ):
         tiny(name).check(parse("dataset", "breast_cancer"))
-    with pytest.raises(FitError, match="mine has no samples in its train split"):
+    with pytest.raises(IncompatibleError, match="mine has no samples in its train split"):
         tiny(name).check_samples(0, "mine")
 
 
 @each_name
 def test_what_it_costs_is_no_part_of_its_setting(name: str, tiny: Tiny) -> None:
-    kept = {key: value for key, value in tiny(name) if key not in TrainedSpec.effort}
+    kept = {key: value for key, value in tiny(name) if key not in TrainedSpec.budget_fields}
     assert tiny(name).setting() == load("knowledge")[name](**kept)
 
 

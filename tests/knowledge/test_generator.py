@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.artifacts.knowledge import Knowledge
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
-from gleak.errors import FitError
 from gleak.knowledge.generator import Generator
 from gleak.knowledge.generator_training import DecoderTrainer, _divergence
 from gleak.knowledge.load import load_knowledge
 from gleak.knowledge.train import train_knowledge
-from gleak.registry import parse
 
 
 @given(
@@ -87,7 +87,9 @@ def test_random_codes_give_images_of_their_class(trained: Path, tmp_path: Path) 
 
 
 def test_codes_too_short_are_refused() -> None:
-    with pytest.raises(FitError, match="codes of 2 numbers say nothing of each of the 3 channels"):
+    with pytest.raises(
+        IncompatibleError, match="codes of 2 numbers say nothing of each of the 3 channels"
+    ):
         Generator(size=2).check_shape((3, 8, 8))
 
 
@@ -95,5 +97,7 @@ def test_classes_of_another_dataset_are_refused() -> None:
     victims, client = parse("dataset", "cifar10"), parse("client", "fedsgd")
     parse("knowledge", "generator").check_victims(victims, client)
     parse("knowledge", "generator+public=cifar10").check_victims(victims, client)
-    with pytest.raises(FitError, match="of the classes of photos, and the victims are of those of"):
+    with pytest.raises(
+        IncompatibleError, match="of the classes of photos, and the victims are of those of"
+    ):
         parse("knowledge", "generator+public=photos").check_victims(victims, client)

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as npst
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.private import Private
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.knowledge.overlap import check_disjoint, fingerprints
 
 PIXELS = npst.arrays(np.uint8, (4, 1, 2, 2), elements=st.integers(0, 2))
@@ -67,7 +67,7 @@ def test_a_victim_among_the_public_samples_is_refused(images: Dataset, knowledge
     victims = private(images, "test")
     mixed = np.array(victims.inputs)
     mixed[1, 1] = images.samples("train")[7]
-    with pytest.raises(FitError) as caught:
+    with pytest.raises(IncompatibleError) as caught:
         check_disjoint(replace(victims, inputs=mixed), "there/private.h5", [knowledge])
     message = str(caught.value)
     assert message.startswith(f"{knowledge}: trained on tiny, which holds 1 of the 6 samples in ")

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
-from gleak.errors import FitError
 from gleak.knowledge.degradation import degrade
 from gleak.knowledge.load import load_knowledge
 from gleak.knowledge.postprocessor import Postprocessor
 from gleak.knowledge.postprocessor_network import patch_discriminator
 from gleak.knowledge.train import train_knowledge
-from gleak.registry import parse
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,9 @@ def test_degraded_digits_become_better(tmp_path: Path) -> None:
 
 
 def test_images_too_small_are_refused() -> None:
-    with pytest.raises(FitError, match=r"needs images of 8 pixels or more, not \(1, 7, 9\)"):
+    with pytest.raises(
+        IncompatibleError, match=r"needs images of 8 pixels or more, not \(1, 7, 9\)"
+    ):
         Postprocessor().check_shape((1, 7, 9))
-    with pytest.raises(FitError, match="needs images of 12 pixels or more"):
+    with pytest.raises(IncompatibleError, match="needs images of 12 pixels or more"):
         Postprocessor(scale=12).check_shape((1, 8, 8))

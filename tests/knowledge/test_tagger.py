@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
-from gleak.errors import FitError
 from gleak.knowledge.load import load_knowledge
 from gleak.knowledge.tagger import Tagger
 from gleak.knowledge.train import train_knowledge
-from gleak.registry import parse
 
 
 def test_digits_are_among_their_own_tags(tmp_path: Path) -> None:
@@ -32,9 +32,11 @@ def test_digits_are_among_their_own_tags(tmp_path: Path) -> None:
 
 
 def test_as_many_tags_as_classes_tell_nothing() -> None:
-    with pytest.raises(FitError, match="gives 10 tags to each image, and there are but 10 classes"):
+    with pytest.raises(
+        IncompatibleError, match="gives 10 tags to each image, and there are but 10 classes"
+    ):
         Tagger(tags=10).check(parse("dataset", "digits"))
-    with pytest.raises(FitError, match="there are but 3 classes; lower tags"):
+    with pytest.raises(IncompatibleError, match="there are but 3 classes; lower tags"):
         Tagger().build((3, 8, 8), 3)
 
 
@@ -44,5 +46,7 @@ def test_it_is_no_attackers() -> None:
     assert [judge.name for judge in spec.judges] == ["tagger"]
     assert not parse("attack", "rog").judges
     others = parse("dataset", "digits"), parse("client", "fedsgd+split=train")
-    with pytest.raises(FitError, match=r"tagger.* is trained on the train split of digits"):
+    with pytest.raises(
+        IncompatibleError, match=r"tagger.* is trained on the train split of digits"
+    ):
         parse("attack", "rog+tagger=tagger").check_knowledge(*others)

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks.base import Observation
+from gleak.core.registry import parse
 from gleak.matching.distances.l2 import L2
 from gleak.matching.optimizers.adam import Adam
 from gleak.matching.parts import Parts
 from gleak.matching.problem import Evaluation
 from gleak.matching.starts.uniform import Uniform
-from gleak.registry import parse
+from gleak.observation import Observation
 
 
 @dataclass

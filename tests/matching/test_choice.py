@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.matching.choice import choose_gradients
 from gleak.matching.client_training import ClientTraining
 from gleak.matching.distances.base import Piece
@@ -75,7 +75,9 @@ class Cached(nn.Module):
 
 
 def test_a_parameter_that_cannot_be_replaced_is_named() -> None:
-    with pytest.raises(FitError, match=r"'weight' of layer 'inner' \(Linear\).*references"):
+    with pytest.raises(
+        IncompatibleError, match=r"'weight' of layer 'inner' \(Linear\).*references"
+    ):
         choose_gradients(training_of(Cached()))
 
 
@@ -86,7 +88,7 @@ class NoSecondDerivative(nn.Module):
 
 def test_layers_without_a_second_derivative_are_named() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), NoSecondDerivative())
-    with pytest.raises(FitError, match=r"layer '2' \(NoSecondDerivative\) has no second"):
+    with pytest.raises(IncompatibleError, match=r"layer '2' \(NoSecondDerivative\) has no second"):
         choose_gradients(training_of(network))
 
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from gleak.attacks.base import Observation
+from gleak.core.registry import parse
 from gleak.matching.coded import Coded
 from gleak.matching.codes.bicubic import BicubicCoder
 from gleak.matching.engine import match
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.parts import Parts
-from gleak.registry import parse
+from gleak.observation import Observation
 
 Observe = Callable[..., tuple[Observation, Tensor, Tensor]]
 Make = Callable[[str], tuple[Coded, GradientMatching]]
@@ -25,7 +25,7 @@ SMALL = 3 * 4 * 4
 def make(make_observation: Observe, make_parts: Callable[..., Parts]) -> Make:
     """The same problem in codes and in pixels, in double precision."""
 
-    def posed(labels: str) -> tuple[Coded, GradientMatching]:
+    def reparametrized(labels: str) -> tuple[Coded, GradientMatching]:
         observation, _, _ = make_observation()
         observation.model.double()
         update = {name: value.double() for name, value in observation.update.items()}
@@ -33,7 +33,7 @@ def make(make_observation: Observe, make_parts: Callable[..., Parts]) -> Make:
         whole = GradientMatching.of(observation, make_parts(labels=labels))
         return Coded.of(whole, BicubicCoder(2, observation.input_shape)), whole
 
-    return posed
+    return reparametrized
 
 
 @pytest.mark.parametrize("labels", ["argmin", "joint"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gleak.errors import GleakError
+from gleak.core.errors import GleakError
 from gleak.matching import engine
 from gleak.matching.engine import in_chunks, match, victims_in_memory
 from gleak.matching.gradient_matching import GradientMatching

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 from gleak.matching.engine import solve
 from gleak.matching.generator_inversion import GeneratorInversion, euclidean, perceptual
 from gleak.matching.optimizers.adam import Adam

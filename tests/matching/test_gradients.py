@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gleak.core.registry import parse
 from gleak.matching.choice import choose_gradients
 from gleak.matching.client_training import ClientTraining
 from gleak.matching.distances.cosine import Cosine
@@ -22,7 +23,6 @@ from gleak.models.base import Activation, Norm, Normalised
 from gleak.models.convolution import Convolution
 from gleak.models.losses import sample_losses
 from gleak.models.residual import Block, ResidualNetwork, basic_block
-from gleak.registry import parse
 
 SHAPE = (2, 7, 6)
 CLASSES = 5

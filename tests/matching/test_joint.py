@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from gleak.attacks.run import observe
+from gleak.core.registry import parse
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.joint import JointMatching, Part
-from gleak.registry import parse
 
 SPEC = parse("attack", "agic_epochs+tv=0.05")
 CLIENT = "epochs+victims=2+batch_size=4+update_size=2+labels=unique+server_lr=0.5"

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.matching.labels import (
     RULES,
     classifier_gradient,
@@ -21,7 +22,6 @@ from gleak.matching.labels import (
     lowest_of_rows,
 )
 from gleak.models.classifier import Classifier, find_classifier
-from gleak.registry import parse
 
 CLASSES = 10
 
@@ -80,7 +80,7 @@ def test_without_a_bias_rows_of_the_weight_are_summed() -> None:
 
 
 def test_sign_refuses_more_samples_than_classes() -> None:
-    with pytest.raises(FitError, match="2 classes do not serve a batch of 3"):
+    with pytest.raises(IncompatibleError, match="2 classes do not serve a batch of 3"):
         infer_by_sign(torch.zeros(1, 2), 3)
 
 
@@ -186,7 +186,9 @@ def test_rules_that_read_the_weight_say_why_they_cannot(
     make: Callable[[], nn.Module], rule: str
 ) -> None:
     observation, update = seen(fresh(make).eval(), UNIQUE)
-    with pytest.raises(FitError, match=rf"labels={rule} reads .* layer 'head' computes its weight"):
+    with pytest.raises(
+        IncompatibleError, match=rf"labels={rule} reads .* layer 'head' computes its weight"
+    ):
         inferred_labels(rule, observation, update)
 
 
@@ -194,7 +196,7 @@ def test_rules_that_read_the_weight_say_why_they_cannot(
 def test_old_weight_norm_is_read_by_its_bias() -> None:
     observation, update = seen(fresh(weight_of(weight_norm)), UNIQUE)
     assert inferred_labels("argmin", observation, update).tolist() == SORTED
-    with pytest.raises(FitError, match="weight_g and weight_v"):
+    with pytest.raises(IncompatibleError, match="weight_g and weight_v"):
         inferred_labels("rows", observation, update)
 
 
@@ -203,7 +205,7 @@ def test_a_frozen_head_is_refused(rule: str) -> None:
     observation, update = seen(fresh(HeadFirst), UNIQUE)
     trained = {name: value for name, value in update.items() if not name.startswith("head.")}
     with pytest.raises(
-        FitError, match=r"no gradient of the classifier, layer 'head'.*labels=known"
+        IncompatibleError, match=r"no gradient of the classifier, layer 'head'.*labels=known"
     ):
         inferred_labels(rule, observation, trained)
 
@@ -211,7 +213,7 @@ def test_a_frozen_head_is_refused(rule: str) -> None:
 def test_a_model_without_a_classifier_is_refused() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(32, CLASSES + 1))
     observation, update = seen(model, UNIQUE)
-    with pytest.raises(FitError, match=r"no dense layer with 10 outputs.*labels=known"):
+    with pytest.raises(IncompatibleError, match=r"no dense layer with 10 outputs.*labels=known"):
         inferred_labels("auto", observation, update)
 
 
@@ -231,7 +233,9 @@ class Pooled(nn.Module):
 def test_a_convolution_that_is_pooled_serves(rule: str) -> None:
     observation, update = seen(fresh(Pooled), UNIQUE)
     assert inferred_labels(rule, observation, update).tolist() == SORTED
-    with pytest.raises(FitError, match=r"labels=counts needs .* whose outputs are the logits"):
+    with pytest.raises(
+        IncompatibleError, match=r"labels=counts needs .* whose outputs are the logits"
+    ):
         inferred_labels("counts", observation, update)
 
 
@@ -304,12 +308,12 @@ def test_one_sample_is_read_off_as_by_shares(learned: tuple[nn.Module, Tensor, T
 
 def test_counts_are_of_cross_entropy() -> None:
     observation, update = seen(fresh(HeadFirst), UNIQUE, loss="nll_raw")
-    with pytest.raises(FitError, match=r"needs cross-entropy \(here: nll_raw\)"):
+    with pytest.raises(IncompatibleError, match=r"needs cross-entropy \(here: nll_raw\)"):
         inferred_labels("counts", observation, update)
 
 
 def test_a_classifier_has_its_own_gradient_alone() -> None:
     update = {"body.weight": torch.ones(1, 2, 3)}
     layer = Classifier("head", nn.Linear(3, 2), "head.weight", "head.bias", True, torch.ones(1, 3))
-    with pytest.raises(FitError, match="layer 'head'"):
+    with pytest.raises(IncompatibleError, match="layer 'head'"):
         classifier_gradient(layer, update)

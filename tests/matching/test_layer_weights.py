@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gleak.core.registry import parse
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.distances.l2 import L2
 from gleak.matching.layer_weights import LayerWeights, weighted
 from gleak.matching.pieces import FormedPiece
-from gleak.registry import parse
 
 
 def gradients(victims: int = 2) -> dict[str, Tensor]:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, optim
 
+from gleak.core.registry import load, parse
 from gleak.matching.engine import match
 from gleak.matching.optimizers.base import OptimizerSpec
-from gleak.registry import load, parse
 
 FIRST_ORDER = sorted(set(load("optimizer")) - {"lbfgs"})
 STEPS = 60

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks.base import Observation
 from gleak.attacks.run import reconstruct
+from gleak.core.registry import parse
 from gleak.matching.padding import LEAST_ROWS, padded_rows
-from gleak.registry import parse
+from gleak.observation import Observation
 
 Observe = Callable[..., tuple[Observation, Tensor, Tensor]]
 ITERATIONS = 50

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
+from gleak.core.registry import parse
 from gleak.matching.choice import choose_gradients
 from gleak.matching.client_training import ClientTraining
 from gleak.matching.distances.l2 import L2
 from gleak.matching.gradients import Gradients, LoopedGradients, VmappedGradients
 from gleak.matching.layerwise import LayerwiseGradients
-from gleak.registry import parse
 
 SHAPE = (2, 16, 16)
 CLASSES, VICTIMS, SAMPLES = 4, 2, 3

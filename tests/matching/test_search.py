@@ -13,7 +13,7 @@ from torch import Tensor
 from gleak.matching.optimizers.adam import Adam
 from gleak.matching.optimizers.lbfgs import LBFGS
 from gleak.matching.records import Records
-from gleak.matching.search import BLOW_UP, NEAR, Ledger, Search
+from gleak.matching.search import BLOW_UP, NEAR, Search, SearchState
 from gleak.runtime.journal import Journal
 from gleak.runtime.progress import Progress
 
@@ -32,7 +32,7 @@ class Draws:
         return torch.tensor(self.places.get((row, attempt), [0.0, 0.0]))
 
 
-def run(bowl: Any, draw: Draws | None = None) -> tuple[Ledger, Records, Search]:
+def run(bowl: Any, draw: Draws | None = None) -> tuple[SearchState, Records, Search]:
     victims = len(bowl.observed["target"])
     records = Records((victims, *bowl.shape), bowl.parts.iterations)
     search = Search(bowl, draw or Draws(), records)

@@ -10,11 +10,14 @@ from gleak.matching.pieces import FormedPiece, OuterPiece
 
 def test_outer_products_are_measured_as_formed_ones() -> None:
     stream = torch.Generator().manual_seed(0)
-    backs, inputs = (torch.randn(3, 2, size, generator=stream) for size in (4, 5))
+    output_gradients, inputs = (torch.randn(3, 2, size, generator=stream) for size in (4, 5))
     target = torch.randn(3, 4, 5, generator=stream).sign()
-    gradient = backs.mT @ inputs
+    gradient = output_gradients.mT @ inputs
     expected = ((2.5 * gradient).tanh() - target).square().sum((1, 2))
-    for piece in (OuterPiece("w", backs, inputs, target), FormedPiece("w", gradient, target)):
+    for piece in (
+        OuterPiece("w", output_gradients, inputs, target),
+        FormedPiece("w", gradient, target),
+    ):
         torch.testing.assert_close(Signs(gain=2.5).measure([piece]), expected)
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import load, parse
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.noisy import NoisyStart
-from gleak.registry import load, parse
 
 COLOURS = {
     "dark": (0, 0, 0),
@@ -48,7 +48,7 @@ def dataset_of(shape: tuple[int, ...]) -> Samples:
 def fits(start: StartSpec, shape: tuple[int, ...]) -> bool:
     try:
         start.check(dataset_of(shape))
-    except FitError:
+    except IncompatibleError:
         return False
     return True
 
@@ -157,7 +157,9 @@ def test_shades_serve_every_kind_of_sample(name: str, value: float, shape: tuple
 def test_colours_need_three_channels(name: str, shape: tuple[int, ...], found: str) -> None:
     start = parse("start", name)
     start.check(dataset_of((1, 3, 8, 8)))
-    with pytest.raises(FitError, match=f"start {name} needs images of 3 .*samples holds {found}"):
+    with pytest.raises(
+        IncompatibleError, match=f"start {name} needs images of 3 .*samples holds {found}"
+    ):
         start.check(dataset_of(shape))
 
 
@@ -179,12 +181,14 @@ def test_optimal_needs_training_samples() -> None:
     start = parse("start", "optimal")
     for sizes in (None, {"train": 1, "test": 0}):
         start.check(Samples("image", (1, 8, 8), sizes))
-    with pytest.raises(FitError, match=r"class_sample.* samples has no training samples; use"):
+    with pytest.raises(
+        IncompatibleError, match=r"class_sample.* samples has no training samples; use"
+    ):
         start.check(Samples("image", (1, 8, 8), {"train": 0, "test": 5}))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_optimal_refuses_a_grant_without_samples(shape: tuple[int, ...]) -> None:
     nothing = {"class_sample": torch.empty(0, *shape[1:])}
-    with pytest.raises(FitError, match="grant class_sample holds no samples"):
+    with pytest.raises(IncompatibleError, match="grant class_sample holds no samples"):
         parse("start", "optimal").draw(shape, stream(), nothing)

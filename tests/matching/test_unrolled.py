@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gleak.attacks.base import Observation
 from gleak.clients.fedavg import FedAvg
 from gleak.matching.choice import choose_gradients
 from gleak.matching.client_training import ClientTraining
@@ -22,6 +21,7 @@ from gleak.matching.parts import Parts
 from gleak.matching.pieces import FormedPiece
 from gleak.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled, Unrolled
 from gleak.models.losses import sample_losses
+from gleak.observation import Observation
 
 MakeParts = Callable[..., Parts]
 Observe = Callable[..., tuple[Observation, Tensor, Tensor]]

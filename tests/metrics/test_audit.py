@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.metrics.audit import AuditSpec, Broadcast, Finding, spread_out
 from gleak.metrics.audit_alarms import audits
 from gleak.metrics.base import MetricUnavailable
-from gleak.registry import parse
 
 Parameters = dict[str, np.ndarray]
 Craft = Callable[[Parameters, np.random.Generator], None]
@@ -236,7 +236,7 @@ def test_samples_must_be_those_of_the_model(images: Dataset):
     model = model_of(fresh(0), input_shape=np.array(images.shape), classes=images.classes)
     assert Broadcast(model, images).samples is images
     for other in ({"classes": 3}, {"input_shape": np.array([1, 8, 8])}):
-        with pytest.raises(FitError, match="dataset tiny"):
+        with pytest.raises(IncompatibleError, match="dataset tiny"):
             Broadcast(replace(model, **other), images)
 
 

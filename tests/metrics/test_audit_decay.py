@@ -13,10 +13,10 @@ from torch.nn import functional
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
+from gleak.core.registry import parse
 from gleak.metrics.audit import Broadcast
 from gleak.metrics.audit_alarms import audits
 from gleak.models.broadcast import load_network, with_state
-from gleak.registry import parse
 
 CLASSES, SHAPE = 10, (1, 16, 16)
 BORDER = 2

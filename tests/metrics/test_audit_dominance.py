@@ -9,12 +9,12 @@ from torch.nn import functional
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
+from gleak.core.registry import parse
 from gleak.metrics.audit import Broadcast
 from gleak.metrics.audit_dominance import AuditDominance
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.sample_gradients import gradient_norms
 from gleak.models.broadcast import load_network, with_state
-from gleak.registry import parse
 
 CLASSES, SHAPE = 10, (1, 6, 6)
 LAST = "3"

@@ -10,8 +10,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from gleak.core.registry import load
 from gleak.metrics.base import Comparison, Level, MetricUnavailable, metrics_of
-from gleak.registry import load
 
 Make = Callable[..., Comparison]
 METRICS = {metric.name: metric for metric in metrics_of("attack")}

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from gleak.artifacts.private import Private
+from gleak.core.registry import parse
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.score import compare
-from gleak.registry import parse
 
 METRIC = parse("metric", "drift")
 DRIFT = np.array([0.25, 0.5])

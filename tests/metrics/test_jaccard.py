@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.artifacts.private import Private
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.knowledge.load import load_knowledge
 from gleak.metrics.base import Comparison, MetricUnavailable
 from gleak.metrics.jaccard import Jaccard, shares
@@ -76,5 +76,7 @@ def test_a_tagger_that_knows_a_victim_is_refused(
     labels = np.zeros((2, 3), int)
     Private(inputs=inputs, labels=labels, indices=labels).write(tmp_path / "private.h5")
     words = (tmp_path / "private.h5", tmp_path / "scores.csv", columns, None)
-    with pytest.raises(FitError, match=r"tagger.*knowledge\.h5: trained on tiny, which holds 6"):
+    with pytest.raises(
+        IncompatibleError, match=r"tagger.*knowledge\.h5: trained on tiny, which holds 6"
+    ):
         score(*words, judges=[learned("tagger")])

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gleak.core.registry import parse
 from gleak.metrics.base import Comparison, MetricUnavailable
-from gleak.registry import parse
 
 METRIC = parse("metric", "matching_rate")
 MEMBERS = np.array([[[0], [1], [2], [2], [0], [1]]] * 2)

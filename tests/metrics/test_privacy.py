@@ -17,12 +17,12 @@ from scipy.special import log_ndtr, ndtr
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
+from gleak.core.registry import load, parse
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.epsilon_prv import EpsilonPrv
 from gleak.metrics.epsilon_rdp import EpsilonRdp
 from gleak.metrics.privacy import composed
 from gleak.metrics.score import score
-from gleak.registry import load, parse
 
 METRICS = ["epsilon_paper", "epsilon_prv", "epsilon_rdp"]
 ACCOUNTED = ["epsilon_prv", "epsilon_rdp"]

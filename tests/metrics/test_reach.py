@@ -8,13 +8,13 @@ import torch
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
+from gleak.core.registry import parse
 from gleak.metrics.audit import Broadcast
 from gleak.metrics.audit_alarms import audits
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.reach import reaches
 from gleak.metrics.sample_gradients import gradient_norms
 from gleak.models.broadcast import load_network, with_state
-from gleak.registry import parse
 
 CLASSES, SHAPE, BORDER = 6, (1, 6, 6), 2
 NETWORK = """

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gleak.core.registry import parse
 from gleak.metrics.base import MetricUnavailable
-from gleak.registry import parse
 
 INPUTS = np.zeros((3, 1, 2))
 

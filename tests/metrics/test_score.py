@@ -12,14 +12,14 @@ import pytest
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.refused import Refused
-from gleak.errors import ArtifactError, FitError
+from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.core.registry import load
 from gleak.metrics.base import MetricSpec, metrics_of
 from gleak.metrics.mse import Mse
 from gleak.metrics.psnr import Psnr
 from gleak.metrics.score import score
 from gleak.metrics.scores import COLUMNS, read_scores
 from gleak.metrics.ssim import Ssim
-from gleak.registry import load
 
 pytestmark = pytest.mark.usefixtures("no_weights")
 
@@ -84,7 +84,9 @@ def test_a_victim_that_the_attacker_knows_is_not_scored(
         if split == "test":
             assert len(score(*words, knowledge=[codec]))
             continue
-        with pytest.raises(FitError, match=r"codec.*knowledge\.h5: trained on tiny, which holds 3"):
+        with pytest.raises(
+            IncompatibleError, match=r"codec.*knowledge\.h5: trained on tiny, which holds 3"
+        ):
             score(*words, knowledge=[codec])
         assert not output.exists()
 

@@ -9,7 +9,7 @@ import pytest
 
 from gleak.artifacts.model import Model
 from gleak.artifacts.refused import Refused
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 from gleak.metrics.base import metrics_of
 from gleak.metrics.score_model import score_model
 from gleak.metrics.scores import COLUMNS, LEVEL_COLUMNS, read_scores

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from gleak.artifacts.refused import Refused
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 from gleak.metrics.base import metrics_of
 from gleak.metrics.score_parameters import score_parameters
 from gleak.metrics.scores import COLUMNS, LEVEL_COLUMNS, read_scores

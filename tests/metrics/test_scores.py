@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gleak.cell import LEVELS
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
+from gleak.experiments.cell import LEVELS
 from gleak.metrics.scores import (
     COLUMNS,
     LEVEL_COLUMNS,

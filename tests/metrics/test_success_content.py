@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gleak.core.registry import parse
 from gleak.metrics.success_content import SuccessContent
-from gleak.registry import parse
 
 
 def test_counts_errors_below_the_threshold(make_comparison):

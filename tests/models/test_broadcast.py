@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from gleak.artifacts.model import Model
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
+from gleak.core.registry import parse
 from gleak.models.broadcast import load_network, with_state
-from gleak.registry import parse
 
 SOURCE = """
 import torch

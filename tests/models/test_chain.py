@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.models.chain import Chain, take_apart
-from gleak.registry import parse
 
 CONVOLUTION, DENSE = nn.Conv2d(1, 2, 3), nn.Linear(8, 4)
 CHAINS = (
@@ -101,7 +101,7 @@ def test_one_layer_in_several_places_stands_in_each() -> None:
     ],
 )
 def test_a_layer_without_a_place_is_named(layers: list[nn.Module], stranger: str) -> None:
-    with pytest.raises(FitError, match=f"has no place for {stranger}$"):
+    with pytest.raises(IncompatibleError, match=f"has no place for {stranger}$"):
         take_apart(nn.Sequential(*layers))
 
 
@@ -119,15 +119,15 @@ def test_a_layer_without_a_place_is_named(layers: list[nn.Module], stranger: str
 def test_layers_in_an_order_that_no_step_has_are_refused(
     layers: list[nn.Module], stranger: str
 ) -> None:
-    with pytest.raises(FitError, match=f"has no place for {stranger}$"):
+    with pytest.raises(IncompatibleError, match=f"has no place for {stranger}$"):
         take_apart(nn.Sequential(CONVOLUTION, *layers))
 
 
 def test_branching_networks_are_refused() -> None:
-    with pytest.raises(FitError, match="has no place for Residual"):
+    with pytest.raises(IncompatibleError, match="has no place for Residual"):
         take_apart(parse("model", "resnet20").build((3, 8, 8), 4))
 
 
 def test_a_network_that_is_no_sequence_is_refused() -> None:
-    with pytest.raises(FitError, match=r"ModuleDict, is no torch\.nn\.Sequential"):
+    with pytest.raises(IncompatibleError, match=r"ModuleDict, is no torch\.nn\.Sequential"):
         take_apart(nn.ModuleDict({"convolution": CONVOLUTION}))

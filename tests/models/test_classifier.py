@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.models.classifier import find_classifier
-from gleak.registry import parse
 
 CLASSES = 4
 SHAPE = (3, 16, 16)
@@ -97,7 +97,9 @@ def test_a_weight_that_is_computed_or_shared_is_not_its_own() -> None:
     assert (found.weight, found.bias) == (None, "last.bias")
     normed = nn.Sequential(parametrizations.weight_norm(nn.Linear(6, 4)))
     assert find_classifier(normed, (6,), 4).weight is None
-    with pytest.raises(FitError, match="is no dense layer with a weight and a bias of its own"):
+    with pytest.raises(
+        IncompatibleError, match="is no dense layer with a weight and a bias of its own"
+    ):
         find_classifier(normed, (6,), 4).dense_parameters()
 
 
@@ -111,5 +113,7 @@ def test_a_layer_registered_twice_has_its_own_parameters() -> None:
 def test_a_network_without_one_is_refused(classes: int) -> None:
     network = Tangle()
     network.unused = nn.Linear(4, 5)
-    with pytest.raises(FitError, match=f"no dense layer with {classes} outputs that its logits"):
+    with pytest.raises(
+        IncompatibleError, match=f"no dense layer with {classes} outputs that its logits"
+    ):
         find_classifier(network, (6,), classes)

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import load, parse
 from gleak.models.base import Activation
-from gleak.registry import load, parse
 
 SHAPES: dict[str, list[tuple[int, ...]]] = {
     "image": [(1, 12, 12), (3, 17, 10), (3, 45, 33)],
@@ -50,7 +50,7 @@ VARIANTS = [
 def takes(text: str, modality: str, shape: tuple[int, ...]) -> bool:
     try:
         parse("model", text).check(modality, shape)
-    except FitError:
+    except IncompatibleError:
         return False
     return True
 
@@ -117,7 +117,7 @@ def test_refuses_a_modality_it_does_not_take(name: str) -> None:
         if modality in spec.modalities:
             spec.check(modality, shapes[-1])
         else:
-            with pytest.raises(FitError, match=f"{name} takes .* not {modality}"):
+            with pytest.raises(IncompatibleError, match=f"{name} takes .* not {modality}"):
                 spec.check(modality, shapes[-1])
 
 
@@ -129,7 +129,7 @@ def test_images_one_pixel_too_small_are_refused(name: str) -> None:
     network = spec.build((3, least, least), 7).eval()
     assert network(torch.rand(2, 3, least, least)).shape == (2, 7)
     refused = f"model {name} needs images of {least} pixels or more"
-    with pytest.raises(FitError, match=re.escape(refused)):
+    with pytest.raises(IncompatibleError, match=re.escape(refused)):
         spec.check("image", (3, 99, least - 1))
 
 

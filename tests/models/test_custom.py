@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gleak.errors import SpecError
-from gleak.registry import parse
+from gleak.core.errors import SpecError
+from gleak.core.registry import parse
 
 SOURCE = """
 from torch import nn

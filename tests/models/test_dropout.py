@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from gleak.errors import SpecError
-from gleak.registry import parse
+from gleak.core.errors import SpecError
+from gleak.core.registry import parse
 
 NAMES = ["lenet", "mlp", "fc2"]
 SHAPE = (1, 8, 8)

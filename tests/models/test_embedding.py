@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.models import passes
+from gleak.core.registry import parse
+from gleak.models import memory_slices
 from gleak.models.embedding import (
     features_before,
     first_dense_entry,
@@ -14,7 +15,6 @@ from gleak.models.embedding import (
     takes_samples,
     true_embeddings,
 )
-from gleak.registry import parse
 
 IMAGES = torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 NAMES = ["lenet", "lenet5", "resnet20", "vgg_small+width=4+hidden=8", "fc2"]
@@ -167,7 +167,7 @@ def test_hooks_are_gone_after_a_failure() -> None:
 def test_true_embeddings_are_each_victims_own(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "VALUES", at_once * IMAGES[0].numel())
+    monkeypatch.setattr(memory_slices, "VALUES", at_once * IMAGES[0].numel())
     network = parse("model", "lenet+width=2").build(IMAGES.shape[1:], 4).eval()
     victims = torch.stack([IMAGES, IMAGES.flip(0), IMAGES**2])
     found = true_embeddings(network, victims.numpy())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
 from gleak.models.examination import examine
 from tests.zoo import CLASSES, NETWORKS, SHAPE
 
@@ -80,24 +80,26 @@ REFUSED: dict[str, tuple[Callable[[Layer, Tensor], object], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_the_layer_and_the_remedy_are_named(case: str) -> None:
     compute, message = REFUSED[case]
-    with pytest.raises(FitError, match=message):
+    with pytest.raises(IncompatibleError, match=message):
         examine(network(compute), SHAPE, CLASSES)
 
 
 def test_a_layer_without_a_derivative_is_named() -> None:
     layers = nn.Conv2d(3, 4, 3), nn.CrossMapLRN2d(2), nn.Flatten(), nn.Linear(144, CLASSES)
-    with pytest.raises(FitError, match=r"layer '1' \(CrossMapLRN2d\) cannot be differentiated"):
+    with pytest.raises(
+        IncompatibleError, match=r"layer '1' \(CrossMapLRN2d\) cannot be differentiated"
+    ):
         examine(nn.Sequential(*layers), SHAPE, CLASSES)
 
 
 def test_lazy_layers_are_refused_by_the_parameter() -> None:
-    with pytest.raises(FitError, match=r"parameter 1\.weight is not initialised"):
+    with pytest.raises(IncompatibleError, match=r"parameter 1\.weight is not initialised"):
         examine(nn.Sequential(nn.Flatten(), nn.LazyLinear(CLASSES)), SHAPE, CLASSES)
 
 
 def test_a_network_without_trained_parameters_is_refused() -> None:
     frozen = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).requires_grad_(False)
-    with pytest.raises(FitError, match="no parameter that requires a gradient"):
+    with pytest.raises(IncompatibleError, match="no parameter that requires a gradient"):
         examine(frozen, SHAPE, CLASSES)
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.matching.client_training import ClientTraining
 from gleak.matching.layerwise import LayerwiseGradients
-from gleak.registry import parse
 from gleak.runtime.torchvision_ops import ensure_operators
 
 IMAGENET = ((3, 224, 224), 1000)
@@ -110,7 +110,9 @@ def test_without_batch_norm_all_convolutions_have_biases(model: str) -> None:
 
 def test_grey_images_are_not_normalised_as_colours() -> None:
     grey = (1, 32, 32)
-    with pytest.raises(FitError, match=r"resnet50 normalises images of 3 channels.*normalise=none"):
+    with pytest.raises(
+        IncompatibleError, match=r"resnet50 normalises images of 3 channels.*normalise=none"
+    ):
         parse("model", "resnet50").check("image", grey)
     for model in ("resnet50+normalise=none", "resnet18"):
         parse("model", model).check("image", grey)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from gleak.core.registry import parse
 from gleak.models.chain import take_apart
-from gleak.registry import parse
 
 ROG = ((3, 128, 128), 1000)
 

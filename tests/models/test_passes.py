@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.models.passes import VALUES, passes
+from gleak.models.memory_slices import VALUES, passes
 
 
 @given(st.integers(0, 3000), st.integers(1, 400), st.integers(1, 20))

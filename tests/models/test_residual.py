@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from gleak.core.registry import parse
 from gleak.models.blocks import Residual
 from gleak.models.convolution import Convolution
 from gleak.models.residual import Block, basic_block, bottleneck
-from gleak.registry import parse
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from gleak.core.registry import parse
 from gleak.models.blocks import Residual
-from gleak.registry import parse
 
 CIFAR10 = ((3, 32, 32), 10)
 

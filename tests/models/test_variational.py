@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
+from gleak.core.registry import parse
 from gleak.models.variational import GaussianSample
-from gleak.registry import parse
 
 SHAPE = (3, 32, 32)
 NAMES = [

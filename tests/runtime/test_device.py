@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from gleak.errors import GleakError
+from gleak.core.errors import GleakError
 from gleak.runtime.device import choose_device, keep_freed_memory, prepare_cpu
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import gleak
-from gleak.errors import GleakError
+from gleak.core.errors import GleakError
 from gleak.runtime import digest
 from gleak.runtime.digest import source_digest
 
@@ -146,9 +146,11 @@ def test_the_order_of_the_modules_does_not_count(toy: Path) -> None:
 
 
 def test_a_users_module_is_followed_into_gleak(tmp_path: Path, toy: Path) -> None:
-    (tmp_path / "mine.py").write_text("import toy.start\nfrom gleak.errors import GleakError\n")
+    (tmp_path / "mine.py").write_text(
+        "import toy.start\nfrom gleak.core.errors import GleakError\n"
+    )
     forget()
-    assert digest._reachable(("mine",)) == {"mine", "gleak.errors"}
+    assert digest._reachable(("mine",)) == {"mine", "gleak.core.errors"}
 
 
 def test_a_module_that_is_not_there_is_told(toy: Path) -> None:

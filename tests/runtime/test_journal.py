@@ -12,8 +12,8 @@ import torch
 
 from gleak.artifacts.checkpoint import Checkpoint
 from gleak.artifacts.dataset import Dataset
-from gleak.errors import GleakError, StoppedError
-from gleak.registry import parse
+from gleak.core.errors import GleakError, StoppedError
+from gleak.core.registry import parse
 from gleak.runtime import journal as module
 from gleak.runtime.journal import Journal, below, origin_of
 

@@ -15,9 +15,9 @@ import pytest
 
 from gleak.artifacts.dataset import Dataset
 from gleak.attacks.run import attack
-from gleak.errors import StoppedError
+from gleak.core.errors import StoppedError
+from gleak.core.registry import parse
 from gleak.knowledge.train import train_knowledge
-from gleak.registry import parse
 from gleak.runtime import journal
 from gleak.training.train import train_model
 

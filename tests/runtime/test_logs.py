@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gleak.errors import ArtifactError, DamagedError
+from gleak.core.errors import ArtifactError, DamagedError
 from gleak.runtime.logs import log_to
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ (INFO|WARNING|ERROR) (.*)")
@@ -91,7 +91,7 @@ def test_logging_is_left_as_it_was(tmp_path: Path) -> None:
 
 def test_a_process_ends_with_code_one_and_no_traceback() -> None:
     code = (
-        "from gleak.errors import SpecError; from gleak.runtime.logs import log_to\n"
+        "from gleak.core.errors import SpecError; from gleak.runtime.logs import log_to\n"
         "with log_to(None):\n    raise SpecError('unknown attack')\n"
     )
     ended = subprocess.run(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from gleak.errors import ArtifactError
+from gleak.core.errors import ArtifactError
 from gleak.runtime import provenance
 from gleak.runtime.provenance import load, record
 

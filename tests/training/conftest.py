@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gleak.artifacts.dataset import Dataset
-from gleak.registry import parse
+from gleak.core.registry import parse
 
 Save = Callable[..., Path]
 

@@ -13,10 +13,10 @@ from torch import nn
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
-from gleak.errors import FitError
-from gleak.models import passes
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import load, parse
+from gleak.models import memory_slices
 from gleak.models.broadcast import load_network
-from gleak.registry import load, parse
 from gleak.training import evaluate
 from gleak.training.base import InitialisedSpec
 from gleak.training.train import train_model
@@ -126,14 +126,14 @@ def test_too_few_samples_are_refused_before_any_work(
         train_inputs=images.train_inputs[:samples],
         train_labels=images.train_labels[:samples],
     )
-    with pytest.raises(FitError, match=fault):
+    with pytest.raises(IncompatibleError, match=fault):
         trained(spec, few)
 
 
 def test_a_dataset_of_known_size_is_judged_before_it_is_read() -> None:
     digits = parse("dataset", "digits")
     parse("training", "federated+clients=1347").check(digits)
-    with pytest.raises(FitError, match="clients=1348 is more than the 1347 samples"):
+    with pytest.raises(IncompatibleError, match="clients=1348 is more than the 1347 samples"):
         parse("training", "federated+clients=1348").check(digits)
     parse("training", "federated+clients=1348").check(parse("dataset", "folder"))
 
@@ -152,7 +152,7 @@ def test_accuracy_counts_right_answers_in_batches(
             assert not self.training
             return self.weight + nn.functional.one_hot(torch.ones(len(inputs)).long(), 4)
 
-    monkeypatch.setattr(passes, "VALUES", 7 * 3 * 8 * 8)
+    monkeypatch.setattr(memory_slices, "VALUES", 7 * 3 * 8 * 8)
     network = Answers()
     assert evaluate.test_accuracy(network, images) == [0.25]
     assert network.training

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gleak.registry import parse
+from gleak.core.registry import parse
 from gleak.training.federated import Federated
 
 

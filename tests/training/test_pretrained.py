@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.dataset import Dataset
-from gleak.errors import ArtifactError, SpecError
-from gleak.registry import parse
+from gleak.core.errors import ArtifactError, SpecError
+from gleak.core.registry import parse
 from gleak.runtime.checkpoints import checkpoint_path
 from gleak.training.evaluate import test_accuracy as accuracy
 

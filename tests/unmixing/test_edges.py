@@ -59,8 +59,8 @@ def test_along_a_side_of_one_pixel_nothing_varies() -> None:
 
 
 def mixtures_of(images: Tensor) -> Tensor:
-    backs = draw(7, 1, 20, images.shape[1]) - 0.5
-    return (backs @ images.flatten(2)).float()
+    output_gradients = draw(7, 1, 20, images.shape[1]) - 0.5
+    return (output_gradients @ images.flatten(2)).float()
 
 
 @pytest.mark.parametrize("shape", [(1, 5, 7), (3, 6, 4), (1, 1, 9)], ids=str)

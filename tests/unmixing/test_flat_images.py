@@ -25,48 +25,61 @@ def draw(count: int, *flat: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("scale", [1e-8, 1.0])
 def test_the_image_is_what_differences_leave(image: Tensor, count: int, scale: float) -> None:
-    backs, images = draw(count, image)
-    found = find_flat_image(scale * backs @ images, scale * backs.sum(1), count, SHAPE)
+    output_gradients, images = draw(count, image)
+    found = find_flat_image(
+        scale * output_gradients @ images, scale * output_gradients.sum(1), count, SHAPE
+    )
     assert found is not None
     torch.testing.assert_close(found.image, image.double(), atol=1e-5, rtol=0)
-    weights = scale * found.row @ backs.double()
+    weights = scale * found.row @ output_gradients.double()
     torch.testing.assert_close(weights[-1], torch.ones_like(weights[-1]), atol=1e-4, rtol=0)
     assert weights[:-1].abs().sum() < 1e-4
 
 
 @pytest.mark.parametrize("flat", [(), (COLOUR, 0.5 * COLOUR)])
 def test_none_or_several_are_not_told(flat: tuple[Tensor, ...]) -> None:
-    backs, images = draw(5, *flat)
-    assert find_flat_image(backs @ images, backs.sum(1), 5, SHAPE) is None
+    output_gradients, images = draw(5, *flat)
+    assert find_flat_image(output_gradients @ images, output_gradients.sum(1), 5, SHAPE) is None
 
 
 def test_noise_and_zeros_hide_it() -> None:
-    backs, images = draw(5, COLOUR)
+    output_gradients, images = draw(5, COLOUR)
     noise = 1e-3 * torch.randn(NEURONS, COLOUR.numel(), generator=torch.Generator().manual_seed(1))
-    assert find_flat_image(backs @ images + noise, backs.sum(1), 5, SHAPE) is None
-    assert find_flat_image(0 * backs @ images, 0 * backs.sum(1), 5, SHAPE) is None
+    assert (
+        find_flat_image(output_gradients @ images + noise, output_gradients.sum(1), 5, SHAPE)
+        is None
+    )
+    assert (
+        find_flat_image(0 * output_gradients @ images, 0 * output_gradients.sum(1), 5, SHAPE)
+        is None
+    )
 
 
 def test_its_own_derivatives_are_told_from_others_whatever_their_scale() -> None:
-    backs, images = draw(5, COLOUR)
-    found = find_flat_image(backs @ images, backs.sum(1), 5, SHAPE)
+    output_gradients, images = draw(5, COLOUR)
+    found = find_flat_image(output_gradients @ images, output_gradients.sum(1), 5, SHAPE)
     assert found is not None
     others = torch.randn(4, NEURONS, generator=torch.Generator().manual_seed(2)).double()
-    own = 7 * backs[:, -1].double()
+    own = 7 * output_gradients[:, -1].double()
     told = found.derivatives(torch.cat([others, own[None]]))
-    torch.testing.assert_close(told, backs[:, -1].double(), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(told, output_gradients[:, -1].double(), atol=1e-4, rtol=1e-4)
     assert found.derivatives(others) is None
     assert found.derivatives(-own[None]) is None
 
 
 def test_what_is_left_are_the_other_images() -> None:
-    backs, images = draw(5, COLOUR)
-    mixture = Mixture((backs @ images)[None].repeat(2, 1, 1), backs.sum(1)[None].repeat(2, 1))
+    output_gradients, images = draw(5, COLOUR)
+    mixture = Mixture(
+        (output_gradients @ images)[None].repeat(2, 1, 1),
+        output_gradients.sum(1)[None].repeat(2, 1),
+    )
     found = find_flat_image(mixture.weight[1], mixture.bias[1], 5, SHAPE)
     assert found is not None
-    rest = without(mixture, 1, found, backs[:, -1].double())
-    torch.testing.assert_close(rest.weight[1], backs[:, :-1] @ images[:-1], atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(rest.bias[1], backs[:, :-1].sum(1), atol=1e-4, rtol=1e-4)
+    rest = without(mixture, 1, found, output_gradients[:, -1].double())
+    torch.testing.assert_close(
+        rest.weight[1], output_gradients[:, :-1] @ images[:-1], atol=1e-4, rtol=1e-4
+    )
+    torch.testing.assert_close(rest.bias[1], output_gradients[:, :-1].sum(1), atol=1e-4, rtol=1e-4)
     assert torch.equal(rest.weight[0], mixture.weight[0])
     unknown = without(mixture, 1, found, None)
     assert torch.linalg.matrix_rank(unknown.weight[1], rtol=1e-5) == 4

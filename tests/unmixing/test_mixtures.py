@@ -15,12 +15,12 @@ NEURONS = 40
 def draw(seed: int, victims: int, count: int, neurons: int = NEURONS) -> tuple[Tensor, Tensor]:
     """Derivatives A, Shape (V, neurons, N), and inputs X, Shape (V, N, F), in single precision."""
     stream = torch.Generator().manual_seed(seed)
-    backs = torch.randn(victims, neurons, count, generator=stream)
-    return backs, torch.rand(victims, count, FEATURES, generator=stream)
+    output_gradients = torch.randn(victims, neurons, count, generator=stream)
+    return output_gradients, torch.rand(victims, count, FEATURES, generator=stream)
 
 
-def mixed(backs: Tensor, inputs: Tensor) -> Mixture:
-    return Mixture(backs @ inputs, backs.sum(2))
+def mixed(output_gradients: Tensor, inputs: Tensor) -> Mixture:
+    return Mixture(output_gradients @ inputs, output_gradients.sum(2))
 
 
 def covariances(signals: Tensor) -> Tensor:
@@ -51,8 +51,8 @@ def test_the_transform_makes_the_signals_of_the_mixtures(
 
 
 def test_as_many_signals_as_sources_hold_all_of_them() -> None:
-    backs, inputs = draw(0, 1, 5)
-    signals = whiten(mixed(backs, inputs).weight, 5).signals[0].T
+    output_gradients, inputs = draw(0, 1, 5)
+    signals = whiten(mixed(output_gradients, inputs).weight, 5).signals[0].T
     centred = (inputs - inputs.mean(2, keepdim=True))[0].T
     unmixed = signals @ torch.linalg.lstsq(signals, centred).solution
     torch.testing.assert_close(unmixed, centred, atol=1e-5, rtol=0)
@@ -60,8 +60,8 @@ def test_as_many_signals_as_sources_hold_all_of_them() -> None:
 
 def test_a_source_much_fainter_than_others_is_kept() -> None:
     """Its variance, 1e-10 of the others', is below the resolution of single precision."""
-    backs, inputs = draw(1, 1, 3)
-    faint = mixed(backs * torch.tensor([1.0, 1.0, 1e-5]), inputs)
+    output_gradients, inputs = draw(1, 1, 3)
+    faint = mixed(output_gradients * torch.tensor([1.0, 1.0, 1e-5]), inputs)
     assert visible_sources(faint, 3) == [3]
     signals = whiten(faint.weight, 3).signals[0].T
     source = (inputs - inputs.mean(2, keepdim=True))[0, 2]
@@ -71,21 +71,21 @@ def test_a_source_much_fainter_than_others_is_kept() -> None:
 
 @given(st.integers(2, 8), st.integers(0, 99))
 def test_what_gives_no_gradient_of_its_own_is_not_visible(count: int, seed: int) -> None:
-    backs, inputs = draw(seed, 4, count)
+    output_gradients, inputs = draw(seed, 4, count)
     inputs[1, 0] = inputs[1, 1]  # a sample twice
-    backs[2, :, 0] = 0  # a sample without gradient
+    output_gradients[2, :, 0] = 0  # a sample without gradient
     inputs[3, 0] = 0.25  # a grey sample: nothing is left of it once it is centred
     expected = [count, count - 1, count - 1, count - 1]
-    assert visible_sources(mixed(backs, inputs), count) == expected
-    assert estimated_sources(mixed(backs, inputs)) == expected
+    assert visible_sources(mixed(output_gradients, inputs), count) == expected
+    assert estimated_sources(mixed(output_gradients, inputs)) == expected
 
 
 def test_no_more_are_visible_than_neurons_that_differ_or_than_are_sought() -> None:
-    backs, inputs = draw(0, 2, 8)
-    backs[0, 5:] = 0
-    backs[1, 4:] = backs[1, :1]
-    assert visible_sources(mixed(backs, inputs), 8) == [5, 4]
-    assert visible_sources(mixed(backs, inputs), 3) == [3, 3]
+    output_gradients, inputs = draw(0, 2, 8)
+    output_gradients[0, 5:] = 0
+    output_gradients[1, 4:] = output_gradients[1, :1]
+    assert visible_sources(mixed(output_gradients, inputs), 8) == [5, 4]
+    assert visible_sources(mixed(output_gradients, inputs), 3) == [3, 3]
 
 
 def test_a_gradient_of_zeros_has_no_sources() -> None:
@@ -96,18 +96,18 @@ def test_a_gradient_of_zeros_has_no_sources() -> None:
 @pytest.mark.parametrize("level", [0.0, 1e-4, 0.03])
 @pytest.mark.parametrize("count", [1, 5, 12])
 def test_sources_are_counted_whatever_the_noise(level: float, count: int) -> None:
-    backs, inputs = draw(count, 3, count)
+    output_gradients, inputs = draw(count, 3, count)
     noise = torch.randn(3, NEURONS, FEATURES, generator=torch.Generator().manual_seed(0))
-    mixture = Mixture(backs @ inputs + level * noise, backs.sum(2))
+    mixture = Mixture(output_gradients @ inputs + level * noise, output_gradients.sum(2))
     assert estimated_sources(mixture) == [count] * 3
     assert visible_sources(mixture, NEURONS) == [NEURONS if level else count] * 3
 
 
 def test_a_layer_with_fewer_inputs_than_neurons_is_no_noisier() -> None:
     """The median is over the singular values there can be, not over neurons."""
-    backs, inputs = draw(0, 2, 4, neurons=256)
+    output_gradients, inputs = draw(0, 2, 4, neurons=256)
     noise = torch.randn(2, 256, 64, generator=torch.Generator().manual_seed(0))
-    mixture = Mixture(backs @ inputs[..., :64] + 0.01 * noise, backs.sum(2))
+    mixture = Mixture(output_gradients @ inputs[..., :64] + 0.01 * noise, output_gradients.sum(2))
     assert estimated_sources(mixture) == [4, 4]
 
 

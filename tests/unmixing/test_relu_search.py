@@ -20,23 +20,30 @@ CLASSES, NEURONS, SHAPE = 5, 128, (1, 8, 8)
 
 @dataclass(frozen=True)
 class Case:
-    """A network of two dense layers, samples, and their backs with a softmax."""
+    """A network of two dense layers, samples, and their output_gradients with a softmax."""
 
     weight: Tensor
     bias: Tensor
     head: Tensor
     samples: Tensor
-    backs: Tensor
+    output_gradients: Tensor
     scores: Tensor
 
     @property
     def factors(self) -> Factors:
-        return factorise(self.backs @ self.samples, self.backs.sum(1), len(self.samples))
+        return factorise(
+            self.output_gradients @ self.samples, self.output_gradients.sum(1), len(self.samples)
+        )
 
     def found(self, columns: Tensor) -> Tensor:
         """Which true column each candidate is, but for its length; Shape (T, N)."""
-        backs = columns @ self.factors.basis.T
-        cosines = backs @ self.backs / backs.norm(dim=1, keepdim=True) / self.backs.norm(dim=0)
+        output_gradients = columns @ self.factors.basis.T
+        cosines = (
+            output_gradients
+            @ self.output_gradients
+            / output_gradients.norm(dim=1, keepdim=True)
+            / self.output_gradients.norm(dim=0)
+        )
         return cosines.abs() > 1 - 1e-6
 
 
@@ -52,9 +59,9 @@ def make_case(samples: int) -> Case:
     labels = torch.arange(samples) % CLASSES
     likely = (before.relu() @ head.T).softmax(1)
     slopes = (likely - torch.nn.functional.one_hot(labels, CLASSES)) / samples
-    backs = ((slopes @ head) * (before > 0)).T
+    output_gradients = ((slopes @ head) * (before > 0)).T
     scores = slopes.sum(0)
-    return Case(first.weight.detach(), first.bias.detach(), head, inputs, backs, scores)
+    return Case(first.weight.detach(), first.bias.detach(), head, inputs, output_gradients, scores)
 
 
 def test_the_sparse_search_finds_a_small_batch() -> None:
@@ -73,7 +80,7 @@ def test_the_signal_search_finds_more_than_the_sparse_one() -> None:
 
 def test_only_true_columns_are_collected_and_each_once() -> None:
     case = make_case(6)
-    true = (case.factors.basis.T @ case.backs).T
+    true = (case.factors.basis.T @ case.output_gradients).T
     true = true / true.norm(dim=1, keepdim=True)
     mixed = true[:1] - true[5:]
     candidates = torch.cat([mixed / mixed.norm(), true, -true[:3], torch.eye(6).double()])
@@ -91,7 +98,7 @@ def test_only_true_columns_are_collected_and_each_once() -> None:
 def test_a_search_ends_when_all_is_found_and_gives_up_otherwise() -> None:
     case = make_case(4)
     turns: list[int] = []
-    true = (case.factors.basis.T @ case.backs).T
+    true = (case.factors.basis.T @ case.output_gradients).T
     true = true / true.norm(dim=1, keepdim=True)
 
     def propose() -> Tensor:

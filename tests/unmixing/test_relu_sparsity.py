@@ -20,16 +20,16 @@ class Case:
     weight: Tensor
     bias: Tensor
     samples: Tensor
-    backs: Tensor
+    output_gradients: Tensor
 
     @property
     def gradients(self) -> tuple[Tensor, Tensor]:
-        return self.backs @ self.samples, self.backs.sum(1)
+        return self.output_gradients @ self.samples, self.output_gradients.sum(1)
 
     @property
     def columns(self) -> Tensor:
-        """True columns of Q: the backs, seen in the basis."""
-        found = (factorise(*self.gradients, len(self.samples)).basis.T @ self.backs).T
+        """True columns of Q: the output_gradients, seen in the basis."""
+        found = (factorise(*self.gradients, len(self.samples)).basis.T @ self.output_gradients).T
         return found / found.norm(dim=1, keepdim=True)
 
 
@@ -62,7 +62,7 @@ def test_a_sample_twice_or_without_gradient_lowers_the_rank() -> None:
     case = make_case(5, 0)
     twice = case.samples.clone()
     twice[1] = twice[0]
-    assert factorise(case.backs @ twice, case.backs.sum(1), 5).rank == 4
+    assert factorise(case.output_gradients @ twice, case.output_gradients.sum(1), 5).rank == 4
     assert factorise(0 * case.gradients[0], 0 * case.gradients[1], 5).rank == 0
 
 
@@ -82,7 +82,7 @@ def test_true_columns_unmix_exactly_in_any_order_and_of_any_length(
 def test_the_zeros_of_true_columns_are_those_of_the_backs() -> None:
     case = make_case(6, 1)
     factors = factorise(*case.gradients, 6)
-    assert torch.equal(factors.zeros(case.columns), case.backs.T == 0)
+    assert torch.equal(factors.zeros(case.columns), case.output_gradients.T == 0)
 
 
 def test_wrong_columns_are_not_consistent() -> None:

@@ -22,10 +22,10 @@ def draw(seed: int, samples: int) -> tuple[Tensor, Tensor]:
 def unmixed(samples: Tensor, factors: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """What the true unmixing, its rows in any order and of any length, makes of a dense layer."""
     stream = torch.Generator().manual_seed(seed)
-    backs = torch.randn(2, 30, samples.shape[1], generator=stream, dtype=torch.double)
+    output_gradients = torch.randn(2, 30, samples.shape[1], generator=stream, dtype=torch.double)
     order = torch.randperm(samples.shape[1], generator=stream)
-    rows = factors[:, order] * torch.linalg.pinv(backs)[:, order]
-    return rows @ (backs @ samples), rows @ backs.sum(2, keepdim=True)
+    rows = factors[:, order] * torch.linalg.pinv(output_gradients)[:, order]
+    return rows @ (output_gradients @ samples), rows @ output_gradients.sum(2, keepdim=True)
 
 
 def permuted(found: Tensor, samples: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gleak.registry import load
+from gleak.core.registry import load
 from tests.project import Job, Project, copy_project
 
 

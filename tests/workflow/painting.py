@@ -7,17 +7,18 @@ from typing import Annotated
 import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec, Observation
+from gleak.attacks.base import AttackSpec
+from gleak.core.registry import nested, register
+from gleak.core.spec import parameter
 from gleak.knowledge.codec import Codec
-from gleak.registry import nested, register
-from gleak.spec import knob
+from gleak.observation import Observation
 
 
 @register("painting")
 class Painting(AttackSpec):
     """Paints every sample alike."""
 
-    codec: Annotated[Codec, nested("knowledge")] = knob(Codec(size=64), "what it brings")
+    codec: Annotated[Codec, nested("knowledge")] = parameter(Codec(size=64), "what it brings")
 
     def reconstruct(self, observation: Observation) -> Reconstruction:
         """See `AttackSpec.reconstruct`."""

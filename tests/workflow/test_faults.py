@@ -17,7 +17,7 @@ import pytest
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.run import attack
-from gleak.registry import parse
+from gleak.core.registry import parse
 
 if TYPE_CHECKING:
     from tests.project import Job, Project

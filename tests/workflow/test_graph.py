@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gleak.cell import KNOWLEDGE, LEVELS, Cell, Paths
+from gleak.core.settings import SCALES
+from gleak.experiments.cell import KNOWLEDGE, LEVELS, Cell, Paths
+from gleak.experiments.study import load_study
 from gleak.knowledge.pretraining import Pretraining
-from gleak.settings import SCALES
-from gleak.study import load_study
 
 if TYPE_CHECKING:
     from tests.project import Job, Project

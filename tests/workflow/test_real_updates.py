@@ -17,7 +17,7 @@ import pytest
 
 from gleak.artifacts.encodings import Dense
 from gleak.artifacts.update import Update
-from gleak.cell import LEVELS, Cell
+from gleak.experiments.cell import LEVELS, Cell
 
 if TYPE_CHECKING:
     from tests.project import Project

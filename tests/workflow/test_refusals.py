@@ -12,7 +12,7 @@ from PIL import Image
 
 from gleak.artifacts.refused import refusal_in
 from gleak.artifacts.update import Update
-from gleak.errors import RefusedError
+from gleak.core.errors import RefusedError
 from gleak.metrics.scores import REFUSED, read_scores
 from tests.project import NOTHING, Project, copy_project
 

@@ -238,7 +238,7 @@ def after(project: Project, *files: str, added: str = "\nEDITED = True\n") -> se
             {f"{rule} {attack}" for rule in ("attack", "score") for attack in (CPL, GI)} | STUDY,
         ),
         ("gleak/metrics/mse.py", {*SCORES, "score_truth", *STUDY}),
-        ("gleak/metrics/test_accuracy.py", {*MODEL_SCORES, *MODELS}),
+        ("gleak/metrics/accuracy.py", {*MODEL_SCORES, *MODELS}),
         ("gleak/metrics/audit_zeros.py", {*AUDITS, *BROADCASTS}),
         ("gleak/crafting/fishing.py", {*FISHED, *BROADCASTS}),
         ("gleak/training/rounds.py", {f"train_model {FL}", f"score_model {FL}", *MODELS}),
@@ -251,7 +251,10 @@ def test_an_edit_reruns_what_it_can_change(finished: Project, file: str, again: 
 
 
 def test_what_no_job_of_a_study_needs_reruns_nothing(finished: Project) -> None:
-    assert after(finished, "gleak/cli.py", "gleak/attacks/idlg.py", "gleak/data/faces.py") == set()
+    assert (
+        after(finished, "gleak/cli/main.py", "gleak/attacks/idlg.py", "gleak/data/faces.py")
+        == set()
+    )
 
 
 def test_a_table_of_attacks_is_drawn_from_the_code_of_these_alone(project: Project) -> None:
@@ -275,7 +278,7 @@ def test_comments_docstrings_and_layout_rerun_nothing(finished: Project) -> None
 
 def test_a_changed_default_reruns_the_cells_that_have_it(finished: Project) -> None:
     def edit(text: str) -> str:
-        return text.replace('knob(20, "fresh starts', 'knob(21, "fresh starts')
+        return text.replace('parameter(20, "fresh starts', 'parameter(21, "fresh starts')
 
     with finished.edited("gleak/attacks/matching.py", edit=edit):
         again = {name(job) for job in finished.jobs()}

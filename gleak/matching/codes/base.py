@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from gleak.spec import Spec
+from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gleak.attacks.base import Observation
     from gleak.data.base import DatasetSpec
     from gleak.matching.problem import Problem
+    from gleak.observation import Observation
 
 
 class Coder(Protocol):
@@ -34,9 +34,9 @@ class CodeSpec(Spec):
         """Refuse samples that have no such code.
 
         Raises:
-            FitError: names the code and what does not fit it.
+            IncompatibleError: names the code and what does not fit it.
         """
 
     @abstractmethod
-    def posed(self, problem: Problem, observation: Observation) -> Problem:
+    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
         """The same problem, in the unknowns of this code."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gleak.errors import FitError
+from typing_extensions import override
+
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.matching.codes.base import CodeSpec
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gleak.attacks.base import Observation
     from gleak.data.base import DatasetSpec
     from gleak.matching.problem import Problem
+    from gleak.observation import Observation
 
 
 @register("bicubic")
@@ -24,21 +26,25 @@ class Bicubic(CodeSpec):
 
     source = "ROG section 4.2"
 
-    scale: int = knob(4, "how much smaller height and width are", source="ROG section 4.2", ge=2)
+    scale: int = parameter(
+        4, "how much smaller height and width are", source="ROG section 4.2", ge=2
+    )
 
     def check(self, dataset: DatasetSpec) -> None:
         """Refuse tables, and sides that are no multiple of the scale; see `CodeSpec.check`."""
         if dataset.modality != "image":
-            raise FitError(f"code {self} is one of images, and {dataset} has none; use code=pixels")
+            raise IncompatibleError(
+                f"code {self} is one of images, and {dataset} has none; use code=pixels"
+            )
         if any(side % self.scale for side in dataset.shape[1:]):
-            raise FitError(
+            raise IncompatibleError(
                 f"code {self} takes sides that are multiples of {self.scale}, and those of "
                 f"{dataset} are {' x '.join(map(str, dataset.shape[1:]))}; choose another scale "
                 "or size"
             )
 
-    def posed(self, problem: Problem, observation: Observation) -> Problem:
-        """See `CodeSpec.posed`."""
+    @override
+    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
         from gleak.matching.coded import Coded
 
         return Coded.of(problem, BicubicCoder(self.scale, observation.input_shape))
@@ -66,7 +72,7 @@ class BicubicCoder:
         return small.flatten(1)
 
     def decode(self, codes: Tensor) -> Tensor:
-        """See `Coder.decode`."""
+        """Interpolate codes to images; Shape (N, *shape)."""
         from torch.nn import functional
 
         small = codes.unflatten(1, (self.shape[0], *self._sides))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.matching.codes.base import CodeSpec
-from gleak.registry import register
 
 if TYPE_CHECKING:
-    from gleak.attacks.base import Observation
     from gleak.matching.problem import Problem
+    from gleak.observation import Observation
 
 
 @register("pixels")
 class Pixels(CodeSpec):
     """Samples as they are, also those of tables."""
 
-    def posed(self, problem: Problem, observation: Observation) -> Problem:
-        """See `CodeSpec.posed`."""
+    @override
+    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
         return problem

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from gleak.spec import Spec
+from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.matching.distances.base import DistanceSpec, Piece, total
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,8 +20,8 @@ FLOOR = 1e-20
 class Cosine(DistanceSpec):
     """One minus the cosine of all parameters taken as one vector (InvertGrad)."""
 
+    @override
     def measure(self, pieces: Sequence[Piece]) -> Tensor:
-        """See `DistanceSpec.measure`."""
         inner = total([piece.inner() for piece in pieces])
         squared = total([piece.squared_norm() for piece in pieces])
         target = total([piece.target_squared_norm() for piece in pieces])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.matching.distances.base import DistanceSpec, Piece, total
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,8 +20,8 @@ FLOOR = 1e-30
 class L2(DistanceSpec):
     """Sum of squared differences over all parameters (DLG; CPL Algorithm 1, line 12)."""
 
+    @override
     def measure(self, pieces: Sequence[Piece]) -> Tensor:
-        """See `DistanceSpec.measure`."""
         return total([piece.squared_distance() for piece in pieces])
 
     def scale(self, observed: Sequence[Tensor]) -> Tensor:

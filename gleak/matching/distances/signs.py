@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.matching.distances.base import Piece, total
 from gleak.matching.distances.l2 import L2
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,8 +22,11 @@ class Signs(L2):
 
     source = "ROG Equation 15"
 
-    gain: float = knob(1.0, "a: what gradients are multiplied by", source="ROG Equation 15", gt=0)
+    gain: float = parameter(
+        1.0, "a: what gradients are multiplied by", source="ROG Equation 15", gt=0
+    )
 
+    @override
     def measure(self, pieces: Sequence[Piece]) -> Tensor:
-        """See `DistanceSpec.measure`; gradients are formed, whatever their size."""
+        """Gradients are formed, whatever their size."""
         return total([piece.sign_distance(self.gain) for piece in pieces])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.matching.optimizers.base import OptimizerSpec, OptimizerState
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,13 +20,13 @@ class Adagrad(OptimizerSpec):
 
     source: ClassVar[str] = "CPL section 3.1"
 
-    lr: float = knob(
+    lr: float = parameter(
         0.1,
         "learning rate",
         source="ours; of 0.01 to 100 best or near it for LeNets with uniform weights",
         gt=0,
     )
-    eps: float = knob(
+    eps: float = parameter(
         1e-10, "added to the root of the summed squares", source="torch default", gt=0
     )
 
@@ -40,15 +42,15 @@ class AdagradState(OptimizerState):
         self.spec = spec
         self.squares = points.new_zeros(points.shape)
 
+    @override
     def step(self, points: Tensor, gradients: Tensor) -> Tensor:
-        """See `OptimizerState.step`."""
         self.squares.addcmul_(gradients, gradients)
         return points - self.spec.lr * gradients / (self.squares.sqrt() + self.spec.eps)
 
+    @override
     def keep(self, rows: Tensor) -> None:
-        """See `OptimizerState.keep`."""
         self.squares = self.squares[rows]
 
+    @override
     def restart(self, rows: Tensor) -> None:
-        """See `OptimizerState.restart`."""
         self.squares[rows] = 0

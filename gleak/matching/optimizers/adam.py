@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.matching.optimizers.base import OptimizerSpec, OptimizerState
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,14 +22,14 @@ EPSILON = 1e-8
 class Adam(OptimizerSpec):
     """Adam (Kingma and Ba 2015), one evaluation an iteration."""
 
-    lr: float = knob(0.1, "learning rate at the start", source="InvertGrad", gt=0)
-    signed: bool = knob(False, "use the sign of the gradient", source="InvertGrad")
-    schedule: Literal["constant", "steps", "cosine"] = knob(
+    lr: float = parameter(0.1, "learning rate at the start", source="InvertGrad", gt=0)
+    signed: bool = parameter(False, "use the sign of the gradient", source="InvertGrad")
+    schedule: Literal["constant", "steps", "cosine"] = parameter(
         "constant",
         "steps: a tenth at 3/8, 5/8 and 7/8 of the run; cosine: down to floor",
         source="InvertGrad",
     )
-    floor: float = knob(
+    floor: float = parameter(
         0.0, "share of the learning rate at the end of a cosine schedule", source="ROG: 0.1", ge=0
     )
 
@@ -55,8 +57,9 @@ class AdamState(OptimizerState):
         self.mean = points.new_zeros(points.shape)
         self.square = points.new_zeros(points.shape)
 
+    @override
     def step(self, points: Tensor, gradients: Tensor) -> Tensor:
-        """See `OptimizerState.step`; the schedule follows the whole run, restarts included."""
+        """The schedule follows the whole run, restarts included."""
         if self.spec.signed:
             gradients = gradients.sign()
         rate = self.spec.rate(self.done / self.iterations)
@@ -75,11 +78,11 @@ class AdamState(OptimizerState):
         """
         return (1 - beta ** self.steps.double()).to(self.steps.dtype)
 
+    @override
     def keep(self, rows: Tensor) -> None:
-        """See `OptimizerState.keep`."""
         self.steps, self.mean, self.square = self.steps[rows], self.mean[rows], self.square[rows]
 
+    @override
     def restart(self, rows: Tensor) -> None:
-        """See `OptimizerState.restart`."""
         for state in (self.steps, self.mean, self.square):
             state[rows] = 0

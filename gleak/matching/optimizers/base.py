@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from gleak.spec import Spec
+from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
     from torch import Tensor

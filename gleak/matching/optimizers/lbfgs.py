@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.matching.optimizers.base import OptimizerSpec, OptimizerState
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,11 +19,13 @@ class LBFGS(OptimizerSpec):
     One iteration is ``inner`` evaluations, which is how papers that use torch's optimiser count.
     """
 
-    lr: float = knob(1.0, "step along the quasi-Newton direction", source="CPL section 4.1", gt=0)
-    history: int = knob(
+    lr: float = parameter(
+        1.0, "step along the quasi-Newton direction", source="CPL section 4.1", gt=0
+    )
+    history: int = parameter(
         100, "pairs of steps and gradient changes kept", source="torch default", ge=1
     )
-    inner: int = knob(20, "evaluations in one iteration", source="torch default", ge=1)
+    inner: int = parameter(20, "evaluations in one iteration", source="torch default", ge=1)
 
     @property
     def evaluations_per_iteration(self) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.matching.optimizers.base import OptimizerSpec, OptimizerState
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,13 +24,13 @@ class SGD(OptimizerSpec):
 
     source: ClassVar[str] = "CPL section 3.1"
 
-    lr: float = knob(
+    lr: float = parameter(
         10.0,
         "learning rate",
         source="ours; of 0.01 to 100 best or near it for LeNets with uniform weights",
         gt=0,
     )
-    momentum: float = knob(
+    momentum: float = parameter(
         0.9, "share of the last step kept; 0: plain descent", source="ours", ge=0, lt=1
     )
 
@@ -44,15 +46,15 @@ class SGDState(OptimizerState):
         self.spec = spec
         self.velocity = points.new_zeros(points.shape)
 
+    @override
     def step(self, points: Tensor, gradients: Tensor) -> Tensor:
-        """See `OptimizerState.step`."""
         self.velocity.mul_(self.spec.momentum).add_(gradients)
         return points - self.spec.lr * self.velocity
 
+    @override
     def keep(self, rows: Tensor) -> None:
-        """See `OptimizerState.keep`."""
         self.velocity = self.velocity[rows]
 
+    @override
     def restart(self, rows: Tensor) -> None:
-        """See `OptimizerState.restart`."""
         self.velocity[rows] = 0

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from gleak.spec import Spec
+from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -28,7 +28,7 @@ class StartSpec(Spec):
         """Refuse samples it cannot make a start of.
 
         Raises:
-            FitError: names the start and what does not fit it.
+            IncompatibleError: names the start and what does not fit it.
         """
 
     @abstractmethod

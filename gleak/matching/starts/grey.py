@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gleak.core.registry import register
 from gleak.matching.starts.solid import SolidStart
-from gleak.registry import register
 
 
 @register("grey")

@@ -6,8 +6,10 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.spec import parameter
 from gleak.matching.starts.base import StartSpec
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -20,7 +22,7 @@ class NoisyStart(StartSpec):
     begin alike and have the same label would get the same gradient at every step and stay alike.
     """
 
-    noise: float = knob(
+    noise: float = parameter(
         0.01,
         "share of the way to uniform random values",
         source="ours; so that restarts and samples of a batch differ",
@@ -32,10 +34,11 @@ class NoisyStart(StartSpec):
     def undisturbed(self, shape: tuple[int, ...], granted: Mapping[str, Tensor]) -> Tensor:
         """The values in [0, 1] before the noise; its shape broadcasts to ``shape``."""
 
+    @override
     def draw(
         self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
     ) -> Tensor:
-        """See `StartSpec.draw`; nothing leaves [0, 1]."""
+        """Nothing leaves [0, 1]."""
         import torch
 
         values = self.undisturbed(shape, granted)

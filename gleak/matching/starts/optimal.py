@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
 from gleak.matching.starts.noisy import NoisyStart
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +36,7 @@ class Optimal(NoisyStart):
     def check(self, dataset: DatasetSpec) -> None:
         """Refuse a dataset without training samples; see `StartSpec.check`."""
         if dataset.sizes is not None and not dataset.sizes["train"]:
-            raise FitError(
+            raise IncompatibleError(
                 f"start {self} begins with the grant {GRANT}, a training sample of the class, and "
                 f"{dataset} has no training samples; {INSTEAD}"
             )
@@ -45,11 +45,11 @@ class Optimal(NoisyStart):
         """See `NoisyStart.undisturbed`.
 
         Raises:
-            FitError: the dataset had no training sample of a class to grant.
+            IncompatibleError: the dataset had no training sample of a class to grant.
         """
         samples = granted[GRANT]
         if not len(samples):
-            raise FitError(
+            raise IncompatibleError(
                 f"start {self}: the grant {GRANT} holds no samples, because the dataset has no "
                 f"training sample of some victim's class; {INSTEAD}"
             )

@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.matching.starts.base import StartSpec
-from gleak.registry import register
-from gleak.spec import knob
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -18,12 +20,13 @@ if TYPE_CHECKING:
 class Patterned(StartSpec):
     """One uniform random tile, repeated over the image (CPL section 3.1, "patterned")."""
 
-    tiles: int = knob(2, "tiles along each side", source="CPL Table 4: 2 x 2 and 4 x 4", ge=1)
+    tiles: int = parameter(2, "tiles along each side", source="CPL Table 4: 2 x 2 and 4 x 4", ge=1)
 
+    @override
     def draw(
         self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
     ) -> Tensor:
-        """See `StartSpec.draw`; a table's row repeats its first 1/tiles^2 columns."""
+        """A table's row repeats its first 1/tiles^2 columns."""
         import torch
 
         samples, *sample = shape

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from gleak.errors import FitError
+from typing_extensions import override
+
+from gleak.core.errors import IncompatibleError
 from gleak.matching.starts.noisy import NoisyStart
 
 if TYPE_CHECKING:
@@ -29,13 +31,13 @@ class SolidStart(NoisyStart):
         channels = dataset.shape[0] if dataset.modality == "image" else None
         if len(self.colour) not in (1, channels):
             found = "a table" if channels is None else f"images of {channels} channel(s)"
-            raise FitError(
+            raise IncompatibleError(
                 f"start {self} needs images of {len(self.colour)} channels, and {dataset} holds "
                 f"{found}; use start=dark, light, grey or patterned, or a dataset of colour images"
             )
 
+    @override
     def undisturbed(self, shape: tuple[int, ...], granted: Mapping[str, Tensor]) -> Tensor:
-        """See `NoisyStart.undisturbed`."""
         import torch
 
         sides = len(shape) - 2

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
+from gleak.core.registry import register
 from gleak.matching.starts.base import StartSpec
-from gleak.registry import register
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -16,10 +18,10 @@ if TYPE_CHECKING:
 class Uniform(StartSpec):
     """Every value uniform on [0, 1]."""
 
+    @override
     def draw(
         self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
     ) -> Tensor:
-        """See `StartSpec.draw`."""
         import torch
 
         return torch.rand(shape, generator=generator)

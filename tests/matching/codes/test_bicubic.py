@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gleak.errors import FitError
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.matching.codes.bicubic import BicubicCoder
-from gleak.registry import parse
 
 
 @pytest.mark.parametrize("scale", [2, 4])
@@ -37,5 +37,5 @@ def test_decoding_is_linear() -> None:
     ],
 )
 def test_what_has_no_such_code_is_refused(dataset: str, message: str) -> None:
-    with pytest.raises(FitError, match=message):
+    with pytest.raises(IncompatibleError, match=message):
         parse("code", "bicubic").check(parse("dataset", dataset))

@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, specs, the registry, settings, YAML input."""

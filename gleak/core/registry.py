@@ -1,0 +1,118 @@
+"""The registry: every named thing, by kind and name.
+
+A class decorated with `register` can be named in paths, studies and ``gleak describe``. The
+package of a kind (`gleak.attacks`, say) imports its modules, one line each; `load` imports that
+package on first use, so nothing here depends on what is registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+from pydantic import BeforeValidator
+
+from gleak.core.errors import SpecError, nearest
+from gleak.core.spec import Spec, build_spec, split_spec
+
+PACKAGES = {
+    "dataset": "gleak.data",
+    "model": "gleak.models",
+    "training": "gleak.training",
+    "knowledge": "gleak.knowledge",
+    "crafting": "gleak.crafting",
+    "client": "gleak.clients",
+    "defense": "gleak.defenses",
+    "attack": "gleak.attacks",
+    "start": "gleak.matching.starts",
+    "code": "gleak.matching.codes",
+    "distance": "gleak.matching.distances",
+    "optimizer": "gleak.matching.optimizers",
+    "metric": "gleak.metrics",
+    "figure": "gleak.figures",
+}
+_REGISTERED: dict[str, dict[str, type[Spec]]] = {kind: {} for kind in PACKAGES}
+S = TypeVar("S", bound=type[Spec])
+
+
+def register(name: str) -> Callable[[S], S]:
+    """Class decorator: make a spec class known under ``name`` among those of its kind.
+
+    Raises:
+        SpecError: the name is taken by another class.
+    """
+
+    def decorate(cls: S) -> S:
+        known = _REGISTERED[cls.kind].get(name)
+        if known is not None and _place(known) != _place(cls):
+            raise SpecError(
+                f"{cls.kind} {name!r} is registered twice: by {_place(known)} and {_place(cls)}"
+            )
+        cls.name = name
+        _REGISTERED[cls.kind][name] = cls
+        return cls
+
+    return decorate
+
+
+def _place(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def load(kind: str) -> dict[str, type[Spec]]:
+    """All registered classes of a kind, by name.
+
+    Raises:
+        SpecError: no such kind.
+    """
+    if kind not in PACKAGES:
+        raise SpecError(f"unknown kind {kind!r}; {nearest(kind, PACKAGES)}")
+    import_module(PACKAGES[kind])
+    return dict(sorted(_REGISTERED[kind].items()))
+
+
+def find(kind: str, name: str) -> type[Spec]:
+    """The class registered under a name.
+
+    Raises:
+        SpecError: no such name; the error gives the kinds that have it, and the nearest one.
+    """
+    known = load(kind)
+    if name not in known:
+        kinds = kinds_of(name)
+        elsewhere = f"{name!r} is a {' and a '.join(kinds)}; " if kinds else ""
+        raise SpecError(f"unknown {kind} {name!r}; {elsewhere}{nearest(name, known)}")
+    return known[name]
+
+
+def kinds_of(name: str) -> list[str]:
+    """The kinds under which a name is registered."""
+    return [kind for kind in PACKAGES if name in load(kind)]
+
+
+def parse(kind: str, text: str, separator: str = "+") -> Any:
+    """Read a spec string of a kind; defaults are filled in.
+
+    Raises:
+        SpecError: unknown name or field, or a value out of range.
+    """
+    name, fields = split_spec(text, separator)
+    return build_spec(find(kind, name), dict(fields))
+
+
+def nested(kind: str) -> BeforeValidator:
+    """Annotation of a field that is itself a spec.
+
+    Written ``start: Annotated[StartSpec, nested("start")]``.
+    """
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse(kind, value, "~")
+        except SpecError as error:
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(read)

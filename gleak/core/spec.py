@@ -1,0 +1,229 @@
+"""Specs: a name and the fields that differ from its defaults, as one readable string.
+
+``cpl+restarts=2+start=patterned~tiles=4`` is the spec of the attack ``cpl`` with two fields
+changed, one of which is itself a spec (its own fields after ``~``). A spec class is a frozen
+pydantic model registered under a name (see `gleak.core.registry`); `format` writes the canonical
+string, `gleak.core.registry.parse` reads any valid one. Specs are imported to build the workflow's
+graph, so their modules never import torch at the top.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from gleak.core.errors import SpecError, nearest
+
+FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$"
+VALUE = re.compile(r"[A-Za-z0-9_.\-]+")
+CHARACTERS = "letters, digits, '_', '.' and '-'"
+LIMITS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "multiple_of": "multiple of"}
+FieldText = dict[str, str]
+
+
+def parameter(
+    default: Any, description: str, *, unit: str = "", source: str = "", **limits: Any
+) -> Any:
+    """A field of a spec: its default, what it means, its unit and where the number comes from.
+
+    Args:
+        default: value left out of the canonical string.
+        description: one line, shown by ``gleak describe``.
+        unit: "" for a pure number or a name.
+        source: paper and place the default is taken from.
+        **limits: pydantic limits such as ``ge=0``.
+    """
+    return Field(
+        default,
+        description=description,
+        json_schema_extra={"unit": unit, "source": source},
+        **limits,
+    )
+
+
+class Spec(BaseModel):
+    """Base of everything that can be named in a path or a study."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    kind: ClassVar[str]
+    name: ClassVar[str]
+    source: ClassVar[str] = ""
+    budget_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that say how much is spent or measured, not what: a paper's number is of the same
+    setting whatever they are."""
+
+    def __str__(self) -> str:
+        return format_spec(self)
+
+    def setting(self) -> Spec:
+        """Return this spec with its budget fields at their defaults, in nested specs too."""
+        nested = {key: value.setting() for key, value in self if isinstance(value, Spec)}
+        defaults = {key: type(self).model_fields[key].default for key in self.budget_fields}
+        return self.model_copy(update={**nested, **defaults})
+
+    def components(self) -> list[Spec]:
+        """This spec and the specs nested in its fields: what a job built from it depends on."""
+        nested = [value for _, value in self if isinstance(value, Spec)]
+        return [self, *(part for spec in nested for part in spec.components())]
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """Modules whose code this spec runs; a job built from it is made again when they change."""
+        return frozenset({type(self).__module__})
+
+    def resolved(self) -> dict[str, Any]:
+        """Every field with its value, defaults included: what a job is keyed on."""
+        fields = {
+            key: value.resolved() if isinstance(value, Spec) else value for key, value in self
+        }
+        return {"name": self.name, **fields}
+
+
+def format_value(value: Any) -> str:
+    """The shortest text that reads back as the same value."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return _shortest_float(value)
+    return str(value)
+
+
+def _shortest_float(value: float) -> str:
+    value += 0.0  # -0.0 equals 0.0 and must read the same
+    plain = repr(value).removesuffix(".0")
+    mantissa, _, exponent = next(
+        text for digits in range(18) if float(text := f"{value:.{digits}e}") == value
+    ).partition("e")
+    return min(plain, f"{mantissa}e{int(exponent)}", key=len).replace("e+", "e")
+
+
+def format_spec(spec: Spec, separator: str = "+") -> str:
+    """The canonical string: the name, then changed fields in the order they are declared."""
+    parts = [spec.name]
+    for key, field in type(spec).model_fields.items():
+        value = getattr(spec, key)
+        if value == field.get_default(call_default_factory=True):
+            continue
+        parts.append(f"{key}={_format_field(value, separator, key)}")
+    return separator.join(parts)
+
+
+def field_text(spec: Spec, key: str) -> str:
+    """What a spec's string says of a field, its default included."""
+    return _format_field(getattr(spec, key), "+", key)
+
+
+def _format_field(value: Any, separator: str, key: str) -> str:
+    if not isinstance(value, Spec):
+        return _checked(format_value(value), key)
+    text = format_spec(value, "~")
+    if separator == "~" and "~" in text:
+        raise SpecError(f"field {key!r}: {text!r} is nested too deep to be written in a path")
+    return text
+
+
+def _checked(text: str, key: str) -> str:
+    if not VALUE.fullmatch(text):
+        raise SpecError(f"field {key!r} = {text!r} may hold only {CHARACTERS}")
+    return text
+
+
+def split_spec(text: str, separator: str = "+") -> tuple[str, FieldText]:
+    """Take a spec string apart without judging its name or fields.
+
+    Raises:
+        SpecError: a field without ``=``, given twice, or with a character no path can carry.
+    """
+    name, *assignments = text.split(separator)
+    fields: FieldText = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key or not value:
+            raise SpecError(f"{text!r}: {assignment!r} is not of the form field=value")
+        if key in fields:
+            raise SpecError(f"{text!r}: field {key!r} is given twice")
+        fields[key] = value
+    for piece in [name, *fields, *(part for v in fields.values() for part in re.split("[~=]", v))]:
+        if not VALUE.fullmatch(piece):
+            raise SpecError(f"{text!r}: {piece!r} may hold only {CHARACTERS}")
+    return name, fields
+
+
+def build_spec(cls: type[Spec], fields: dict[str, Any]) -> Spec:
+    """Make a spec from field values, all of its faults in one error.
+
+    Raises:
+        SpecError: an unknown field (with the nearest valid name) or a value out of its range.
+    """
+    values = {k: _literal_value(cls.model_fields.get(k), v) for k, v in fields.items()}
+    try:
+        return cls(**values)
+    except ValidationError as error:
+        faults = "; ".join(_describe_fault(cls, fault) for fault in error.errors())
+        raise SpecError(f"{cls.kind} {cls.name!r}: {faults}") from None
+
+
+def changed(spec: Spec, fields: Mapping[str, Any]) -> Any:
+    """A spec with other values in some of its fields.
+
+    Raises:
+        SpecError: see `build_spec`.
+    """
+    return build_spec(type(spec), {**dict(spec), **fields})
+
+
+def _literal_value(field: FieldInfo | None, value: Any) -> Any:
+    """The constant a text stands for (none, a choice that is a number); pydantic reads the rest."""
+    constants = () if field is None else _constants(field.annotation)
+    return next((constant for constant in constants if format_value(constant) == value), value)
+
+
+def _constants(annotation: Any) -> list[Any]:
+    if annotation in (None, NoneType):
+        return [None]
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    inside = get_args(annotation) if get_origin(annotation) in (Union, UnionType, Annotated) else ()
+    return [constant for option in inside for constant in _constants(option)]
+
+
+def _describe_fault(cls: type[Spec], fault: Any) -> str:
+    key = str(fault["loc"][0]) if fault["loc"] else cls.name
+    if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
+        return f"unknown field {key!r}; {nearest(key, cls.model_fields)}"
+    if fault["type"] == "value_error":
+        return f"{key}: {fault['ctx']['error']}"
+    return f"field {key!r} = {fault['input']!r}: {fault['msg']}"
+
+
+def allowed_values(field: FieldInfo) -> str:
+    """What a field accepts, for people: its choices or its type and limits."""
+    limits = [
+        f"{sign} {format_value(getattr(limit, name))}"
+        for limit in field.metadata
+        for name, sign in LIMITS.items()
+        if hasattr(limit, name)
+    ]
+    return " ".join([_describe_type(field.annotation), *limits])
+
+
+def _describe_type(annotation: Any) -> str:
+    if annotation in (None, NoneType):
+        return "none"
+    if get_origin(annotation) is Literal:
+        return " | ".join(map(format_value, get_args(annotation)))
+    if get_origin(annotation) in (Union, UnionType):
+        return " | ".join(map(_describe_type, get_args(annotation)))
+    if get_origin(annotation) is Annotated:
+        return _describe_type(get_args(annotation)[0])
+    if isinstance(annotation, type) and issubclass(annotation, Spec):
+        return getattr(annotation, "name", f"any {annotation.kind}")
+    return getattr(annotation, "__name__", str(annotation))

@@ -1,0 +1,1 @@
+"""Experiments: cells, grids, studies, searches, and what they cost."""

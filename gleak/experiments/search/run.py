@@ -1,0 +1,258 @@
+"""The stage that makes a search's ``trials.csv`` and ``chosen.yaml``."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from gleak.artifacts.private import Private
+from gleak.attacks.base import AttackSpec
+from gleak.attacks.run import observe, reconstruct
+from gleak.core.errors import GleakError, StoppedError
+from gleak.core.spec import changed, field_text
+from gleak.experiments.search.chosen import Outcome
+from gleak.experiments.search.declaration import Search
+from gleak.knowledge.overlap import check_disjoint
+from gleak.metrics.base import MetricSpec, MetricUnavailable
+from gleak.metrics.score import match_to_truth, measure
+from gleak.metrics.scores import save_scores
+from gleak.models.broadcast import architecture
+from gleak.observation import Observation
+from gleak.runtime.journal import FILE, Journal, origin_of
+from gleak.runtime.progress import Progress
+from gleak.runtime.seeding import derived_seed
+
+if TYPE_CHECKING:
+    import optuna
+
+logger = logging.getLogger(__name__)
+
+OK, FAILED = "ok", "failed"
+TRIALS, CHOSEN = "trials.csv", "chosen.yaml"
+DIGITS = 9
+Evaluate = Callable[[AttackSpec], float]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One spec that was tried.
+
+    Args:
+        spec: canonical string; empty where the trial failed.
+        fields: the values of the searched fields, as a spec string has them.
+        value: of the metric, NaN where the trial failed.
+    """
+
+    spec: str
+    fields: Mapping[str, str]
+    value: float
+
+    @property
+    def status(self) -> str:
+        """`OK` or `FAILED`."""
+        return OK if self.spec else FAILED
+
+
+def run_search(
+    search: Search,
+    update_path: Path,
+    parameters_path: Path,
+    granted_paths: Mapping[str, Path],
+    private_path: Path,
+    folder: Path,
+    *,
+    study: str,
+    scale: str,
+    seed: int,
+    secret_path: Path | None = None,
+    knowledge_paths: Collection[Path] = (),
+    device: str = "auto",
+) -> dict[str, float]:
+    """Try an attack's values on victims of the attacker's own, and write what serves best.
+
+    Args:
+        search: what is tried, and how it is measured.
+        update_path: ``update.h5``.
+        parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
+        granted_paths: by grant name, the files the attack's spec asks for.
+        private_path: ``private.h5``, the truth behind the update.
+        folder: where ``trials.csv`` and ``chosen.yaml`` go; equal inputs give equal bytes.
+        study: whose search it is; written into the latter, as is the scale.
+        scale: at which it is declared so.
+        seed: of the run; the search's own is derived from it.
+        secret_path: ``secret.h5``, if the attack's spec asks for it.
+        knowledge_paths: the files ``knowledge.h5`` that the attack's spec asks for.
+        device: "auto", "cpu" or "cuda".
+
+    Returns:
+        See `gleak.runtime.journal.Journal.earlier`.
+
+    Raises:
+        GleakError: the metric cannot be computed here, no trial gave a value, or knowledge was
+            trained on a victim's sample.
+    """
+    truth = Private.read(private_path)
+    check_disjoint(truth, str(private_path), knowledge_paths)
+    observation = observe(
+        update_path,
+        parameters_path,
+        granted_paths,
+        reads=search.reads,
+        secret_path=secret_path,
+        knowledge_paths=knowledge_paths,
+        seed=seed,
+        device=device,
+    )
+    secrets = [] if secret_path is None else [secret_path]
+    files = [update_path, parameters_path, private_path, *granted_paths.values(), *secrets]
+    specs = [search.base, search.metric, architecture(parameters_path)]
+    origin = origin_of(__name__, specs, [*files, *knowledge_paths], search.fingerprint, seed)
+    with Journal(folder / FILE, origin) as journal:
+        trials = try_specs(search, _evaluation(search, observation, truth, seed, journal), seed)
+        save_scores(_table(trials), folder / TRIALS)
+        _outcome(search, trials, study, scale).write(folder / CHOSEN)
+    return journal.earlier
+
+
+def _evaluation(
+    search: Search, observation: Observation, truth: Private, seed: int, journal: Journal
+) -> Evaluate:
+    """The value of a spec, which is computed once, also if the job is broken off and goes on."""
+    levels = search.cell.strings()
+
+    def evaluate(spec: AttackSpec) -> float:
+        part = journal.part(str(spec))
+        if not part.found:
+            tried = {**levels, "attack": str(spec)}
+            part.keep({"value": _mean(search.metric, spec, observation, truth, tried, seed)})
+            part.save_if_due()
+        return float(part.found["value"])
+
+    return evaluate
+
+
+def try_specs(search: Search, evaluate: Evaluate, seed: int) -> list[Trial]:
+    """Try the base, then what a tree-structured Parzen estimator proposes (Optuna's TPE).
+
+    Args:
+        search: what may be tried.
+        evaluate: the value of a spec; what raises a `GleakError` or is not finite has failed.
+        seed: of the run.
+
+    Raises:
+        MetricUnavailable: as ``evaluate`` did; no other spec would fare better.
+    """
+    import optuna
+
+    proposals = _proposals(search, seed)
+    trials: list[Trial] = []
+    with Progress(search.trials, f"search {search.name}") as progress:
+        for number in range(search.trials):
+            asked = proposals.ask()
+            values = {field: found.suggest(asked, field) for field, found in search.ranges.items()}
+            trial = _try(search, values if number else {}, evaluate)
+            if trial.status == OK:
+                proposals.tell(asked, trial.value)
+            else:
+                proposals.tell(asked, state=optuna.trial.TrialState.FAIL)
+            trials.append(trial)
+            progress.advance(value=trial.value)
+    return trials
+
+
+def _proposals(search: Search, seed: int) -> optuna.Study:
+    """What to try next, the base's own values first; of Optuna's log only warnings come to ours."""
+    import optuna
+
+    optuna.logging.disable_default_handler()
+    optuna.logging.enable_propagation()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    proposals = optuna.create_study(
+        direction="maximize" if search.metric.better == "higher" else "minimize",
+        sampler=optuna.samplers.TPESampler(seed=derived_seed(seed, "search")),
+    )
+    own = {field: found.start(search.base, field) for field, found in search.ranges.items()}
+    proposals.enqueue_trial(own)
+    return proposals
+
+
+def _try(search: Search, values: Mapping[str, object], evaluate: Evaluate) -> Trial:
+    """The base with other values in some fields, and what it is worth."""
+    fields = {field: str(value) for field, value in values.items()}
+    try:
+        spec = changed(search.base, values)
+        fields = {field: field_text(spec, field) for field in search.ranges}
+        value = evaluate(spec)
+    except (MetricUnavailable, StoppedError):
+        raise
+    except GleakError as error:
+        logger.warning("search %s: a trial failed: %s", search.name, error)
+        return Trial("", fields, math.nan)
+    if not math.isfinite(value):
+        logger.warning("search %s: %s of %s is not finite", search.name, search.metric, spec)
+        return Trial("", fields, math.nan)
+    return Trial(str(spec), fields, value)
+
+
+def _mean(
+    metric: MetricSpec,
+    spec: AttackSpec,
+    observation: Observation,
+    truth: Private,
+    levels: Mapping[str, str],
+    seed: int,
+) -> float:
+    """The mean over all samples; not finite where one has no value."""
+    found = reconstruct(spec, observation, seed)
+    found.validate(f"reconstruction of {spec}")
+    comparison = match_to_truth(truth, found, levels=levels)
+    if not metric.applies(comparison):
+        raise MetricUnavailable(f"metric {metric} says nothing of {'/'.join(levels.values())}")
+    return float(np.mean(measure(metric, comparison)))
+
+
+def _table(trials: Sequence[Trial]) -> pd.DataFrame:
+    """One row per trial: its number, the fields, the value and what became of it."""
+    return pd.DataFrame(
+        [
+            {"trial": number, **trial.fields, "value": trial.value, "status": trial.status}
+            for number, trial in enumerate(trials)
+        ]
+    )
+
+
+def _outcome(search: Search, trials: Sequence[Trial], study: str, scale: str) -> Outcome:
+    succeeded = [trial for trial in trials if trial.status == OK]
+    if not succeeded:
+        raise GleakError(
+            f"search {search.name!r}: none of its {len(trials)} trials gave a finite "
+            f"{search.metric}; the warnings above say why"
+        )
+    choose = max if search.metric.better == "higher" else min
+    best = choose(succeeded, key=lambda trial: trial.value)
+    base = trials[0]
+    outcome = Outcome(
+        study=study,
+        scale=scale,
+        search=search.name,
+        chosen=best.spec,
+        value=_rounded(best.value),
+        base_value=_rounded(base.value) if base.status == OK else None,
+        metric=str(search.metric),
+        trials=len(trials),
+        levels=search.cell.strings(),
+        fingerprint=search.fingerprint,
+    )
+    logger.info("search %s: %s", search.name, outcome.summary)
+    return outcome
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

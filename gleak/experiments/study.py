@@ -1,0 +1,302 @@
+"""Studies: one file per paper, read into grids of cells, figures and expectations.
+
+Importing this builds the workflow's graph, so nothing heavy is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gleak.core.errors import SpecError, error_context, nearest
+from gleak.core.registry import find, load
+from gleak.core.settings import SCALES
+from gleak.core.spec import FILE_NAME, build_spec
+from gleak.core.yaml_input import load_mapping, read_model
+from gleak.experiments.captions import caption
+from gleak.experiments.cell import Cell
+from gleak.experiments.claims import Expectation, sort_of
+from gleak.experiments.grid import Grid, GridFile, check_labels, expand
+from gleak.experiments.refusals import Refusal
+from gleak.experiments.search.chosen import Adopted, chosen_file, read_choices
+from gleak.experiments.search.declaration import Search, SearchFile, read_search
+
+if TYPE_CHECKING:
+    from gleak.experiments.figure_spec import FigureSpec, Row
+
+Name = Annotated[str, Field(pattern=FILE_NAME)]
+"""What files of a study are called; it holds no way out of their folder."""
+
+
+class StudyFile(BaseModel):
+    """A study file's own keys; what stands below them is read in turn.
+
+    Args:
+        title: of the study.
+        paper: a short citation.
+        grids: name -> axes, see `gleak.experiments.grid.GridFile`.
+        figures: name -> kind and the fields of that kind, see ``gleak list figure``.
+        expect: relations the paper claims, see `gleak.experiments.claims`.
+        searches: name -> a cell, ranges, trials and metric, see `experiments.search.declaration`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    paper: str
+    grids: dict[Name, dict[str, Any]]
+    figures: dict[Name, dict[str, Any]]
+    expect: list[dict[str, Any]] = []
+    searches: dict[Name, dict[str, Any]] = {}
+
+
+@dataclass(frozen=True)
+class Study:
+    """A paper's experiments.
+
+    Args:
+        name: of the file, without its suffix.
+        title, paper: as written.
+        grids: name -> scale -> grid.
+        figures: name -> spec.
+        expectations: in the order written.
+        searches: name -> scale -> search.
+    """
+
+    name: str
+    title: str
+    paper: str
+    grids: Mapping[str, Mapping[str, Grid]]
+    figures: Mapping[str, FigureSpec]
+    expectations: list[Expectation]
+    searches: Mapping[str, Mapping[str, Search]]
+
+    def grid(self, name: str, scale: str) -> Grid:
+        """The cells of a grid at a scale.
+
+        Raises:
+            SpecError: no such grid or scale, or an attack comes from a search that has changed
+                since its choice was adopted.
+        """
+        with error_context(f"study {self.name!r}"):
+            grid: Grid = _known("scale", scale, _known("grid", name, self.grids))
+        with error_context(f"study {self.name!r}, grid {name!r}, scale {scale!r}"):
+            for search in sorted(grid.searches):
+                self.search(search, scale).check_choice()
+        return grid
+
+    def examined(self, scale: str, data_dir: Path) -> Study:
+        """The study with, at one scale, the cells refused that users' own networks do not serve.
+
+        Args:
+            scale: at which networks are built; nothing is built where no model is a user's own.
+            data_dir: where the user keeps data.
+
+        Raises:
+            SpecError: no such scale, or no such module or function.
+            IncompatibleError: a grid has no attacked cell left.
+        """
+        grids = {}
+        for name, scales in self.grids.items():
+            with error_context(f"study {self.name!r}, grid {name!r}, scale {scale!r}"):
+                grid: Grid = _known("scale", scale, scales)
+                grids[name] = {**scales, scale: grid.examined(data_dir)}
+        return replace(self, grids=grids)
+
+    def refused(self, scale: str) -> dict[str, tuple[Refusal, ...]]:
+        """What is left out of each grid at a scale."""
+        return {name: scales[scale].refused for name, scales in self.grids.items()}
+
+    def search(self, name: str, scale: str) -> Search:
+        """A search at a scale.
+
+        Raises:
+            SpecError: no such search or scale.
+        """
+        with error_context(f"study {self.name!r}"):
+            search: Search = _known("scale", scale, _known("search", name, self.searches))
+        return search
+
+    def check_choices(self) -> None:
+        """Refuse choices of searches that have changed since they were adopted.
+
+        Raises:
+            SpecError: names the first, at its scale.
+        """
+        for scales in self.searches.values():
+            for scale, search in scales.items():
+                with error_context(f"study {self.name!r}, scale {scale!r}"):
+                    search.check_choice()
+
+    def figure(self, name: str) -> FigureSpec:
+        """A figure's spec.
+
+        Raises:
+            SpecError: no such figure.
+        """
+        with error_context(f"study {self.name!r}"):
+            return _known("figure", name, self.figures)
+
+    def caption(self, figure: str, scale: str) -> str:
+        """A figure's caption with the conditions of a scale; see `gleak.experiments.captions`."""
+        return caption(self.figure(figure), self.drawn(figure, scale))
+
+    def drawn(self, figure: str, scale: str) -> list[Grid]:
+        """The grids a figure is drawn from; none for figures of what is registered."""
+        return [self.grid(name, scale) for name in self.figure(figure).grids]
+
+    def shown_rows(self, figure: str, scale: str) -> list[Row]:
+        """The levels of the cells whose reconstructions a figure shows, of those refused too.
+
+        None if it is drawn from scores.
+        """
+        spec = self.figure(figure)
+        if spec.needs != "reconstructions":
+            return []
+        grids = self.drawn(figure, scale)
+        return [row for grid in grids for row in spec.chosen(grid.names, grid.scored)]
+
+    def shown(self, figure: str, scale: str) -> list[Cell]:
+        """The cells whose reconstructions a figure needs; none if it is drawn from scores."""
+        rows = self.shown_rows(figure, scale)
+        grids = self.drawn(figure, scale)
+        return [cell for grid in grids for cell in grid.cells if cell.strings() in rows]
+
+
+def load_study(path: Path | str) -> Study:
+    """Read a study file and check all of it, at every scale.
+
+    Attacks that searches chose are taken from ``chosen/`` beside it; where nothing was, or the
+    search has changed since, what the search begins with stands for them.
+
+    Raises:
+        SpecError: what cannot be used as written: names the file, study, grid, scale and axis, and
+            the nearest valid name.
+        IncompatibleError: no cell of a grid fits together.
+    """
+    path = Path(path)
+    where = f"{path}: study {path.stem!r}"
+    file = read_model(StudyFile, _load_file(path), where)
+    adopted = _read_adopted(chosen_file(path), file.searches)
+    searches = {
+        name: _searches(name, written, adopted, where) for name, written in file.searches.items()
+    }
+    grids = {name: _grids(name, written, searches, where) for name, written in file.grids.items()}
+    study = Study(
+        name=path.stem,
+        title=file.title,
+        paper=file.paper,
+        grids=grids,
+        figures={
+            name: _figure(written, grids, f"{where}, figure {name!r}")
+            for name, written in file.figures.items()
+        },
+        expectations=[
+            _expectation(written, grids, f"{where}, expect {written.get('id', place)!r}")
+            for place, written in enumerate(file.expect, start=1)
+        ],
+        searches=searches,
+    )
+    _check_ids(study, where)
+    return study
+
+
+def _load_file(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        hint = nearest(path.stem, {file.stem for file in path.parent.glob("*.yaml")})
+        raise SpecError(f"{path}: no study file; {hint}")
+    return load_mapping(path, "study file", "title, paper, grids, figures")
+
+
+def _searches(
+    name: str, written: Mapping[str, Any], adopted: Adopted, where: str
+) -> dict[str, Search]:
+    """A search at every scale."""
+    place = f"{where}, search {name!r}"
+    file = read_model(SearchFile, written, place)
+    found: dict[str, Search] = {}
+    for scale in SCALES:
+        with error_context(f"{place}, scale {scale!r}"):
+            search = read_search(name, file.at(scale))
+            entry = adopted.get(scale, {}).get(name)
+            found[scale] = search if entry is None else search.adopting(entry)
+    return found
+
+
+def _read_adopted(path: Path, searches: Collection[str]) -> Adopted:
+    """What the study's searches chose, by scale."""
+    adopted = read_choices(path)
+    for name in (name for entries in adopted.values() for name in entries):
+        if name not in searches:
+            raise SpecError(
+                f"{path}: the study has no search {name!r}; take it out, {nearest(name, searches)}"
+            )
+    return adopted
+
+
+def _grids(
+    name: str,
+    written: dict[str, Any],
+    searches: Mapping[str, Mapping[str, Search]],
+    where: str,
+) -> dict[str, Grid]:
+    """A grid at every scale."""
+    place = f"{where}, grid {name!r}"
+    file = read_model(GridFile, written, place)
+    grids: dict[str, Grid] = {
+        scale: expand(name, file, scale, place, _at(scale, searches)) for scale in SCALES
+    }
+    with error_context(f"{place}, labels"):
+        check_labels(file, [grid.names for grid in grids.values()])
+    return grids
+
+
+def _at(scale: str, searches: Mapping[str, Mapping[str, Search]]) -> dict[str, Search]:
+    return {name: found[scale] for name, found in searches.items()}
+
+
+def _figure(
+    written: Mapping[str, Any], grids: Mapping[str, Mapping[str, Grid]], where: str
+) -> FigureSpec:
+    fields = dict(written)
+    with error_context(where):
+        kind = fields.pop("kind", None)
+        if not isinstance(kind, str):
+            fault = "missing" if kind is None else "no name"
+            raise SpecError(f"key 'kind' is {fault}; valid: {', '.join(load('figure'))}")
+        spec: Any = build_spec(find("figure", kind), fields)
+        drawn = [_known("grid", name, grids) for name in spec.grids]
+    for scale in SCALES:
+        with error_context(f"{where}, scale {scale!r}"):
+            spec.check_together([(grids[scale].names, grids[scale].scored) for grids in drawn])
+    return spec
+
+
+def _expectation(
+    written: Mapping[str, Any], grids: Mapping[str, Mapping[str, Grid]], where: str
+) -> Expectation:
+    with error_context(where):
+        expectation = read_model(sort_of(written), written, "expectation")
+        scales = _known("grid", expectation.grid, grids)
+        expectation.check([grid.names for grid in scales.values()])
+    for scale, grid in scales.items():
+        with error_context(f"{where}, scale {scale!r}"):
+            expectation.groups(grid.names, grid.scored)
+    return expectation
+
+
+def _check_ids(study: Study, where: str) -> None:
+    ids = [expectation.id for expectation in study.expectations]
+    twice = sorted({name for name in ids if ids.count(name) > 1})
+    if twice:
+        raise SpecError(f"{where}, expect: id {', '.join(twice)} is given twice")
+
+
+def _known(what: str, name: str, known: Mapping[str, Any]) -> Any:
+    if name not in known:
+        raise SpecError(f"unknown {what} {name!r}; {nearest(name, known)}")
+    return known[name]

@@ -1,0 +1,1 @@
+"""Local training of clients, simulated or federated."""

@@ -1,0 +1,32 @@
+"""How well the model itself does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.metrics.base import MetricUnavailable, ModelMetricSpec
+
+if TYPE_CHECKING:
+    from gleak.artifacts.model import Model
+
+
+@register("test_accuracy")
+class TestAccuracy(ModelMetricSpec):
+    """Share of test samples that the trained model classifies correctly (benign accuracy)."""
+
+    source = "CPL Tables 7a and 8"
+    better: ClassVar[Literal["higher", "lower"]] = "higher"
+
+    @override
+    def measure(self, model: Model) -> float:
+        """After the last epoch or round.
+
+        Raises:
+            MetricUnavailable: the dataset has no test samples.
+        """
+        if not len(model.test_accuracy):
+            raise MetricUnavailable("the dataset has no samples in its test split")
+        return float(model.test_accuracy[-1])

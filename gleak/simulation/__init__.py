@@ -1,0 +1,1 @@
+"""Simulated clients: batches, local training, defences, updates, grants and the truth."""

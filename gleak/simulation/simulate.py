@@ -1,0 +1,85 @@
+"""The stage that makes ``update.h5``, ``granted/*.h5`` and ``private.h5``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.model import Model
+from gleak.artifacts.private import Private
+from gleak.artifacts.update import Update
+from gleak.clients.base import ClientSpec, check_batch
+from gleak.core.errors import error_context
+from gleak.defenses.base import DefenseSpec
+from gleak.models.broadcast import load_network
+from gleak.models.embedding import true_embeddings
+from gleak.runtime.device import choose_device
+from gleak.simulation.batches import draw_batches
+from gleak.simulation.drift import measure_drift
+from gleak.simulation.grants import free_positions, write_truth
+from gleak.simulation.perturbation import log_perturbation
+from gleak.simulation.victims import Simulation
+
+
+def simulate_clients(
+    client: ClientSpec,
+    defense: DefenseSpec,
+    dataset_path: Path,
+    parameters_path: Path,
+    folder: Path,
+    *,
+    spec: str,
+    seed: int,
+    device: str = "auto",
+) -> None:
+    """Let every victim compute and protect its update; write what is sent, granted and kept secret.
+
+    Args:
+        client: how clients hold data and train.
+        defense: what they do to the update.
+        dataset_path: ``dataset.h5``.
+        parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
+        folder: where the files go.
+        spec: canonical path of the cell, written into them.
+        seed: of the run.
+        device: "auto", "cpu" or "cuda".
+
+    Raises:
+        IncompatibleError: the dataset cannot supply the batches.
+    """
+    dataset = Dataset.read(dataset_path)
+    labels = dataset.labels(client.split)
+    check_batch(client, len(labels), len(np.unique(labels)), dataset.spec)
+    with error_context(dataset.spec):
+        indices = draw_batches(client, labels, seed)
+    network = load_network(Model.read(parameters_path), str(parameters_path))
+    network = network.to(choose_device(device))
+    inputs = dataset.samples(client.split, indices)
+    embeddings = true_embeddings(network, inputs)
+    drift = measure_drift(client, network, inputs, labels[indices], seed, defense.summed)
+    observed = Simulation(client, defense, network, inputs, labels[indices], seed).run()
+    log_perturbation(client, defense, observed.perturbations)
+    private = Private(
+        spec=spec,
+        seed=seed,
+        modality=dataset.modality,
+        inputs=inputs,
+        labels=labels[indices],
+        indices=indices,
+        feature_groups=dataset.feature_groups,
+        embeddings=embeddings,
+        rounds=observed.members,
+        drift=drift,
+        noise_multipliers=observed.noise_multipliers,
+        perturbation=observed.perturbations,
+    )
+    Update(
+        spec=spec,
+        content=client.content,
+        update=observed.update,
+        broadcast=observed.broadcast,
+        **client.protocol,
+    ).write(folder / "update.h5")
+    write_truth(dataset, private, free_positions(dataset, private, client.split), folder, seed)

@@ -1,0 +1,173 @@
+"""The wrappers around Flower's strategies, in rounds without a network; skipped without Flower."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch import nn
+
+from gleak.core.errors import DataError, IncompatibleError
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+pytest.importorskip("flwr", reason="Flower is an extra, not installed: make test-flower")
+
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict  # noqa: E402
+from flwr.common import Code, FitRes, Status, ndarrays_to_parameters  # noqa: E402
+from flwr.server.client_manager import SimpleClientManager  # noqa: E402
+from flwr.server.strategy import FedAvg as ClassicFedAvg  # noqa: E402
+from flwr.serverapp.strategy import FedAvg  # noqa: E402
+
+from gleak.captures.flower import Capturing, CapturingClassic  # noqa: E402
+
+CLIENTS = (11, 12)
+STATE = OrderedDict(nn.Linear(3, 2).state_dict())
+NAMES = list(STATE)
+
+
+@dataclass
+class Note:
+    """All that strategies ask of a message or a reply."""
+
+    client: int
+    content: RecordDict | None
+
+    @property
+    def metadata(self) -> SimpleNamespace:
+        return SimpleNamespace(src_node_id=self.client)
+
+    def has_content(self) -> bool:
+        return self.content is not None
+
+    def has_error(self) -> bool:
+        return self.content is None
+
+    @property
+    def error(self) -> SimpleNamespace:
+        return SimpleNamespace(reason="none")
+
+
+class Plain(FedAvg):
+    """Asks two clients without a network between."""
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Any
+    ) -> list[Note]:
+        return [
+            Note(client, RecordDict({"arrays": arrays, "config": config})) for client in CLIENTS
+        ]
+
+
+class Proxy:
+    """All that a strategy asks of a client."""
+
+    def __init__(self, cid: str) -> None:
+        self.cid = cid
+
+
+def after(client: int) -> dict[str, torch.Tensor]:
+    return {name: value + client for name, value in STATE.items()}
+
+
+def as_list(state: dict[str, torch.Tensor]) -> list[np.ndarray]:
+    return [value.numpy() for value in state.values()]
+
+
+def go_through_a_round(strategy: Any, number: int, record: Any) -> Any:
+    """Both halves of a round's training; gives what the strategy makes of it."""
+    asked = strategy.configure_train(number, record(STATE), ConfigRecord(), None)
+    replies = []
+    for client in (note.client for note in asked):
+        found = {"arrays": record(after(client)), "metrics": MetricRecord({"num-examples": 1})}
+        replies.append(Note(client, RecordDict(found)))
+    return strategy.aggregate_train(number, iter(replies))
+
+
+def check_captured(folder: Path) -> None:
+    """A round's files hold what was sent."""
+    files = ["before", *(f"client-{client}" for client in CLIENTS)]
+    assert sorted(path.name for path in folder.iterdir()) == [f"{f}.safetensors" for f in files]
+    for name, state in zip(files, (STATE, *map(after, CLIENTS)), strict=True):
+        found = load_file(folder / f"{name}.safetensors")
+        assert found.keys() == state.keys()
+        assert all(np.array_equal(found[key], value.numpy()) for key, value in state.items())
+
+
+@pytest.mark.parametrize(
+    ("record", "names"),
+    [(ArrayRecord, None), (lambda state: ArrayRecord(as_list(state)), NAMES)],
+    ids=["state dicts", "lists"],
+)
+def test_chosen_rounds_are_written_and_nothing_else_changes(
+    tmp_path: Path, record: Any, names: list[str] | None
+) -> None:
+    plain = Plain(fraction_evaluate=0)
+    wrapped = Capturing(plain, tmp_path, rounds=[2, 3], names=names)
+    for number in (1, 2):
+        found = go_through_a_round(wrapped, number, record)
+        assert found == go_through_a_round(plain, number, record)
+    assert [path.name for path in tmp_path.iterdir()] == ["round-2"]
+    check_captured(tmp_path / "round-2")
+    assert wrapped.configure_evaluate(1, record(STATE), ConfigRecord(), None) == []
+    assert wrapped.aggregate_evaluate(1, []) is None
+
+
+def test_a_client_that_failed_is_left_out(tmp_path: Path) -> None:
+    wrapped = Capturing(Plain(), tmp_path)
+    wrapped.configure_train(1, ArrayRecord(STATE), ConfigRecord(), None)
+    assert wrapped.aggregate_train(1, [Note(CLIENTS[0], None)]) == (None, None)
+    assert [path.name for path in (tmp_path / "round-1").iterdir()] == ["before.safetensors"]
+
+
+def test_names_that_are_not_as_many_are_refused(tmp_path: Path) -> None:
+    wrapped = Capturing(Plain(), tmp_path, names=NAMES[:1])
+    with pytest.raises(IncompatibleError, match="2 arrays, but 1 names"):
+        wrapped.configure_train(1, ArrayRecord(STATE), ConfigRecord(), None)
+
+
+def test_a_folder_with_such_a_round_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    (tmp_path / "round-1").mkdir()
+    Capturing(FedAvg(), tmp_path, rounds=[2])
+    with pytest.raises(DataError, match="round-1: there already"):
+        Capturing(FedAvg(), tmp_path)
+
+
+def test_a_strategy_with_rounds_of_its_own_is_refused(tmp_path: Path) -> None:
+    class Own(FedAvg):
+        def start(self, *_: Any, **__: Any) -> None:
+            """Whatever."""
+
+    with pytest.raises(IncompatibleError, match=r"Own has a start\(\) of its own"):
+        Capturing(Own(), tmp_path)
+
+
+def test_classic_strategies_are_captured_too(tmp_path: Path) -> None:
+    initial = ndarrays_to_parameters(as_list(STATE))
+    plain = ClassicFedAvg(initial_parameters=initial, min_available_clients=2)
+    wrapped = CapturingClassic(plain, tmp_path, NAMES)
+    clients = SimpleClientManager()
+    for client in CLIENTS:
+        clients.register(Proxy(str(client)))
+    assert wrapped.initialize_parameters(clients) == initial
+    assert len(wrapped.configure_fit(1, initial, clients)) == 2
+    results = [
+        (
+            Proxy(str(client)),
+            FitRes(
+                Status(Code.OK, ""), ndarrays_to_parameters(as_list(after(client))), 1, metrics={}
+            ),
+        )
+        for client in CLIENTS
+    ]
+    assert wrapped.aggregate_fit(1, results, []) == plain.aggregate_fit(1, results, [])
+    check_captured(tmp_path / "round-1")
+    assert wrapped.evaluate(1, initial) is None
+    assert len(wrapped.configure_evaluate(1, initial, clients)) == 2
+    assert wrapped.aggregate_evaluate(1, [], []) == (None, {})

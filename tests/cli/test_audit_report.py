@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gleak.artifacts.model import Model
+from gleak.cli.audit_report import audit_file
+from gleak.metrics.audit_alarms import audits
+
+MODEL = "mlp+hidden=16"
+SILENT = {"audit_bias", "audit_outliers"}
+"""Audits that have nothing to look at in it: it has four classes and no convolution."""
+Simulate = Callable[..., Path]
+
+
+@pytest.fixture
+def honest(simulate: Simulate) -> Path:
+    """The folder of a small model and its dataset."""
+    return simulate(model=MODEL)
+
+
+@pytest.fixture
+def crafted(honest: Path, tmp_path: Path) -> Path:
+    """Its parameters with pairs of neurons, of which one is the other turned around."""
+    model = Model.read(honest / "model.h5")
+    name = next(name for name, values in model.parameters.items() if values.shape[0] == 16)
+    values = model.parameters[name].copy()
+    values[1::2] = -values[::2]
+    path = tmp_path / "parameters.h5"
+    replace(model, parameters={**model.parameters, name: values}).write(path)
+    return path
+
+
+def test_every_audit_has_a_record(honest: Path):
+    report = audit_file(honest / "model.h5", honest / "dataset.h5")
+    assert [record["audit"] for record in report.records] == [audit.name for audit in audits()]
+    verdicts = {record["audit"]: record["verdict"] for record in report.records}
+    expected = {name: "says nothing" if name in SILENT else "quiet" for name in verdicts}
+    assert verdicts == expected
+    assert all(record["evidence"] for record in report.records)
+    assert report.alarms == []
+    assert str(report).endswith(f"\n\n0 of {len(audits())} audits alarm")
+
+
+def test_what_alarms_is_named_with_its_evidence(crafted: Path):
+    report = audit_file(crafted, None)
+    records = {record["audit"]: record for record in report.records}
+    assert records["audit_parallel"]["verdict"] == "alarm"
+    assert (
+        records["audit_parallel"]["evidence"]
+        == "16 of 16 rows are the opposite of another, and near no others"
+    )
+    assert float(records["audit_parallel"]["statistic"]) == 14 / 16
+    assert "audit_parallel" in report.alarms
+    assert str(report).splitlines()[-1].endswith(", ".join(report.alarms))
+
+
+def test_without_a_dataset_what_needs_samples_says_nothing(crafted: Path):
+    records = audit_file(crafted, None).records
+    silent = {r["audit"]: r for r in records if r["verdict"] == "says nothing"}
+    assert set(silent) == SILENT | {"audit_dominance", "audit_negligible"}
+    for name in set(silent) - SILENT:
+        assert silent[name]["statistic"] == ""
+        assert "samples" in silent[name]["evidence"]
+
+
+def test_numbers_are_those_of_the_audits(honest: Path):
+    report = audit_file(honest / "model.h5", None)
+    for audit, record in zip(audits(), report.records, strict=True):
+        assert float(record["limit"]) == audit.limit
+        if record["statistic"]:
+            assert np.isfinite(float(record["statistic"]))

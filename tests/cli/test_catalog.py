@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from gleak.cli.catalog import align, describe, list_registered
+from gleak.core import registry
+from gleak.core.errors import SpecError
+from gleak.core.registry import PACKAGES, load, parse, register
+from gleak.core.spec import Spec, parameter
+
+KINDS_AND_NAMES = [(kind, name) for kind in PACKAGES for name in load(kind)]
+
+
+class Distance(Spec):
+    kind: ClassVar[str] = "distance"
+
+
+@pytest.fixture
+def twin() -> Iterator[type[Spec]]:
+    """A distance that shares its name with an attack."""
+    known = dict(registry._REGISTERED["distance"])
+
+    @register("cpl")
+    class Twin(Distance):
+        """Somebody else."""
+
+        weight: float = parameter(0.5, "of the one", unit="kg", source="Table 9", ge=0)
+        other: float = parameter(2.0, "of the other")
+
+    yield Twin
+    registry._REGISTERED["distance"] = known
+
+
+def row_of(text: str, first: str) -> list[str]:
+    """The cells of the table's row that begins with a word."""
+    line = next(line for line in text.splitlines() if line.split()[:1] == [first])
+    return re.split(r"\s{2,}", line.strip())
+
+
+def test_everything_registered_is_listed_once():
+    lines = list_registered().splitlines()[2:]
+    assert [tuple(line.split()[:2]) for line in lines] == KINDS_AND_NAMES
+
+
+def test_one_kind_is_listed_alone():
+    lines = list_registered("attack").splitlines()[2:]
+    assert [tuple(line.split()[:2]) for line in lines] == [("attack", n) for n in load("attack")]
+
+
+def test_a_line_says_what_the_first_line_of_the_docstring_says(twin: type[Spec]):
+    assert row_of(list_registered("distance"), "distance") == [
+        "distance",
+        "cosine",
+        "One minus the cosine of all parameters taken as one vector (InvertGrad).",
+    ]
+    assert "distance  cpl     Somebody else." in list_registered("distance")
+
+
+def test_an_unknown_kind_is_answered_with_the_nearest():
+    with pytest.raises(SpecError, match="unknown kind 'atack'; did you mean 'attack'"):
+        list_registered("atack")
+
+
+@pytest.mark.parametrize(("kind", "name"), KINDS_AND_NAMES)
+def test_everything_registered_is_described(kind: str, name: str):
+    text = describe(name)
+    cls = load(kind)[name]
+    assert f"{kind} {name}\n" in text
+    assert cls.source in text
+    for key, field in cls.model_fields.items():
+        assert row_of(text, key)[0] == key
+        assert (field.description or "") in text
+
+
+def test_a_field_is_described_in_full(twin: type[Spec]):
+    text = describe("cpl")
+    assert "attack cpl\n" in text
+    assert "distance cpl\n" in text
+    assert row_of(text, "weight") == [
+        "weight",
+        "0.5",
+        "float >= 0",
+        "kg",
+        "of the one",
+        "Table 9",
+    ]
+    assert row_of(text, "other") == ["other", "2", "float", "of the other"]
+
+
+def test_a_field_without_default_is_required():
+    assert row_of(describe("table"), "grid")[:2] == ["grid", "required"]
+
+
+def test_the_values_of_a_spec_stand_beside_the_defaults():
+    text = describe("cpl+restarts=2+start=patterned~tiles=4")
+    spec = parse("attack", "cpl")
+    assert row_of(text, "field")[:3] == ["field", "value", "default"]
+    assert row_of(text, "restarts")[:3] == ["restarts", "2", str(spec.restarts)]
+    assert row_of(text, "start")[:3] == ["start", "patterned~tiles=4", "patterned"]
+    assert row_of(text, "patience")[1] == row_of(text, "patience")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("cpll", "unknown name 'cpll'; did you mean 'cpl'?"),
+        ("cpl+restart=2", "unknown field 'restart'; did you mean 'restarts'?"),
+        ("cpl+restarts=-2", "restarts"),
+        ("cpl+restarts", "not of the form field=value"),
+    ],
+)
+def test_what_cannot_be_described(text: str, fault: str):
+    with pytest.raises(SpecError, match=re.escape(fault)):
+        describe(text)
+
+
+def test_empty_columns_are_left_out_and_numbers_stay_as_written():
+    lines = align([{"a": "1e-4", "b": "", "c": "x"}, {"a": "2", "b": "", "c": ""}]).splitlines()
+    assert [line.split() for line in (lines[0], *lines[2:])] == [["a", "c"], ["1e-4", "x"], ["2"]]

@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from gleak import __version__
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.model import Model
+from gleak.artifacts.private import Private
+from gleak.cli.main import main
+from gleak.core.settings import SCALES
+from gleak.experiments.search.chosen import Outcome
+from gleak.experiments.study import load_study
+from tests.commands import Capture, fails
+
+HEAVY = ("torch", "torchvision", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "skimage")
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    """Two victims with one grey image each, the second white."""
+    path = tmp_path / "private.h5"
+    inputs = np.zeros((2, 1, 1, 8, 8), np.float32)
+    inputs[1] = 1
+    zeros = np.zeros((2, 1), int)
+    Private(inputs=inputs, labels=zeros, indices=zeros).write(path)
+    return path
+
+
+@pytest.fixture
+def parameters(tmp_path: Path) -> Path:
+    """A fresh `fc2` of 64 pixels and three classes."""
+    path, random, layers = tmp_path / "parameters.h5", np.random.default_rng(0), {}
+    for name, (outputs, inputs) in {"1": (32, 64), "3": (3, 32)}.items():
+        layers[f"{name}.weight"] = random.uniform(-1, 1, (outputs, inputs)) / inputs**0.5
+        layers[f"{name}.bias"] = random.uniform(-1, 1, outputs) / inputs**0.5
+    Model(
+        model="fc2+hidden=32",
+        classes=3,
+        input_shape=np.array([1, 8, 8]),
+        parameters=layers,
+        buffers={},
+        train_loss=np.zeros(0),
+        test_accuracy=np.zeros(0),
+    ).write(path)
+    return path
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Nine grey images of three classes."""
+    path, labels = tmp_path / "dataset.h5", np.arange(9) % 3
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 1, 8, 8)).astype(np.uint8)
+    Dataset(
+        train_inputs=pixels,
+        train_labels=labels,
+        test_inputs=pixels,
+        test_labels=labels,
+        class_names=np.array(list("abc")),
+    ).write(path)
+    return path
+
+
+def break_study(name: str, key: str) -> None:
+    content = yaml.safe_load(Path("studies/cpl.yaml").read_text(encoding="utf-8"))
+    content[key] = {}
+    Path(f"studies/{name}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+
+
+def test_without_a_command_help_is_printed(capsys: Capture):
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert all(
+        name in printed
+        for name in ("list", "describe", "inspect", "audit", "import", "validate", "adopt", "plan")
+    )
+
+
+def test_version(capsys: Capture):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"gleak {__version__}\n"
+
+
+def test_list(capsys: Capture):
+    assert main(["list"]) == 0
+    everything = capsys.readouterr().out
+    assert main(["list", "defense"]) == 0
+    some = capsys.readouterr().out
+    assert "attack" in everything
+    assert "attack" not in some
+    assert "gaussian" in some
+
+
+def test_describe(capsys: Capture):
+    assert main(["describe", "lenet+width=6"]) == 0
+    assert "model lenet\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("list", "datset"), "did you mean 'dataset'"),
+        (("describe", "lenett"), "did you mean 'lenet'"),
+        (("inspect", "nothing.h5"), "nothing.h5"),
+        (("audit", "nothing.h5"), "nothing.h5"),
+        (("validate", "nothing.yaml"), "nothing.yaml"),
+        (("validate", "cppl"), "unknown study 'cppl' in studies/; did you mean 'cpl'"),
+        (("plan", "cppl"), "unknown study 'cppl' in studies/; did you mean 'cpl'"),
+        (("plan", "--scale", "papr"), "scale = 'papr'"),
+        (("plan", "--config", "nothing.yaml"), "--config FILE"),
+        (("adopt", "nothing.yaml"), "nothing.yaml: no chosen.yaml of a search can be read there"),
+        (("adopt", "config.yaml"), "config.yaml: "),
+    ],
+)
+def test_faults_are_one_line(
+    study_folder: Path, capsys: Capture, words: tuple[str, ...], fault: str
+):
+    assert fault in fails(capsys, *words)
+
+
+@pytest.mark.parametrize("content", ["studies: [cpl", "- cpl", ""])
+def test_a_configuration_that_is_no_mapping(study_folder: Path, capsys: Capture, content: str):
+    Path("config.yaml").write_text(content, encoding="utf-8")
+    assert "config.yaml: " in fails(capsys, "plan")
+
+
+def test_inspect_describes_a_file(private: Path, capsys: Capture):
+    assert main(["inspect", str(private)]) == 0
+    printed = capsys.readouterr().out
+    assert "gleak/private" in printed
+    assert "/inputs" in printed
+
+
+def test_inspect_saves_an_image(private: Path, study_folder: Path, capsys: Capture):
+    assert main(["inspect", str(private), "--image", "1"]) == 0
+    assert capsys.readouterr().out == "private-1.png\n"
+    assert main(["inspect", str(private), "--image", "0", "--output", "black.png"]) == 0
+    assert np.asarray(Image.open("private-1.png")).min() == 255
+    assert np.asarray(Image.open("black.png")).max() == 0
+
+
+def test_inspect_wants_to_know_which_image(private: Path, capsys: Capture):
+    assert "--image N" in fails(capsys, "inspect", str(private), "--output", "a.png")
+
+
+def test_audit_is_quiet_on_honest_parameters(parameters: Path, dataset: Path, capsys: Capture):
+    assert main(["audit", str(parameters)]) == 0
+    printed = capsys.readouterr().out
+    assert "says nothing" in printed
+    assert printed.splitlines()[-1].startswith("0 of ")
+    assert main(["audit", str(parameters), "--data", str(dataset)]) == 0
+    silent = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "nothing" in line]
+    assert silent == ["audit_bias", "audit_outliers"]
+
+
+def test_audit_tells_of_crafted_parameters_by_its_exit_code(parameters: Path, capsys: Capture):
+    model = Model.read(parameters)
+    model.parameters["1.weight"][4:8] = -model.parameters["1.weight"][:4]
+    model.write(parameters)
+    assert main(["audit", str(parameters)]) == 3
+    printed = capsys.readouterr().out
+    assert "8 of 32 rows are the opposite of another" in printed
+    assert printed.splitlines()[-1] == "1 of 9 audits alarm: audit_parallel"
+
+
+def test_audit_wants_the_dataset_of_the_model(parameters: Path, dataset: Path, capsys: Capture):
+    model = Model.read(parameters)
+    replace(model, classes=4).write(parameters)
+    assert "(1, 8, 8) in 4 classes" in fails(
+        capsys, "audit", str(parameters), "--data", str(dataset)
+    )
+
+
+def test_validate_takes_every_study_of_the_folder(study_folder: Path, capsys: Capture):
+    assert main(["validate"]) == 0
+    printed = capsys.readouterr().out
+    assert "studies/cpl.yaml: ok\n" in printed
+    study = load_study("studies/cpl.yaml")
+    for name in study.grids:
+        cells = [str(len(study.grid(name, scale).cells)) for scale in SCALES]
+        assert [name, *cells] in [line.split() for line in printed.splitlines()]
+    assert f"figures: {', '.join(study.figures)}\n" in printed
+
+
+def test_validate_takes_a_study_without_grids(tmp_path: Path, capsys: Capture):
+    figure = "{kind: attacks, attacks: dlg}"
+    text = f"title: t\npaper: p\ngrids: {{}}\nfigures: {{compared: {figure}}}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    assert main(["validate", str(tmp_path / "mine.yaml")]) == 0
+    assert "mine.yaml: ok\nno grids\nfigures: compared\n" in capsys.readouterr().out
+
+
+def test_validate_names_the_faults_of_all_files(study_folder: Path, capsys: Capture):
+    break_study("a", "figurs")
+    break_study("z", "grid")
+    assert main(["validate"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.count(": ok\n") == 1
+    first, second = captured.err.splitlines()
+    assert "studies/a.yaml" in first
+    assert "did you mean 'figures'" in first
+    assert "studies/z.yaml" in second
+    assert "did you mean 'grids'" in second
+
+
+def test_validate_and_plan_tell_of_data_and_of_cells_that_do_not_fit(
+    study_folder: Path, capsys: Capture
+):
+    source = Path(__file__).parents[1] / "workflow" / "studies" / "own.yaml"
+    text = source.read_text().replace("attack: blind", "attack: [cpl, aono]")
+    Path("studies/mine.yaml").write_text(text)
+    assert "data_dir = data: no such folder, and dataset folder" in fails(
+        capsys, "validate", "mine"
+    )
+    Path("data/mine/test").mkdir(parents=True)
+    for command in ("validate", "plan"):
+        assert main([command, "mine"]) == 0
+        printed = capsys.readouterr().out
+        assert "dataset folder+size=16+folder=mine: found in data\n" in printed
+        assert "fedsgd+victims=1/none/aono: attack aono reads samples off a first layer" in printed
+
+
+def test_validate_without_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture):
+    monkeypatch.chdir(tmp_path)
+    assert "no studies/*.yaml here" in fails(capsys, "validate")
+
+
+@pytest.fixture
+def tuned(study_folder: Path) -> Path:
+    """Beside the repository's study one with a search, and what came of it at the quick scale."""
+    source = Path(__file__).parents[1] / "workflow" / "studies" / "tuned.yaml"
+    Path("studies/tuned.yaml").write_bytes(source.read_bytes())
+    search = load_study("studies/tuned.yaml").search("label", "quick")
+    outcome = Outcome(
+        study="tuned",
+        scale="quick",
+        search="label",
+        chosen="cpl+iterations=2+alpha=0.25",
+        value=0.5,
+        base_value=0.75,
+        metric="mse",
+        trials=4,
+        levels=search.cell.strings(),
+        fingerprint=search.fingerprint,
+    )
+    outcome.write(Path("results/chosen.yaml"))
+    return Path("results/chosen.yaml")
+
+
+def test_adopt_says_what_was_chosen_and_validate_that_it_is(tuned: Path, capsys: Capture):
+    assert main(["validate", "tuned"]) == 0
+    assert "\nsearch label: chosen at no scale\n" in capsys.readouterr().out
+    assert main(["adopt", str(tuned)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("tuned (quick), search label: cpl+iterations=2+alpha=0.25 has mse")
+    assert main(["validate", "tuned"]) == 0
+    assert "\nsearch label: chosen at quick\n" in capsys.readouterr().out
+
+
+def test_validate_refuses_the_choice_of_another_search(tuned: Path, capsys: Capture):
+    assert main(["adopt", str(tuned)]) == 0
+    capsys.readouterr()
+    path = Path("studies/tuned.yaml")
+    path.write_text(path.read_text().replace("trials: 4", "trials: 5"))
+    fault = "search 'label' has changed since its choice was adopted"
+    assert fault in fails(capsys, "validate", "tuned")
+    assert fault in fails(capsys, "plan", "tuned")
+    assert "has changed since; run it again" in fails(capsys, "adopt", str(tuned))
+
+
+def test_adopt_wants_files():
+    with pytest.raises(SystemExit) as stopped:
+        main(["adopt"])
+    assert stopped.value.code == 2
+
+
+def test_plan_tells_of_searches(tuned: Path, capsys: Capture):
+    assert main(["plan", "tuned", "cpl"]) == 0
+    printed = capsys.readouterr().out
+    (line,) = [line for line in printed.splitlines() if line.startswith("snakemake searches: ")]
+    assert "1 search of 4 trials" in line
+
+
+def test_plan_takes_the_studies_and_the_scale_of_the_configuration(
+    study_folder: Path, capsys: Capture
+):
+    assert main(["plan"]) == 0
+    configured = capsys.readouterr().out
+    assert main(["plan", "cpl", "--scale", "quick"]) == 0
+    assert capsys.readouterr().out == configured
+    assert "cpl (quick): " in configured
+    assert "\nrough: " in configured
+    assert main(["plan", "studies/cpl.yaml", "--scale", "paper"]) == 0
+    assert "cpl (paper): " in capsys.readouterr().out
+
+
+def test_plan_counts_what_studies_share_once(study_folder: Path, capsys: Capture):
+    Path("studies/again.yaml").write_bytes(Path("studies/cpl.yaml").read_bytes())
+    assert main(["plan", "cpl", "again"]) == 0
+    printed = capsys.readouterr().out.partition("all studies (quick)\n")[2]
+    rows = {" ".join(words[:-3]): words[-3:] for words in map(str.split, printed.splitlines())}
+    one, other, together = rows["jobs: attack"]
+    assert one == other == together
+    assert rows["jobs: judge"] == ["1", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "list",
+        "describe cpl",
+        "validate",
+        "plan",
+        "inspect FILE",
+        "audit PARAMETERS",
+        "adopt OUTCOME",
+    ],
+)
+def test_commands_import_nothing_heavy(tuned: Path, private: Path, parameters: Path, command: str):
+    files = {"FILE": private, "PARAMETERS": parameters, "OUTCOME": tuned}
+    words = [str(files.get(word, word)) for word in command.split()]
+    code = (
+        "import sys; from gleak.cli.main import main; code = main(sys.argv[1:]);"
+        f"print(*sorted(set({HEAVY}) & set(sys.modules)), file=sys.stderr); sys.exit(code)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+    )
+    assert found.stdout
+    assert found.stderr.split() == []

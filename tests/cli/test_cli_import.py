@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gleak.artifacts.update import Update
+from gleak.cli.main import main
+from tests.commands import Capture, fails
+
+
+@pytest.fixture
+def states(tmp_path: Path) -> Path:
+    """State dicts of an `fc2` for digits before and after, the gradient, and a pickle."""
+    import torch
+    from safetensors.torch import save_file
+
+    from gleak.core.registry import parse
+
+    network = parse("model", "fc2+hidden=8").build((1, 16, 16), 10)
+    before = network.state_dict()
+    gradient = {name: torch.ones_like(value) for name, value in before.items()}
+    after = {name: value - 0.5 * gradient[name] for name, value in before.items()}
+    for name, state in {"before": before, "after": after, "gradient": gradient}.items():
+        save_file(state, tmp_path / f"{name}.safetensors")
+    torch.save(before, tmp_path / "before.pt")
+    return tmp_path
+
+
+def importing(*words: str) -> list[str]:
+    specs = ["--dataset", "digits", "--model", "fc2+hidden=8", "--batch-size", "2"]
+    return ["import", "mine", *specs, *words]
+
+
+@pytest.mark.parametrize(
+    ("sent", "content", "value"),
+    [
+        (["--after", "after.safetensors", "--local-lr", "0.5"], "difference", -0.5),
+        (["--gradients", "gradient.safetensors"], "gradient", 1),
+    ],
+)
+def test_import(
+    study_folder: Path, states: Path, capsys: Capture, sent: list[str], content: str, value: float
+):
+    assert main(importing("--before", "before.safetensors", *sent)) == 0
+    printed = capsys.readouterr().out
+    assert f"data/captures/mine: 1 clients of 2 samples, {content}s" in printed
+    assert "without truth" in printed
+    assert re.search(r"^snakemake results/artifacts/digits/\S+/reconstruction.h5$", printed, re.M)
+    update = Update.read(study_folder / "data/captures/mine/update.h5")
+    assert update.content == content
+    for sent_values in update.update.values():
+        np.testing.assert_allclose(sent_values.decode(), value, atol=1e-6)
+
+
+def test_import_into_another_folder(study_folder: Path, states: Path, capsys: Capture):
+    sent = ["--after", "after.safetensors", "--local-lr", "0.5", "--data-dir", "other"]
+    assert main(importing("--before", "before.safetensors", *sent)) == 0
+    assert capsys.readouterr().out.endswith(" --config data_dir=other\n")
+    assert (study_folder / "other/captures/mine/model.h5").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["before.pt", "--gradients", "gradient.safetensors"], "a pickle.*convert it: python -c"),
+        (["before.safetensors", "--after", "after.safetensors"], "--local-lr is missing"),
+        (["before.safetensors", "--gradients", "none"], "none: no such file"),
+        (["gradient.safetensors", "--gradients", "gradient.safetensors", "--config", "x"], "x: no"),
+    ],
+)
+def test_what_cannot_be_imported_is_said_in_one_line(
+    study_folder: Path, states: Path, capsys: Capture, words: list[str], message: str
+):
+    assert re.search(message, fails(capsys, *importing("--before", *words)))
+    assert not (study_folder / "data").exists()

@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gleak.artifacts.model import Model
+from gleak.core.registry import load, parse
+from gleak.core.settings import Settings
+from gleak.crafting.base import Crafted, CraftingSpec
+from gleak.experiments.cell import LEVELS, Cell, Paths
+from gleak.experiments.estimate import (
+    ASSUMED_CLASSES,
+    ASSUMED_SAMPLES,
+    FACTOR,
+    GPU_RATE,
+    GPU_RULES,
+    RATE,
+    ROUGH,
+    START_SECONDS,
+    TOGETHER,
+    Job,
+    Plan,
+    cell_jobs,
+    count,
+    describe_searches,
+    gigabytes,
+    gpu_hours,
+    hours,
+    plan_study,
+    remaining,
+    show,
+)
+from gleak.experiments.study import load_study
+from gleak.metrics.audit import SAMPLES_TRIED
+from gleak.metrics.base import metrics_of
+
+REPOSITORY = Path(__file__).parents[2]
+LENET = "photos/lenet/untrained/honest/fedsgd+victims=3+batch_size=2/none/cpl"
+
+
+class Turned(CraftingSpec):
+    """A server that broadcasts something of its own."""
+
+    name: ClassVar[str] = "turned"
+
+    def craft(self, model: Model, seed: int) -> Crafted:
+        return Crafted(model)
+
+
+def cell(text: str = LENET, **changes: str) -> Cell:
+    return Cell.parse({**dict(zip(LEVELS, text.split("/"), strict=True)), **changes})
+
+
+def plan(*cells: Cell, shards: int = 1, results: Path = Path("nowhere")) -> Plan:
+    return frozenset(job for one in cells for job in cell_jobs(one, Paths(results), shards))
+
+
+def only(jobs: Plan, rule: str) -> Any:
+    (job,) = (job for job in jobs if job.rule == rule)
+    return job
+
+
+def settings(results: Path, **changes: Any) -> Settings:
+    return Settings.read({"studies": ["cpl"], "results_dir": results, **changes})
+
+
+def rules(jobs: Plan) -> Counter[str]:
+    return Counter(job.rule for job in jobs)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_snakemake_plans_the_same_jobs(tmp_path: Path, shards: int):
+    """The oracle is the workflow itself."""
+    config = settings(tmp_path / "results", shards=shards)
+    text = yaml.safe_dump(config.model_dump(mode="json"))
+    (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+    options = ["--dry-run", "--quiet", "rules", "--cores", "1"]
+    places = ["--directory", str(tmp_path), "--snakefile", str(REPOSITORY / "Snakefile")]
+    dry_run = subprocess.run(
+        [sys.executable, "-m", "snakemake", *options, *places],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = (line.split() for line in (dry_run.stdout + dry_run.stderr).splitlines())
+    numbers = {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdigit()}
+    numbers["draw"] += numbers.pop("draw_table")
+    assert numbers.pop("total") == sum(numbers.values())
+    assert numbers.pop("all") == 1
+    study = load_study(REPOSITORY / "studies" / "cpl.yaml")
+    found = plan_study(study, config)
+    assert rules(found[TOGETHER]) == numbers
+
+
+def test_a_figure_without_a_grid_costs_one_job(tmp_path: Path):
+    figure = {"kind": "attacks", "attacks": "dlg"}
+    content = {"title": "t", "paper": "p", "grids": {}, "figures": {"compared": figure}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    found = plan_study(load_study(tmp_path / "study.yaml"), settings(tmp_path))
+    assert {name: rules(plan) for name, plan in found.items()} == {TOGETHER: {"draw": 1}}
+
+
+def test_a_figure_of_losses_has_knowledge_trained(tmp_path: Path):
+    cheap = {"knowledge": {"dataset": "digits", "spec": "codec+size=64+steps=3"}}
+    trained = [{"dataset": "photos", "spec": f"codec+size={size}"} for size in (64, 128)]
+    figure = {"kind": "losses", "knowledge": trained, "quick": cheap}
+    content = {"title": "t", "paper": "p", "grids": {}, "figures": {"losses": figure}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    study = load_study(tmp_path / "study.yaml")
+    for scale, trainings in (("quick", 1), ("paper", 2)):
+        found = plan_study(study, settings(tmp_path, scale=scale))[TOGETHER]
+        assert rules(found) == {"prepare_dataset": 1, "train_knowledge": trainings, "draw": 1}
+
+
+def test_shared_prefixes_count_once():
+    attacks = [cell(attack=attack) for attack in ("cpl", "dlg", "blind")]
+    found = plan(*attacks, cell(defense="gaussian"))
+    assert rules(found) == {
+        "prepare_dataset": 1,
+        "train_model": 1,
+        "simulate_clients": 2,
+        "attack": 4,
+        "score": 4,
+    }
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["photos", "cifar10", "digits"]),
+            st.sampled_from(["none", "gaussian", "topk"]),
+            st.sampled_from(["cpl", "dlg", "blind"]),
+        ),
+        min_size=1,
+    ),
+    st.integers(1, 5),
+)
+def test_no_two_jobs_make_one_file(levels: list[tuple[str, str, str]], shards: int):
+    cells = [cell(dataset=a, defense=b, attack=c) for a, b, c in levels]
+    found = plan(*cells, shards=shards)
+    assert len({job.output for job in found}) == len(found)
+    assert count(found, "score") == len(set(levels))
+
+
+def test_shards_split_the_work_and_none_is_empty():
+    whole, split = plan(cell()), plan(cell(), shards=8)
+    shares = [job for job in split if job.rule == "attack_shard"]
+    assert len(shares) == cell().client.victims
+    assert sum(job.work for job in shares) == pytest.approx(only(whole, "attack").work)
+    assert only(split, "gather_shards").output == only(whole, "attack").output
+
+
+def test_crafted_parameters_are_a_job_and_a_file():
+    crafted = Cell({**cell().specs, "crafting": Turned()})
+    found, honest = plan(crafted), plan(cell())
+    assert set(rules(found)) - set(rules(honest)) == {"craft_parameters"}
+    assert only(found, "craft_parameters").bytes == only(found, "train_model").bytes
+
+
+def test_a_lenet_costs_a_millisecond_per_victim_and_evaluation():
+    attack = cell(client="fedsgd+victims=1").attack
+    seconds = only(plan(cell(client="fedsgd+victims=1")), "attack").seconds - START_SECONDS
+    assert 1000 * seconds / attack.evaluations == pytest.approx(1, rel=0.02)
+
+
+def test_an_attack_costs_as_documented():
+    found = cell()
+    forward = found.model.multiply_adds(found.dataset.shape, found.dataset.classes)
+    seconds = 3 * 2 * found.attack.evaluations * FACTOR * forward / RATE
+    assert only(plan(found), "attack").seconds == pytest.approx(seconds + START_SECONDS)
+    assert only(plan(cell(attack="blind")), "attack").seconds == START_SECONDS
+
+
+def test_training_costs_as_documented():
+    found = cell(training="central+epochs=5")
+    forward = found.model.multiply_adds(found.dataset.shape, found.dataset.classes)
+    work = 5 * found.dataset.sizes["train"] * 3 * forward
+    assert only(plan(found), "train_model").work == work
+    rounds = cell(training="federated+clients=10+rounds=7+local_steps=3")
+    work = 7 * 3 * 32 * 3 * forward
+    assert only(plan(rounds), "train_model").work == pytest.approx(work)
+    assert only(plan(cell()), "train_model").work == 0
+
+
+def test_a_model_is_scored_without_an_attack():
+    whole, trained = plan(cell()), plan(cell().upto("training"))
+    assert rules(trained) == {"prepare_dataset": 1, "train_model": 1, "score_model": 1}
+    assert only(trained, "score_model").output.parent == only(trained, "train_model").output.parent
+    assert len(whole & trained) == 2
+    assert "0 of 2" in show({"both": whole | trained})
+
+
+def test_what_is_broadcast_is_audited_without_clients():
+    honest = plan(cell().upto("crafting"))
+    assert rules(honest) == {"prepare_dataset": 1, "train_model": 1, "score_parameters": 1}
+    found = Cell({**cell().upto("training").specs, "crafting": Turned()})
+    crafted = plan(found)
+    assert set(rules(crafted)) - set(rules(honest)) == {"craft_parameters"}
+    audit, craft = only(crafted, "score_parameters"), only(crafted, "craft_parameters")
+    assert audit.output.parent == craft.output.parent != only(honest, audit.rule).output.parent
+    assert "0 of 2" in show({"both": honest | crafted})
+
+
+def test_an_audit_costs_gradients_of_its_samples():
+    forward = cell().model.multiply_adds(cell().dataset.shape, cell().dataset.classes)
+    samples = max(getattr(metric, "samples", 0) for metric in metrics_of("crafting"))
+    job = only(plan(cell().upto("crafting")), "score_parameters")
+    assert job.work == (2 * samples + SAMPLES_TRIED) * 3 * forward > 0
+
+
+def test_sizes_on_disk():
+    found = plan(cell())
+    parameters = cell().model.parameters((3, 32, 32), 10)
+    assert only(found, "prepare_dataset").bytes == 2 * 640 * 3 * 32 * 32
+    assert only(found, "train_model").bytes == 4 * parameters
+    assert only(found, "simulate_clients").bytes == 4 * (
+        3 * parameters + (2 * 6 + 65) * 3 * 32 * 32
+    )
+    assert only(found, "attack").bytes == 4 * 6 * 3 * 32 * 32
+    assert gigabytes(found) == pytest.approx(sum(job.bytes for job in found) / 1e9)
+
+
+def test_local_steps_cost_the_client_and_who_repeats_them():
+    """The client twice, with the whole batch's gradient beside them: its drift is measured."""
+    one, five, unrolled = (
+        plan(cell(client=client, attack=attack))
+        for client, attack in (
+            ("fedavg+victims=3+batch_size=2", "cpl"),
+            ("fedavg+victims=3+batch_size=2+local_steps=5", "cpl"),
+            ("fedavg+victims=3+batch_size=2+local_steps=5", "cpl+client_model=unrolled"),
+        )
+    )
+    work = {
+        rule: [only(jobs, rule).work for jobs in (one, five, unrolled)]
+        for rule in ("simulate_clients", "attack")
+    }
+    assert work["simulate_clients"] == [work["simulate_clients"][0] * n for n in (1, 11, 11)]
+    assert work["attack"] == [work["attack"][0] * n for n in (1, 1, 5)]
+
+
+@pytest.mark.usefixtures("bringing")
+def test_knowledge_is_trained_once_for_all_that_bring_it():
+    texts = [f"bringing+codec=codec~steps={steps}~size=64" for steps in (10, 30)]
+    own = plan(*(cell(defense=noise, attack=texts[0]) for noise in ("none", "gaussian")))
+    assert rules(own)["train_knowledge"] == rules(own)["prepare_dataset"] == 1
+    both = plan(*(cell(attack=text) for text in texts))
+    short, long = sorted(job.work for job in both if job.rule == "train_knowledge")
+    spec = parse("knowledge", "codec+size=64")
+    assert short == 10 * spec.batch_size * 3 * spec.multiply_adds((3, 32, 32), 10)
+    assert long == 3 * short
+    other = "bringing+codec=codec~public=photos~size=64"
+    assert rules(plan(cell(dataset="cifar10", attack=other)))["prepare_dataset"] == 2
+
+
+def test_what_an_attack_is_scored_by_is_trained_too():
+    bare, judged = (plan(cell(attack=text)) for text in ("rog", "rog+tagger=tagger~steps=10"))
+    assert "train_knowledge" not in rules(bare)
+    assert rules(judged)["train_knowledge"] == 1
+    assert only(judged, "attack").work == only(bare, "attack").work
+
+
+def test_what_only_files_tell_is_assumed():
+    found = cell(dataset="folder", training="central+epochs=1")
+    assert found.dataset.classes is None
+    forward = found.model.multiply_adds(found.dataset.shape, ASSUMED_CLASSES)
+    assert only(plan(found), "train_model").work == ASSUMED_SAMPLES * 3 * forward
+
+
+@pytest.mark.parametrize("name", sorted(set(load("model")) - {"custom"}))
+@pytest.mark.parametrize(("shape", "classes"), [((1, 16, 16), 10), ((3, 33, 20), 7)])
+def test_parameters_are_those_of_the_network(name: str, shape: tuple[int, ...], classes: int):
+    model = parse("model", name)
+    network = model.build(shape, classes)
+    counted = sum(parameter.numel() for parameter in network.parameters())
+    assert model.parameters(shape, classes) == counted
+
+
+def test_parameters_of_another_width():
+    model = parse("model", "lenet+width=5")
+    network = model.build((3, 32, 32), 10)
+    counted = sum(parameter.numel() for parameter in network.parameters())
+    assert model.parameters((3, 32, 32), 10) == counted
+
+
+def test_what_is_there_is_done(tmp_path: Path):
+    study = load_study(REPOSITORY / "studies" / "cpl.yaml")
+    grid = study.grid("attacks", "quick")
+    finished = plan(*grid.cells[:3], results=tmp_path)
+    for job in finished:
+        job.output.parent.mkdir(parents=True, exist_ok=True)
+        job.output.touch()
+    found = plan_study(study, settings(tmp_path))["attacks"]
+    assert found - remaining(found) == finished
+    assert hours(remaining(found)) == pytest.approx(hours(found) - hours(finished))
+    assert f"3 of {len(grid.cells)}" in show({"attacks": found})
+
+
+def test_gpu_hours_are_those_of_the_jobs_that_the_slurm_profile_gives_one() -> None:
+    profile = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
+    given = {rule for rule, wanted in profile["set-resources"].items() if wanted.get("gpu")}
+    assert set(GPU_RULES) == given
+    work = 7 * 3600 * GPU_RATE
+    jobs = [Job(rule, Path(rule), work) for rule in ("attack", "score", "train_model")]
+    assert gpu_hours(frozenset(jobs)) == pytest.approx(2 * (7 + START_SECONDS / 3600))
+
+
+def test_a_search_costs_its_trials_and_what_comes_before(tmp_path: Path):
+    path = REPOSITORY / "tests" / "workflow" / "studies" / "tuned.yaml"
+    study, config = load_study(path), settings(tmp_path, studies=["tuned"])
+    found = study.search("label", "quick")
+    jobs = plan(found.cell)
+    before = [job for job in jobs if job.rule not in ("attack", "score")]
+    seconds = sum(job.seconds for job in before) + START_SECONDS
+    seconds += found.trials * (only(jobs, "attack").seconds - START_SECONDS)
+    line = describe_searches(study, config)
+    assert "1 search of 4 trials in all" in line
+    assert float(line.split()[-2]) == pytest.approx(seconds / 3600, rel=0.05)
+    assert describe_searches(load_study(REPOSITORY / "studies" / "cpl.yaml"), config) == ""
+    assert "search" not in rules(plan_study(study, config)[TOGETHER])
+
+
+def test_a_table_has_a_column_for_each_plan():
+    lines = show({"one": plan(cell()), "two": plan(cell(), cell(attack="dlg"))}).splitlines()
+    rows = {" ".join(words[:-2]): words[-2:] for words in map(str.split, lines)}
+    assert lines[0].split() == ["one", "two"]
+    assert rows["cells"] == rows["jobs: attack"] == ["1", "2"]
+    assert rows["jobs: simulate_clients"] == ["1", "1"]
+    assert "jobs: attack_shard" not in rows
+
+
+def test_the_line_under_the_table_says_how():
+    for number in (f"{RATE / 1e9:g} billion", str(FACTOR), f"{START_SECONDS:g} s"):
+        assert number in ROUGH
+    assert "\n" not in ROUGH
+
+
+def test_of_captured_clients_files_are_taken_and_nothing_is_trained() -> None:
+    steps = "victims=3+batch_size=2+local_steps=2"
+    specs = {"training": "captured", "client": f"captured+{steps}"}
+    jobs, simulated = plan(cell(**specs)), plan(cell(client=f"fedavg+{steps}"))
+    taken = {"take_captured_model", "take_captured_update", "take_captured_truth"}
+    assert {job.rule for job in jobs} == {"prepare_dataset", *taken, "attack", "score"}
+    assert gigabytes(jobs) == gigabytes(simulated)
+    assert 0 < only(jobs, "take_captured_truth").work < only(simulated, "simulate_clients").work

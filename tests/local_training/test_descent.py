@@ -1,0 +1,190 @@
+"""Local steps, beside torch's own optimiser."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
+from torch.nn import functional
+
+from gleak.core.registry import parse
+from gleak.local_training.descent import descend, gradients, mini_batches
+from gleak.models import memory_slices
+
+BATCHES = [torch.tensor([0, 1, 2]), torch.tensor([3, 4, 5]), torch.tensor([0, 2, 4])]
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3))
+
+
+@pytest.fixture
+def samples() -> tuple[Tensor, Tensor]:
+    numbers = torch.Generator().manual_seed(1)
+    return torch.randn(6, 5, generator=numbers), torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_steps_are_those_of_torch_in_either_mode(
+    network: nn.Module, samples: tuple[Tensor, Tensor], training: bool
+) -> None:
+    """In training mode running statistics go along, in evaluation mode they stay."""
+    inputs, labels = samples
+    network.train(training)
+    before, plain = deepcopy(network), deepcopy(network)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    losses = []
+    for batch in BATCHES:
+        optimizer.zero_grad()
+        losses.append(functional.cross_entropy(plain(inputs[batch]), labels[batch]))
+        losses[-1].backward()
+        optimizer.step()
+    found = descend(network, inputs, labels, BATCHES, 0.1, "cross_entropy")
+    torch.testing.assert_close(found.losses, torch.stack(losses).detach())
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(found.parameters[name], parameter.detach())
+    for name, buffer in plain.named_buffers():
+        torch.testing.assert_close(network.get_buffer(name), buffer)
+    for ours, theirs in zip(network.parameters(), before.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert all(layer.training == training for layer in network.modules())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_draws_masks_and_keeps_its_mode(training: bool) -> None:
+    network = nn.Sequential(nn.Dropout(0.5), nn.Linear(50, 2)).train(training)
+    inputs, labels = torch.ones(1, 50), torch.tensor([0])
+    moved = descend(network, inputs, labels, [torch.tensor([0])], 1.0, "cross_entropy").parameters
+    columns = (moved["1.weight"] != network[1].weight).any(0)
+    assert 5 < columns.sum() < 45
+    assert network[0].training == training
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_every_pass_takes_every_sample_once(shuffled: bool) -> None:
+    with torch.random.fork_rng(devices=[]):
+        batches = mini_batches(6, 4, 5, shuffled)
+    assert [len(batch) for batch in batches] == [4] * 5
+    for taken in torch.cat(batches)[:18].split(6):
+        assert sorted(taken.tolist()) == list(range(6))
+
+
+def test_samples_go_in_their_order_unless_every_pass_is_shuffled() -> None:
+    ordered = torch.cat(mini_batches(6, 2, 6, shuffled=False))
+    assert ordered.tolist() == [*range(6), *range(6)]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        first, second = torch.cat(mini_batches(6, 2, 6, shuffled=True)).split(6)
+    assert first.tolist() != second.tolist()
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 6])
+def test_a_large_batch_in_parts_has_the_gradient_of_the_whole(
+    network: nn.Module,
+    samples: tuple[Tensor, Tensor],
+    at_once: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a network in evaluation mode; one in training mode normalises by the whole batch."""
+    inputs, labels = samples
+    parameters = dict(network.named_parameters())
+    monkeypatch.setattr(memory_slices, "VALUES", at_once * inputs[0].numel())
+    for mode in (network.train(), network.eval()):
+        whole = functional.cross_entropy(mode(inputs), labels)
+        expected = torch.autograd.grad(whole, list(parameters.values()))
+        found = gradients(mode, parameters, inputs, labels, "cross_entropy")
+        torch.testing.assert_close(found, dict(zip(parameters, expected, strict=True)))
+
+
+def test_a_variational_block_is_sampled_and_its_divergence_counts() -> None:
+    """Beside plain autograd with the same numbers from torch's own stream."""
+    network = parse("model", "lenet+precode=3+beta=0.5+width=2").build((1, 8, 8), 4).eval()
+    images, labels = torch.rand(5, 1, 8, 8), torch.tensor([0, 1, 2, 3, 0])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        parameters = dict(network.named_parameters())
+        found = gradients(network, parameters, images, labels, "cross_entropy")
+        torch.manual_seed(0)
+        noise = torch.randn(5, 3)
+    *features, block, classifier = network
+    means, values = block.encoder(nn.Sequential(*features)(images)).split(3, 1)
+    gaussian = Normal(means, functional.softplus(values))
+    logits = classifier(block.decoder(gaussian.mean + gaussian.stddev * noise))
+    divergence = kl_divergence(gaussian, Normal(0.0, 1.0)).sum(1).mean()
+    loss = functional.cross_entropy(logits, labels) + 0.5 * divergence
+    expected = torch.autograd.grad(loss, list(parameters.values()))
+    torch.testing.assert_close(found, dict(zip(parameters, expected, strict=True)))
+
+
+@pytest.fixture
+def partly_frozen() -> nn.Module:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 6), nn.Tanh(), nn.Linear(6, 3))
+    network[1].requires_grad_(False)
+    return network.eval()
+
+
+@pytest.mark.parametrize(
+    "client",
+    ["fedsgd", "fedavg+local_steps=2", "fedavg+local_steps=2+sends=weights", "epochs+epochs=2"],
+)
+def test_frozen_parameters_are_neither_trained_nor_sent(
+    client: str, partly_frozen: nn.Module
+) -> None:
+    spec = parse("client", f"{client}+batch_size=4")
+    sent = spec.compute(partly_frozen, torch.rand(4, 12), torch.tensor([0, 1, 2, 0]))
+    assert sent.keys() == {"3.weight", "3.bias"}
+    assert all(value.any() for value in sent.values())
+
+
+def test_frozen_parameters_are_not_clipped_nor_given_noise(partly_frozen: nn.Module) -> None:
+    client, defense = (
+        parse("client", "fedavg+batch_size=4+local_steps=2"),
+        parse("defense", "fedcdp"),
+    )
+    samples = torch.rand(4, 12), torch.tensor([0, 1, 2, 0])
+    sent = client.compute(partly_frozen, *samples, defense.local_gradient())
+    assert sent.keys() == {"3.weight", "3.bias"}
+
+
+def test_frozen_parameters_have_a_part_in_what_others_learn(partly_frozen: nn.Module) -> None:
+    inputs, labels = torch.rand(4, 12), torch.tensor([0, 1, 2, 0])
+    batches = [torch.arange(4)] * 3
+    found = descend(partly_frozen, inputs, labels, batches, 0.1, "cross_entropy")
+    features = nn.Sequential(*partly_frozen[:3])(inputs)
+    last = nn.Sequential(deepcopy(partly_frozen[3]))
+    expected = descend(last, features, labels, batches, 0.1, "cross_entropy")
+    for name in ("weight", "bias"):
+        torch.testing.assert_close(
+            found.mean_gradient[f"3.{name}"], expected.mean_gradient[f"0.{name}"]
+        )
+
+
+def test_a_batch_whose_samples_interact_is_not_cut() -> None:
+    """300 images of 32 pixels are more than go through a network at once."""
+    torch.manual_seed(0)
+    layers = nn.Flatten(), nn.Linear(3072, 4), nn.BatchNorm1d(4, track_running_stats=False)
+    network = nn.Sequential(*layers, nn.Linear(4, 3)).eval()
+    inputs, labels = torch.rand(300, 3, 32, 32), torch.arange(300) % 3
+    found = gradients(network, dict(network.named_parameters()), inputs, labels, "cross_entropy")
+    loss = functional.cross_entropy(network(inputs), labels)
+    for name, value in network.named_parameters():
+        (expected,) = torch.autograd.grad(loss, value, retain_graph=True)
+        torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-7)
+
+
+def test_inputs_that_a_network_overwrites_are_left_to_the_client() -> None:
+    class Overwriting(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs.mul_(2))
+
+    inputs = torch.rand(4, 12)
+    before = inputs.clone()
+    parse("client", "fedsgd").compute(Overwriting(12, 3), inputs, torch.zeros(4).long())
+    assert torch.equal(inputs, before)

@@ -1,0 +1,183 @@
+"""Tiny tables of scores and the names that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from gleak.artifacts.private import Private
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.experiments.figure_spec import FigureData, FigureSpec, Shown
+from gleak.experiments.labels import AxisLabels
+from gleak.experiments.study import Study, load_study
+from gleak.figures.published import REQUIRED
+from gleak.metrics.scores import COLUMNS, TYPES
+
+STUDY = Path(__file__).parent / "figures" / "study.yaml"
+LEVELS = {
+    "dataset": "digits",
+    "model": "lenet",
+    "training": "untrained",
+    "crafting": "honest",
+    "client": "fedsgd",
+    "defense": "none",
+    "attack": "cpl",
+}
+
+
+@pytest.fixture
+def draw_twice(tmp_path: Path) -> Callable[[FigureSpec, FigureData], None]:
+    """Draws a figure two times: files are equal to the byte, the picture has a fair size."""
+
+    def draw(figure: FigureSpec, material: FigureData) -> None:
+        for name in ("first", "second"):
+            figure.draw(material, tmp_path / name)
+        for suffix in figure.suffixes:
+            first, second = (tmp_path / f"{name}{suffix}" for name in ("first", "second"))
+            assert first.read_bytes() == second.read_bytes()
+        with Image.open(tmp_path / "first.png") as picture:
+            assert picture.width > picture.height > 200
+
+    return draw
+
+
+@pytest.fixture
+def study() -> Study:
+    """A study with every kind of figure."""
+    return load_study(STUDY)
+
+
+@pytest.fixture
+def cell() -> Callable[..., dict[str, str]]:
+    """The levels of a cell, with any of them changed."""
+    return lambda **levels: {**LEVELS, **levels}
+
+
+@pytest.fixture
+def scored() -> Callable[..., pd.DataFrame]:
+    """Rows of one metric of one cell: a value per victim, or a list of them, one per sample."""
+
+    def make(metric: str, values: Sequence[Any], status: str = "ok", **levels: str) -> pd.DataFrame:
+        grants = levels.pop("grants", "")
+        rows = [
+            {"victim": victim, "sample": sample, "value": value}
+            for victim, entry in enumerate(values)
+            for sample, value in (enumerate(entry) if isinstance(entry, list) else [(pd.NA, entry)])
+        ]
+        fixed = {
+            **LEVELS,
+            **levels,
+            "metric": metric,
+            "status": status,
+            "grants": grants,
+            "reason": "",
+        }
+        return pd.DataFrame([{**fixed, **row} for row in rows])[list(COLUMNS)].astype(TYPES)
+
+    return make
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Tables of scores as one file."""
+
+    def make(name: str, *tables: pd.DataFrame) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pd.concat(tables).to_csv(path, index=False)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def names() -> AxisLabels:
+    """Two datasets, one a stand-in; a defence in several strengths; attacks with the controls."""
+    values = {level: (value,) for level, value in LEVELS.items()}
+    values["dataset"] = ("photos", "digits")
+    values["defense"] = ("none", "gaussian+std=1e-4", "gaussian", "laplace+std=1e-4")
+    values["attack"] = ("cpl+restarts=0", "dlg", "blind", "truth")
+    labels = {"cpl": "CPL", "cifar10": "CIFAR-10", "gaussian": "Gaussian", "mse": "MSE"}
+    return AxisLabels(values, {"dataset": {"photos": "cifar10"}}, labels)
+
+
+@pytest.fixture
+def nothing_published() -> pd.DataFrame:
+    return pd.DataFrame({column: [] for column in REQUIRED})
+
+
+@pytest.fixture
+def noise(scored: Callable[..., pd.DataFrame], names: AxisLabels) -> FigureData:
+    """Similarity and success under four defences, with the controls; two victims each."""
+    similarities = {
+        "none": [1.0, 0.8],
+        "gaussian+std=1e-4": [0.9, 0.7],
+        "gaussian": [0.1, 0.3],
+        "laplace+std=1e-4": [0.6, 0.6],
+    }
+    attacks = {"cpl+restarts=0": None, "blind": [0.2, 0.4], "truth": [1.0, 1.0]}
+    tables = [
+        scored(metric, values, defense=defense, attack=attack)
+        for defense, found in similarities.items()
+        for attack, fixed in attacks.items()
+        for metric, values in (
+            ("ssim", [[v] for v in fixed or found]),
+            ("success_content", [[float(v > 0.75)] for v in fixed or found]),
+        )
+    ]
+    published = pd.DataFrame(
+        {
+            "figure": "noise",
+            "defense": ["gaussian"],
+            "metric": "ssim",
+            "statistic": "mean",
+            "value": [0.019],
+            "note": "",
+        }
+    )
+    values = {**names.values, "dataset": ("digits",)}
+    return FigureData(pd.concat(tables), published, replace(names, values=values))
+
+
+@pytest.fixture
+def shown(tmp_path: Path, cell: Callable[..., dict[str, str]]) -> Callable[..., Shown]:
+    """A cell of 3 victims with 2 samples each, drawn from a seed.
+
+    Its result is the truth plus 0.1, its samples in the other order; 5 snapshots of 2 victims.
+    """
+
+    def make(
+        channels: int = 3,
+        snapshots: bool = True,
+        converged: Sequence[bool] = (True, True, True),
+        seed: int = 0,
+        **levels: str,
+    ) -> Shown:
+        row = cell(**levels)
+        folder = tmp_path.joinpath("cells", *row.values())
+        folder.mkdir(parents=True)
+        shape = (3, 2, channels, 8, 8)
+        truth = np.random.default_rng(seed).random(shape, dtype=np.float32) * 0.5
+        found = truth[:, ::-1] + np.float32(0.1)
+        books: dict[str, Any] = {}
+        if snapshots:
+            shares = np.linspace(0, 1, 5, dtype=np.float32).reshape(1, -1, 1, 1, 1, 1)
+            books["snapshots"] = found[:2, None] * shares
+            books["snapshot_iteration"] = np.array((0, 5, 10, 20, 40))
+            books["iterations"] = np.array([7, 8, 9])
+        labels = np.zeros(shape[:2], dtype=int)
+        Private(inputs=truth, labels=labels, indices=labels).write(folder / "private.h5")
+        reconstruction = Reconstruction(
+            inputs=found, labels=labels, converged=np.array(converged), **books
+        )
+        reconstruction.write(folder / "reconstruction.h5")
+        return Shown(row, folder / "reconstruction.h5", folder / "private.h5")
+
+    return make

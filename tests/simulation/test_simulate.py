@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.granted import GRANTS, Granted
+from gleak.artifacts.model import Model
+from gleak.artifacts.private import Private
+from gleak.artifacts.update import Update
+from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.core.registry import parse
+from gleak.models.broadcast import load_network
+from gleak.simulation import simulate as module
+
+CLIENT = "fedsgd+batch_size=2+victims=3"
+FILES = ["update.h5", "private.h5", *(f"granted/{grant}.h5" for grant in GRANTS)]
+
+
+def run(source: Path, folder: Path, client: str = CLIENT, defense: str = "none") -> None:
+    module.simulate_clients(
+        parse("client", client),
+        parse("defense", defense),
+        source / "dataset.h5",
+        source / "model.h5",
+        folder,
+        spec="a/cell",
+        seed=1,
+        device="cpu",
+    )
+
+
+@pytest.fixture
+def source(simulate: Callable[..., Path]) -> Path:
+    return simulate()
+
+
+@pytest.mark.parametrize(
+    "defense",
+    [
+        "none",
+        "fedcdp",
+        "gaussian",
+        "laplace",
+        "qsgd",
+        "signsgd",
+        "soteria+probes=2",
+        "topk+scope=global+keep=0.01",
+    ],
+)
+def test_equal_inputs_give_equal_bytes(source: Path, tmp_path: Path, defense: str) -> None:
+    for run_name in ("first", "second"):
+        run(source, tmp_path / run_name, defense=defense)
+    for file in FILES:
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+
+
+def test_the_update_is_that_of_the_private_samples(
+    source: Path, tmp_path: Path, images: Dataset
+) -> None:
+    run(source, tmp_path)
+    private, update = Private.read(tmp_path / "private.h5"), Update.read(tmp_path / "update.h5")
+    assert np.array_equal(private.inputs, images.samples("test", private.indices))
+    assert np.array_equal(private.labels, images.test_labels[private.indices])
+    network = load_network(Model.read(source / "model.h5"), "model.h5")
+    for victim in range(3):
+        expected = parse("client", CLIENT).compute(
+            network,
+            torch.from_numpy(private.inputs[victim]),
+            torch.from_numpy(private.labels[victim]),
+        )
+        for name, value in expected.items():
+            assert np.array_equal(update.update[name].decode()[victim], value.numpy())
+
+
+def test_the_embeddings_are_those_of_the_broadcast_model(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path)
+    private = Private.read(tmp_path / "private.h5")
+    network = load_network(Model.read(source / "model.h5"), "model.h5")
+    assert isinstance(network, torch.nn.Sequential)
+    features = network[:-1](torch.from_numpy(private.inputs).flatten(0, 1)).detach().numpy()
+    assert private.embeddings is not None
+    assert private.embeddings.shape == (3, 2, features.shape[1])
+    np.testing.assert_allclose(private.embeddings.reshape(features.shape), features, rtol=1e-5)
+
+
+def test_embeddings_are_granted_by_length(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path, "fedsgd+batch_size=4+victims=3")
+    truth = Private.read(tmp_path / "private.h5").embeddings
+    granted = Granted.read(tmp_path / "granted" / "embeddings.h5").values
+    assert truth is not None
+    for own, given in zip(truth, granted, strict=True):
+        lengths = np.linalg.norm(given, axis=1)
+        assert (np.diff(lengths) >= 0).all()
+        assert sorted(map(bytes, own)) == sorted(map(bytes, given))
+    assert not np.array_equal(truth, granted)
+
+
+def test_a_model_that_takes_samples_as_they_are_has_no_embeddings(
+    simulate: Callable[..., Path], tmp_path: Path
+) -> None:
+    run(simulate("tabular"), tmp_path)
+    assert Private.read(tmp_path / "private.h5").embeddings is None
+    granted = Granted.read(tmp_path / "granted" / "embeddings.h5")
+    assert granted.values.shape == (3, 2, 0)
+
+
+@pytest.mark.parametrize("defense", ["fedcdp", "gaussian", "qsgd", "soteria+probes=2"])
+def test_a_victims_update_does_not_depend_on_the_others(
+    source: Path, tmp_path: Path, defense: str
+) -> None:
+    run(source, tmp_path / "few", "fedsgd+victims=2", defense)
+    run(source, tmp_path / "more", "fedsgd+victims=5", defense)
+    few, more = (Update.read(tmp_path / name / "update.h5").update for name in ("few", "more"))
+    for name in few:
+        assert np.array_equal(few[name].decode(), more[name].decode()[:2])
+
+
+def test_repeated_victims_share_samples_but_no_random_numbers(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path, "fedsgd+victims=4+repeats=2", "gaussian")
+    private, update = Private.read(tmp_path / "private.h5"), Update.read(tmp_path / "update.h5")
+    first, again, other, _ = private.indices
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    noisy = update.update["0.weight"].decode()
+    assert 0.01 < (noisy[0] - noisy[1]).std() < 0.02  # of two draws with deviation 0.01
+
+
+def test_every_grant_is_written_under_its_name(source: Path, tmp_path: Path) -> None:
+    run(source, tmp_path)
+    files = sorted((tmp_path / "granted").iterdir())
+    assert [file.stem for file in files] == sorted(GRANTS)
+    assert all(Granted.read(file).grant == file.stem for file in files)
+
+
+def test_a_table_keeps_the_groups_of_its_columns(
+    simulate: Callable[..., Path], tmp_path: Path, table: Dataset
+) -> None:
+    run(simulate("tabular"), tmp_path)
+    groups = Private.read(tmp_path / "private.h5").feature_groups
+    assert np.array_equal(groups, table.feature_groups)
+
+
+def test_a_defence_is_given_each_victims_own_samples(
+    simulate: Callable[..., Path], tmp_path: Path
+) -> None:
+    source = simulate(model="lenet+width=4+activation=relu")
+    run(source, tmp_path, "fedsgd+victims=6", "soteria+probes=none")
+    left = Update.read(tmp_path / "update.h5").update["7.weight"].decode()[:, 0] == 0
+    assert (left == left[:, :1]).all()
+    assert len({mask.tobytes() for mask in left[:, 0]}) > 1
+    private = Private.read(tmp_path / "private.h5")
+    network = load_network(Model.read(source / "model.h5"), "model.h5")
+    for victim, (inputs, labels) in enumerate(zip(private.inputs, private.labels, strict=True)):
+        held = torch.from_numpy(inputs), torch.from_numpy(labels)
+        plain = parse("client", "fedsgd").compute(network, *held)
+        sent = parse("defense", "soteria+probes=none").with_samples(plain, network, *held)
+        assert np.array_equal((sent["7.weight"][0] == 0).numpy(), left[victim])
+
+
+@pytest.mark.parametrize(
+    ("client", "steps"),
+    [
+        ("fedsgd+batch_size=2", 1),
+        ("fedavg+batch_size=2+local_steps=4+mini_batch=1", 4),
+        ("epochs+batch_size=4+update_size=2+epochs=3+local_steps=2", 12),
+    ],
+)
+def test_every_noisy_step_of_every_victim_is_accounted_for(
+    client: str, steps: int, source: Path, tmp_path: Path
+) -> None:
+    run(source, tmp_path, f"{client}+victims=3", "fedcdp+snr=10")
+    found = Private.read(tmp_path / "private.h5").noise_multipliers
+    assert found is not None
+    assert found.shape == (3, steps)
+    assert len(np.unique(found)) == 3 * steps
+    run(source, tmp_path, f"{client}+victims=3", "gaussian")
+    assert Private.read(tmp_path / "private.h5").noise_multipliers is None
+
+
+def test_classes_with_too_few_samples_are_refused(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        IncompatibleError, match=r"tiny: client .* have 6 samples .* choose more classes"
+    ):
+        run(source, tmp_path, "fedsgd+batch_size=7+classes=1")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_batch_larger_than_the_split_is_refused(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(IncompatibleError, match="25 is more than the 24 samples"):
+        run(source, tmp_path, "fedsgd+batch_size=25")
+    assert not list(tmp_path.iterdir())
+
+
+def test_parameters_that_are_not_finite_are_refused(source: Path, tmp_path: Path) -> None:
+    model = Model.read(source / "model.h5")
+    model.parameters["0.weight"][0, 0] = np.nan
+    with pytest.raises(ArtifactError, match=r"model\.h5: /parameters/0\.weight"):
+        model.write(tmp_path / "model.h5")

@@ -1,4 +1,4 @@
-"""``reconstruction.h5``: what an attack made of each victim's update."""
+"""``reconstruction.h5``: the samples that an attack reconstructed from each victim's update."""
 
 from __future__ import annotations
 
@@ -13,32 +13,34 @@ from gleak.artifacts.store import Artifact
 
 @dataclass(frozen=True, kw_only=True)
 class Reconstruction(Artifact):
-    """Reconstructed samples and the books of the search that found them.
+    """Reconstructed samples and statistics of the search.
 
     Attacks that do not iterate leave the optional fields out.
 
     Args:
         inputs: Shape (V, N, C, H, W) or (V, N, F), values in [0, 1].
         labels: Shape (V, N), class indices.
-        converged: Shape (V), whether the attack's own criterion was met.
-        iterations: Shape (V), all that were spent, restarts included.
-        evaluations: Shape (V), values-with-gradients of the objective computed.
-        restarts: Shape (V), how often a diverged search began afresh.
-        objective: Shape (V), the value reached.
-        trace_iteration: Shape (K), where the objective was recorded.
+        converged: Shape (V), True if the attack's own criterion was met.
+        iterations: Shape (V), total number of iterations, restarts included.
+        evaluations: Shape (V), number of evaluations of the objective with its gradient.
+        restarts: Shape (V), number of restarts of a diverged search.
+        objective: Shape (V), final value of the objective.
+        trace_iteration: Shape (K), iterations at which the objective was recorded.
         trace_objective: Shape (V, K); after a victim stopped, its last value.
-        snapshot_iteration: Shape (S).
+        snapshot_iteration: Shape (S), iterations at which snapshots were taken.
         snapshots: Shape (W, S, N, ...), the first W victims at those iterations, start first.
-        mirrored: Shape of ``inputs``, the samples under the other sign, where an attack finds each
-            only up to its sign and chose one; for metrics that let an oracle choose.
-        behind: Shape (V, N), of how many true samples each is the mean; 0 where an attack found
-            none and says so. Such a sample is mid-grey and is not compared with the truth.
-        paired: whether each sample is known to have the label in its place.
-        rounds: Shape (V, N, E), in which round of each epoch it takes the sample to stand.
-        embeddings: Shape (V, M, E), what it found of the inputs of the first dense layer.
+        mirrored: Shape of ``inputs``, the samples with the opposite sign, for attacks that recover
+            samples up to their sign; used by metrics with a sign oracle.
+        averaged_count: Shape (V, N), number of true samples averaged in each reconstructed one; 0
+            where the attack found none. Such a sample is mid-grey and is not compared with the
+            truth.
+        paired: True if each label is known to belong to the sample at the same position.
+        rounds: Shape (V, N, E), estimated round of each sample in each epoch.
+        embeddings: Shape (V, M, E), recovered inputs of the first dense layer.
     """
 
     format: ClassVar[str] = "gleak/reconstruction"
+    version: ClassVar[int] = 2
 
     modality: str = attribute("image")
     paired: bool = attribute(False)
@@ -58,6 +60,6 @@ class Reconstruction(Artifact):
     mirrored: np.ndarray | None = array(
         "victim sample feature...", "intensity in [0, 1]", optional=True
     )
-    behind: np.ndarray | None = array("victim sample", "samples", "int", optional=True)
+    averaged_count: np.ndarray | None = array("victim sample", "samples", "int", optional=True)
     rounds: np.ndarray | None = array("victim sample epoch", "round", "int", optional=True)
     embeddings: np.ndarray | None = array("victim source embedding", "activation", optional=True)

@@ -29,9 +29,9 @@ class Fishing(SignedAdamAttack):
 
     The parameters of the crafting `fishing` leave of a batch the gradient of one class, so this
     finds one sample a victim: the class's, or something like a mean where it has several;
-    ``behind`` says of how many. A victim without the class is told by the target's bias; its sample
-    is mid-grey, with ``behind`` 0. After several local steps the mean gradient is read as if it
-    were of one, although the other classes' rows are zero in the first step only.
+    ``averaged_count`` says of how many. A victim without the class is told by the target's bias;
+    its sample is mid-grey, with ``averaged_count`` 0. After several local steps the mean gradient
+    is read as if it were of one, although the other classes' rows are zero in the first step only.
     """
 
     source = "Wen et al. 2022, class fishing; CF in MKOR section 4"
@@ -74,6 +74,6 @@ class Fishing(SignedAdamAttack):
             inputs=inputs,
             labels=np.full_like(found.labels, target),
             converged=found.converged & (behind[:, 0] > 0),
-            behind=behind,
+            averaged_count=behind,
             paired=True,
         )

@@ -31,10 +31,10 @@ class MKOR(AttackSpec):
     pooling or strides windows show means or pixels. What lies between is filled in smoothly, in
     closed form, in place of the reference's box filter; how smoothly is told by what was read.
 
-    Several samples of a class give their mean: it stands once for each, and ``behind`` says of how
-    many. A class that cannot be read is left out, and samples nothing was found for are mid-grey
-    with ``behind`` 0. Which class a sample has is known. After several local steps the mean
-    gradient is read as if it were of one.
+    Several samples of a class give their mean: it stands once for each, and ``averaged_count`` says
+    of how many. A class that cannot be read is left out, and samples nothing was found for are
+    mid-grey with ``averaged_count`` 0. Which class a sample has is known. After several local steps
+    the mean gradient is read as if it were of one.
     """
 
     source = "Wang, Velipasalar and Gursoy 2023 (MKOR), sections 3.2 to 3.6"
@@ -79,7 +79,7 @@ class MKOR(AttackSpec):
             inputs=inputs.cpu().numpy(),
             labels=labels.cpu().numpy(),
             converged=(behind > 0).any(1).cpu().numpy(),
-            behind=behind.cpu().numpy(),
+            averaged_count=behind.cpu().numpy(),
             paired=True,
         )
 

@@ -56,9 +56,9 @@ def allowed_pairs(labels: np.ndarray, found: Reconstruction) -> np.ndarray:
 
 def which_found(found: Reconstruction) -> np.ndarray:
     """Which of its samples an attack says that it found; Shape (V, M)."""
-    if found.behind is None:
+    if found.averaged_count is None:
         return np.ones(found.labels.shape, dtype=bool)
-    return np.asarray(found.behind > 0)
+    return np.asarray(found.averaged_count > 0)
 
 
 def assign_samples(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class SamplesFound(MetricSpec):
     """Share of a victim's batch that the attack found as samples of their own, and says so.
 
-    Means of several samples do not count (``behind`` of
+    Means of several samples do not count (``averaged_count`` of
     `gleak.artifacts.reconstruction.Reconstruction` is 1 for those that do), nor, where it says
     which label each has, samples of labels that the batch does not hold exactly once. How alike
     they are is for the metrics of samples to say.
@@ -29,13 +29,15 @@ class SamplesFound(MetricSpec):
     def applies(self, comparison: Comparison) -> bool:
         """Where an attack says of how many true samples each that it found is the mean."""
         found = comparison.reconstruction
-        return super().applies(comparison) and found is not None and found.behind is not None
+        return (
+            super().applies(comparison) and found is not None and found.averaged_count is not None
+        )
 
     def measure(self, comparison: Comparison) -> np.ndarray:
         """Shape (V), in [0, 1]."""
         found = comparison.reconstruction
-        assert found is not None and found.behind is not None
-        alone = found.behind == 1
+        assert found is not None and found.averaged_count is not None
+        alone = found.averaged_count == 1
         if found.paired:
             held = (found.labels[:, :, None] == comparison.truth_labels[:, None]).sum(2)
             alone = alone & (held == 1)

@@ -79,7 +79,7 @@ def folder(run: Run, name: str, modality: str, size: int) -> Path:
 def told(found: Reconstruction) -> np.ndarray:
     """Victims of whom an attack does not say that it found nothing; Shape (V), a mask."""
     every = np.ones(len(found.labels), dtype=bool)
-    return every if found.behind is None else (found.behind > 0).any(1)
+    return every if found.averaged_count is None else (found.averaged_count > 0).any(1)
 
 
 def assert_equal(one: Reconstruction, other: Reconstruction) -> None:
@@ -94,7 +94,7 @@ def test_reconstructs_every_sample_in_the_unit_range(
     seen = look(folder, short(name))
     found = short(name).reconstruct(seen)
     found.validate()
-    count = size if found.behind is None else found.behind.shape[1]
+    count = size if found.averaged_count is None else found.averaged_count.shape[1]
     assert found.inputs.shape == (3, count, *seen.input_shape)
     assert found.inputs.dtype == np.float32
     assert 0 <= found.inputs.min() <= found.inputs.max() <= 1

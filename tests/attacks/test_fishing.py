@@ -134,8 +134,8 @@ def test_a_digit_comes_out_of_a_batch_of_eight(
     spec = Fishing(iterations=100, tv=0.01)
     truth, found = Private.read(digits / "private.h5"), spec.reconstruct(look(digits, spec))
     sought = truth.inputs[truth.labels == 0]
-    assert found.behind is not None
-    assert found.behind.tolist() == [[1], [1]]
+    assert found.averaged_count is not None
+    assert found.averaged_count.tolist() == [[1], [1]]
     mean = Dataset.read(digits / "dataset.h5").train_inputs.mean(0) / 255
     errors, blind = (
         ((guess - sought) ** 2).mean((1, 2, 3)) for guess in (found.inputs[:, 0], mean)

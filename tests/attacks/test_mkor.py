@@ -57,8 +57,8 @@ def means_of_classes(truth: Private, labels: np.ndarray) -> np.ndarray:
 
 def decibels(found: Reconstruction, truth: Private) -> np.ndarray:
     """Of each sample found, with the mean of the true ones of its class; NaN where none was."""
-    counts = np.where(found.behind > 0, 1.0, np.nan)
-    labels = np.where(found.behind > 0, found.labels, truth.labels)
+    counts = np.where(found.averaged_count > 0, 1.0, np.nan)
+    labels = np.where(found.averaged_count > 0, found.labels, truth.labels)
     errors = ((found.inputs - means_of_classes(truth, labels)) ** 2).mean((2, 3, 4))
     return -10 * np.log10(errors + 1e-10) * counts
 
@@ -87,7 +87,7 @@ def test_every_photograph_of_a_batch_comes_out(
 ) -> None:
     found, truth = run(client, crafting, model)
     assert np.array_equal(np.sort(found.labels), np.sort(truth.labels))
-    assert (found.behind == 1).all()
+    assert (found.averaged_count == 1).all()
     assert found.paired
     assert found.converged.all()
     assert np.mean(decibels(found, truth)) > blind(truth) + gain
@@ -96,7 +96,7 @@ def test_every_photograph_of_a_batch_comes_out(
 def test_cross_entropy_shows_all_classes_but_the_sink(run: Run) -> None:
     found, truth = run(EACH_ONCE, SUNK)
     raw, _ = run(EACH_ONCE + RAW, SUNK)
-    assert (found.behind == 1).sum(1).tolist() == [9, 9]
+    assert (found.averaged_count == 1).sum(1).tolist() == [9, 9]
     assert np.nanmean(decibels(found, truth)) == pytest.approx(
         np.nanmean(decibels(raw, truth)), abs=1
     )
@@ -105,11 +105,11 @@ def test_cross_entropy_shows_all_classes_but_the_sink(run: Run) -> None:
 def test_samples_that_were_not_found_are_grey(run: Run) -> None:
     """Cross-entropy on one sample of each class, without a sink."""
     found, _ = run(EACH_ONCE)
-    assert not found.behind.any()
+    assert not found.averaged_count.any()
     assert not found.converged.any()
     assert (found.inputs == 0.5).all()
     some, _ = run(EACH_ONCE, SUNK)
-    missing = some.behind == 0
+    missing = some.averaged_count == 0
     assert missing.any()
     assert (some.inputs[missing] == 0.5).all()
 
@@ -121,7 +121,7 @@ def test_samples_of_one_class_stand_there_as_their_mean(run: Run, loss: str, cra
     for victim, labels in enumerate(truth.labels):
         assert len({*labels}) < len(labels)
         assert np.array_equal(np.sort(found.labels[victim]), np.sort(labels))
-        for label, behind in zip(found.labels[victim], found.behind[victim], strict=True):
+        for label, behind in zip(found.labels[victim], found.averaged_count[victim], strict=True):
             assert behind == (labels == label).sum()
             same = found.inputs[victim][found.labels[victim] == label]
             assert (same == same[0]).all()
@@ -151,7 +151,7 @@ def test_the_more_noise_the_less_is_read_and_never_is_it_an_error(
         }
         found = spec.reconstruct(replace(seen, update=update))
         found.validate()
-        assert found.behind.sum(1).max() <= 100
+        assert found.averaged_count.sum(1).max() <= 100
         errors.append(((found.inputs - expected_or_grey(found, truth)) ** 2).mean())
     assert errors[0] < 1.1 * errors[1] < 1.2 * errors[2]
     assert errors[2] < min(errors[3:])
@@ -198,7 +198,7 @@ def test_a_server_without_the_secret_of_this_network_reads_nothing_of_use(
 
 def test_dropped_neurons_hide_few_photographs(run: Run) -> None:
     found, truth = run(model="vgg_small+width=24+hidden=100+dropout=0.2")
-    assert (found.behind > 0).mean() > 0.9
+    assert (found.averaged_count > 0).mean() > 0.9
     assert np.nanmean(decibels(found, truth)) > blind(truth) + 7
 
 

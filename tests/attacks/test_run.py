@@ -105,15 +105,15 @@ def test_what_attacks_found_is_gathered_with_what_they_say_of_it(
 ) -> None:
     whole = run(folder, tmp_path / "whole.h5", "blind")
     behind = np.arange(2 * VICTIMS).reshape(VICTIMS, 2)
-    whole = replace(whole, behind=behind, paired=True)
+    whole = replace(whole, averaged_count=behind, paired=True)
     parts = [share(VICTIMS, shard, 2) for shard in (1, 2)]
     for number, part in enumerate(parts):
         fields = {name: getattr(whole, name)[part] for name in ("inputs", "labels", "converged")}
-        replace(whole, **fields, behind=behind[part]).write(tmp_path / f"{number}.h5")
+        replace(whole, **fields, averaged_count=behind[part]).write(tmp_path / f"{number}.h5")
     gather_shards([tmp_path / "0.h5", tmp_path / "1.h5"], tmp_path / "gathered.h5")
     gathered = Reconstruction.read(tmp_path / "gathered.h5")
     assert gathered.paired
-    assert np.array_equal(gathered.behind, behind)
+    assert np.array_equal(gathered.averaged_count, behind)
 
 
 def test_shares_that_found_different_numbers_of_samples_are_not_joined(

@@ -56,7 +56,7 @@ def test_what_was_not_found_has_a_hatched_tile(
     shares = []
     for behind in (1, 0):
         counts = np.full(found.labels.shape, behind)
-        replace(found, behind=counts).write(cell.reconstruction)
+        replace(found, averaged_count=counts).write(cell.reconstruction)
         make(layout=layout).draw(material(cell), tmp_path / "images")
         with Image.open(tmp_path / "images.png") as picture:
             greys = np.asarray(picture.convert("L")) / 255
@@ -70,7 +70,7 @@ def test_texts_of_what_was_not_found(shown: Callable[..., Shown], names: AxisLab
     cell = shown(converged=CONVERGED)
     found = Reconstruction.read(cell.reconstruction)
     behind = np.array([[1, 1], [0, 0], [0, 0]])
-    replace(found, behind=behind).write(cell.reconstruction)
+    replace(found, averaged_count=behind).write(cell.reconstruction)
     lines = lay_out_search(read_strips(make(), cell), names)
     texts = ["MSE 0.01", "not found\nnot converged", "not found"]
     assert [line.entries[-1].below for line in lines] == texts

@@ -69,7 +69,7 @@ def test_a_sample_that_was_not_found_has_no_result(shown: Callable[..., Shown]):
     inputs = found.inputs.copy()
     inputs[0, 1] = 0.5
     behind = np.array([[1, 0], [1, 1], [0, 0]])
-    replace(found, inputs=inputs, behind=behind).write(cell.reconstruction)
+    replace(found, inputs=inputs, averaged_count=behind).write(cell.reconstruction)
     results = [strip.pictures[-1] for strip in read_strips(make(samples=2, victims=3), cell)]
     assert [result.pixels is None for result in results] == [True, *[False] * 3, *[True] * 2]
     assert [result.mse for result in results[1:4]] == pytest.approx([0.01] * 3, rel=1e-5)

@@ -98,7 +98,7 @@ def test_an_image_that_was_not_found_has_no_tags(
         inputs=found.inputs,
         labels=found.labels,
         converged=found.converged,
-        behind=np.zeros(found.labels.shape, int),
+        averaged_count=np.zeros(found.labels.shape, int),
     ).write(cell.reconstruction)
     table = draw(make(victims=1), tagger, names, tmp_path / "tags", cell)
     assert table["found"].isna().all()

@@ -91,7 +91,7 @@ def make_comparison(
                 objective=np.full(victims, 0.25),
                 mirrored=1 - estimate,
                 embeddings=estimate.reshape(victims, samples, -1),
-                behind=np.ones((victims, samples), dtype=int),
+                averaged_count=np.ones((victims, samples), dtype=int),
                 rounds=np.tile(np.arange(2 * samples).reshape(2, samples).T, (victims, 1, 1)),
                 **books,
             ),

@@ -112,12 +112,12 @@ def test_where_all_are_allowed_nothing_changes(seed: int, samples: int, found: i
 def test_samples_that_were_not_found_and_other_labels_are_not_allowed():
     labels, found = np.array([[4, 1, 4]]), np.array([[4, 4, 1, 7]])
     behind = np.array([[1, 0, 2, 1]])
-    silent = SimpleNamespace(labels=found, behind=None, paired=False)
+    silent = SimpleNamespace(labels=found, averaged_count=None, paired=False)
     assert allowed_pairs(labels, silent).all()
     assert allowed_pairs(labels, silent).shape == (1, 3, 4)
-    partly = SimpleNamespace(labels=found, behind=behind, paired=False)
+    partly = SimpleNamespace(labels=found, averaged_count=behind, paired=False)
     assert allowed_pairs(labels, partly).tolist() == [[[True, False, True, True]] * 3]
-    paired = SimpleNamespace(labels=found, behind=behind, paired=True)
+    paired = SimpleNamespace(labels=found, averaged_count=behind, paired=True)
     of_four, of_one = [True, False, False, False], [False, False, True, False]
     assert allowed_pairs(labels, paired).tolist() == [[of_four, of_one, of_four]]
 

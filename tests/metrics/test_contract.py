@@ -39,7 +39,7 @@ def without_last(comparison: Comparison) -> Comparison:
     found, estimate = comparison.reconstruction, comparison.estimate.copy()
     assert found is not None
     estimate[:, -1] = np.nan
-    fields = ("inputs", "labels", "mirrored", "embeddings", "behind")
+    fields = ("inputs", "labels", "mirrored", "embeddings", "averaged_count")
     fewer = {field: getattr(found, field)[:, :-1] for field in fields}
     return replace(comparison, estimate=estimate, reconstruction=replace(found, **fewer))
 
@@ -101,7 +101,7 @@ def test_of_the_truth_control_is_said_what_no_attack_has_a_part_in(
     control = replace(attacked, reconstruction=None, provenance={})
     books = attacked.reconstruction
     assert books is not None
-    fewer = {name: getattr(books, name)[:, :-1] for name in ("inputs", "labels", "behind")}
+    fewer = {name: getattr(books, name)[:, :-1] for name in ("inputs", "labels", "averaged_count")}
     worse = replace(books, objective=books.objective + 1, iterations=books.iterations + 1, **fewer)
     another = replace(attacked, reconstruction=worse, provenance={})
     try:

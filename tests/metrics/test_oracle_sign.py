@@ -27,7 +27,9 @@ def compared(make: Make, truth: np.ndarray, found: np.ndarray, other: np.ndarray
     whole = make(truth, truth)
     assert whole.reconstruction is not None
     labels = np.zeros(found.shape[:2], dtype=int)
-    both = replace(whole.reconstruction, inputs=found, mirrored=other, labels=labels, behind=None)
+    both = replace(
+        whole.reconstruction, inputs=found, mirrored=other, labels=labels, averaged_count=None
+    )
     return replace(whole, reconstruction=both)
 
 
@@ -87,7 +89,7 @@ def test_images_that_an_attack_did_not_find_have_no_sign(make_comparison: Make):
     truth = np.random.default_rng(0).random((1, 3, 1, 4, 4))
     comparison = compared(make_comparison, truth, truth, 1 - truth)
     assert comparison.reconstruction is not None
-    partly = replace(comparison.reconstruction, behind=np.array([[1, 0, 2]]))
+    partly = replace(comparison.reconstruction, averaged_count=np.array([[1, 0, 2]]))
     signed = with_oracle_signs(replace(comparison, reconstruction=partly))
     assert np.isnan(signed.estimate[0, 1]).all()
     np.testing.assert_array_equal(signed.estimate[:, [0, 2]], truth[:, [0, 2]])

@@ -18,7 +18,7 @@ def comparison(make_comparison, make_reconstruction):
         inputs=np.zeros((3, 5, 1, 2, 2)),
         labels=np.zeros((3, 5), dtype=int),
         converged=np.ones(3, dtype=bool),
-        behind=behind,
+        averaged_count=behind,
     )
     return replace(make_comparison(SAMPLES, SAMPLES), reconstruction=found)
 
@@ -37,6 +37,6 @@ def test_labels_that_the_batch_does_not_hold_once_are_not_found(comparison):
 
 def test_applies_where_an_attack_says_what_it_found(comparison):
     assert METRIC.applies(comparison)
-    silent = replace(comparison.reconstruction, behind=None)
+    silent = replace(comparison.reconstruction, averaged_count=None)
     assert not METRIC.applies(replace(comparison, reconstruction=silent))
     assert not METRIC.applies(replace(comparison, reconstruction=None))

@@ -272,7 +272,7 @@ def test_samples_an_attack_did_not_find_are_not_compared(run, truth, make_recons
     inputs = truth.inputs[:, [2, 1, 0]].copy()
     inputs[:, 1] = 0.5
     behind = np.array([[1, 0, 2], [1, 0, 1]])
-    found = make_reconstruction(inputs=inputs, behind=behind)
+    found = make_reconstruction(inputs=inputs, averaged_count=behind)
     table = run(found)
     assert statuses(table, "mse") == ["ok", "unmatched", "ok"] * 2
     np.testing.assert_allclose(values(table, "mse"), [0, np.nan, 0] * 2, atol=1e-12)
@@ -284,7 +284,7 @@ def test_samples_an_attack_did_not_find_are_not_compared(run, truth, make_recons
 
 def test_an_attack_that_finds_nothing_leaves_all_unmatched(run, truth, make_reconstruction):
     grey = np.full_like(truth.inputs, 0.5)
-    table = run(make_reconstruction(inputs=grey, behind=np.zeros((2, 3), dtype=int)))
+    table = run(make_reconstruction(inputs=grey, averaged_count=np.zeros((2, 3), dtype=int)))
     assert statuses(table, "mse") == ["unmatched"] * 6
     assert values(table, "samples_found") == [0, 0]
 

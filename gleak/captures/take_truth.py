@@ -62,7 +62,9 @@ def take_captured_truth(
         seed=seed,
         feature_groups=dataset.feature_groups,
         embeddings=true_embeddings(network, private.inputs),
-        drift=measure_drift(cell.client, network, *of_clients, seed, cell.defense.summed),
+        drift=measure_drift(
+            cell.client, network, *of_clients, seed, cell.defense.clients_per_update
+        ),
     )
     write_truth(dataset, complete, _others(dataset, private), folder, seed)
 

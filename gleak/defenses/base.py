@@ -1,59 +1,59 @@
-"""What every defence spec provides."""
+"""Base class of defences, and norms of updates."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from gleak.artifacts.encodings import Dense, Encoded
 from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
-    from gleak.artifacts.encodings import Encoded
     from gleak.clients.base import ClientSpec
     from gleak.local_training.base import LocalGradient
 
 Memory = dict[str, "Tensor"]
-"""By parameter, what a client has not sent yet; Shape (*shape)."""
+"""Values that a client has not sent yet, by parameter; Shape (*shape)."""
 
 
 class DefenseSpec(Spec):
-    """What a client does to its update before sending it, or to the steps that lead there.
+    """Base class of defences: transformations of a client's update, or of its local steps.
 
-    It acts on what is sent: a gradient, or a difference of weights, which is -local_lr local_steps
-    times as much.
+    A defence is applied to the values sent: a gradient, or a difference of weights, which is
+    -local_lr local_steps times the gradient.
     """
 
     kind: ClassVar[str] = "defense"
 
     @property
-    def absolute(self) -> bool:
-        """Whether it acts otherwise, relative to the update, on an update that is multiplied.
+    def scale_dependent(self) -> bool:
+        """True if the relative effect on an update changes when the update is multiplied.
 
-        So it is if numbers of the spec are in the unit of the values sent.
+        This holds if parameters of the defence are in the unit of the values sent.
         """
         return False
 
     @property
     def remedy(self) -> str:
-        """What to do where most of what is sent is noise; empty if it adds none."""
+        """Advice for the log if noise dominates the update; empty for defences without noise."""
         return ""
 
-    def converted(self, factor: float) -> Self:
-        """This defence for values that are ``factor`` times a gradient.
+    def rescaled(self, factor: float) -> Self:
+        """Return this defence for values that are ``factor`` times a gradient.
 
-        Numbers that are stated for the gradient (``unit=gradient``) become those of the values.
+        Parameters in the unit of a gradient (``unit=gradient``) are converted to the unit of the
+        values.
         """
         return self
 
-    def at_sent_length(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The update, of the length (L2) at which it is sent if the defence chooses that.
+    def at_sent_norm(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the update with the L2 norm at which it is sent, if the defence fixes the norm.
 
-        What is sent is compared with this (`gleak.simulation.perturbation`).
+        This is the reference of the perturbation (`gleak.simulation.update_error`).
 
         Args:
-            update: before the defence, for each parameter, Shape (R, *shape).
+            update: before the defence, by parameter, Shape (R, *shape).
 
         Returns:
             The same parameters, Shape (R, *shape).
@@ -61,40 +61,40 @@ class DefenseSpec(Spec):
         return update
 
     @property
-    def summed(self) -> int:
-        """Clients whose updates are added up before the server sees them; 1: it sees each."""
+    def clients_per_update(self) -> int:
+        """Number of clients whose updates are summed before the server observes them."""
         return 1
 
     def check(self, client: ClientSpec) -> None:
-        """Refuse clients that it does not serve, as far as is known before any work.
+        """Raise if the defence does not support a client, as far as its spec tells.
 
         Raises:
-            IncompatibleError: says what does not fit.
+            IncompatibleError: the client is not supported.
         """
 
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
-        """Refuse a network that it does not serve, told by the network itself.
+        """Raise if the defence does not support a network.
 
         Args:
-            network: untrained, in the mode that clients train it in; left as it is.
-            shape: of a sample.
+            network: untrained, in the mode in which clients train it; not changed.
+            shape: shape of a sample.
 
         Raises:
-            IncompatibleError: says what the network lacks.
+            IncompatibleError: the network is not supported.
         """
 
     def local_gradient(self) -> LocalGradient | None:
-        """What one client takes all of its local steps by; None: the gradient of the mean loss."""
+        """Return the substitute for the gradient in all local steps of one client, or None."""
         return None
 
     def with_samples(
         self, update: dict[str, Tensor], model: nn.Module, inputs: Tensor, labels: Tensor
     ) -> dict[str, Tensor]:
-        """What becomes of an update while the client has its samples at hand; then see `protect`.
+        """Apply the part of the defence that needs the client's samples, before `protect`.
 
         Args:
-            update: for each parameter, Shape (R, *shape).
-            model: holds the broadcast parameters; left as it is.
+            update: by parameter, Shape (R, *shape).
+            model: model with the broadcast parameters; not changed.
             inputs: Shape (N, *shape).
             labels: Shape (N).
 
@@ -103,17 +103,52 @@ class DefenseSpec(Spec):
         """
         return update
 
-    @abstractmethod
     def protect(
         self, update: dict[str, Tensor], generator: Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        """One client's update as sent.
+        """Apply the defence to one client's update and encode the result.
+
+        The default encodes the update without changing it.
 
         Args:
-            update: for each parameter, Shape (R, *shape).
-            generator: this client's own random stream.
-            memory: what this client kept back in earlier rounds, changed in place; empty at first.
+            update: by parameter, Shape (R, *shape).
+            generator: random stream of this client.
+            memory: values not sent in earlier rounds, changed in place; empty at first.
 
         Returns:
-            The same parameters in the form they travel, victim axis of size 1 in front.
+            The encoded parameters, with a leading victim axis of size 1.
         """
+        return {name: encode(value) for name, value in update.items()}
+
+
+def encode(value: Tensor) -> Dense:
+    """Encode one client's parameter without compression, with a leading victim axis of size 1."""
+    return Dense(value.numpy()[None])
+
+
+def update_norms(update: dict[str, Tensor]) -> Tensor:
+    """Compute the L2 norm of all parameters as one vector, in double precision; Shape (R).
+
+    Args:
+        update: by parameter, Shape (R, *shape).
+    """
+    import torch
+
+    flat = [value.reshape(len(value), -1) for value in update.values()]
+    norms = [torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in flat]
+    return torch.linalg.vector_norm(torch.stack(norms), dim=0)
+
+
+def per_round(numbers: Tensor, value: Tensor) -> Tensor:
+    """Reshape one number per round for broadcasting with a parameter; (R) to (R, 1, ...)."""
+    return numbers.reshape(-1, *[1] * (value.ndim - 1))
+
+
+def scale_rounds(value: Tensor, factors: Tensor) -> Tensor:
+    """Multiply each round of a parameter by a factor and keep the parameter's data type.
+
+    Args:
+        value: Shape (R, *shape).
+        factors: Shape (R); may be of higher precision.
+    """
+    return (value * per_round(factors, value)).to(value.dtype)

@@ -1,4 +1,4 @@
-"""Structured update: a product of two thin matrices."""
+"""Structured update: the product of two thin matrices."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from typing_extensions import override
 
-from gleak.artifacts.encodings import Dense, Encoded, Factored
+from gleak.artifacts.encodings import Encoded, Factored
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.defenses.base import DefenseSpec, Memory
+from gleak.defenses.base import DefenseSpec, Memory, encode
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 @register("low_rank")
 class LowRank(DefenseSpec):
-    """The update H of a weight, seen as a matrix (out, rest), is sent as A B of low rank.
+    """The update H of a weight, reshaped to a matrix (out, rest), is sent as A B of low rank.
 
     The columns of A are orthonormal and B = A^T H, so A B is the projection of H on their span.
     With a random basis, drawn anew for each client and round, this is what a client learns that
-    holds A fixed and trains B from zero in one local step (Konecny et al. draw A without making it
-    orthonormal). The best basis gives the nearest matrix of that rank, which a client finds only
-    once it has computed all of H. Parameters with one axis, and matrices with a side no longer than
-    the rank, are sent as they are.
+    keeps A fixed and trains B from zero in one local step (Konecny et al. draw A without making it
+    orthonormal). The best basis gives the nearest matrix of that rank, which a client can only find
+    after computing all of H. Parameters with one axis, and matrices with a side no longer than the
+    rank, are sent unchanged.
     """
 
     source = "Konecny et al. 2016 section 2; CPL section 2.1"
 
     rank: int = parameter(4, "largest rank of an update", ge=1)
     basis: Literal["random", "best"] = parameter(
-        "random", "what A spans: random directions, or the leading left singular vectors of H"
+        "random", "columns of A: random directions, or the leading left singular vectors of H"
     )
 
     @override
@@ -43,7 +43,7 @@ class LowRank(DefenseSpec):
 
     def _send(self, value: Tensor, generator: Generator) -> Encoded:
         if value.ndim < 3 or min(value.shape[1], value[0, 0].numel()) <= self.rank:
-            return Dense(value.numpy()[None])
+            return encode(value)
         matrix = value.flatten(2)
         left = self._basis(matrix, generator)
         right = left.mT @ matrix
@@ -51,7 +51,7 @@ class LowRank(DefenseSpec):
         return Factored(left.numpy()[None], right.numpy()[None], shape)
 
     def _basis(self, matrix: Tensor, generator: Generator) -> Tensor:
-        """Orthonormal columns for each round; Shape (R, out, rank)."""
+        """Return orthonormal columns for each round; Shape (R, out, rank)."""
         import torch
 
         if self.basis == "best":

@@ -1,4 +1,4 @@
-"""What defences that add noise to every value have in common."""
+"""Additive Gaussian and Laplace noise."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from typing_extensions import override
 
-from gleak.artifacts.encodings import Dense, Encoded
+from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.defenses.base import DefenseSpec, Memory
-from gleak.defenses.lengths import lengths, of_rounds
+from gleak.defenses.base import DefenseSpec, Memory, encode, per_round, update_norms
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
+    from gleak.artifacts.encodings import Encoded
+
 
 class NoiseSpec(DefenseSpec):
-    """Independent noise on every value; ``unit`` says what its standard deviation is given in.
+    """Base class of independent noise on every value; ``unit`` is the unit of ``std``.
 
     - ``value``: the values sent. A difference of weights is local_lr local_steps times as large as
-      a gradient, so that the same ``std`` hides much more of it, or less.
-    - ``gradient``: the values of the mean gradient of the local steps; a difference of weights gets
-      local_lr local_steps times that, so that both are hidden alike.
-    - ``deviation``: the standard deviation of each tensor, so that noise of the same ``std`` is as
-      strong, for its tensor, in every layer and for every model. It is that of the tensor's values
-      in one round, around their mean; values that are all equal get no noise.
-    - ``norm``: ``std`` is the length (L2, root mean square) of the noise over that of the whole
-      update of one round, the same whatever is sent. Of M values each gets noise of deviation
-      std ||update|| / sqrt(M); an update of zeros gets none.
+      a gradient, so the same ``std`` hides it more, or less, than a gradient.
+    - ``gradient``: the values of the mean gradient of the local steps. A difference of weights gets
+      local_lr local_steps times that noise, so that both are hidden alike.
+    - ``deviation``: the standard deviation of each tensor in one round, so that the noise has the
+      same relative strength in every layer and every model. A constant tensor gets no noise.
+    - ``norm``: ``std`` is the L2 norm (root mean square) of the noise over that of the whole update
+      of one round, independent of the scale of the update. With M values, each gets noise of
+      standard deviation std ||update|| / sqrt(M); an update of zeros gets none.
 
-    No unit makes it differential privacy, since nothing bounds the update; with ``deviation`` and
-    ``norm`` the noise even tells how large the update is. See `gleak.defenses.dp`.
+    None of the units gives differential privacy, because the update is not bounded; with
+    ``deviation`` and ``norm`` the noise even reveals the scale of the update. For differential
+    privacy see `gleak.defenses.differential_privacy`.
     """
 
     std: float = parameter(
@@ -40,14 +41,14 @@ class NoiseSpec(DefenseSpec):
     )
     unit: Literal["value", "deviation", "norm", "gradient"] = parameter(
         "value",
-        "of std: values as sent, each tensor's standard deviation, the update's length, or values "
+        "of std: values as sent, each tensor's standard deviation, the update's L2 norm, or values "
         "of a gradient",
         source="CPL Table 8; MKOR Table 4 (deviation)",
     )
 
     @property
     @override
-    def absolute(self) -> bool:
+    def scale_dependent(self) -> bool:
         return self.unit == "value"
 
     @property
@@ -58,7 +59,7 @@ class NoiseSpec(DefenseSpec):
         return "choose a smaller std, or give it relative to the update (unit=norm)"
 
     @override
-    def converted(self, factor: float) -> Self:
+    def rescaled(self, factor: float) -> Self:
         if self.unit != "gradient":
             return self
         return self.model_copy(update={"std": abs(factor) * self.std, "unit": "value"})
@@ -69,24 +70,65 @@ class NoiseSpec(DefenseSpec):
     ) -> dict[str, Encoded]:
         scales = self._scales(update)
         return {
-            name: Dense((value + scales[name] * self.noise(value, generator)).numpy()[None])
+            name: encode(value + scales[name] * self.noise(value, generator))
             for name, value in update.items()
         }
 
     def _scales(self, update: dict[str, Tensor]) -> dict[str, Tensor | float]:
-        """Standard deviation of the noise by parameter; a number, or Shape (R, 1, ...)."""
+        """Return the standard deviation of the noise by parameter: a number or (R, 1, ...)."""
         if self.unit == "deviation":
             return {
                 name: self.std
-                * of_rounds(value.reshape(len(value), -1).std(1, correction=0), value)
+                * per_round(value.reshape(len(value), -1).std(1, correction=0), value)
                 for name, value in update.items()
             }
         if self.unit == "norm":
             count = sum(value[0].numel() for value in update.values())
-            even = self.std * lengths(update) / math.sqrt(count)
-            return {name: of_rounds(even.to(value.dtype), value) for name, value in update.items()}
+            std = self.std * update_norms(update) / math.sqrt(count)
+            return {name: per_round(std.to(value.dtype), value) for name, value in update.items()}
         return dict.fromkeys(update, self.std)
 
     @abstractmethod
     def noise(self, like: Tensor, generator: Generator) -> Tensor:
-        """Noise of mean zero and deviation one, in the shape of a tensor."""
+        """Draw noise of mean zero and standard deviation one, in the shape of a tensor."""
+
+
+@register("gaussian")
+class Gaussian(NoiseSpec):
+    """Independent Gaussian noise on every value (CPL section 4.3).
+
+    CPL gives "magnitudes of variance" 1e-4 to 1e-2. We read them as standard deviations: already
+    with a variance of 1e-4 no method could do better than chance. MKOR's
+    "normalized standard deviation" is ``unit=deviation``, where ``std`` is relative to each
+    tensor's standard deviation (see `gleak.defenses.noise.NoiseSpec`).
+
+    With ``unit=value`` a difference of weights, which is local_lr local_steps times as large as a
+    gradient, is hidden more or less than a gradient; ``unit=gradient`` and ``unit=norm`` hide both
+    alike. The update is not bounded, so no unit gives differential privacy (see `dp`).
+    """
+
+    source = "CPL section 4.3; MKOR Table 4"
+
+    @override
+    def noise(self, like: Tensor, generator: Generator) -> Tensor:
+        return like.new_empty(like.shape).normal_(generator=generator)
+
+
+@register("laplace")
+class Laplace(NoiseSpec):
+    """Independent Laplace noise on every value (CPL section 4.3).
+
+    Specified by its standard deviation, like `gaussian`, so that equal numbers mean equal power;
+    the scale of the distribution is the standard deviation over the square root of two. ``std`` has
+    the same units as in `gaussian`; none of them gives differential privacy.
+    """
+
+    source = "CPL section 4.3"
+
+    @override
+    def noise(self, like: Tensor, generator: Generator) -> Tensor:
+        # the difference of two exponential variables has a Laplace distribution
+        first, second = (
+            like.new_empty(like.shape).exponential_(generator=generator) for _ in range(2)
+        )
+        return (first - second) / math.sqrt(2)

@@ -1,4 +1,4 @@
-"""One client's round: its update is computed, defended and encoded."""
+"""Computation, defence and encoding of one client's update in one round."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class RoundStreams:
     """Random streams of one client in one round.
 
     Args:
-        training: of local training, and of defences that see the samples.
-        defense: of defences that see the update alone.
+        training: for local training, and for defences that use the samples.
+        defense: for defences that only use the update.
     """
 
     training: Generator
@@ -34,23 +34,23 @@ def send_update(
     streams: RoundStreams,
     memory: Memory,
 ) -> tuple[dict[str, Encoded], dict[str, Tensor]]:
-    """Compute one client's update, defend it and encode it as it is sent.
+    """Compute one client's update, apply the defence and encode the result.
 
     Args:
-        defense: of the client.
-        compute: returns the update before defences that act on updates; for each parameter,
+        defense: defence of the client.
+        compute: returns the update before defences that act on updates; by parameter,
             Shape (R, *shape).
-        network: holds the broadcast parameters.
-        inputs: of the client, Shape (N, *shape).
+        network: network with the broadcast parameters.
+        inputs: samples of the client, Shape (N, *shape).
         labels: Shape (N).
-        streams: of this client in this round.
-        memory: what the client kept back in earlier rounds, changed in place.
+        streams: random streams of this client in this round.
+        memory: values not sent in earlier rounds, changed in place.
 
     Returns:
         The update as sent, and as computed.
     """
     with drawing_from(streams.training):
         computed = compute()
-        shown = defense.with_samples(computed, network, inputs, labels)
-    on_cpu = {name: value.detach().cpu() for name, value in shown.items()}
+        protected = defense.with_samples(computed, network, inputs, labels)
+    on_cpu = {name: value.detach().cpu() for name, value in protected.items()}
     return defense.protect(on_cpu, streams.defense, memory), computed

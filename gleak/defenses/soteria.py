@@ -1,4 +1,4 @@
-"""Soteria: elements of the representation that give samples away are left out of the update."""
+"""Soteria: gradients of revealing elements of the representation are set to zero."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from typing_extensions import override
 
-from gleak.artifacts.encodings import Dense, Encoded
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.defenses.base import DefenseSpec, Memory
+from gleak.defenses.base import DefenseSpec
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor, nn
+    from torch import Tensor, nn
 
     from gleak.models.embedding import Entry
 
@@ -22,24 +21,26 @@ if TYPE_CHECKING:
 class Soteria(DefenseSpec):
     """Columns of one dense layer's weight gradient are set to zero (Sun et al. 2021).
 
-    A column belongs to an element r_i of the representation r(X), which that layer is given of a
+    A column belongs to an element r_i of the representation r(X), the input of that layer for a
     sample X. The defence looks for another representation r' that differs from r in few elements
-    (an L0 budget) and from which an attacker's sample X' lies as far from X as can be. To first
-    order X - X' is the inverse of dr/dX times r - r'. Setting r_i to zero moves the sample by
-    ||r_i (dr_i/dX)^-1|| = |r_i| / ||dr_i/dX||, the pseudo-inverse of a row having the inverse of
-    its length. So elements whose derivative is the smallest for their magnitude go first: those
-    whose sum over the batch of ||dr_i/dX|| / |r_i| lies below the ``percentile``.
+    (an L0 budget) and maximises the distance of an attacker's sample X' from X. To first order
+    X - X' is the inverse of dr/dX times r - r'. Setting r_i to zero moves the sample by
+    ||r_i (dr_i/dX)^-1|| = |r_i| / ||dr_i/dX||, because the norm of the pseudo-inverse of a row is
+    the inverse of the row's norm. So elements with the smallest derivative relative to their
+    magnitude are pruned first: those whose sum over the batch of ||dr_i/dX|| / |r_i| is below the
+    ``percentile``.
 
     In the authors' code the denominator is r_i, or r_i + 0.1, without its absolute value, so that a
-    negative element turns the sign of its term and terms may cancel; ours follows the derivation.
-    For positive representations, of sigmoids and ReLUs, only the 0.1 is different. An element that
-    is zero, as behind a ReLU, adds nothing to the sum: its derivative is zero too and the column
-    holds nothing of that sample. With the 0.1 it adds nothing either. Elements that are zero in the
-    whole batch count as pruned first, as with the authors, which changes nothing in the update.
+    negative element changes the sign of its term and terms may cancel; ours follows the derivation.
+    For positive representations, of sigmoids and ReLUs, only the 0.1 differs. An element that
+    is zero, as after a ReLU, adds nothing to the sum: its derivative is zero too and the column
+    contains nothing of that sample. With the 0.1 it adds nothing either. Elements that are zero in
+    the whole batch count as pruned first, as with the authors, which does not change the update.
 
-    The representation is that of the broadcast model in evaluation mode, without dropout. Of an
-    update of several rounds or local steps every one gets the same mask. What other layers tell of
-    the samples is sent as it is, also the defended layer's bias gradient.
+    The representation is that of the broadcast model in evaluation mode, without dropout. In an
+    update of several rounds or local steps each of them gets the same mask. Gradients of other
+    layers, and the bias gradient of the defended layer, are sent unchanged. Random numbers are
+    drawn from torch's global generator.
     """
 
     source = "Sun et al. 2021; MKOR section 4; ROG section 5"
@@ -48,23 +49,23 @@ class Soteria(DefenseSpec):
 
     percentile: float = parameter(
         80.0,
-        "of the sums, below which elements are pruned",
+        "percentile of the sums, below which elements are pruned",
         unit="%",
         source="ROG section 5; Sun et al.'s code is set to 1 for DLG and 60 for InvertGrad",
         ge=0,
         lt=100,
     )
     layer: Literal["first_dense", "classifier"] = parameter(
-        "first_dense", "whose input is the representation; Sun et al.'s networks have one alone"
+        "first_dense",
+        "layer whose input is the representation; Sun et al.'s networks have only one",
     )
     probes: int | None = parameter(
-        64, "random directions to estimate derivatives from; none: exact", source="ours", ge=1
+        64, "random directions to estimate derivatives; none: exact", source="ours", ge=1
     )
 
     @override
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
-        """A dense layer that is given a representation."""
-        from gleak.defenses.representation import evaluating
+        from gleak.defenses.sensitivity import evaluating
 
         with evaluating(network):
             self._entry(network, next(network.parameters()).new_zeros(1, *shape))
@@ -73,14 +74,9 @@ class Soteria(DefenseSpec):
     def with_samples(
         self, update: dict[str, Tensor], model: nn.Module, inputs: Tensor, labels: Tensor
     ) -> dict[str, Tensor]:
-        """Random numbers are torch's own.
-
-        Raises:
-            IncompatibleError: the model has no such layer.
-        """
         import torch
 
-        from gleak.defenses.representation import at_least_percentile, evaluating, sensitivities
+        from gleak.defenses.sensitivity import at_least_percentile, evaluating, sensitivities
 
         with evaluating(model):
             entry = self._entry(model, inputs[:1])
@@ -91,7 +87,7 @@ class Soteria(DefenseSpec):
         return {**update, weight: torch.where(kept, update[weight], 0)}
 
     def _entry(self, model: nn.Module, sample: Tensor) -> Entry:
-        """The defended layer and what it is given of one sample."""
+        """Return the defended layer and its input for one sample."""
         import torch
 
         from gleak.models.embedding import first_dense_entry, last_dense_entry
@@ -101,14 +97,7 @@ class Soteria(DefenseSpec):
             entry = find(model, sample)
         if entry is None:
             raise IncompatibleError(
-                f"defense {self}: the model has no dense layer with a bias that is passed once and "
-                "given one vector of each sample; choose another model or defence"
+                f"defense {self}: the model has no dense layer with a bias that is called once "
+                "with one vector per sample; choose another model or defence"
             )
         return entry
-
-    @override
-    def protect(
-        self, update: dict[str, Tensor], generator: Generator, memory: Memory
-    ) -> dict[str, Encoded]:
-        """Nothing is left to do after `with_samples`."""
-        return {name: Dense(value.numpy()[None]) for name, value in update.items()}

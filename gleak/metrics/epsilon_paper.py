@@ -29,7 +29,7 @@ class EpsilonPaper(PrivacyMetric):
 
     @override
     def applies(self, comparison: Comparison) -> bool:
-        """The paper has one defence, `gleak.defenses.dp`."""
+        """The paper has one defence, `dp`."""
         return super().applies(comparison) and comparison.noise_multipliers is None
 
     def sensitivity(self, norm: float, batch_size: int) -> float:

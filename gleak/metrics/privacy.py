@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from gleak.core.registry import parse
 from gleak.core.spec import parameter
-from gleak.defenses.dp import DifferentialPrivacy
+from gleak.defenses.differential_privacy import DifferentialPrivacy
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ class PrivacyMetric(MetricSpec):
     Other defences leave them out, and nothing is imported for them. The noise of a victim hides
     that victim alone, and there is no subsampling.
 
-    Of `gleak.defenses.dp` what a victim sends in a round is one application of the Gaussian
+    Of `dp` what a victim sends in a round is one application of the Gaussian
     mechanism to all the samples of the round, and neighbours are any two batches: the multiplier is
     sigma over 2 norm, or half of ``noise_multiplier``, in whatever unit they are. Of a defence with
-    noise in the local steps (`gleak.defenses.fedcdp`) each step is one, neighbours are batches that
+    noise in the local steps (`fedcdp`) each step is one, neighbours are batches that
     differ in one sample, and the multiplier of every step was noted when the clients were simulated
     (`gleak.artifacts.private`). Where that noise follows the data (``snr``), epsilon is that of
     noise of the strength it had, which is no guarantee. Noise on updates that nothing bounds

@@ -52,7 +52,7 @@ def measure_drift(
         inputs: Shape (V, N, *shape).
         labels: Shape (V, N).
         seed: of the run.
-        summed: clients in equal shares behind each update (`DefenseSpec.summed`).
+        summed: clients in equal shares behind each update (`DefenseSpec.clients_per_update`).
 
     Returns:
         Shape (V); None of clients that take one step.

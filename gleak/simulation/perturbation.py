@@ -27,7 +27,7 @@ def perturbation(sent: Mapping[str, Encoded], computed: Sequence[Mapping[str, Te
     Args:
         sent: as the server sees it; by parameter, decoded Shape (1, 1, *shape).
         computed: of each client behind it, without the defence but of the length at which it is
-            sent (`gleak.defenses.base.DefenseSpec.at_sent_length`); Shape (1, *shape).
+            sent (`gleak.defenses.base.DefenseSpec.at_sent_norm`); Shape (1, *shape).
     """
     decoded = {name: torch.from_numpy(value.decode()[0]) for name, value in sent.items()}
     return relative_error(decoded, _mean(computed))
@@ -59,7 +59,7 @@ def log_perturbation(client: ClientSpec, defense: DefenseSpec, perturbations: np
             defense.remedy,
         )
     scale = abs(client.update_scale)
-    if defense.absolute and scale != 1:
+    if defense.scale_dependent and scale != 1:
         log.warning(
             "client %s, defense %s: its numbers are in the unit of what is sent, a difference of "
             "weights that is %.3g times as long as the mean gradient of the steps; relative to the "

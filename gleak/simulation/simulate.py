@@ -1,4 +1,4 @@
-"""The stage that makes ``update.h5``, ``granted/*.h5`` and ``private.h5``."""
+"""Stage that writes ``update.h5``, ``granted/*.h5`` and ``private.h5``."""
 
 from __future__ import annotations
 
@@ -34,39 +34,39 @@ def simulate_clients(
     seed: int,
     device: str = "auto",
 ) -> None:
-    """Let every victim compute and protect its update; write what is sent, granted and kept secret.
+    """Simulate all victims; write ``update.h5``, ``granted/*.h5`` and ``private.h5``.
 
     Args:
-        client: how clients hold data and train.
-        defense: what they do to the update.
+        client: batches and local training of the clients.
+        defense: defence of the clients.
         dataset_path: ``dataset.h5``.
         parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
-        folder: where the files go.
-        spec: canonical path of the cell, written into them.
-        seed: of the run.
+        folder: output folder.
+        spec: canonical path of the cell, written into the files.
+        seed: seed of the run.
         device: "auto", "cpu" or "cuda".
 
     Raises:
         IncompatibleError: the dataset cannot supply the batches.
     """
     dataset = Dataset.read(dataset_path)
-    labels = dataset.labels(client.split)
-    check_batch(client, len(labels), len(np.unique(labels)), dataset.spec)
+    split = dataset.labels(client.split)
+    check_batch(client, len(split), len(np.unique(split)), dataset.spec)
     with error_context(dataset.spec):
-        indices = draw_batches(client, labels, seed)
+        indices = draw_batches(client, split, seed)
+    inputs, labels = dataset.samples(client.split, indices), split[indices]
     network = load_network(Model.read(parameters_path), str(parameters_path))
-    network = network.to(choose_device(device))
-    inputs = dataset.samples(client.split, indices)
+    network.to(choose_device(device))
     embeddings = true_embeddings(network, inputs)
-    drift = measure_drift(client, network, inputs, labels[indices], seed, defense.summed)
-    observed = Simulation(client, defense, network, inputs, labels[indices], seed).run()
+    drift = measure_drift(client, network, inputs, labels, seed, defense.clients_per_update)
+    observed = Simulation(client, defense, network, inputs, labels, seed).run()
     log_perturbation(client, defense, observed.perturbations)
     private = Private(
         spec=spec,
         seed=seed,
         modality=dataset.modality,
         inputs=inputs,
-        labels=labels[indices],
+        labels=labels,
         indices=indices,
         feature_groups=dataset.feature_groups,
         embeddings=embeddings,

@@ -88,7 +88,7 @@ class Simulation:
         seed: int,
     ) -> None:
         self.client, self.network, self.seed = client, network, seed
-        self.defense = defense.converted(client.update_scale)
+        self.defense = defense.rescaled(client.update_scale)
         place = next(network.parameters()).device
         self.victims = [
             Victim(
@@ -97,7 +97,7 @@ class Simulation:
                 torch.from_numpy(told).to(place),
                 client.members(torch_stream(seed, "members", number)),
                 defense.local_gradient(),
-                [{} for _ in range(defense.summed)],
+                [{} for _ in range(defense.clients_per_update)],
             )
             for number, (held, told) in enumerate(zip(inputs, labels, strict=True))
         ]
@@ -131,7 +131,7 @@ class Simulation:
         sent, computed = zip(
             *(
                 self._send_one(victim, own, number, party)
-                for party, own in enumerate(deal(some, self.defense.summed))
+                for party, own in enumerate(deal(some, self.defense.clients_per_update))
             ),
             strict=True,
         )
@@ -152,7 +152,7 @@ class Simulation:
         """
         held = victim.inputs[own], victim.labels[own]
         whose = self.client, self.seed, victim.number, number
-        parties = party_of(party, self.defense.summed)
+        parties = party_of(party, self.defense.clients_per_update)
         sent, plain = send_update(
             self.defense,
             partial(self.client.compute, self.network, *held, victim.gradient),
@@ -166,7 +166,7 @@ class Simulation:
         if victim.gradient is not None:
             with drawing_from(stream_of("client", *whose, *parties)):
                 plain = self.client.compute(self.network, *held)
-        return sent, self.defense.at_sent_length(_on_cpu(plain))
+        return sent, self.defense.at_sent_norm(_on_cpu(plain))
 
     @torch.no_grad()
     def _go_on(self, sent: dict[str, Encoded]) -> None:

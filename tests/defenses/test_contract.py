@@ -239,10 +239,10 @@ def test_noise_may_be_relative_to_the_length_of_each_round(name: str) -> None:
 @pytest.mark.parametrize("factor", [-0.05, 3.0])
 def test_numbers_for_the_gradient_become_those_of_what_is_sent(name: str, factor: float) -> None:
     stated = {unit: parse("defense", f"{name}+std=0.1+unit={unit}") for unit in UNITS}
-    found = stated["gradient"].converted(factor)
+    found = stated["gradient"].rescaled(factor)
     assert (found.std, found.unit) == (pytest.approx(0.1 * abs(factor)), "value")
     for unit in ("value", "deviation", "norm"):
-        assert stated[unit].converted(factor) == stated[unit]
+        assert stated[unit].rescaled(factor) == stated[unit]
 
 
 @pytest.mark.parametrize("name", NOISE)

@@ -92,9 +92,9 @@ def test_noise_of_each_client_is_its_own_and_the_sum_has_less_of_it(simulate: Si
     ("spec", "said"),
     [
         ("secure_aggregation+clients=1", "clients"),
-        ("secure_aggregation+each=secure_aggregation", "sums of sums"),
-        ("secure_aggregation+each=fedcdp", "account"),
-        ("secure_aggregation+each=dp", "account"),
+        ("secure_aggregation+each=secure_aggregation", "nested sums"),
+        ("secure_aggregation+each=fedcdp", "privacy guarantee"),
+        ("secure_aggregation+each=dp", "privacy guarantee"),
     ],
 )
 def test_what_makes_no_sum_is_refused(spec: str, said: str) -> None:
@@ -105,9 +105,9 @@ def test_what_makes_no_sum_is_refused(spec: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("client", "said"),
     [
-        ("fedsgd+batch_size=6", r"6 samples .* 4 clients in equal shares"),
+        ("fedsgd+batch_size=6", r"6 samples .* equally among 4 clients"),
         ("fedavg+batch_size=16+mini_batch=8+local_steps=2", "does not divide the 4 samples"),
-        ("epochs+batch_size=16+update_size=4", "from one client to another"),
+        ("epochs+batch_size=16+update_size=4", "move between clients"),
     ],
 )
 def test_samples_that_cannot_be_dealt_out_are_refused_before_any_work(

@@ -82,9 +82,9 @@ def drawn(factor: float) -> dict[str, Tensor]:
 
 def changed(spec: str, factor: float) -> float:
     """By how much an update is perturbed that stands for a gradient, ``factor`` times as large."""
-    defense, update = parse("defense", spec).converted(factor), drawn(factor)
+    defense, update = parse("defense", spec).rescaled(factor), drawn(factor)
     sent = defense.protect(update, torch.Generator().manual_seed(3), {})
-    return perturbation(sent, [defense.at_sent_length(update)])
+    return perturbation(sent, [defense.at_sent_norm(update)])
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -92,7 +92,7 @@ def test_it_is_the_same_of_a_gradient_and_of_weights_unless_numbers_are_absolute
     spec: str, observe: Callable[[str, str], Observed]
 ) -> None:
     gradient, weights = (observe(f"{CLIENT}{form}", spec).perturbations for form in ("", WEIGHTS))
-    if parse("defense", spec).absolute:
+    if parse("defense", spec).scale_dependent:
         assert (np.abs(weights / gradient - 1) > 0.1).all()
     else:
         np.testing.assert_allclose(weights, gradient, rtol=2e-3)

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from gleak.core.registry import parse
-from gleak.defenses import representation
-from gleak.defenses.representation import estimated_lengths, exact_lengths, sensitivities
+from gleak.defenses import sensitivity
+from gleak.defenses.sensitivity import estimated_norms, exact_norms, sensitivities
 from gleak.models import memory_slices
 from gleak.models.embedding import features_before, first_dense_entry
 from gleak.runtime.seeding import drawing_from
@@ -23,7 +23,7 @@ def network(name: str) -> nn.Module:
     return model.eval()
 
 
-def features_of(model: nn.Module) -> representation.Features:
+def features_of(model: nn.Module) -> sensitivity.Features:
     entry = first_dense_entry(model, IMAGES)
     assert entry is not None
     return features_before(model, entry.layer)
@@ -32,7 +32,7 @@ def features_of(model: nn.Module) -> representation.Features:
 @pytest.mark.parametrize("name", NAMES)
 def test_lengths_are_those_of_the_rows_of_the_jacobian(name: str) -> None:
     features = features_of(network(name))
-    for image, lengths in zip(IMAGES, exact_lengths(features, IMAGES), strict=True):
+    for image, lengths in zip(IMAGES, exact_norms(features, IMAGES), strict=True):
         jacobian = torch.autograd.functional.jacobian(features, image[None]).flatten(2)
         torch.testing.assert_close(lengths, jacobian[0].norm(dim=1), rtol=1e-4, atol=1e-7)
 
@@ -42,9 +42,9 @@ def test_lengths_are_those_of_the_rows_of_the_jacobian(name: str) -> None:
 def test_estimates_deviate_as_little_as_stated(name: str, probes: int) -> None:
     """The mean square of so many relative errors is far below four times its expectation."""
     features = features_of(network(name))
-    exact = exact_lengths(features, IMAGES)
+    exact = exact_norms(features, IMAGES)
     with drawing_from(torch.Generator().manual_seed(2)):
-        estimate = estimated_lengths(features, IMAGES, probes)
+        estimate = estimated_norms(features, IMAGES, probes)
     alive = exact > 0
     assert (estimate[~alive] == 0).all()
     errors = (estimate / exact - 1)[alive]
@@ -53,7 +53,7 @@ def test_estimates_deviate_as_little_as_stated(name: str, probes: int) -> None:
 
 def test_rows_with_one_entry_are_estimated_without_error() -> None:
     features = features_of(network("fc2"))
-    assert torch.equal(estimated_lengths(features, IMAGES, 1), torch.ones(3, 192))
+    assert torch.equal(estimated_norms(features, IMAGES, 1), torch.ones(3, 192))
 
 
 @pytest.mark.parametrize("at_once", [1, 2])

@@ -1,0 +1,213 @@
+"""Differential privacy of whole updates (DP), and of single samples at every step (Fed-CDP)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import model_validator
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.defenses.base import DefenseSpec, Memory, encode, scale_rounds, update_norms
+from gleak.local_training.base import LocalGradient
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor, nn
+
+    from gleak.artifacts.encodings import Encoded
+
+
+@register("dp")
+class DifferentialPrivacy(DefenseSpec):
+    """The whole update is scaled or clipped to a norm, then Gaussian noise is added to every value.
+
+    The norm is that of all parameters as one vector, for each observed round. CPA scales to unit
+    norm (section VI), which hides the norm too; ``scaling=clip`` only shortens longer updates, as
+    federated averaging with client-level privacy does. An update of zeros is not scaled. Samples
+    are not clipped one by one, so the noise hides the batch of a client as a whole; the metrics
+    ``epsilon_rdp`` and ``epsilon_prv`` compute the guarantee.
+
+    The noise is given by ``sigma``, its standard deviation, or by ``noise_multiplier``, the
+    standard deviation over ``norm``, as in DP-SGD and federated averaging with client-level
+    privacy. It does not depend on the client's data, so either gives the guarantee. The accountants
+    take any two batches as neighbours, whose updates differ by up to 2 norm: their noise multiplier
+    is half of ours.
+
+    ``sigma`` and ``norm`` are in the unit of the values sent. A difference of weights is
+    local_lr local_steps times as long as the mean gradient of the steps, so ``scaling=clip`` with
+    the same ``norm`` may leave one unchanged and shorten the other; ``scaling=unit`` gives both the
+    same norm, and the noise hides them alike. With ``unit=gradient`` both numbers are in the unit
+    of the gradient, and are multiplied by local_lr local_steps for a difference of weights, which
+    changes neither their ratio nor epsilon.
+    """
+
+    source = "CPA section VI; McMahan et al. 2018 (clip, noise_multiplier)"
+
+    sigma: float | None = parameter(
+        1e-3,
+        "standard deviation of the noise, in `unit`; none: given by noise_multiplier",
+        source="CPA Table III",
+        ge=0,
+    )
+    norm: float = parameter(
+        1.0, "L2 norm of the scaled update, in `unit`", source="CPA section VI", gt=0
+    )
+    scaling: Literal["unit", "clip"] = parameter(
+        "unit", "clip: only updates longer than norm are scaled", source="CPA section VI"
+    )
+    noise_multiplier: float | None = parameter(
+        None,
+        "standard deviation of the noise, in units of norm; none: given by sigma",
+        source="McMahan et al. 2018",
+        ge=0,
+    )
+    unit: Literal["value", "gradient"] = parameter(
+        "value", "unit of sigma and norm: values as sent, or values of a gradient"
+    )
+
+    @model_validator(mode="after")
+    def _check_noise(self) -> Self:
+        if (self.sigma is None) == (self.noise_multiplier is None):
+            raise ValueError(
+                "give the noise by exactly one of sigma and noise_multiplier: write "
+                "sigma=DEVIATION, or sigma=none+noise_multiplier=MULTIPLIER"
+            )
+        return self
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise, in `unit`."""
+        if self.sigma is not None:
+            return self.sigma
+        assert self.noise_multiplier is not None
+        return self.noise_multiplier * self.norm
+
+    @property
+    @override
+    def scale_dependent(self) -> bool:
+        return self.scaling == "clip" and self.unit == "value"
+
+    @property
+    @override
+    def remedy(self) -> str:
+        return "choose a smaller sigma or noise_multiplier, which costs privacy (epsilon_rdp)"
+
+    @override
+    def rescaled(self, factor: float) -> Self:
+        if self.unit != "gradient":
+            return self
+        sigma = None if self.sigma is None else abs(factor) * self.sigma
+        changed = {"sigma": sigma, "norm": abs(factor) * self.norm, "unit": "value"}
+        return self.model_copy(update=changed)
+
+    @override
+    def at_sent_norm(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
+        if self.scaling == "clip":
+            return update
+        factors = self._factors(update)
+        return {name: scale_rounds(value, factors) for name, value in update.items()}
+
+    @override
+    def protect(
+        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+    ) -> dict[str, Encoded]:
+        factors = self._factors(update)
+        return {
+            name: encode(self._add_noise(scale_rounds(value, factors), generator))
+            for name, value in update.items()
+        }
+
+    def _factors(self, update: dict[str, Tensor]) -> Tensor:
+        """Compute the scaling factor of each round, in double precision; Shape (R)."""
+        import torch
+
+        norms = update_norms(update)
+        factors = torch.where(norms > 0, self.norm / norms, 1.0)
+        return factors.clamp(max=1) if self.scaling == "clip" else factors
+
+    def _add_noise(self, value: Tensor, generator: Generator) -> Tensor:
+        return value + self.deviation * value.new_empty(value.shape).normal_(generator=generator)
+
+
+@register("fedcdp")
+class FedCDP(DefenseSpec):
+    """Sample gradients are clipped per layer, and noise is added to their mean (Fed-CDP).
+
+    For each sample i and layer l, g_il becomes g_il / max(1, ||g_il|| / C) (ROG Equation 17), and
+    a step is taken along (sum_i g_il + n_l) / B, with independent Gaussian n_l (Equation 18). A
+    layer is a parameter: weight and bias are clipped separately, as in the code of Wei et al. and
+    of ROG. A client with several local steps does this at each of them, as Wei et al. do, so its
+    update needs no further protection; its loss and dropout are those of a client without defence.
+
+    The noise is given in one of two ways.
+
+    - ``sigma``: n_l has the standard deviation sigma C, added once per mini-batch (Wei et al.'s
+      code, and the noise multiplier of accountants). The epsilon of `gleak.metrics.privacy` is a
+      guarantee.
+    - ``snr`` in decibel: each sample's clipped g_il is the signal, of power ||g_il||^2 over its
+      number of values, and its noise is weaker by 10^(snr / 10). In ROG's code every sample gets
+      noise of its own; n_l is their sum, drawn at once. That code takes the variance for the power,
+      adds no noise to the first sample of a batch, and is set to C = 2, where the text has 4. Noise
+      that depends on the data guarantees nothing: epsilon is then that of noise of the same
+      strength, had it been fixed in advance. ROG reports such numbers for its SNR too.
+
+    ``clip`` and the noise are in the unit of gradients, whatever is sent: a difference of weights
+    results from the same steps. Every sample needs a gradient of its own, so layers that normalise
+    by the mini-batch are refused.
+    """
+
+    source = "Wei et al. 2021; ROG Equations 17 and 18, section 5"
+
+    snr: float | None = parameter(
+        0.0, "signal-to-noise ratio; none: given by sigma", unit="dB", source="ROG section 5"
+    )
+    sigma: float | None = parameter(
+        None, "standard deviation of the noise, in units of clip; none: given by snr", ge=0
+    )
+    clip: float = parameter(
+        4.0,
+        "C: largest L2 norm of a sample's gradient of a layer",
+        unit="gradient",
+        source="ROG section 5; Wei et al. 2021",
+        gt=0,
+    )
+
+    @model_validator(mode="after")
+    def _check_noise(self) -> Self:
+        if (self.snr is None) == (self.sigma is None):
+            raise ValueError(
+                "give the noise by exactly one of snr and sigma: write snr=DECIBEL, or "
+                "snr=none+sigma=MULTIPLIER"
+            )
+        return self
+
+    @property
+    @override
+    def remedy(self) -> str:
+        return "choose a larger snr, or a smaller sigma, which costs privacy (epsilon_rdp)"
+
+    def deviation(self, power: float, size: int) -> float:
+        """Compute the standard deviation of n_l.
+
+        Args:
+            power: sum of squared norms of the layer's clipped gradients, sum_i ||g_il||^2.
+            size: number of values of the layer.
+        """
+        if self.sigma is not None:
+            return self.sigma * self.clip
+        assert self.snr is not None
+        return math.sqrt(power / size) * 10 ** (-self.snr / 20)
+
+    @override
+    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+        from gleak.defenses.sample_clipping import check_layers
+
+        check_layers(network, shape, self)
+
+    @override
+    def local_gradient(self) -> LocalGradient:
+        from gleak.defenses.sample_clipping import NoisyGradient
+
+        return NoisyGradient(self)

@@ -1,0 +1,163 @@
+"""Quantisation: values are sent as low-precision integers."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from typing_extensions import override
+
+from gleak.artifacts.encodings import Encoded, Quantized, Signs
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.defenses.base import DefenseSpec, Memory, scale_rounds, update_norms
+from gleak.defenses.sparsification import Scope
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+class QuantizerSpec(DefenseSpec):
+    """Base class of quantisation to 2s + 1 levels: Q(g_i) = (||g||_p / s) sign(g_i) xi_i.
+
+    This is ROG's Equation 6 with kappa = 1; xi_i is an integer from 0 to s, adjacent to
+    s |g_i| / ||g||_p. The sign takes one of the bits, so s = 2^(bits - 1) - 1: three bits make
+    seven levels, and the eighth pattern is not used. (The authors' code counts the levels of one
+    sign including zero; it does not say how many three bits are.) Sent are the codes
+    sign(g_i) xi_i, and ||g||_p / s for each tensor. A g of zeros is not changed. Levels are
+    relative to g, so a gradient and a difference of weights are rounded alike.
+    """
+
+    bits: int = parameter(3, "of a code, including its sign", source="ROG section 4.3", ge=2, le=8)
+    scope: Scope = parameter(
+        "tensor",
+        "definition of g: each tensor, or a whole round as one vector",
+        source="ROG's code",
+    )
+
+    @property
+    def steps(self) -> int:
+        """Number of levels per sign besides zero: s in ROG's Equation 6."""
+        return 2 ** (self.bits - 1) - 1
+
+    @property
+    @abstractmethod
+    def order(self) -> float:
+        """Order p of the norm; infinity for the largest magnitude."""
+
+    @abstractmethod
+    def rounded(self, levels: Tensor, generator: Generator) -> Tensor:
+        """Round magnitudes in units of levels to integers xi; Shape as given."""
+
+    @override
+    def protect(
+        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+    ) -> dict[str, Encoded]:
+        norms = self._norms(update)
+        return {name: self._send(value, norms[name], generator) for name, value in update.items()}
+
+    def _norms(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Compute ||g||_p for each parameter and round, in double precision; Shape (R)."""
+        import torch
+
+        norm = partial(torch.linalg.vector_norm, ord=self.order, dtype=torch.float64)
+        norms = {name: norm(value.reshape(len(value), -1), dim=1) for name, value in update.items()}
+        if self.scope == "tensor":
+            return norms
+        return dict.fromkeys(norms, norm(torch.stack(list(norms.values())), dim=0))
+
+    def _send(self, value: Tensor, norm: Tensor, generator: Generator) -> Quantized:
+        import torch
+
+        norm = norm.to(value.dtype)
+        of_round = norm.reshape(-1, *[1] * (value.ndim - 1))
+        shares = torch.where(of_round > 0, value.abs() / of_round, 0)
+        numbers = self.rounded(self.steps * shares, generator).clamp(max=self.steps)
+        codes = (value.sign() * numbers).to(torch.int8)
+        return Quantized(codes.numpy()[None], (norm / self.steps).numpy()[None])
+
+
+@register("quantize")
+class Quantize(QuantizerSpec):
+    """Every value is rounded to the nearest of equally spaced levels up to the largest magnitude.
+
+    Values halfway between two levels are rounded to the even one. The error is at most half a
+    level, and values below half a level become zero: with three bits those below a sixth of the
+    largest magnitude. See `gleak.defenses.quantisation.QuantizerSpec`.
+    """
+
+    source = "ROG Equation 6, Example 2, section 4.3"
+
+    @property
+    @override
+    def order(self) -> float:
+        return math.inf
+
+    @override
+    def rounded(self, levels: Tensor, generator: Generator) -> Tensor:
+        return levels.round()
+
+
+@register("qsgd")
+class QSGD(QuantizerSpec):
+    """Every value is rounded up or down at random, so that its expectation is exact (QSGD).
+
+    A value of l + p levels, 0 <= p < 1, is sent as l + 1 with probability p and as l otherwise
+    (ROG Equation 7). With the Euclidean norm of Alistarh et al. nearly all values of a large tensor
+    are below the first level, and the values sent are sparse. ROG's text does not specify the norm,
+    and its code takes the largest magnitude, which is the default here.
+    """
+
+    source = "Alistarh et al. 2017 section 3.1; ROG Equations 6 and 7, section 4.3"
+
+    norm: Literal["max", "l2"] = parameter(
+        "max",
+        "value of the highest level: the largest magnitude, or the L2 norm of g",
+        source="ROG's code; Alistarh et al. 2017 (l2)",
+    )
+
+    @property
+    @override
+    def order(self) -> float:
+        return {"max": math.inf, "l2": 2.0}[self.norm]
+
+    @override
+    def rounded(self, levels: Tensor, generator: Generator) -> Tensor:
+        below = levels.floor()
+        drawn = levels.new_empty(levels.shape).uniform_(generator=generator)
+        return below + (drawn < levels - below)
+
+
+@register("signsgd")
+class SignSGD(DefenseSpec):
+    """Every value is replaced by its sign: -1, 0 or 1 (ROG Equation 5).
+
+    Zero has a code of its own, so the server learns which values vanish (those of an inactive ReLU,
+    for example); ROG's code sends zeros as 1, which takes one bit per value. No scale is sent: an
+    attacker can only compare directions, and federated training needs a learning rate that suits
+    steps of one. A gradient and a difference of weights have opposite signs and are hidden alike.
+    """
+
+    source = "Bernstein et al. 2018; ROG Equation 5, Example 1"
+
+    @override
+    def at_sent_norm(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Scale the update to the norm of its signs, the square root of the nonzero count."""
+        import torch
+
+        counts = [value.reshape(len(value), -1).count_nonzero(1) for value in update.values()]
+        norms = update_norms(update)
+        factors = torch.where(norms > 0, torch.stack(counts).sum(0).sqrt() / norms, 1.0)
+        return {name: scale_rounds(value, factors) for name, value in update.items()}
+
+    @override
+    def protect(
+        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+    ) -> dict[str, Encoded]:
+        import torch
+
+        return {
+            name: Signs(value.sign().to(torch.int8).numpy()[None]) for name, value in update.items()
+        }

@@ -1,0 +1,184 @@
+"""Sparsification: only part of the values is sent, with their positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from typing_extensions import override
+
+from gleak.artifacts.encodings import Encoded, Sparse
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.defenses.base import DefenseSpec, Memory
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+Scope = Literal["tensor", "global"]
+
+
+@register("topk")
+class TopK(DefenseSpec):
+    """Only the share of values with the largest magnitude is sent, with their positions.
+
+    The selected values of a gradient and of a difference of weights are the same. At least one
+    value is sent per tensor or round, depending on ``scope``.
+    """
+
+    source = "Aji and Heafield 2017; ROG section 4"
+
+    keep: float = parameter(0.05, "share of values that is sent", source="ROG Figure 6", gt=0, le=1)
+    scope: Scope = parameter("tensor", "values compared with each other: a tensor's, or a round's")
+
+    @override
+    def protect(
+        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+    ) -> dict[str, Encoded]:
+        return {**encode_largest(update, as_fraction(self.keep), self.scope)}
+
+
+@register("threshold")
+class Threshold(DefenseSpec):
+    """Values with a magnitude above a quantile are sent, the others are accumulated.
+
+    A client adds the values not sent to its next update before it selects, so that nothing is lost
+    but only delayed. In a first round this equals `topk` with a share of 1 - theta and the same
+    scope. This is the part of Deep Gradient Compression that CPL describes; momentum correction,
+    clipping and warm-up, which speed up the training, are left out. The threshold is a quantile, so
+    the same values are sent of a gradient and of a difference of weights.
+    """
+
+    source = "Lin et al. 2018; CPL section 3.2"
+
+    theta: float = parameter(
+        0.4, "share of values that is not sent in a round", source="CPL Table 7", ge=0, lt=1
+    )
+    scope: Scope = parameter(
+        "global",
+        "values compared with each other: a tensor's, or a round's",
+        source="ours; see docs/results/cpl.md",
+    )
+
+    @override
+    def protect(
+        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+    ) -> dict[str, Encoded]:
+        rounds = zip(*(value.split(1) for value in update.values()), strict=True)
+        sent = [self._send(dict(zip(update, one, strict=True)), memory) for one in rounds]
+        return {name: _concatenate([one[name] for one in sent]) for name in update}
+
+    def _send(self, update: dict[str, Tensor], memory: Memory) -> dict[str, Sparse]:
+        """Encode one round, by parameter Shape (1, *shape), and update the memory in place."""
+        import torch
+
+        accumulated = {name: value + memory.get(name, 0) for name, value in update.items()}
+        sent = encode_largest(accumulated, 1 - as_fraction(self.theta), self.scope)
+        for name, encoded in sent.items():
+            memory[name] = (accumulated[name] - torch.from_numpy(encoded.decode()[0]))[0]
+        return sent
+
+
+@register("random_mask")
+class RandomMask(DefenseSpec):
+    """Structured update: each parameter's update is restricted to random positions.
+
+    Positions are drawn anew for each client and round. A client learns only the entries under its
+    mask, so the others are lost and the values sent are not scaled up, unlike in a subsampled
+    (sketched) update. We mask the update of the whole parameter, which is what a client learns
+    under the mask in one local step. The client could send the seed of its mask; the server knows
+    the positions either way. At least one value of each parameter is sent.
+    """
+
+    source = "Konecny et al. 2016 section 2; CPL section 2.1"
+
+    keep: float = parameter(0.25, "share of values that is sent", gt=0, le=1)
+
+    @override
+    def protect(
+        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+    ) -> dict[str, Encoded]:
+        return {
+            name: encode_sparse(value, self._mask(value, generator))
+            for name, value in update.items()
+        }
+
+    def _mask(self, value: Tensor, generator: Generator) -> np.ndarray:
+        """Draw a mask with the same number of positions in each round; Shape (R, M)."""
+        import torch
+
+        rounds, size = len(value), value[0].numel()
+        mask = np.zeros((rounds, size), dtype=bool)
+        for row in mask:
+            order = torch.randperm(size, generator=generator).numpy()
+            row[order[: count_of(as_fraction(self.keep), size)]] = True
+        return mask
+
+
+def as_fraction(share: float) -> Fraction:
+    """Convert a share to the fraction it is written as: 0.07 of 100 values are 7, not 8."""
+    return Fraction(str(share))
+
+
+def count_of(share: Fraction, size: int) -> int:
+    """Return the number of values in a share of ``size`` values, rounded up."""
+    return math.ceil(share * size)
+
+
+def encode_largest(update: dict[str, Tensor], share: Fraction, scope: Scope) -> dict[str, Sparse]:
+    """Encode the values of largest magnitude; ties are resolved in order of position.
+
+    Args:
+        update: by parameter, Shape (R, *shape).
+        share: share of values to send, in (0, 1].
+        scope: compare values within each tensor, or within all tensors of a round ("global").
+
+    Returns:
+        The same parameters, with a leading victim axis of size 1; at least one value per scope.
+    """
+    flat = {name: value.reshape(len(value), -1).numpy() for name, value in update.items()}
+    if scope == "global":
+        masks = _split(_largest(np.concatenate(list(flat.values()), axis=1), share), flat)
+    else:
+        masks = {name: _largest(values, share) for name, values in flat.items()}
+    return {name: encode_sparse(value, masks[name]) for name, value in update.items()}
+
+
+def _split(joined: np.ndarray, flat: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    edges = np.cumsum([values.shape[1] for values in flat.values()])[:-1]
+    return dict(zip(flat, np.split(joined, edges, axis=1), strict=True))
+
+
+def _largest(values: np.ndarray, share: Fraction) -> np.ndarray:
+    """Return the mask of the largest values of each round; Shape (R, M)."""
+    count = count_of(share, values.shape[1])
+    order = np.argsort(-np.abs(values), axis=1, kind="stable")[:, :count]
+    mask = np.zeros(values.shape, dtype=bool)
+    np.put_along_axis(mask, order, True, axis=1)
+    return mask
+
+
+def encode_sparse(value: Tensor, mask: np.ndarray) -> Sparse:
+    """Encode one client's parameter as positions and values, with rows padded to equal length.
+
+    Args:
+        value: Shape (R, *shape).
+        mask: mask of the flattened values to send; Shape (R, M).
+    """
+    flat, width = value.reshape(mask.shape).numpy(), int(mask.sum(1).max())
+    indices = np.full((1, len(flat), width), -1, dtype=np.int64)
+    kept = np.zeros((1, len(flat), width), dtype=flat.dtype)
+    for row, (line, sent) in enumerate(zip(flat, mask, strict=True)):
+        positions = np.flatnonzero(sent)
+        indices[0, row, : len(positions)] = positions
+        kept[0, row, : len(positions)] = line[positions]
+    return Sparse(indices, kept, np.array(value.shape[1:], dtype=np.int64))
+
+
+def _concatenate(rounds: Sequence[Sparse]) -> Sparse:
+    """Concatenate rounds that were encoded one at a time along the round axis."""
+    joined = Sparse.stack(rounds)
+    return Sparse(joined.indices.swapaxes(0, 1), joined.values.swapaxes(0, 1), joined.shape)

@@ -21,7 +21,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.matching.labels import inferred_labels
+from gleak.matching.label_inference import inferred_labels
 from gleak.models.classifier import Classifier, find_classifier
 from gleak.models.embedding import features_before
 from gleak.observation import Observation

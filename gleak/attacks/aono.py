@@ -37,7 +37,11 @@ class Aono(DenseFirstAttack):
             IncompatibleError: the network does not begin with a dense layer that has a bias.
         """
         from gleak.attacks.first_layer import dense_layer_of_samples, read_inputs
-        from gleak.matching.labels import classifier_gradient, classifier_of, infer_by_argmin
+        from gleak.matching.label_inference import (
+            classifier_gradient,
+            classifier_of,
+            infer_by_argmin,
+        )
         from gleak.matching.problem import mean_gradients
 
         observed, samples = mean_gradients(observation), observation.batch_size

@@ -11,15 +11,14 @@ from typing_extensions import override
 from gleak.attacks.summary import LABELS, AttackSummary
 from gleak.attacks.unmixing import UnmixingAttack
 from gleak.core.spec import Spec, parameter
-from gleak.matching.optimizers.adam import Adam
+from gleak.matching.optimizers.first_order import Adam
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from gleak.runtime.journal import Part
-    from gleak.unmixing.mixtures import Mixture, White
-    from gleak.unmixing.objective import Objective, Term
-    from gleak.unmixing.sources import Unmixing
+    from gleak.unmixing.cpa_search import Objective, Term
+    from gleak.unmixing.mixtures import Mixture, Unmixing, White
 
 TERMS = {
     "ne": "negentropy",
@@ -84,9 +83,8 @@ class CocktailParty(UnmixingAttack):
 
     @override
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
-        from gleak.unmixing.descent import descend
-        from gleak.unmixing.mixtures import whiten
-        from gleak.unmixing.sources import Unmixing
+        from gleak.unmixing.cpa_search import descend
+        from gleak.unmixing.mixtures import Unmixing, whiten
 
         white = whiten(mixture.weight, count)
         found = descend(
@@ -102,7 +100,7 @@ class CocktailParty(UnmixingAttack):
 
     def objective(self, white: White, shape: tuple[int, ...]) -> Objective:
         """The terms whose weight is not zero; of one source alone, its dependence is none."""
-        from gleak.unmixing.objective import Objective, dependence, negentropy
+        from gleak.unmixing.cpa_search import Objective, dependence, negentropy
 
         terms: dict[str, Callable[[], Term]] = {
             "ne": lambda: negentropy(white),
@@ -116,8 +114,7 @@ class CocktailParty(UnmixingAttack):
         """Unmixing matrices that the search begins with; Shape (V, n, n)."""
         import torch
 
-        from gleak.unmixing.contrast import LAPLACIAN
-        from gleak.unmixing.fixed_point import fixed_point
+        from gleak.unmixing.independent_components import LAPLACIAN, fixed_point
 
         if self.initial == "fastica":
             return fixed_point(white.signals[:, :, None], LAPLACIAN)

@@ -11,8 +11,8 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
+    from gleak.unmixing.cpa_search import Term
     from gleak.unmixing.mixtures import White
-    from gleak.unmixing.objective import Term
 
 IMAGE = 3
 
@@ -30,6 +30,6 @@ class CPA(InputUnmixing, CocktailParty):
 
     def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
         """Total variation, of images."""
-        from gleak.unmixing.objective import total_variation
+        from gleak.unmixing.cpa_search import total_variation
 
         return {"tv": lambda: total_variation(white, shape)} if len(shape) == IMAGE else {}

@@ -14,8 +14,7 @@ from gleak.core.spec import parameter
 if TYPE_CHECKING:
     from gleak.observation import Observation
     from gleak.runtime.journal import Part
-    from gleak.unmixing.mixtures import Mixture
-    from gleak.unmixing.sources import Sources, Unmixing
+    from gleak.unmixing.mixtures import Mixture, Sources, Unmixing
 
 
 @register("cpa_edges")
@@ -26,11 +25,11 @@ class CPAEdges(InputUnmixing):
     differences are sparse, in all colours at the same places, and those of different images have
     little to do with each other. So plain independent component analysis separates them, without
     weights to tune: FastICA's fixed point, then the maximum of a likelihood that does not ask for
-    uncorrelated sources (see `gleak.unmixing.likelihood`).
+    uncorrelated sources (see `gleak.unmixing.independent_components`).
 
     An image of one colour has no differences. It is told by what is left where those of the other
     images vanish, and its gradient is then computed, for each label it may have, and taken away
-    (see `gleak.unmixing.flat_images`). Of several local steps its gradient is not known: then the
+    (see `gleak.unmixing.edges`). Of several local steps its gradient is not known: then the
     other images come out with a share of it. Of several images of one colour none is found.
     """
 
@@ -69,11 +68,14 @@ class CPAEdges(InputUnmixing):
 
     @override
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
-        from gleak.unmixing.contrast import LAPLACIAN, Contrast
         from gleak.unmixing.edges import white_differences
-        from gleak.unmixing.fixed_point import fixed_point
-        from gleak.unmixing.likelihood import maximise_likelihood
-        from gleak.unmixing.sources import Unmixing
+        from gleak.unmixing.independent_components import (
+            LAPLACIAN,
+            Contrast,
+            fixed_point,
+            maximise_likelihood,
+        )
+        from gleak.unmixing.mixtures import Unmixing
 
         white, transform = white_differences(mixture.weight, count, shape)
         first = fixed_point(white, LAPLACIAN)

@@ -18,7 +18,7 @@ from gleak.observation import Observation
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gleak.matching.feature_inversion import GuidedInversion
+    from gleak.matching.image_inversion import GuidedInversion
 
 
 @register("cpa_fi_gm")
@@ -58,8 +58,8 @@ class CPAFIGM(CPAFI):
 
     @override
     def problem(self, observation: Observation, embeddings: Tensor) -> GuidedInversion:
-        from gleak.matching.feature_inversion import GuidedInversion
         from gleak.matching.gradient_matching import GradientMatching
+        from gleak.matching.image_inversion import GuidedInversion
 
         parts = Parts(
             **vars(self.search_parts()) | {"total_variation": 0.0},

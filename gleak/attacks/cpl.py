@@ -10,12 +10,12 @@ from gleak.attacks.matching import QuasiNewtonAttack
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.matching.distances.base import DistanceSpec
-from gleak.matching.distances.l2 import L2
+from gleak.matching.distances.euclidean import L2
 from gleak.matching.optimizers.base import OptimizerSpec
-from gleak.matching.optimizers.lbfgs import LBFGS
+from gleak.matching.optimizers.quasi_newton import LBFGS
 from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.patterned import Patterned
+from gleak.matching.starts.random_values import Patterned
 
 
 @register("cpl")

@@ -47,7 +47,7 @@ class DenseFirstAttack(AttackSpec):
     ) -> None:
         """A dense layer of samples, and one of logits."""
         from gleak.attacks.first_layer import dense_layer_of_samples
-        from gleak.matching.labels import check_rule
+        from gleak.matching.label_inference import check_rule
 
         dense_layer_of_samples(network, shape)
         check_rule(network, shape, classes, "argmin")

@@ -9,11 +9,11 @@ from typing_extensions import override
 from gleak.attacks.matching import QuasiNewtonAttack
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
-from gleak.matching.distances.l2 import L2
-from gleak.matching.optimizers.lbfgs import LBFGS
+from gleak.matching.distances.euclidean import L2
+from gleak.matching.optimizers.quasi_newton import LBFGS
 from gleak.matching.parts import Parts
 from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.normal import Normal
+from gleak.matching.starts.random_values import Normal
 
 
 @register("dlg")

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
     from gleak.observation import Observation
-    from gleak.unmixing.mixtures import White
-    from gleak.unmixing.objective import Term
-    from gleak.unmixing.sources import Sources
+    from gleak.unmixing.cpa_search import Term
+    from gleak.unmixing.mixtures import Sources, White
 
 TWO_SIGNS = ("tanh", "leaky_relu")
 
@@ -48,7 +47,7 @@ class EmbeddingUnmixing(CocktailParty):
 
     def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
         """Sparse, and of one sign."""
-        from gleak.unmixing.objective import magnitude, mixed_signs
+        from gleak.unmixing.cpa_search import magnitude, mixed_signs
 
         return {"l1": lambda: magnitude(white), "sr": lambda: mixed_signs(white)}
 
@@ -60,7 +59,7 @@ class EmbeddingUnmixing(CocktailParty):
         """
         from dataclasses import replace
 
-        from gleak.unmixing.scale import embeddings_by_sign
+        from gleak.unmixing.mixtures import embeddings_by_sign
 
         found = self.separate(observation)
         values = embeddings_by_sign(found.values, found.factors).nan_to_num(nan=0.0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
-from gleak.matching.labels import parameters_of_labels
+from gleak.matching.label_inference import parameters_of_labels
 from gleak.models.classifier import find_classifier
 from gleak.models.embedding import first_dense_layer
 from gleak.models.losses import sample_losses

@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes
-from gleak.unmixing.flat_images import FlatImage, find_flat_image, without
+from gleak.unmixing.edges import FlatImage, find_flat_image, without
 
 if TYPE_CHECKING:
     from gleak.observation import Observation
-    from gleak.unmixing.mixtures import Mixture
-    from gleak.unmixing.sources import Sources
+    from gleak.unmixing.mixtures import Mixture, Sources
 
 
 def find_flat_images(observation: Observation, mixture: Mixture) -> dict[int, FlatImage]:

@@ -10,10 +10,10 @@ from gleak.attacks.matching import MatchingAttack
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.matching.distances.cosine import Cosine
-from gleak.matching.optimizers.adam import Adam
+from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.normal import Normal
+from gleak.matching.starts.random_values import Normal
 
 
 @register("gm")

@@ -35,9 +35,13 @@ class InputUnmixing(DenseFirstAttack, UnmixingAttack):
             IncompatibleError: the network does not begin with a dense layer that has a bias.
         """
         from gleak.attacks.first_layer import dense_layer_of_samples
-        from gleak.matching.labels import classifier_gradient, classifier_of, infer_by_argmin
+        from gleak.matching.label_inference import (
+            classifier_gradient,
+            classifier_of,
+            infer_by_argmin,
+        )
         from gleak.matching.problem import mean_gradients
-        from gleak.unmixing.scale import by_bias, by_range
+        from gleak.unmixing.mixtures import by_bias, by_range
 
         dense_layer_of_samples(observation.model, observation.input_shape)
         found = self.separate(observation)

@@ -11,10 +11,10 @@ from gleak.attacks.summary import LABELS, AttackSummary, terms_of
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested
 from gleak.core.spec import parameter
-from gleak.matching.optimizers.adam import Adam
+from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import SearchParts
 from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.normal import Normal
+from gleak.matching.starts.random_values import Normal
 from gleak.observation import Observation
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
-    from gleak.matching.feature_inversion import FeatureInversion
+    from gleak.matching.image_inversion import FeatureInversion
     from gleak.models.base import ModelSpec
 
 
@@ -78,7 +78,7 @@ class FeatureInvertingAttack(AttackSpec):
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Features, and a dense layer of logits."""
-        from gleak.matching.labels import check_rule
+        from gleak.matching.label_inference import check_rule
 
         super().check_network(network, shape, classes, client)
         embedding_layer(network, shape)
@@ -123,8 +123,8 @@ class FeatureInvertingAttack(AttackSpec):
         """
         from torch.nn import functional
 
-        from gleak.matching.feature_inversion import EMBEDDINGS, FeatureInversion
-        from gleak.matching.labels import inferred_labels
+        from gleak.matching.image_inversion import EMBEDDINGS, FeatureInversion
+        from gleak.matching.label_inference import inferred_labels
         from gleak.matching.problem import mean_gradients
         from gleak.models.embedding import features_before
 

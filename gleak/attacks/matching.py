@@ -15,10 +15,10 @@ from gleak.core.registry import nested
 from gleak.core.spec import parameter
 from gleak.knowledge.postprocessor import Postprocessor
 from gleak.matching.distances.cosine import Cosine
-from gleak.matching.optimizers.adam import Adam
+from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import ClientModel, Compared, Parts
 from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.normal import Normal
+from gleak.matching.starts.random_values import Normal
 from gleak.observation import Observation
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class MatchingAttack(AttackSpec):
     ) -> None:
         """Second derivatives, and what labels are inferred from."""
         from gleak.matching.choice import check_gradients
-        from gleak.matching.labels import RULES, check_rule
+        from gleak.matching.label_inference import RULES, check_rule
 
         super().check_network(network, shape, classes, client)
         check_gradients(network, client.loss, shape, classes)

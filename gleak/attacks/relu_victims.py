@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from gleak.attacks.first_layer import dense_layer_of_samples
-from gleak.matching.labels import classifier_of
+from gleak.matching.label_inference import classifier_of
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
-from gleak.unmixing.relu_guesses import draw_guess
-from gleak.unmixing.relu_search import search, signal_columns, sparse_columns
+from gleak.unmixing.relu_search import draw_guess, search, signal_columns, sparse_columns
 from gleak.unmixing.relu_sparsity import Factors, factorise
 
 if TYPE_CHECKING:

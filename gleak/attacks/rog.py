@@ -13,14 +13,13 @@ from gleak.core.spec import parameter
 from gleak.knowledge.codec import Codec
 from gleak.knowledge.tagger import Tagger
 from gleak.matching.codes.base import CodeSpec
-from gleak.matching.codes.bicubic import Bicubic
-from gleak.matching.codes.learned import Learned
+from gleak.matching.codes.sample_codes import Bicubic, Learned
 from gleak.matching.distances.base import DistanceSpec
-from gleak.matching.distances.l2 import L2
-from gleak.matching.optimizers.adam import Adam
+from gleak.matching.distances.euclidean import L2
+from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import ClientModel, Finish, LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.uniform import Uniform
+from gleak.matching.starts.random_values import Uniform
 
 
 @register("rog")

@@ -15,9 +15,9 @@ from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.knowledge.generative import GenerativeSpec
 from gleak.knowledge.generator import Generator
-from gleak.matching.optimizers.adam import Adam
+from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import SearchParts
-from gleak.matching.starts.normal import Normal
+from gleak.matching.starts.random_values import Normal
 from gleak.observation import Observation
 from gleak.runtime.perceptual import CHANNELS
 from gleak.runtime.seeding import derived_seed
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.knowledge.generative import ImageGenerator
-    from gleak.matching.generator_inversion import Terms
+    from gleak.matching.image_inversion import Terms
     from gleak.models.base import ModelSpec
 
 
@@ -105,7 +105,7 @@ class ROGS(ROG):
             ArtifactError: the weights of LPIPS are missing, and it is to be measured.
         """
         from gleak.matching.engine import solve
-        from gleak.matching.generator_inversion import GeneratorInversion
+        from gleak.matching.image_inversion import GeneratorInversion
 
         generator, terms = self._generator(observation), self._terms(observation)
         coarse = super().reconstruct(observation)
@@ -126,7 +126,7 @@ class ROGS(ROG):
 
     def _terms(self, observation: Observation) -> Terms:
         """Those of Eq. 20 that have a weight."""
-        from gleak.matching.generator_inversion import euclidean, perceptual
+        from gleak.matching.image_inversion import euclidean, perceptual
 
         like = next(iter(observation.update.values()))
         norm = [(self.l2, euclidean)] if self.l2 else []

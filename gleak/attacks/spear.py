@@ -102,7 +102,11 @@ class Spear(DenseFirstAttack):
             IncompatibleError: the network does not begin with a dense layer that has a bias.
         """
         from gleak.attacks.relu_victims import unmix_victims, without_probabilities
-        from gleak.matching.labels import classifier_gradient, classifier_of, infer_by_argmin
+        from gleak.matching.label_inference import (
+            classifier_gradient,
+            classifier_of,
+            infer_by_argmin,
+        )
         from gleak.matching.problem import mean_gradients
 
         observed, samples = mean_gradients(observation), observation.batch_size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gleak.matching.codes.pixels import Pixels
+from gleak.matching.codes.sample_codes import Pixels
 from gleak.matching.parts import Parts, SearchParts
 
 LABELS = {

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
     from gleak.runtime.journal import Part
-    from gleak.unmixing.mixtures import Mixture
-    from gleak.unmixing.sources import Sources, Unmixing
+    from gleak.unmixing.mixtures import Mixture, Sources, Unmixing
 
 Counted = Literal["batch_size", "spectrum"]
 
@@ -113,7 +112,7 @@ class UnmixingAttack(AttackSpec):
             counts: of each victim's sources.
             most: places for sources, of no victim fewer than it has.
         """
-        from gleak.unmixing.sources import separate
+        from gleak.unmixing.mixtures import separate
 
         return separate(
             mixture,

@@ -1,7 +1,7 @@
-"""One search for whatever a problem asks: gradients matched, features inverted (docs/design.md, 4).
+"""Search for the samples of all victims: gradient matching, feature inversion (docs/design.md, 4).
 
-All victims of a cell advance as one batch and never see each other: each has its own random
-stream, its own optimiser state, its own stop and its own restarts. Nothing here knows the truth.
+All victims of a cell advance as one batch without influencing each other: each has its own random
+stream, optimizer state, stopping point and restarts. The engine has no access to the true samples.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from torch import Tensor
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import GleakError
-from gleak.matching.client_training import repeated_steps
-from gleak.matching.finishing import finished
 from gleak.matching.gradient_matching import GradientMatching
+from gleak.matching.gradients import repeated_steps
 from gleak.matching.problem import Problem
-from gleak.matching.records import SHOWN_VICTIMS, Records
-from gleak.matching.search import Draw, Search, SearchState
+from gleak.matching.search import SHOWN_VICTIMS, Draw, Records, Search, SearchState
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
 
 if TYPE_CHECKING:
-    from gleak.matching.parts import Parts
+    from gleak.matching.parts import Finish, Parts
     from gleak.observation import Observation
     from gleak.runtime.journal import Part
 
@@ -173,3 +171,39 @@ def _reconstruction(
         snapshot_iteration=np.array(records[0].moments),
         snapshots=np.concatenate([np.stack(r.pictures, 1) for r in records])[:SHOWN_VICTIMS],
     )
+
+
+def finished(inputs: Tensor, finish: Finish) -> np.ndarray:
+    """Samples in [0, 1], values that are not finite as 0.
+
+    Args:
+        inputs: Shape (V, N, *sample shape).
+        finish: how.
+    """
+    samples = inputs.nan_to_num().cpu().numpy()
+    if finish == "cut":
+        return samples.clip(0, 1)
+    return np.stack([[FINISHES[finish](one) for one in victim] for victim in samples])
+
+
+def stretched(sample: np.ndarray) -> np.ndarray:
+    """Divided by its largest magnitude, so that it fills [0, 1] from above (ROG section 4.3)."""
+    largest = np.abs(sample).max()
+    return (sample / largest if largest else sample).clip(0, 1)
+
+
+def equalized(sample: np.ndarray) -> np.ndarray:
+    """Stretched, and then as many values at each intensity as at any other (ROG section 4.3).
+
+    All channels have one histogram, which keeps the order of colours.
+    """
+    from skimage.exposure import equalize_hist
+
+    equal: np.ndarray = equalize_hist(stretched(sample)).astype(sample.dtype)
+    return equal
+
+
+FINISHES: dict[Finish, Callable[[np.ndarray], np.ndarray]] = {
+    "stretched": stretched,
+    "equalized": equalized,
+}

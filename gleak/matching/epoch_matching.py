@@ -1,25 +1,29 @@
-"""Samples sought in the updates of several epochs (AGIC section IV-B)."""
+"""Reconstruction of samples from the updates of several epochs (AGIC section IV-B)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
+from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.matching.client_training import repeated_steps
 from gleak.matching.engine import match, solve
-from gleak.matching.joint import JointMatching, Part
-from gleak.matching.pairing import distances, pair_greedily, share_a_label
+from gleak.matching.gradient_matching import GradientMatching
+from gleak.matching.gradients import repeated_steps
+from gleak.matching.problem import Evaluation, Problem
 
 if TYPE_CHECKING:
     from gleak.matching.parts import Parts
     from gleak.observation import Observation
+
+POOL = 2
 
 
 @dataclass(frozen=True)
@@ -195,3 +199,134 @@ def _places(slots: Sequence[int], size: int) -> list[Tensor]:
 def _evaluations(found: Sequence[Reconstruction]) -> np.ndarray:
     """Of all searches together; Shape (V)."""
     return np.sum([one.evaluations for one in found if one.evaluations is not None], axis=0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the updates.
+
+    Args:
+        observation: of one round, with its own broadcast parameters.
+        places: for each sample of its batch, which of the samples sought it is; Shape (B).
+        weight: how much its distance counts, gamma in Eq. 5.
+    """
+
+    observation: Observation
+    places: Tensor
+    weight: float
+
+
+@dataclass(frozen=True)
+class JointMatching(Problem):
+    """The weighted sum of the objectives of several updates.
+
+    A sample that is in several batches is one unknown; the others of each batch are unknowns of
+    their own, which the update needs and nothing else tells of.
+
+    Args:
+        problems: of each update alone.
+        places: see `Part`.
+        weights: see `Part`.
+    """
+
+    problems: tuple[GradientMatching, ...]
+    places: tuple[Tensor, ...]
+    weights: tuple[float, ...]
+
+    @classmethod
+    def of(cls, updates: Sequence[Part], parts: Parts) -> Self:
+        """The problem that some updates of the same victims pose; labels are fixed ones.
+
+        Args:
+            updates: one or more; together their places are all from 0 on.
+            parts: of the attack.
+        """
+        problems = tuple(GradientMatching.of(part.observation, parts) for part in updates)
+        places = tuple(part.places.to(problems[0].device) for part in updates)
+        count = 1 + max(int(place.max()) for place in places)
+        return cls(
+            parts=parts,
+            observed=problems[0].observed,
+            targets=_targets(problems, places, count),
+            shape=(count, *problems[0].shape[1:]),
+            classes=problems[0].classes,
+            problems=problems,
+            places=places,
+            weights=tuple(part.weight for part in updates),
+        )
+
+    @override
+    def keep(self, rows: Tensor | slice) -> Self:
+        problems = tuple(problem.keep(rows) for problem in self.problems)
+        return replace(super().keep(rows), problems=problems)
+
+    @override
+    def evaluate(self, points: Tensor) -> Evaluation:
+        nothing = points.new_zeros(len(points))
+        whole = Evaluation(nothing, nothing, torch.zeros_like(points))
+        inputs = self.inputs(points)
+        for problem, places, weight in zip(self.problems, self.places, self.weights, strict=True):
+            own = problem.evaluate(inputs[:, places].flatten(1))
+            along = torch.zeros_like(inputs)
+            along.index_add_(1, places, problem.inputs(own.gradient))
+            whole = whole.plus(replace(own, gradient=along.flatten(1)), weight)
+        return whole
+
+
+def _targets(problems: Sequence[GradientMatching], places: Sequence[Tensor], count: int) -> Tensor:
+    """Label of each sample sought, as the first of its updates has it; Shape (V, N, classes)."""
+    told = problems[0].targets
+    assert told is not None
+    targets = told.new_zeros(len(told), count, told.shape[2])
+    for problem, place in zip(reversed(problems), reversed(places), strict=True):
+        assert problem.targets is not None
+        targets[:, place] = problem.targets
+    return targets
+
+
+def distances(first: Tensor, second: Tensor, pooled: bool) -> Tensor:
+    """Mean squared error of every image of one epoch with every one of the next.
+
+    Args:
+        first: Shape (N, C, H, W).
+        second: Shape (M, C, H, W).
+        pooled: compare means of 2 x 2 pixels, which have less noise.
+
+    Returns:
+        Shape (N, M).
+    """
+    if pooled:
+        first, second = functional.avg_pool2d(first, POOL), functional.avg_pool2d(second, POOL)
+    return torch.cdist(first.flatten(1), second.flatten(1)).square() / first[0].numel()
+
+
+def share_a_label(first: Tensor, second: Tensor) -> Tensor:
+    """Which updates of two epochs may hold the same sample by their labels.
+
+    Args:
+        first: Shape (N, B), labels behind the update that each image is of.
+        second: Shape (M, B).
+
+    Returns:
+        Shape (N, M).
+    """
+    return (first[:, None, :, None] == second[None, :, None, :]).flatten(2).any(2)
+
+
+def pair_greedily(costs: Tensor, allowed: Tensor) -> np.ndarray:
+    """One-to-one pairs, the cheapest first; those that are not allowed after all that are.
+
+    Args:
+        costs: Shape (N, N).
+        allowed: Shape (N, N).
+
+    Returns:
+        Shape (N), the partner of each row.
+    """
+    order = np.lexsort((costs.flatten().numpy(), ~allowed.flatten().numpy()))
+    partner = np.full(len(costs), -1)
+    taken = np.zeros(len(costs), dtype=bool)
+    for row, column in zip(*np.unravel_index(order, costs.shape), strict=True):
+        if partner[row] < 0 and not taken[column]:
+            partner[row], taken[column] = column, True
+    return partner

@@ -13,9 +13,8 @@ from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
 from gleak.matching.choice import verified_way
-from gleak.matching.client_training import ClientTraining
-from gleak.matching.gradients import Gradients
-from gleak.matching.labels import inferred_labels
+from gleak.matching.gradients import ClientTraining, Gradients
+from gleak.matching.label_inference import inferred_labels
 from gleak.matching.layer_weights import weighted
 from gleak.matching.problem import IMAGES, Evaluation, Problem, mean_gradients, total_variation
 

@@ -1,16 +1,17 @@
-"""Gradients of many victims' dummy samples, for networks of any kind.
+"""Gradients of the dummy samples of many victims, for networks of any kind.
 
-`gleak.matching.layerwise` has the faster way that most networks allow, and `gleak.matching.choice`
-chooses between them.
+`gleak.matching.layerwise` holds the faster implementation that most networks allow, and
+`gleak.matching.choice` chooses between them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from typing_extensions import override
 
@@ -20,9 +21,61 @@ from gleak.models.losses import sample_losses
 from gleak.models.penalties import penalties
 
 if TYPE_CHECKING:
-    from gleak.matching.client_training import ClientTraining
+    from gleak.matching.parts import ClientModel
+    from gleak.observation import Observation
 
 Parameters = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class ClientTraining:
+    """A network and the local training of clients, as far as dummy gradients depend on it.
+
+    Args:
+        model: with the broadcast parameters.
+        loss: see `gleak.models.losses`.
+        input_shape: of a sample.
+        classes: number of logits.
+        trained: names of the parameters that are trained; the others are frozen.
+        batch_size: samples behind an update.
+        mini_batch: samples of a local step.
+        local_steps: that an evaluation repeats.
+        local_lr: learning rate of these steps.
+        several_victims: whether there are others than the victims of one evaluation, of which its
+            outcome is to be independent (see `gleak.matching.layerwise`).
+    """
+
+    model: nn.Module
+    loss: str
+    input_shape: tuple[int, ...]
+    classes: int
+    trained: frozenset[str]
+    batch_size: int = 1
+    mini_batch: int = 1
+    local_steps: int = 1
+    local_lr: float = 1.0
+    several_victims: bool = False
+
+    @classmethod
+    def of(cls, observation: Observation, client_model: ClientModel) -> ClientTraining:
+        """Return the training that an attacker repeats who has this model of the client."""
+        return cls(
+            model=observation.model,
+            loss=observation.loss,
+            input_shape=observation.input_shape,
+            classes=observation.classes,
+            trained=frozenset(observation.update),
+            batch_size=observation.batch_size,
+            mini_batch=observation.mini_batch,
+            local_steps=repeated_steps(observation, client_model),
+            local_lr=observation.local_lr,
+            several_victims=observation.total_victims > 1,
+        )
+
+
+def repeated_steps(observation: Observation, client_model: ClientModel) -> int:
+    """Return how many of the client's steps one evaluation goes through."""
+    return observation.local_steps if client_model == "unrolled" else 1
 
 
 class Gradients(ABC):

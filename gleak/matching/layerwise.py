@@ -1,30 +1,29 @@
-"""Gradients of many victims' dummy samples, split from one backward pass layer by layer."""
+"""Gradients of the dummy samples of many victims, split layer by layer from one backward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from gleak.matching.convolution import weight_gradient
+from gleak.matching.convolution_gradients import weight_gradient
 from gleak.matching.distances.base import Piece
-from gleak.matching.gradients import Gradients
-from gleak.matching.padding import padded_rows
+from gleak.matching.gradients import ClientTraining, Gradients
 from gleak.matching.pieces import FormedPiece, OuterPiece
 from gleak.models.losses import sample_losses
 from gleak.models.penalties import penalties
 
-if TYPE_CHECKING:
-    from gleak.matching.client_training import ClientTraining
-
 Moved = Callable[[Tensor, Tensor], Tensor]
 """From a layer's inputs and outputs to what it gives with parameters of each victim's own."""
 AT_REST: Mapping[str, Moved] = MappingProxyType({})
+LEAST_ROWS: dict[type[nn.Module], int] = {nn.Linear: 8, nn.Conv2d: 2}
+"""Rows from which on a layer's kernels stay the same, measured with MKL and oneDNN."""
 
 
 class UnsplittableError(Exception):
@@ -220,3 +219,28 @@ def _splits_by_victim(layer: nn.Module) -> bool:
         plain = layer.groups == 1 and layer.padding_mode == "zeros"
         return plain and not isinstance(layer.padding, str)
     return not isinstance(layer, nn.BatchNorm2d) or layer.running_mean is not None
+
+
+@contextmanager
+def padded_rows(network: nn.Module, rows: int) -> Iterator[None]:
+    """Let layers compute at least `LEAST_ROWS` rows in the block.
+
+    Args:
+        network: that is given rows of samples.
+        rows: how many samples; nothing is done where they are enough.
+    """
+    padded = [layer for layer in network.modules() if rows < LEAST_ROWS.get(type(layer), 0)]
+    for layer in padded:
+        vars(layer)["forward"] = partial(_with_padding, layer.forward, LEAST_ROWS[type(layer)])
+    try:
+        yield
+    finally:
+        for layer in padded:
+            del vars(layer)["forward"]
+
+
+def _with_padding(forward: Callable[[Tensor], Tensor], least: int, input: Tensor) -> Tensor:
+    """What a layer gives of its input, computed with at least so many rows."""
+    rows = len(input)
+    missing = input.new_zeros(max(0, least - rows), *input.shape[1:])
+    return forward(torch.cat([input, missing]))[:rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from gleak.matching.codes.pixels import Pixels
+from gleak.matching.codes.sample_codes import Pixels
 
 if TYPE_CHECKING:
     from gleak.matching.codes.base import CodeSpec
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LabelRule = Literal["known", "joint", "sign", "rows", "argmin", "counts", "auto"]
 """Granted, optimised with the samples, or read off the classifier's gradient by a rule; auto: by
-the one that finds most (see `gleak.matching.labels`)."""
+the one that finds most (see `gleak.matching.label_inference`)."""
 
 ClientModel = Literal["one_step", "unrolled"]
 """How the attacker repeats the client's training: as one step, or as all of its local steps."""
@@ -63,7 +63,7 @@ class Parts(SearchParts):
     """What an attack that matches gradients names; `gleak.matching.engine.match` does the rest.
 
     Args:
-        labels: how the labels are known (see `gleak.matching.labels`); "joint" optimises them.
+        labels: source of the labels (see `gleak.matching.label_inference`); "joint" optimises them.
         code: what stands for a sample among the unknowns.
         distance: between dummy and observed gradient.
         layers: how much each layer counts in it; None: all alike.

@@ -1,4 +1,4 @@
-"""What a search minimises for V victims, as a function of flat unknowns."""
+"""Objectives of a search for V victims, as functions of flat vectors of unknowns."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+import torch
 from torch import Generator, Tensor
+from typing_extensions import override
 
 if TYPE_CHECKING:
-    import torch
-
+    from gleak.matching.codes.base import Coder
     from gleak.matching.parts import SearchParts
     from gleak.observation import Observation
 
@@ -141,3 +142,65 @@ def mean_gradients(observation: Observation) -> dict[str, Tensor]:
         return first
     scale = -1 / (observation.local_lr * observation.local_steps)
     return {name: value * scale for name, value in first.items()}
+
+
+@dataclass(frozen=True)
+class CodedProblem(Problem):
+    """Unknowns are the codes of a victim's samples; what is minimised is as it was.
+
+    Args:
+        whole: the problem in the values of the samples themselves.
+        coder: between samples and codes.
+        code_size: unknowns of one sample.
+    """
+
+    whole: Problem
+    coder: Coder
+    code_size: int
+
+    @classmethod
+    def of(cls, problem: Problem, coder: Coder) -> Self:
+        """This problem in the codes of its samples."""
+        blank = next(iter(problem.observed.values())).new_zeros(1, *problem.shape[1:])
+        with torch.no_grad():
+            size = coder.encode(blank).shape[1]
+        return cls(
+            parts=problem.parts,
+            observed=problem.observed,
+            targets=problem.targets,
+            shape=problem.shape,
+            classes=problem.classes,
+            whole=problem,
+            coder=coder,
+            code_size=size,
+        )
+
+    @property
+    @override
+    def values(self) -> int:
+        return self.shape[0] * self.code_size
+
+    @override
+    def keep(self, rows: Tensor | slice) -> Self:
+        return replace(super().keep(rows), whole=self.whole.keep(rows))
+
+    @override
+    def point(self, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.coder.encode(inputs).flatten()
+
+    @override
+    def inputs(self, points: Tensor) -> Tensor:
+        codes = points[:, : self.values].unflatten(1, (self.shape[0], -1))
+        return self.coder.decode(codes.flatten(0, 1)).unflatten(0, (-1, self.shape[0]))
+
+    @override
+    def evaluate(self, points: Tensor) -> Evaluation:
+        """The derivative at the samples goes back through the decoder."""
+        points = points.detach().requires_grad_()
+        inputs, logits = self.inputs(points).flatten(1), points[:, self.values :]
+        whole = self.whole.evaluate(torch.cat([inputs.detach(), logits.detach()], 1))
+        along, rest = whole.gradient.split([inputs.shape[1], logits.shape[1]], 1)
+        (gradient,) = torch.autograd.grad(inputs, points, along)
+        gradient[:, self.values :] = rest
+        return replace(whole, gradient=gradient)

@@ -1,26 +1,25 @@
-"""The client's local training as the attacker repeats it.
+"""Gradients of a client's local training, differentiated through all of its steps.
 
-The mean gradient of all local steps, each at the parameters that the steps before have led to
-(InvertGrad, section 6).
+The mean gradient over the local steps, each taken at the parameters that the steps before it lead
+to (InvertGrad, section 6).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 from typing_extensions import override
 
+from gleak.matching.convolution_gradients import weight_gradient
 from gleak.matching.distances.base import Piece
-from gleak.matching.gradients import GeneralGradients, Gradients
-from gleak.matching.layerwise import LayerwiseGradients, Moved
-from gleak.matching.local_steps import STEPS
-from gleak.matching.pieces import FormedPiece
-
-if TYPE_CHECKING:
-    from gleak.matching.client_training import ClientTraining
+from gleak.matching.gradients import ClientTraining, GeneralGradients, Gradients
+from gleak.matching.layerwise import LayerwiseGradients, Moved, by_victim, channel_sums, normalised
+from gleak.matching.pieces import FormedPiece, OuterPiece
 
 
 class Unrolled(Gradients):
@@ -89,7 +88,7 @@ class GeneralUnrolled(Unrolled):
 class LayerwiseUnrolled(Unrolled):
     """Layers stay at the broadcast parameters; what the steps change is added to their outputs.
 
-    No weights of a dense layer are formed but the broadcast ones, see `gleak.matching.local_steps`.
+    No weights of a dense layer are formed but the broadcast ones, see `gleak.matching.unrolled`.
 
     Args:
         training: the local training.
@@ -115,3 +114,141 @@ class LayerwiseUnrolled(Unrolled):
             moved = {name: layer.moved for name, layer in layers.items()}
         steps = self.training.local_steps
         return [piece for layer in layers.values() for piece in layer.pieces(observed, steps)]
+
+
+class LayerSteps(ABC):
+    """The gradients of one layer in every local step so far, of V victims.
+
+    Args:
+        name: of the layer.
+        layer: at the broadcast parameters.
+        victims: V.
+        rate: the clients' learning rate.
+    """
+
+    def __init__(self, name: str, layer: Any, victims: int, rate: float) -> None:
+        self.name, self.layer = name, layer
+        self.victims, self.rate = victims, rate
+
+    @abstractmethod
+    def follow(self, taken: Tensor, back: Tensor) -> None:
+        """Go along the gradient that these inputs, and gradients at the outputs, make.
+
+        Args:
+            taken: Shape (V * N, ...).
+            back: Shape (V * N, ...).
+        """
+
+    @abstractmethod
+    def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """What the layer gives after the steps, of outputs before them; see `layerwise.Moved`."""
+
+    @abstractmethod
+    def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
+        """The mean of the gradients, beside the observed ones."""
+
+    def _bias_pieces(self, total: Tensor, observed: dict[str, Tensor], steps: int) -> list[Piece]:
+        if self.layer.bias is None:
+            return []
+        bias = f"{self.name}.bias"
+        return [FormedPiece(bias, total / steps, observed[bias])]
+
+
+class DenseSteps(LayerSteps):
+    """Rows A and D of all steps; the sum of the gradients is D^T A."""
+
+    def __init__(self, name: str, layer: nn.Linear, victims: int, rate: float) -> None:
+        super().__init__(name, layer, victims, rate)
+        self._taken: list[Tensor] = []
+        self._backs: list[Tensor] = []
+
+    @override
+    def follow(self, taken: Tensor, back: Tensor) -> None:
+        self._taken.append(by_victim(taken, self.victims))
+        self._backs.append(by_victim(back, self.victims))
+
+    @override
+    def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        rows, (taken, output_gradients) = by_victim(inputs, self.victims), self._rows()
+        change = (rows @ taken.mT) @ output_gradients
+        if self.layer.bias is not None:
+            change = change + output_gradients.sum(1, keepdim=True)
+        return outputs - self.rate * change.view_as(outputs)
+
+    @override
+    def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
+        taken, output_gradients = self._rows()
+        weight = f"{self.name}.weight"
+        outer = OuterPiece(weight, output_gradients / steps, taken, observed[weight])
+        return [outer, *self._bias_pieces(output_gradients.sum(1), observed, steps)]
+
+    def _rows(self) -> tuple[Tensor, Tensor]:
+        return torch.cat(self._taken, 1), torch.cat(self._backs, 1)
+
+
+class SummedSteps(LayerSteps):
+    """Base of the layers whose few weights have their gradients formed and added up."""
+
+    def __init__(self, name: str, layer: Any, victims: int, rate: float) -> None:
+        super().__init__(name, layer, victims, rate)
+        self.weight: Tensor = layer.weight.new_zeros(victims, *layer.weight.shape)
+        self.bias: Tensor = layer.weight.new_zeros(victims, layer.weight.shape[0])
+
+    @override
+    def follow(self, taken: Tensor, back: Tensor) -> None:
+        self.weight = self.weight + self.weight_gradient(taken, back)
+        if self.layer.bias is not None:
+            self.bias = self.bias + channel_sums(back, self.victims)
+
+    @abstractmethod
+    def weight_gradient(self, taken: Tensor, back: Tensor) -> Tensor:
+        """Of each victim, as in `follow`; Shape (V, *weight shape)."""
+
+    @override
+    def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
+        weight = f"{self.name}.weight"
+        formed = FormedPiece(weight, self.weight / steps, observed[weight])
+        return [formed, *self._bias_pieces(self.bias, observed, steps)]
+
+
+class ConvolutionSteps(SummedSteps):
+    """A convolution; that of several victims is one with as many groups."""
+
+    @override
+    def weight_gradient(self, taken: Tensor, back: Tensor) -> Tensor:
+        return weight_gradient(self.layer, taken, back, self.victims)
+
+    @override
+    def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        layer, victims = self.layer, self.victims
+        weights = layer.weight - self.rate * self.weight
+        biases = None if layer.bias is None else (layer.bias - self.rate * self.bias).flatten()
+        beside = functional.conv2d(
+            inputs.unflatten(0, (victims, -1)).transpose(0, 1).flatten(1, 2),
+            weights.flatten(0, 1),
+            biases,
+            **{key: getattr(layer, key) for key in ("stride", "padding", "dilation")},
+            groups=victims,
+        )
+        return beside.unflatten(1, (victims, -1)).transpose(0, 1).flatten(0, 1)
+
+
+class NormalisationSteps(SummedSteps):
+    """Batch norm by running statistics: a scale and a shift of each channel."""
+
+    @override
+    def weight_gradient(self, taken: Tensor, back: Tensor) -> Tensor:
+        return channel_sums(back * normalised(self.layer, taken), self.victims)
+
+    @override
+    def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        scale, shift = (value[:, None, :, None, None] for value in (self.weight, self.bias))
+        values = normalised(self.layer, inputs).unflatten(0, (self.victims, -1))
+        return outputs - self.rate * (scale * values + shift).flatten(0, 1)
+
+
+STEPS: dict[type[nn.Module], type[LayerSteps]] = {
+    nn.Linear: DenseSteps,
+    nn.Conv2d: ConvolutionSteps,
+    nn.BatchNorm2d: NormalisationSteps,
+}

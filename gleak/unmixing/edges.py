@@ -1,20 +1,28 @@
-"""Differences between neighbouring pixels: signals far from Gaussian, and those of total variation.
+"""Differences between neighbouring pixels, and images that have none.
 
 Images of a batch resemble each other in their broad layout (bright above, dark below), and so do
 not look independent; their edges lie in different places. Differences are linear, so a mixture of
 images has the same mixture of differences.
+
+The differences of an image of one colour are all zero, so that unmixing by differences does not see
+it, and adds any share of it to the other images. In the space of the gradients it is what remains
+where differences vanish.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from gleak.unmixing.mixtures import principal_components
+from gleak.unmixing.mixtures import ROUNDING, Mixture, principal_components
 
 ROWS, COLUMNS = 2, 3
 FAINT = 0.01
 """Weight of the mean colours beside the differences."""
+LARGEST_RESIDUAL = 1e-2
+"""Relative distance of a sample's derivatives to those of the mixture, up to which they are its."""
 
 
 def differences(images: Tensor, orders: int = 2) -> Tensor:
@@ -81,3 +89,90 @@ def variation_weights(shape: tuple[int, ...]) -> Tensor:
     channels, height, width = shape
     counts = [channels * (height - 1) * width, channels * height * (width - 1)]
     return torch.cat([torch.full((count // channels,), 1 / count) for count in counts if count])
+
+
+@dataclass(frozen=True)
+class FlatImage:
+    """The image of one colour in one victim's mixture, in double precision.
+
+    Args:
+        row: u, with u G the image and u b = 1; Shape (neurons).
+        image: Shape (F).
+        space: orthonormal columns that span those of the gradients; Shape (neurons, n).
+    """
+
+    row: Tensor
+    image: Tensor
+    space: Tensor
+
+    def derivatives(self, candidates: Tensor) -> Tensor | None:
+        """Which of some derivatives at the layer's outputs are the image's, in their true scale.
+
+        Args:
+            candidates: of the image, one for each label, up to a factor; Shape (K, neurons).
+
+        Returns:
+            Shape (neurons); None where none of them lies among the gradients' columns.
+        """
+        if self.space.shape[0] == self.space.shape[1]:
+            return None
+        outside = candidates - candidates @ self.space @ self.space.T
+        residuals = outside.norm(dim=1) / candidates.norm(dim=1)
+        best = int(residuals.nan_to_num(nan=torch.inf).argmin())
+        factor = self.row @ candidates[best]
+        if not residuals[best] < LARGEST_RESIDUAL or factor <= 0:
+            return None
+        return candidates[best] / factor
+
+
+def find_flat_image(
+    weight: Tensor, bias: Tensor, most: int, shape: tuple[int, ...]
+) -> FlatImage | None:
+    """The image of one colour in one victim's mixture.
+
+    As many images differ from pixel to pixel as differences of the mixtures have rank; if the rank
+    of the mixtures, the bias's among them, is higher by one, one image does not.
+
+    Args:
+        weight: G; Shape (neurons, F).
+        bias: b; Shape (neurons).
+        most: samples there can be.
+        shape: of an image, (C, H, W).
+
+    Returns:
+        None where there is none, where there are several, and where noise hides it.
+    """
+    weight, bias = weight.double(), bias.double()
+    joint = torch.cat([weight, weight.shape[1] ** 0.5 * bias[:, None]], 1)
+    squares, directions = torch.linalg.eigh(joint @ joint.T)
+    least = ROUNDING * squares[-1].clamp(min=0).sqrt()
+    space = directions[:, squares.clamp(min=0).sqrt() > least]
+    components = (space.T @ weight).unflatten(1, shape)
+    steps = differences(components, orders=1).flatten(1)
+    if not 0 < space.shape[1] <= most:
+        return None
+    left, values, _ = torch.linalg.svd(steps @ steps.T)
+    flat = values.sqrt() <= least
+    row = space @ left[:, -1]
+    factor = row @ bias
+    if int(flat.sum()) != 1 or factor.abs() <= least / weight.shape[1] ** 0.5:
+        return None
+    colours = (row @ weight / factor).unflatten(0, shape).mean((1, 2), keepdim=True)
+    return FlatImage(row / factor, colours.expand(shape).flatten(), space)
+
+
+def without(mixture: Mixture, victim: int, image: FlatImage, derivatives: Tensor | None) -> Mixture:
+    """The mixtures, of one victim without its image of one colour.
+
+    Args:
+        mixture: of V victims; left as it is.
+        victim: which one.
+        image: of it.
+        derivatives: of the image at the layer's outputs, Shape (neurons). None: unknown; then what
+            is left of the other images can have any share of this one.
+    """
+    taken = image.row / image.row.square().sum() if derivatives is None else derivatives
+    weight, bias = mixture.weight.clone(), mixture.bias.clone()
+    rest = weight[victim].double() - taken[:, None] * (image.row @ weight[victim].double())
+    weight[victim], bias[victim] = rest.to(weight), (bias[victim].double() - taken).to(bias)
+    return Mixture(weight, bias)

@@ -9,8 +9,7 @@ from gleak.attacks.cocktail_party import CocktailParty
 from gleak.core.registry import load, parse
 from gleak.experiments.labels import setting
 from gleak.runtime.journal import Journal
-from gleak.unmixing.contrast import LAPLACIAN
-from gleak.unmixing.fixed_point import fixed_point
+from gleak.unmixing.independent_components import LAPLACIAN, fixed_point
 from gleak.unmixing.mixtures import Mixture, whiten
 
 NAMES = sorted(n for n, cls in load("attack").items() if issubclass(cls, CocktailParty))

@@ -16,7 +16,7 @@ from gleak.attacks.run import observe
 from gleak.core.registry import parse
 from gleak.models.embedding import features_before
 from gleak.observation import Observation
-from gleak.unmixing.sources import Sources
+from gleak.unmixing.mixtures import Sources
 
 Make = Callable[..., tuple[Observation, Private]]
 NAMES = ["cpa_fi", "cpa_fi_gm"]

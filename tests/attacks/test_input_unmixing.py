@@ -16,8 +16,7 @@ from gleak.attacks.input_unmixing import InputUnmixing
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.observation import Observation
-from gleak.unmixing.mixtures import Mixture
-from gleak.unmixing.sources import Unmixing
+from gleak.unmixing.mixtures import Mixture, Unmixing
 
 Make = Callable[..., tuple[Observation, Private]]
 UNMIXING = sorted(n for n, cls in load("attack").items() if issubclass(cls, InputUnmixing))

@@ -153,7 +153,7 @@ def test_files_are_the_same_each_time(
 
 def test_it_is_made_of_the_modules_of_its_attacks():
     modules = make("dlg", "cpl+start=dark").modules
-    for name in ("figures.attacks", "attacks.dlg", "attacks.cpl", "matching.starts.dark"):
+    for name in ("figures.attacks", "attacks.dlg", "attacks.cpl", "matching.starts.colours"):
         assert f"gleak.{name}" in modules
     assert "gleak.attacks.mkor" not in modules
 

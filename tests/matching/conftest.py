@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from gleak.core.registry import parse
-from gleak.matching.distances.l2 import L2
-from gleak.matching.optimizers.adam import Adam
+from gleak.matching.distances.euclidean import L2
+from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import Parts
 from gleak.matching.problem import Evaluation
-from gleak.matching.starts.uniform import Uniform
+from gleak.matching.starts.random_values import Uniform
 from gleak.observation import Observation
 
 

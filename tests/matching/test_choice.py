@@ -9,13 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
-from gleak.matching.choice import choose_gradients
-from gleak.matching.client_training import ClientTraining
+from gleak.matching.choice import Trial, choose_gradients
 from gleak.matching.distances.base import Piece
-from gleak.matching.gradients import LoopedGradients, Parameters, VmappedGradients
+from gleak.matching.gradients import ClientTraining, LoopedGradients, Parameters, VmappedGradients
 from gleak.matching.layerwise import LayerwiseGradients
 from gleak.matching.unrolled import GeneralUnrolled
-from gleak.matching.verification import Trial
 from gleak.models.kernels import differentiable_kernels
 from tests.zoo import CLASSES, NETWORKS, SHAPE
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.matching import imagewise
+from gleak.matching import image_inversion
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.engine import solve
-from gleak.matching.feature_inversion import FeatureInversion, GuidedInversion
 from gleak.matching.gradient_matching import GradientMatching
-from gleak.matching.optimizers.adam import Adam
+from gleak.matching.image_inversion import FeatureInversion, GuidedInversion
+from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import Parts
 from gleak.matching.problem import total_variation
 
@@ -105,7 +105,7 @@ def test_the_groups_in_which_images_are_evaluated_change_nothing(
     problem = inverting(images, make_parts(total_variation=0.5))
     whole = problem.evaluate(elsewhere)
     for values in (1, 4 * images[0, 0].numel()):
-        monkeypatch.setattr(imagewise, "VALUES_AT_ONCE", {"cpu": values})
+        monkeypatch.setattr(image_inversion, "VALUES_AT_ONCE", {"cpu": values})
         split = problem.evaluate(elsewhere)
         torch.testing.assert_close(split.objective, whole.objective)
         torch.testing.assert_close(split.gradient, whole.gradient)

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import ArtifactError
 from gleak.matching.engine import solve
-from gleak.matching.generator_inversion import GeneratorInversion, euclidean, perceptual
-from gleak.matching.optimizers.adam import Adam
+from gleak.matching.image_inversion import GeneratorInversion, euclidean, perceptual
+from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import Parts
-from gleak.matching.starts.normal import Normal
+from gleak.matching.starts.random_values import Normal
 from gleak.runtime.perceptual import perceptual_distances, perceptual_network
 
 MakeParts = Callable[..., Parts]

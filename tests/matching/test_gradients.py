@@ -14,10 +14,9 @@ from torch.nn import functional
 
 from gleak.core.registry import parse
 from gleak.matching.choice import choose_gradients
-from gleak.matching.client_training import ClientTraining
 from gleak.matching.distances.cosine import Cosine
-from gleak.matching.distances.l2 import L2
-from gleak.matching.gradients import Gradients, LoopedGradients, VmappedGradients
+from gleak.matching.distances.euclidean import L2
+from gleak.matching.gradients import ClientTraining, Gradients, LoopedGradients, VmappedGradients
 from gleak.matching.layerwise import LayerwiseGradients
 from gleak.models.base import Activation, Norm, Normalised
 from gleak.models.convolution import Convolution

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gleak.core.registry import parse
 from gleak.matching.distances.cosine import Cosine
-from gleak.matching.distances.l2 import L2
+from gleak.matching.distances.euclidean import L2
 from gleak.matching.layer_weights import LayerWeights, weighted
 from gleak.matching.pieces import FormedPiece
 

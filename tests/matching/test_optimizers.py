@@ -1,7 +1,8 @@
-"""First-order optimisers beside those of `torch.optim`, problem by problem."""
+"""First-order optimizers compared with those of `torch.optim`, problem by problem."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, optim
 from gleak.core.registry import load, parse
 from gleak.matching.engine import match
 from gleak.matching.optimizers.base import OptimizerSpec
+from gleak.matching.optimizers.first_order import Adam
 
 FIRST_ORDER = sorted(set(load("optimizer")) - {"lbfgs"})
 STEPS = 60
@@ -107,3 +109,12 @@ def test_with_its_defaults_each_halves_the_objective(
     )
     found = match(make_observation(model)[0], parts)
     assert (found.trace_objective[:, -1] < found.trace_objective[:, 0] / 2).all()
+
+
+def test_rates_follow_their_schedules() -> None:
+    shares = [0, 0.374, 0.375, 0.624, 0.625, 0.874, 0.875, 1]
+    steps = [Adam(lr=2, schedule="steps").rate(share) for share in shares]
+    assert steps == pytest.approx([2, 2, 0.2, 0.2, 0.02, 0.02, 0.002, 0.002])
+    cosine = Adam(lr=2, schedule="cosine").rate
+    assert [cosine(0), cosine(0.25), cosine(1)] == pytest.approx([2, 1 + math.sqrt(0.5), 0])
+    assert {Adam(lr=2).rate(share) for share in shares} == {2}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gleak.matching.optimizers.base import OptimizerState
-from gleak.matching.optimizers.lbfgs import LBFGS
+from gleak.matching.optimizers.quasi_newton import LBFGS
 
 UNKNOWNS = 130
 STEPS = 125

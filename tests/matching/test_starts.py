@@ -12,8 +12,7 @@ from torch import Tensor
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
-from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.noisy import NoisyStart
+from gleak.matching.starts.base import NoisyStart, StartSpec
 
 COLOURS = {
     "dark": (0, 0, 0),

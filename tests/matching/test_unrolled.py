@@ -12,10 +12,9 @@ from torch.func import functional_call
 
 from gleak.clients.fedavg import FedAvg
 from gleak.matching.choice import choose_gradients
-from gleak.matching.client_training import ClientTraining
 from gleak.matching.distances.base import Piece
 from gleak.matching.gradient_matching import GradientMatching
-from gleak.matching.gradients import LoopedGradients, VmappedGradients
+from gleak.matching.gradients import ClientTraining, LoopedGradients, VmappedGradients
 from gleak.matching.layerwise import LayerwiseGradients
 from gleak.matching.parts import Parts
 from gleak.matching.pieces import FormedPiece

@@ -8,7 +8,7 @@ from torch import nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.matching.client_training import ClientTraining
+from gleak.matching.gradients import ClientTraining
 from gleak.matching.layerwise import LayerwiseGradients
 from gleak.runtime.torchvision_ops import ensure_operators
 

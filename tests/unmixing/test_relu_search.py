@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gleak.unmixing.relu_guesses import draw_guess, draw_samples
 from gleak.unmixing.relu_search import (
     STARTS,
     Collection,
+    draw_guess,
+    draw_samples,
     search,
     signal_columns,
     sparse_columns,

@@ -1,4 +1,3 @@
-"""What stands for a sample in a search: one file each."""
+"""Codes of samples, the unknowns of a search."""
 
-from gleak.matching.codes import bicubic as bicubic
-from gleak.matching.codes import pixels as pixels
+from gleak.matching.codes import sample_codes as sample_codes

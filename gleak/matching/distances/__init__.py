@@ -1,5 +1,4 @@
-"""Distances between a dummy gradient and the observed one."""
+"""Distances between the dummy gradient and the observed one."""
 
 from gleak.matching.distances import cosine as cosine
-from gleak.matching.distances import l2 as l2
-from gleak.matching.distances import signs as signs
+from gleak.matching.distances import euclidean as euclidean

@@ -1,6 +1,4 @@
-"""Optimisers of the matching engine, each over many independent problems at once."""
+"""Optimizers of a search, each over many independent problems at once."""
 
-from gleak.matching.optimizers import adagrad as adagrad
-from gleak.matching.optimizers import adam as adam
-from gleak.matching.optimizers import lbfgs as lbfgs
-from gleak.matching.optimizers import sgd as sgd
+from gleak.matching.optimizers import first_order as first_order
+from gleak.matching.optimizers import quasi_newton as quasi_newton

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
-from gleak.matching.starts.noisy import NoisyStart
+from gleak.matching.starts.base import NoisyStart
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -112,8 +112,8 @@ def test_a_scale_overrides_what_it_names():
 
 def test_modules_are_those_of_every_choice(declare: Declare):
     ranges = {"start": ["patterned", "dark"]}
-    assert "gleak.matching.starts.dark" in declare(ranges=ranges).modules
-    assert "gleak.matching.starts.dark" not in declare().modules
+    assert "gleak.matching.starts.colours" in declare(ranges=ranges).modules
+    assert "gleak.matching.starts.colours" not in declare().modules
     assert {"gleak.attacks.cpl", "gleak.models.lenet", "gleak.metrics.mse"} <= {*declare().modules}
 
 

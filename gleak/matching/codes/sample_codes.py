@@ -1,0 +1,105 @@
+"""Codes of samples: pixels, small images, and the codes of an autoencoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.matching.codes.base import CodeSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gleak.data.base import DatasetSpec
+    from gleak.matching.problem import Problem
+    from gleak.observation import Observation
+
+
+@register("pixels")
+class Pixels(CodeSpec):
+    """Samples as they are, also those of tables."""
+
+    @override
+    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
+        return problem
+
+
+@register("bicubic")
+class Bicubic(CodeSpec):
+    """An image of a share of the sides, enlarged in the loop (ROG section 4.2)."""
+
+    source = "ROG section 4.2"
+
+    scale: int = parameter(
+        4, "how much smaller height and width are", source="ROG section 4.2", ge=2
+    )
+
+    def check(self, dataset: DatasetSpec) -> None:
+        """Refuse tables, and sides that are no multiple of the scale; see `CodeSpec.check`."""
+        if dataset.modality != "image":
+            raise IncompatibleError(
+                f"code {self} is one of images, and {dataset} has none; use code=pixels"
+            )
+        if any(side % self.scale for side in dataset.shape[1:]):
+            raise IncompatibleError(
+                f"code {self} takes sides that are multiples of {self.scale}, and those of "
+                f"{dataset} are {' x '.join(map(str, dataset.shape[1:]))}; choose another scale "
+                "or size"
+            )
+
+    @override
+    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
+        from gleak.matching.problem import CodedProblem
+
+        return CodedProblem.of(problem, BicubicCoder(self.scale, observation.input_shape))
+
+
+@dataclass(frozen=True)
+class BicubicCoder:
+    """See `gleak.matching.codes.base.Coder`.
+
+    Args:
+        scale: by which sides are divided.
+        shape: (C, H, W) of the images.
+    """
+
+    scale: int
+    shape: tuple[int, ...]
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Shape (M, C, H, W) to (M, C H W / scale^2); antialiased."""
+        from torch.nn import functional
+
+        small = functional.interpolate(
+            images, size=self._sides, mode="bicubic", antialias=True, align_corners=False
+        )
+        return small.flatten(1)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Interpolate codes to images; Shape (N, *shape)."""
+        from torch.nn import functional
+
+        small = codes.unflatten(1, (self.shape[0], *self._sides))
+        return functional.interpolate(
+            small, size=self.shape[1:], mode="bicubic", align_corners=False
+        )
+
+    @property
+    def _sides(self) -> tuple[int, ...]:
+        return tuple(side // self.scale for side in self.shape[1:])
+
+
+class Learned(CodeSpec):
+    """What the attack's codec makes of an image; not named in specs, since the codec is."""
+
+    @override
+    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
+        from gleak.matching.problem import CodedProblem
+
+        coder: Any = observation.knowledge["codec"]
+        return CodedProblem.of(problem, coder)

@@ -1,0 +1,47 @@
+"""Squared Euclidean distances between gradients, and between their signs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.matching.distances.base import DistanceSpec, Piece, total
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+FLOOR = 1e-30
+
+
+@register("l2")
+class L2(DistanceSpec):
+    """Sum of squared differences over all parameters (DLG; CPL Algorithm 1, line 12)."""
+
+    @override
+    def measure(self, pieces: Sequence[Piece]) -> Tensor:
+        return total([piece.squared_distance() for piece in pieces])
+
+    def scale(self, observed: Sequence[Tensor]) -> Tensor:
+        """Squared norm of the observed gradient; see `DistanceSpec.scale`."""
+        return total([value.flatten(1).norm(dim=1).square() for value in observed]).clamp_min(FLOOR)
+
+
+@register("signs")
+class Signs(L2):
+    """Sum over all parameters of (tanh(a g') - s)^2, s the signs received (ROG Eq. 15)."""
+
+    source = "ROG Equation 15"
+
+    gain: float = parameter(
+        1.0, "a: what gradients are multiplied by", source="ROG Equation 15", gt=0
+    )
+
+    @override
+    def measure(self, pieces: Sequence[Piece]) -> Tensor:
+        """Gradients are formed, whatever their size."""
+        return total([piece.sign_distance(self.gain) for piece in pieces])

@@ -1,0 +1,242 @@
+"""Inversion of features and of generators: objectives in which no image influences another."""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional
+from typing_extensions import override
+
+from gleak.matching.gradient_matching import GradientMatching
+from gleak.matching.problem import Evaluation, Problem, total_variation
+from gleak.runtime.perceptual import perceptual_distances, perceptual_network
+
+if TYPE_CHECKING:
+    from gleak.artifacts.reconstruction import Reconstruction
+    from gleak.knowledge.generative import ImageGenerator
+    from gleak.matching.parts import SearchParts
+    from gleak.observation import Observation
+
+EMBEDDINGS = "embeddings"
+VALUES_AT_ONCE = {"cpu": 2**17, "cuda": 2**24}
+IMAGES = "images"
+Dissimilarity = Callable[[Tensor, Tensor], Tensor]
+"""Of M pairs of images, Shape (M, C, H, W) each in [0, 1]; Shape (M), differentiable."""
+Terms = Sequence[tuple[float, Dissimilarity]]
+"""Weights, and what they are of."""
+
+
+@dataclass(frozen=True)
+class ImagewiseProblem(Problem):
+    """The mean of what each of a victim's images is to minimise for itself.
+
+    Images go through networks in groups that memory holds, whatever the size of the batch.
+    """
+
+    @property
+    @abstractmethod
+    def wanted(self) -> list[Tensor]:
+        """What the images are measured by; Shape (V, N, ...) each."""
+
+    @abstractmethod
+    def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """Objective and distance of M images, each for itself; Shape (M) each.
+
+        Args:
+            unknowns: of each image; Shape (M, unknowns of an image).
+            *wanted: what `wanted` gives, of these images; Shape (M, ...) each.
+        """
+
+    @override
+    def evaluate(self, points: Tensor) -> Evaluation:
+        samples = self.shape[0]
+        unknowns = points[:, : self.values].reshape(len(points) * samples, -1)
+        at_once = max(1, VALUES_AT_ONCE[points.device.type] // math.prod(self.shape[1:]))
+        values = [unknowns, *(value.flatten(0, 1) for value in self.wanted)]
+        groups = zip(*(value.split(at_once) for value in values), strict=True)
+        found = [self._evaluate_group(*group) for group in groups]
+        objective, distance, slopes = map(torch.cat, zip(*found, strict=True))
+        gradient = torch.zeros_like(points)
+        gradient[:, : self.values] = slopes.reshape(len(points), -1) / samples
+        return Evaluation(
+            objective.unflatten(0, (-1, samples)).mean(1),
+            distance.unflatten(0, (-1, samples)).mean(1),
+            gradient,
+        )
+
+    def _evaluate_group(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Objective, distance and the objective's gradient of some images."""
+        unknowns = unknowns.detach().requires_grad_()
+        objective, distance = self.measure(unknowns, *wanted)
+        (slopes,) = torch.autograd.grad(objective.sum(), unknowns)
+        return objective.detach(), distance.detach(), slopes
+
+
+@dataclass(frozen=True)
+class FeatureInversion(ImagewiseProblem):
+    """One minus the cosine of each image's embedding with the wanted one, and total variation.
+
+    Eq. 12 with its sign turned, the mean over a victim's images.
+
+    Args:
+        observed: the wanted ``embeddings``, one for each image; Shape (V, N, E).
+        features: the network up to the embeddings, Shape (M, C, H, W) to (M, E).
+    """
+
+    features: Callable[[Tensor], Tensor]
+
+    @property
+    @override
+    def wanted(self) -> list[Tensor]:
+        return [self.observed[EMBEDDINGS]]
+
+    @override
+    def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
+        (embeddings,) = wanted
+        images = unknowns.unflatten(1, self.shape[1:])
+        distance = 1 - functional.cosine_similarity(self.features(images), embeddings)
+        variation = self.parts.total_variation * total_variation(images[:, None])
+        return distance + variation, distance
+
+
+@dataclass(frozen=True)
+class GuidedInversion(Problem):
+    """Feature inversion and gradient matching of the same images (Eq. 13, its sign turned).
+
+    Image i of a victim is the one whose embedding is sought to be the i-th. Which label belongs to
+    which embedding nobody tells, so labels in an order of their own would be wrong.
+
+    Args:
+        observed: the gradients.
+        targets: of the matching; its labels are the labels.
+        inversion: for every image alone.
+        matching: for each victim's images together.
+        weight: of the matching's objective.
+    """
+
+    inversion: FeatureInversion
+    matching: GradientMatching
+    weight: float
+
+    @classmethod
+    def of(cls, inversion: FeatureInversion, matching: GradientMatching, weight: float) -> Self:
+        """Both problems of the same victims as one, searched as the inversion is."""
+        return cls(
+            parts=inversion.parts,
+            observed=matching.observed,
+            targets=matching.targets,
+            shape=matching.shape,
+            classes=matching.classes,
+            inversion=inversion,
+            matching=matching,
+            weight=weight,
+        )
+
+    @override
+    def keep(self, rows: Tensor | slice) -> Self:
+        return replace(
+            super().keep(rows),
+            inversion=self.inversion.keep(rows),
+            matching=self.matching.keep(rows),
+        )
+
+    @override
+    def evaluate(self, points: Tensor) -> Evaluation:
+        matched = self.matching.evaluate(points)
+        return self.inversion.evaluate(points).plus(matched, self.weight)
+
+
+@dataclass(frozen=True)
+class GeneratorInversion(ImagewiseProblem):
+    """A weighted sum of dissimilarities of each generated image and the wanted one (Eq. 19, 20).
+
+    Unknowns are the codes; labels are those of the wanted images, and stay.
+
+    Args:
+        observed: the wanted ``images``; Shape (V, N, C, H, W).
+        generator: codes and labels to images.
+        terms: of the sum.
+    """
+
+    generator: ImageGenerator
+    terms: Terms
+
+    @classmethod
+    def of(
+        cls,
+        coarse: Reconstruction,
+        observation: Observation,
+        parts: SearchParts,
+        generator: ImageGenerator,
+        terms: Terms,
+    ) -> Self:
+        """The problem of generating what an attack made of an observation, its labels given."""
+        like = next(iter(observation.update.values()))
+        labels = torch.from_numpy(coarse.labels).long()
+        return cls(
+            parts=parts,
+            observed={IMAGES: torch.from_numpy(coarse.inputs).to(like)},
+            targets=functional.one_hot(labels, observation.classes).to(like),
+            shape=coarse.inputs.shape[1:],
+            classes=observation.classes,
+            generator=generator,
+            terms=terms,
+        )
+
+    @property
+    @override
+    def values(self) -> int:
+        return self.shape[0] * self.generator.code_size
+
+    @property
+    def labels(self) -> Tensor:
+        """Class indices; Shape (V, N)."""
+        assert self.targets is not None
+        return self.targets.argmax(2)
+
+    @property
+    @override
+    def wanted(self) -> list[Tensor]:
+        return [self.observed[IMAGES], self.labels]
+
+    @override
+    def draw(self, generator: Generator, granted: Mapping[str, Tensor]) -> Tensor:
+        """The start is one of codes."""
+        shape = (self.shape[0], self.generator.code_size)
+        return self.parts.start.draw(shape, generator, granted).flatten().to(self.device)
+
+    @override
+    def inputs(self, points: Tensor) -> Tensor:
+        codes = points[:, : self.values].reshape(-1, self.generator.code_size)
+        images = self.generator.generate(codes, self.labels.flatten())
+        return images.unflatten(0, (-1, self.shape[0]))
+
+    @override
+    def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
+        images, labels = wanted
+        found = self.generator.generate(unknowns, labels)
+        parts = [weight * differ(found, images) for weight, differ in self.terms]
+        objective = torch.stack(parts).sum(0)
+        return objective, objective
+
+
+def euclidean(one: Tensor, other: Tensor) -> Tensor:
+    """Length of the difference of images, over all of their values; a `Dissimilarity`."""
+    return torch.linalg.vector_norm((one - other).flatten(1), dim=1)
+
+
+def perceptual(like: Tensor) -> Dissimilarity:
+    """LPIPS, on the device and in the precision of a tensor.
+
+    Raises:
+        ArtifactError: see `gleak.runtime.perceptual.perceptual_network`.
+    """
+    return partial(perceptual_distances, copy.deepcopy(perceptual_network()).to(like))

@@ -1,0 +1,280 @@
+"""Labels inferred from the gradient of the last dense layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from gleak.core.errors import IncompatibleError
+from gleak.matching.label_counts import ClassifierGradients, count_labels
+from gleak.models.classifier import Classifier, find_classifier
+from gleak.models.parameters import trained_parameters
+
+if TYPE_CHECKING:
+    from gleak.observation import Observation
+
+
+REMEDY = "only attacks that are granted the labels serve this model (labels=known)"
+READING_WEIGHTS = ("rows", "counts")
+"""Rules that read the gradient of the classifier's weight."""
+SPARSE = 0.05
+"""Share of zeros among the classifier's inputs from which they are sparse, as behind a ReLU."""
+
+
+def classifier_of(observation: Observation) -> Classifier:
+    """The layer that labels are read off; see `gleak.models.classifier.find_classifier`.
+
+    Raises:
+        IncompatibleError: the model has no such layer.
+    """
+    return _classifier(observation.model, observation.input_shape, observation.classes)
+
+
+def _classifier(network: nn.Module, shape: tuple[int, ...], classes: int) -> Classifier:
+    try:
+        return find_classifier(network, shape, classes)
+    except IncompatibleError as error:
+        raise IncompatibleError(f"labels cannot be inferred: {error}; {REMEDY}") from None
+
+
+def check_rule(network: nn.Module, shape: tuple[int, ...], classes: int, rule: str) -> None:
+    """Refuse a network of whose updates a rule can infer no labels.
+
+    Args:
+        network: in evaluation mode; left as it is.
+        shape: of a sample.
+        classes: number of outputs.
+        rule: one of `RULES`.
+
+    Raises:
+        IncompatibleError: says what the network lacks, and the remedy.
+    """
+    classifier, trained = _classifier(network, shape, classes), trained_parameters(network)
+    if not trained.keys() & {*parameters_of_labels(classifier)}:
+        raise _frozen(classifier)
+    if rule in READING_WEIGHTS:
+        weight_gradient(classifier, {**trained}, rule)
+
+
+def parameters_of_labels(classifier: Classifier) -> list[str]:
+    """Names of the parameters that labels can be read off: the bias, or else the weight.
+
+    Raises:
+        IncompatibleError: the layer has neither of its own.
+    """
+    names = [name for name in (classifier.bias, classifier.weight) if name is not None]
+    if not names:
+        raise IncompatibleError(
+            f"labels cannot be inferred: layer {classifier.name!r} has no bias, and computes its "
+            f"weight from {' and '.join(classifier.parameters)}; {REMEDY}"
+        )
+    return names
+
+
+def classifier_gradient(classifier: Classifier, update: dict[str, Tensor]) -> Tensor:
+    """One number per class from the classifier: its bias gradient, or the row sums of its weight's.
+
+    With cross-entropy the bias gradient of class i is the mean over samples of p_i - [label = i]. A
+    row of the weight gradient is that number times the layer's inputs, which a sigmoid or a ReLU
+    keeps positive, so the sum has its sign.
+
+    Args:
+        classifier: of the model.
+        update: gradients of the parameters that were trained, Shape (V, *shape).
+
+    Returns:
+        Shape (V, classes).
+
+    Raises:
+        IncompatibleError: no gradient of the layer was sent.
+    """
+    for name in parameters_of_labels(classifier):
+        if name in update:
+            return update[name] if name == classifier.bias else update[name].flatten(2).sum(2)
+    raise _frozen(classifier)
+
+
+def lowest_of_rows(classifier: Classifier, update: dict[str, Tensor]) -> Tensor:
+    """The least entry in each row of the classifier's weight gradient (GradInversion, Eq. 4).
+
+    Behind an activation that is never negative, only rows of labels in the batch hold entries well
+    below zero. Other samples add to a row's sum, but less to its least entry.
+
+    Returns:
+        Shape (V, classes).
+
+    Raises:
+        IncompatibleError: see `weight_gradient`.
+    """
+    return weight_gradient(classifier, update, "rows").flatten(2).amin(2)
+
+
+def weight_gradient(classifier: Classifier, update: dict[str, Tensor], rule: str) -> Tensor:
+    """The gradient of the classifier's weight itself.
+
+    Args:
+        classifier: of the model.
+        update: gradients of the parameters that were trained, Shape (V, *shape).
+        rule: that asks for it, for the error.
+
+    Returns:
+        Shape (V, classes, ...).
+
+    Raises:
+        IncompatibleError: the layer computes its weight from other parameters, or was not trained.
+    """
+    if classifier.weight is None:
+        raise IncompatibleError(
+            f"labels={rule} reads the gradient of the classifier's weight, and layer "
+            f"{classifier.name!r} computes its weight from other parameters or shares it (it has "
+            f"{' and '.join(classifier.parameters)}); use labels=argmin or labels=known"
+        )
+    if classifier.weight not in update:
+        raise _frozen(classifier)
+    return update[classifier.weight]
+
+
+def _frozen(classifier: Classifier) -> IncompatibleError:
+    return IncompatibleError(
+        f"labels cannot be inferred: no gradient of the classifier, layer {classifier.name!r}, was "
+        f"sent; a layer that is frozen tells no labels: {REMEDY}"
+    )
+
+
+def infer_by_sign(scores: Tensor, samples: int) -> Tensor:
+    """The rows whose sign differs from the others': the most negative ones (iDLG, Eq. 3 and 4).
+
+    No label can be given twice. Shape (V, samples).
+
+    Raises:
+        IncompatibleError: more samples than classes.
+    """
+    if samples > scores.shape[1]:
+        raise IncompatibleError(
+            f"labels=sign and labels=rows give no label twice, so {scores.shape[1]} classes do not "
+            f"serve a batch of {samples}; use an attack that takes labels=auto or labels=known"
+        )
+    return scores.argsort(1)[:, :samples]
+
+
+def infer_by_argmin(scores: Tensor, samples: int) -> Tensor:
+    """The smallest entry, sample by sample (CPL Algorithm 1, line 9).
+
+    The paper's rule is for one sample. For a batch it is repeated: each sample's share of the
+    negative entries is taken back from the label found before the next is sought, so labels may
+    repeat. Of a bias gradient that share is near 1/N. Shape (V, samples).
+    """
+    share = scores.clamp(max=0).sum(1, keepdim=True) / samples
+    left, found = scores.clone(), []
+    for _ in range(samples):
+        label = left.argmin(1, keepdim=True)
+        left.scatter_add_(1, label, -share)
+        found.append(label)
+    return torch.cat(found, 1)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What labels are read off.
+
+    Args:
+        observation: of the victims.
+        classifier: of the model.
+        update: gradients of the parameters that were trained, Shape (V, *shape).
+    """
+
+    observation: Observation
+    classifier: Classifier
+    update: dict[str, Tensor]
+
+    @property
+    def samples(self) -> int:
+        """How many labels are sought of each victim."""
+        return self.observation.batch_size
+
+    @property
+    def sums(self) -> Tensor:
+        """See `classifier_gradient`."""
+        return classifier_gradient(self.classifier, self.update)
+
+    def can_be_counted(self) -> bool:
+        """Whether all is there that `infer_by_counts` rests on."""
+        bias, weight = self.classifier.bias, self.classifier.weight
+        sent = bias in self.update and weight in self.update
+        return sent and self.classifier.gives_logits and self.observation.loss == "cross_entropy"
+
+
+def infer_by_counts(evidence: Evidence) -> Tensor:
+    """As many labels of each class as explain the classifier's gradients; Shape (V, samples).
+
+    Labels may repeat, and the network may be trained; see `gleak.matching.label_counts`.
+
+    Raises:
+        IncompatibleError: a weight of its own, a bias, its gradients or cross-entropy are not
+            there.
+    """
+    classifier = evidence.classifier
+    weight = weight_gradient(classifier, evidence.update, "counts")
+    if not evidence.can_be_counted():
+        raise IncompatibleError(
+            f"labels=counts needs cross-entropy (here: {evidence.observation.loss}), and a "
+            f"classifier with a bias whose outputs are the logits, which layer {classifier.name!r} "
+            "does not give; use labels=argmin or labels=known"
+        )
+    features = classifier.features
+    layer = evidence.observation.model.get_parameter(classifier.weight or "")
+    offset = evidence.observation.model.get_parameter(classifier.bias or "")
+    found = []
+    for row, entries in zip(weight, evidence.sums, strict=True):
+        gradients = ClassifierGradients(
+            weight=row.cpu().double(),
+            bias=entries.cpu().double(),
+            layer_weight=layer.detach().cpu().double(),
+            layer_bias=offset.detach().cpu().double(),
+            one_sign=bool((features >= 0).all()),
+            sparse=bool((features == 0).double().mean() > SPARSE),
+        )
+        counts = torch.from_numpy(count_labels(gradients, evidence.samples))
+        found.append(torch.arange(len(counts)).repeat_interleave(counts))
+    return torch.stack(found).to(weight.device)
+
+
+def infer_automatically(evidence: Evidence) -> Tensor:
+    """By the rule that finds most labels with what is known (docs/results/labels.md).
+
+    Of one sample the least entry is exact, and of any number with the loss ``nll_raw``. Labels of
+    more samples are counted; where the classifier does not allow that, by `infer_by_argmin`.
+    """
+    if evidence.samples > 1 and evidence.can_be_counted():
+        return infer_by_counts(evidence)
+    return infer_by_argmin(evidence.sums, evidence.samples)
+
+
+RULES: dict[str, Callable[[Evidence], Tensor]] = {
+    "sign": lambda known: infer_by_sign(known.sums, known.samples),
+    "rows": lambda known: infer_by_sign(
+        lowest_of_rows(known.classifier, known.update), known.samples
+    ),
+    "argmin": lambda known: infer_by_argmin(known.sums, known.samples),
+    "counts": infer_by_counts,
+    "auto": infer_automatically,
+}
+
+
+def inferred_labels(rule: str, observation: Observation, gradients: dict[str, Tensor]) -> Tensor:
+    """Labels of every victim's samples, in ascending order; Shape (V, N).
+
+    Args:
+        rule: one of `RULES`.
+        observation: of the victims.
+        gradients: of the parameters, Shape (V, *shape).
+
+    Raises:
+        IncompatibleError: the model has no classifier, or the rule cannot give so many labels.
+    """
+    evidence = Evidence(observation, classifier_of(observation), gradients)
+    return RULES[rule](evidence).sort(1).values

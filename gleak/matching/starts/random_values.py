@@ -1,0 +1,66 @@
+"""Starts of random values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.matching.starts.base import StartSpec
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+@register("normal")
+class Normal(StartSpec):
+    """Mean 0 and deviation 1, as DLG starts."""
+
+    @override
+    def draw(
+        self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
+    ) -> Tensor:
+        import torch
+
+        return torch.randn(shape, generator=generator)
+
+
+@register("uniform")
+class Uniform(StartSpec):
+    """Every value uniform on [0, 1]."""
+
+    @override
+    def draw(
+        self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
+    ) -> Tensor:
+        import torch
+
+        return torch.rand(shape, generator=generator)
+
+
+@register("patterned")
+class Patterned(StartSpec):
+    """One uniform random tile, repeated over the image (CPL section 3.1, "patterned")."""
+
+    tiles: int = parameter(2, "tiles along each side", source="CPL Table 4: 2 x 2 and 4 x 4", ge=1)
+
+    @override
+    def draw(
+        self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
+    ) -> Tensor:
+        """A table's row repeats its first 1/tiles^2 columns."""
+        import torch
+
+        samples, *sample = shape
+        if len(sample) == 1:
+            width = math.ceil(sample[0] / self.tiles**2)
+            row = torch.rand(samples, width, generator=generator)
+            return row.repeat(1, self.tiles**2)[:, : sample[0]]
+        channels, height, width = sample
+        corner = (math.ceil(height / self.tiles), math.ceil(width / self.tiles))
+        tile = torch.rand(samples, channels, *corner, generator=generator)
+        return tile.repeat(1, 1, self.tiles, self.tiles)[..., :height, :width]

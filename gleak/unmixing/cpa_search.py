@@ -1,0 +1,219 @@
+"""Objective and search of the cocktail party attack (CPA)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gleak.matching.optimizers.base import OptimizerSpec
+from gleak.runtime.journal import Part, below
+from gleak.runtime.progress import Progress
+from gleak.unmixing.edges import differences, variation_weights
+from gleak.unmixing.mixtures import White
+
+Term = Callable[[Tensor], Tensor]
+"""From rows of length 1, Shape (V, n, n), to what is to be small; Shape (V)."""
+JUDGED_EVERY = 50
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A sum of terms, to be minimised over unmixing matrices of V victims (CPA Eq. 10 and 11).
+
+    The rows of a matrix count by their direction alone. Means are over rows, so that a weight means
+    the same for every number of sources.
+
+    Args:
+        terms: for each victim's sources, with their weights.
+    """
+
+    terms: list[tuple[float, Term]]
+
+    def evaluate(self, matrices: Tensor) -> tuple[Tensor, Tensor]:
+        """Value and gradient.
+
+        Args:
+            matrices: Shape (V, n, n).
+
+        Returns:
+            Shape (V) and (V, n, n).
+        """
+        matrices = matrices.detach().requires_grad_()
+        rows = functional.normalize(matrices, dim=2)
+        nothing = 0 * rows.sum((1, 2))
+        value = sum((weight * term(rows) for weight, term in self.terms), start=nothing)
+        (gradient,) = torch.autograd.grad(value.sum(), matrices)
+        return value.detach(), gradient
+
+
+def negentropy(white: White) -> Term:
+    """Minus J of Eq. 8 with a = 1, over the centred sources, whose variance is one.
+
+    Eq. 8 leaves open what is squared; as in the reference it is the mean of log cosh, though the
+    reference then sets the term to zero.
+    """
+    signals = white.signals
+
+    def term(rows: Tensor) -> Tensor:
+        magnitudes = (rows @ signals).abs()
+        log_cosh = magnitudes + functional.softplus(-2 * magnitudes) - math.log(2)
+        return -log_cosh.mean(2).square().mean(1)
+
+    return term
+
+
+def total_variation(white: White, shape: tuple[int, ...]) -> Term:
+    """Eq. 3 of sources that are images of a shape (C, H, W)."""
+    victims, count, _ = white.signals.shape
+    steps = differences(white.signals.reshape(-1, *shape), orders=1)
+    steps = (steps * variation_weights(shape).to(steps)).reshape(victims, count, -1)
+
+    def term(rows: Tensor) -> Tensor:
+        return (rows @ steps).abs().sum(2).mean(1)
+
+    return term
+
+
+def magnitude(white: White) -> Term:
+    """Mean magnitude of the sources, for embeddings that are mostly zero (Eq. 11, L1)."""
+    signals = white.uncentred
+    return lambda rows: (rows @ signals).abs().mean((1, 2))
+
+
+def mixed_signs(white: White) -> Term:
+    """The smaller of a source's positive and negative parts, for embeddings of one sign (Eq. 11).
+
+    Section IV-A writes the term without saying how values become a number; as in the reference it
+    is the Euclidean length of each part.
+    """
+    signals = white.uncentred
+
+    def term(rows: Tensor) -> Tensor:
+        sources = rows @ signals
+        return torch.minimum(sources.relu().norm(dim=2), (-sources).relu().norm(dim=2)).mean(1)
+
+    return term
+
+
+def dependence(temperature: float) -> Term:
+    """Mean of exp(T |cosine|) - 1 over pairs of rows (Eq. 9; in the reference i = j counts too)."""
+
+    def term(rows: Tensor) -> Tensor:
+        count = rows.shape[1]
+        cosines = (rows @ rows.mT).abs() * (1 - torch.eye(count).to(rows))
+        return torch.expm1(temperature * cosines).sum((1, 2)) / max(1, count * (count - 1))
+
+    return term
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where the search of each of V victims ended.
+
+    Args:
+        matrices: Shape (V, n, n), where the objective was least when it was looked at.
+        objective: Shape (V), there.
+        iterations: Shape (V).
+    """
+
+    matrices: Tensor
+    objective: Tensor
+    iterations: Tensor
+
+
+def descend(
+    objective: Objective,
+    first: Tensor,
+    optimizer: OptimizerSpec,
+    iterations: int,
+    tolerance: float | None,
+    part: Part,
+) -> Found:
+    """Minimise from the first matrices on; a victim stops when its objective rests.
+
+    It rests when it has fallen by less than ``tolerance``, relative to its size, since it was last
+    looked at, `JUDGED_EVERY` iterations before. Without a tolerance the budget is spent.
+
+    Args:
+        objective: of V victims.
+        first: Shape (V, n, n).
+        optimizer: how matrices move.
+        iterations: budget of every victim.
+        tolerance: see above.
+        part: of the job's journal; the search goes on where it stands there.
+    """
+    descent = Descent(first.flatten(1), optimizer, iterations, tolerance)
+    descent.resume(part.found)
+    with Progress(iterations, "unmixing") as progress, part.stepping():
+        while not descent.over:
+            part.step(descent.state)
+            values, gradients = objective.evaluate(descent.points.view_as(first))
+            if descent.judge(values):
+                done = descent.number - progress.done
+                progress.advance(done, objective=values.mean().item())
+            descent.step(gradients.flatten(1))
+        part.keep(descent.state())
+    return Found(descent.best.view_as(first), descent.least, descent.spent)
+
+
+class Descent:
+    """Where the search of V victims stands; arguments as in `descend`."""
+
+    KEPT = ("points", "best", "least", "spent", "resting")
+
+    def __init__(
+        self, points: Tensor, optimizer: OptimizerSpec, iterations: int, tolerance: float | None
+    ) -> None:
+        self.points, self.iterations = points, iterations
+        self.least_gain = -torch.inf if tolerance is None else tolerance
+        self.optimizer = optimizer.begin(points, iterations)
+        self.best, self.least = points.clone(), points.new_full((len(points),), torch.inf)
+        self.spent = torch.zeros(len(points)).long()
+        self.resting = torch.zeros(len(points)).bool()
+        self.number = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether all rest, or the budget is spent."""
+        return bool(self.resting.all()) or self.number > self.iterations
+
+    def judge(self, values: Tensor) -> bool:
+        """Note where the objective is least, and who rests; whether it was time to."""
+        if self.number % JUDGED_EVERY and self.number != self.iterations:
+            return False
+        running = ~self.resting.to(values.device)
+        rests = self.least - values < self.least_gain * values.abs()
+        better = running & (values < self.least)
+        self.best[better], self.least[better] = self.points[better], values[better]
+        self.spent[running.cpu()] = self.number
+        self.resting |= rests.cpu()
+        return True
+
+    def step(self, gradients: Tensor) -> None:
+        """Move, unless that was the last look."""
+        self.number += 1
+        if not self.over:
+            self.points = self.optimizer.step(self.points, gradients)
+
+    def state(self) -> dict[str, Tensor]:
+        """What one step leaves to the next."""
+        moments = {f"optimizer.{name}": each for name, each in self.optimizer.state().items()}
+        own = {name: getattr(self, name) for name in self.KEPT}
+        return {"number": torch.tensor(self.number), **own, **moments}
+
+    def resume(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `state` gave, if there is something."""
+        if not state:
+            return
+        self.number = int(state["number"])
+        tensors = {name: torch.from_numpy(value) for name, value in state.items()}
+        for name in self.KEPT:
+            setattr(self, name, tensors[name].to(getattr(self, name).device))
+        moments = below("optimizer", tensors)
+        self.optimizer.resume({name: each.to(self.points.device) for name, each in moments.items()})

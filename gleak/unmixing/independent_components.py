@@ -1,0 +1,199 @@
+"""Independent component analysis: FastICA and maximum likelihood with a sparse contrast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LIKELIHOOD_ITERATIONS = 60
+LIKELIHOOD_TOLERANCE = 1e-4
+FLATTEST = 0.1
+HALVINGS = 8
+SUFFICIENT = 1e-4
+FIXED_POINT_ITERATIONS = 300
+FIXED_POINT_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Derivatives of a contrast at sources, as the quasi-Newton step of ICA needs them.
+
+    Args:
+        values: g, of the mean contrast for each value; Shape (V, n, C, D).
+        slopes: mean of g' over a source's values; Shape (V, n).
+    """
+
+    values: Tensor
+    slopes: Tensor
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Log of the mean of (r^2 + s^2 v)^(p/2), over p; r^2 sums a group's squares.
+
+    Values in one group are small or large together: the colours' differences at one place. Small
+    for sparse sources of given variance v, and a likelihood: that of generalised normal sources.
+
+    Args:
+        power: p, 1 for Laplacian sources; natural images' edges are sparser still.
+        smoothing: s, relative to the sources' deviation.
+    """
+
+    power: float
+    smoothing: float
+
+    def measure(self, sources: Tensor) -> Tensor:
+        """Sum of the sources' contrasts; Shape (V, n, C, D) to (V)."""
+        return self._squares(sources).pow(self.power / 2).mean((2, 3)).log().sum(1) / self.power
+
+    def scores(self, sources: Tensor) -> Scores:
+        """Derivatives at sources of unit variance; see `Scores`."""
+        groups = sources.shape[2]
+        squares = self._squares(sources)
+        weights = squares.pow(self.power / 2 - 1)
+        scale = (squares * weights).mean((2, 3), keepdim=True)
+        smooth = self.smoothing**2 * weights.mean((2, 3), keepdim=True) / scale
+        pull = groups * weights / scale
+        bend = 1 + (self.power - 2) * sources.square() / squares
+        return Scores((pull + smooth) * sources, (pull * bend + smooth).mean((2, 3)))
+
+    def _squares(self, sources: Tensor) -> Tensor:
+        variances = sources.square().mean((2, 3), keepdim=True)
+        return sources.square().sum(2, keepdim=True) + self.smoothing**2 * variances
+
+
+LAPLACIAN = Contrast(power=1.0, smoothing=0.3)
+
+
+def fixed_point(white: Tensor, contrast: Contrast) -> Tensor:
+    """Orthogonal matrices whose sources are sparse, all components at once (symmetrically).
+
+    Hyvärinen and Oja 2000, section 6: every row moves to E[g(u z) z] - E[g'(u z)] u, then the rows
+    are made orthogonal. Begins at the identity; a victim stops when no row turns any more, or
+    after `FIXED_POINT_ITERATIONS`.
+
+    Args:
+        white: signals of unit covariance; Shape (V, n, C, D), grouped as `Contrast` has them.
+        contrast: how sparse sources are measured.
+
+    Returns:
+        Shape (V, n, n).
+    """
+    victims, count = white.shape[:2]
+    signals = white.flatten(2)
+    matrices = torch.eye(count).to(signals).expand(victims, count, count)
+    resting = torch.zeros(victims, 1, 1).bool().to(white.device)
+    for _ in range(FIXED_POINT_ITERATIONS):
+        scores = contrast.scores((matrices @ signals).view_as(white))
+        moved = scores.values.flatten(2) @ signals.mT / signals.shape[2]
+        turned = _orthogonal(moved - scores.slopes[..., None] * matrices)
+        angles = 1 - (turned * matrices).sum(2).abs().amin(1)
+        matrices = torch.where(resting, matrices, turned)
+        resting = resting | (angles < FIXED_POINT_TOLERANCE)[:, None, None]
+        if resting.all():
+            break
+    return matrices
+
+
+def _orthogonal(matrices: Tensor) -> Tensor:
+    """The nearest orthogonal matrices."""
+    left, _, right = torch.linalg.svd(matrices)
+    return left @ right
+
+
+@dataclass(frozen=True)
+class Likeliest:
+    """Where the search of each of V victims ended.
+
+    Args:
+        matrices: Shape (V, n, n).
+        iterations: Shape (V).
+        objective: minus the log-likelihood of a value, but for a constant; Shape (V).
+    """
+
+    matrices: Tensor
+    iterations: Tensor
+    objective: Tensor
+
+
+def maximise_likelihood(white: Tensor, first: Tensor, contrast: Contrast) -> Likeliest:
+    """Matrices U that minimise the sources' contrast minus log |det U|.
+
+    Real sources of a few thousand values are a little correlated, so that the best matrix is not
+    orthogonal as FastICA's is. Quasi-Newton steps U <- (1 - t S) U with the Hessian's 2 x 2 blocks
+    for independent sources, made definite where they are flatter than `FLATTEST` (Ablin, Cardoso
+    and Gramfort 2018), and t halved until the likelihood rises. A victim stops when it gains
+    less than `LIKELIHOOD_TOLERANCE`, or after `LIKELIHOOD_ITERATIONS`.
+
+    Args:
+        white: signals; Shape (V, n, C, D), grouped as `Contrast` has them.
+        first: Shape (V, n, n).
+        contrast: how sparse sources are measured.
+    """
+    matrices, least = first, _loss(white, first, contrast)
+    resting = torch.zeros_like(least).bool()
+    iterations = torch.zeros_like(least).long()
+    for _ in range(LIKELIHOOD_ITERATIONS):
+        matrices = _with_unit_sources(white, matrices)
+        steps, slopes = _steps(white, matrices, contrast)
+        matrices, losses = _line_search(white, matrices, least, steps, slopes, resting, contrast)
+        iterations += ~resting
+        resting = resting | (least - losses < LIKELIHOOD_TOLERANCE)
+        least = losses
+        if resting.all():
+            break
+    return Likeliest(matrices, iterations, least)
+
+
+def _sources(white: Tensor, matrices: Tensor) -> Tensor:
+    return (matrices @ white.flatten(2)).view_as(white)
+
+
+def _loss(white: Tensor, matrices: Tensor, contrast: Contrast) -> Tensor:
+    """Minus the log-likelihood for each value, but for a constant; Shape (V)."""
+    return contrast.measure(_sources(white, matrices)) - torch.linalg.slogdet(matrices)[1]
+
+
+def _with_unit_sources(white: Tensor, matrices: Tensor) -> Tensor:
+    return matrices / _sources(white, matrices).square().mean((2, 3))[..., None].sqrt()
+
+
+def _steps(white: Tensor, matrices: Tensor, contrast: Contrast) -> tuple[Tensor, Tensor]:
+    """The quasi-Newton steps S, and how fast the loss falls along them; Shape (V, n, n) and (V)."""
+    sources = _sources(white, matrices)
+    scores = contrast.scores(sources)
+    gradient = scores.values.flatten(2) @ sources.flatten(2).mT / sources[0, 0].numel()
+    gradient.diagonal(dim1=1, dim2=2).zero_()
+    own = scores.slopes[..., None].expand_as(gradient)
+    flattest = (own + own.mT - ((own - own.mT).square() + 4).sqrt()) / 2
+    own = own + (FLATTEST - flattest).clamp(min=0)
+    steps = (own.mT * gradient - gradient.mT) / (own * own.mT - 1)
+    steps.diagonal(dim1=1, dim2=2).zero_()
+    return steps, (gradient * steps).sum((1, 2))
+
+
+def _line_search(
+    white: Tensor,
+    matrices: Tensor,
+    least: Tensor,
+    steps: Tensor,
+    slopes: Tensor,
+    resting: Tensor,
+    contrast: Contrast,
+) -> tuple[Tensor, Tensor]:
+    """Matrices and losses after the longest step that pays; as before where none does."""
+    moved, losses, length = matrices, least, 1.0
+    waiting = ~resting
+    for _ in range(HALVINGS):
+        tried = matrices - length * steps @ matrices
+        tried_losses = _loss(white, tried, contrast)
+        pays = waiting & (tried_losses < least - SUFFICIENT * length * slopes)
+        moved = torch.where(pays[:, None, None], tried, moved)
+        losses = torch.where(pays, tried_losses, losses)
+        waiting = waiting & ~pays
+        if not waiting.any():
+            break
+        length /= 2
+    return moved, losses

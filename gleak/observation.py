@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gleak.runtime.journal import Journal
+from gleak.runtime.checkpointing import Journal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ class Observation:
         cell_victims: victims of the whole cell, if these are a share of them.
         spec: canonical path of the cell the update comes from.
         secret: what the server remembers of the parameters it crafted; see
-            `gleak.artifacts.secret.Secret`. Empty where the attack's spec does not ask for it.
+            `gleak.artifacts.model.Secret`. Empty where the attack's spec does not ask for it.
         broadcast: parameters before each round, Shape (R, *shape); empty where there is one round,
             at the parameters of the model.
         knowledge: by name ("codec"), the networks that the attacker brings, trained on public data;

@@ -13,8 +13,8 @@ from gleak.knowledge.pretraining import Pretraining
 from gleak.metrics.scores import refusal_in_scores
 from gleak.experiments.own_models import check_own_model
 from gleak.experiments.estimate import model_bytes, update_bytes
-from gleak.runtime.damage import quarantine
-from gleak.runtime.digest import source_digest
+from gleak.runtime.logs import quarantine
+from gleak.runtime.source_digest import source_digest
 from gleak.core.settings import SCALES, Settings
 from gleak.experiments.study import load_study
 

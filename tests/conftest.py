@@ -20,7 +20,7 @@ import yaml
 from hypothesis import settings
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.digests import digest_values, is_text, seal, seal_group
+from gleak.artifacts.integrity import digest_values, is_text, seal, seal_group
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.core import registry
@@ -32,7 +32,7 @@ from gleak.experiments.cell import Cell
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.codec import Codec
 from gleak.knowledge.train import train_knowledge
-from gleak.runtime.journal import Journal
+from gleak.runtime.checkpointing import Journal
 from gleak.runtime.perceptual import WEIGHTS
 from gleak.runtime.torchvision_ops import ensure_operators
 from gleak.simulation.simulate import simulate_clients

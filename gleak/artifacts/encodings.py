@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from typing_extensions import override
 
-from gleak.artifacts.digests import attribute_of, set_attribute
+from gleak.artifacts.integrity import attribute_of, set_attribute
 from gleak.artifacts.reading import load_array, member
 from gleak.artifacts.schema import ArraySchema, check
 from gleak.artifacts.store import create_group, store_array

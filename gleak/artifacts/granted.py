@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import h5py
 import numpy as np
 
-from gleak.artifacts.digests import attribute_of
+from gleak.artifacts.integrity import attribute_of
 from gleak.artifacts.schema import array, attribute
 from gleak.artifacts.store import Artifact
 

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from gleak.artifacts.atomic import atomic
-from gleak.artifacts.digests import attribute_of, is_text
+from gleak.artifacts.integrity import attribute_of, is_text
 from gleak.artifacts.reading import check_storage, load_array, member, open_checked
 from gleak.core.errors import ArtifactError, DamagedError
 

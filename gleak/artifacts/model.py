@@ -36,3 +36,16 @@ class Model(Artifact):
     buffers: dict[str, np.ndarray] = arrays("...", "buffer", "number")
     train_loss: np.ndarray = array("epoch", "nat")
     test_accuracy: np.ndarray = array("evaluation", "share of test samples")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secret(Artifact):
+    """Where a server put what it means to read; clients and their audits never see it.
+
+    Args:
+        values: by a name of the crafting's own; what each is stands with that crafting.
+    """
+
+    format: ClassVar[str] = "gleak/secret"
+
+    values: dict[str, np.ndarray] = arrays("...", "index, gain or response", "number")

@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from gleak.artifacts.digests import attribute_of, check_dataset, check_group, digest_of, is_text
+from gleak.artifacts.integrity import attribute_of, check_dataset, check_group, digest_of, is_text
 from gleak.core.errors import ArtifactError, DamagedError, RefusedError, nearest
 
 REFUSED = "gleak/refused"

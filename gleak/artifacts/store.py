@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 
 from gleak.artifacts.atomic import atomic
-from gleak.artifacts.digests import digest_values, seal, seal_group, set_attribute
+from gleak.artifacts.integrity import digest_values, seal, seal_group, set_attribute
 from gleak.artifacts.reading import (
     SMALL_BYTES,
     chosen_keys,

@@ -16,7 +16,7 @@ from gleak.matching.optimizers.first_order import Adam
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gleak.runtime.journal import Part
+    from gleak.runtime.checkpointing import Part
     from gleak.unmixing.cpa_search import Objective, Term
     from gleak.unmixing.mixtures import Mixture, Unmixing, White
 

@@ -13,7 +13,7 @@ from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
     from gleak.observation import Observation
-    from gleak.runtime.journal import Part
+    from gleak.runtime.checkpointing import Part
     from gleak.unmixing.mixtures import Mixture, Sources, Unmixing
 
 

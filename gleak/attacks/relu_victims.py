@@ -72,7 +72,7 @@ def unmix_victims(
     with Progress(observation.victims, "victims") as progress:
         for victim, number in enumerate(observation.victim_ids):
             progress.advance()
-            if known := part.part(str(victim)).found:
+            if known := part.part(str(victim)).stored:
                 found[victim] = torch.from_numpy(known["inputs"]).to(found)
                 continue
             gradients = [observed[f"{name}.{part}"][victim] for part in PARTS]

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.granted import Granted
-from gleak.artifacts.model import Model
+from gleak.artifacts.model import Model, Secret
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.artifacts.secret import Secret
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
 from gleak.core.errors import ArtifactError
@@ -22,8 +21,8 @@ from gleak.models.broadcast import architecture, load_network
 from gleak.models.kernels import differentiable_kernels
 from gleak.models.parameters import check_trained, trained_parameters
 from gleak.observation import Observation
+from gleak.runtime.checkpointing import FILE, Journal, origin_of
 from gleak.runtime.device import choose_device
-from gleak.runtime.journal import FILE, Journal, origin_of
 from gleak.runtime.seeding import derived_seed
 
 ALL = slice(None)
@@ -71,7 +70,7 @@ def attack(
         device: "auto", "cpu" or "cuda".
 
     Returns:
-        See `gleak.runtime.journal.Journal.earlier`.
+        See `gleak.runtime.checkpointing.Journal.earlier`.
     """
     knowledge_paths = list(knowledge_paths)
     observation = observe(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
-    from gleak.runtime.journal import Part
+    from gleak.runtime.checkpointing import Part
     from gleak.unmixing.mixtures import Mixture, Sources, Unmixing
 
 Counted = Literal["batch_size", "spectrum"]

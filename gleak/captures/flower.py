@@ -24,7 +24,7 @@ from flwr.serverapp.grid import Grid
 from flwr.serverapp.strategy import Strategy
 from safetensors.numpy import save_file
 
-from gleak.artifacts.folders import whole_folder
+from gleak.artifacts.atomic import whole_folder
 from gleak.core.errors import DataError, IncompatibleError
 
 Arrays = dict[str, np.ndarray]

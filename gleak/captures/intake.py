@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gleak.artifacts.atomic import whole_folder
 from gleak.artifacts.encodings import Dense, Encoded
-from gleak.artifacts.folders import whole_folder
 from gleak.artifacts.model import Model
 from gleak.artifacts.store import Artifact
 from gleak.artifacts.update import Update
@@ -22,7 +22,7 @@ from gleak.core.errors import ArtifactError, DataError
 from gleak.experiments.cell import Cell
 from gleak.models.broadcast import with_state
 from gleak.models.parameters import trained_parameters
-from gleak.runtime.weights import check_weights
+from gleak.runtime.hub_weights import check_weights
 from gleak.training.checkpoint import uncounted
 
 

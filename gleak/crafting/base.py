@@ -25,7 +25,7 @@ class Crafted:
 
     Args:
         model: the parameters that are broadcast.
-        secret: what it keeps to itself, by name; see `gleak.artifacts.secret.Secret`.
+        secret: what it keeps to itself, by name; see `gleak.artifacts.model.Secret`.
     """
 
     model: Model

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gleak.artifacts.model import Model
-from gleak.artifacts.secret import Secret
+from gleak.artifacts.model import Model, Secret
 from gleak.crafting.base import CraftingSpec
 
 PARAMETERS = "parameters.h5"

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from gleak.knowledge.trainer import Losses
-from gleak.runtime.journal import State, below
+from gleak.runtime.checkpointing import State, strip_prefix
 
 
 class Curves:
@@ -56,7 +56,8 @@ class Curves:
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from what `state` gave; of a larger state the rest is left alone."""
         self.done, self.steps = int(state["done"]), state["steps"].tolist()
-        self.losses = {name: each.tolist() for name, each in below("losses", state).items()}
+        self.losses = {name: each.tolist() for name, each in strip_prefix("losses", state).items()}
         self._since = {
-            name: list(torch.from_numpy(each)) for name, each in below("since", state).items()
+            name: list(torch.from_numpy(each))
+            for name, each in strip_prefix("since", state).items()
         }

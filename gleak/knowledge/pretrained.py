@@ -35,7 +35,7 @@ class PretrainedSpec(KnowledgeSpec):
             ArtifactError: the file is missing, holds other things than tensors, or tensors of
                 other names or shapes, or values that are not finite.
         """
-        from gleak.runtime.weights import check_weights, read_weights
+        from gleak.runtime.hub_weights import check_weights, read_weights
 
         network = self.build(shape, classes)
         path, found = read_weights(self.weights)

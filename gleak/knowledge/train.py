@@ -16,8 +16,8 @@ from gleak.knowledge.overlap import fingerprints
 from gleak.knowledge.pretrained import PretrainedSpec
 from gleak.knowledge.trained import TrainedSpec
 from gleak.knowledge.trainer import Losses, Trainer
+from gleak.runtime.checkpointing import FILE, Journal, Part, origin_of
 from gleak.runtime.device import choose_device
-from gleak.runtime.journal import FILE, Journal, Part, origin_of
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, stream, torch_stream
 
@@ -42,7 +42,7 @@ def train_knowledge(
         device: "auto", "cpu" or "cuda".
 
     Returns:
-        See `gleak.runtime.journal.Journal.earlier`.
+        See `gleak.runtime.checkpointing.Journal.earlier`.
 
     Raises:
         IncompatibleError: no samples in the train split.
@@ -95,7 +95,7 @@ def _construct(spec: TrainedSpec, dataset: Dataset, seed: int) -> Trainer:
 def _run(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part: Part) -> Curves:
     """All steps that are left, on a GPU by deterministic convolutions; the losses of all."""
     curves = Curves(-(-spec.steps // POINTS), spec.steps)
-    if found := part.found:
+    if found := part.stored:
         curves.resume(found)
         trainer.resume({name: torch.from_numpy(value) for name, value in found.items()})
     trainer.train()

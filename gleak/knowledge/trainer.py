@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
-from gleak.runtime.journal import below
-from gleak.runtime.optimizer_state import optimizer_state, resume_optimizer
+from gleak.runtime.checkpointing import optimizer_state, resume_optimizer, strip_prefix
 
 Losses = Mapping[str, Tensor]
 """By name, a number each; on the device of the network."""
@@ -48,9 +47,9 @@ class Trainer(nn.Module, ABC):
 
     def resume(self, state: Mapping[str, Tensor]) -> None:
         """Go on from what `state` gave; of a larger state the rest is left alone."""
-        self.load_state_dict(below(MODULE, state))
+        self.load_state_dict(strip_prefix(MODULE, state))
         for title, optimizer in self.optimizers.items():
-            resume_optimizer(optimizer, below(title, state))
+            resume_optimizer(optimizer, strip_prefix(title, state))
 
 
 def descend(optimizer: Optimizer, loss: Tensor) -> None:

@@ -26,7 +26,7 @@ from gleak.runtime.seeding import torch_stream
 if TYPE_CHECKING:
     from gleak.matching.parts import Finish, Parts
     from gleak.observation import Observation
-    from gleak.runtime.journal import Part
+    from gleak.runtime.checkpointing import Part
 
 CPU_BYTES = 4 * 2**30
 GPU_SHARE = 0.6
@@ -96,7 +96,7 @@ def in_chunks(victims: int, chunk: int, work: Callable[[slice], T], part: Part) 
     """
     done: list[T] = []
     start = 0
-    chunk = int(part.found.get("chunk", chunk))
+    chunk = int(part.stored.get("chunk", chunk))
     while start < victims:
         part.keep({"chunk": chunk})
         some = slice(start, min(start + chunk, victims))

@@ -15,7 +15,7 @@ from torch import Tensor
 from gleak.matching.problem import Evaluation, Problem
 
 if TYPE_CHECKING:
-    from gleak.runtime.journal import Part
+    from gleak.runtime.checkpointing import Part
     from gleak.runtime.progress import Progress
 
 BLOW_UP = 1e3
@@ -118,7 +118,7 @@ class Search:
             part: of the job's journal; the search goes on where it stands there.
         """
         every = self.parts.optimizer.evaluations_per_iteration
-        self._resume(part.found)
+        self._resume(part.stored)
         progress.advance(self.number // every)
         with part.stepping():
             while self.running.any():

@@ -1,1 +1,1 @@
-"""What every job needs around its work: seeds, device, progress, logs, provenance, digests."""
+"""Runtime support of every job: seeds, devices, checkpoints, progress, logs and provenance."""

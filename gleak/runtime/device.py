@@ -1,4 +1,4 @@
-"""Where the work runs."""
+"""Device and CPU settings of a job."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 
 def choose_device(wanted: str) -> torch.device:
-    """The device of a job.
+    """Return the device of a job.
 
     Args:
-        wanted: "cpu", "cuda", or "auto": a GPU where torch sees one.
+        wanted: "cpu", "cuda", or "auto": a GPU if torch sees one.
 
     Raises:
-        GleakError: an unknown name, or no GPU where one is asked for.
+        GleakError: unknown name, or "cuda" without a GPU.
     """
     import torch
 
@@ -39,10 +39,11 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def prepare_cpu(threads: int) -> None:
-    """Let torch use as many CPU threads as the job was given, and keep the memory it frees.
+    """Set the number of CPU threads of torch, and keep freed memory for reuse.
 
-    Large tensors come and go with every layer; given back to the kernel each time, their pages are
-    cleared again and again (a fifth of the CPU seconds of a gradient of VGG-16).
+    Large tensors are allocated and freed in every layer; if freed memory is returned to the kernel
+    each time, its pages are cleared again and again (a fifth of the CPU seconds of a gradient of
+    VGG-16).
     """
     import torch
 
@@ -51,7 +52,7 @@ def prepare_cpu(threads: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Tell the C library to reuse freed memory itself; it stays as it is where it cannot."""
+    """Configure the C library to reuse freed memory; no effect where it has no ``mallopt``."""
     adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     if adjust is not None:
         adjust(M_MMAP_MAX, 0)

@@ -1,15 +1,19 @@
-"""The log of a job: plain lines to a file and to stderr."""
+"""Job logs, and the list of damaged results.
+
+A job that finds a result damaged notes it and fails; the next run makes the file again. The file
+stays in place until then: without it, jobs that need it would end the whole run and not only the
+work that depends on the file.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gleak.core.errors import DamagedError, GleakError
-from gleak.runtime.damage import note_damage
 
 MORE_MEMORY = (
     "use a machine with more, or on a cluster ask for more: --set-resources RULE:mem_mb=..., or "
@@ -22,13 +26,13 @@ FORMAT = "%(asctime)s %(levelname)s %(message)s"
 def log_to(path: Path | str | None, results: Path | str | None = None) -> Iterator[None]:
     """Send all logging and warnings to a file and to stderr while the block runs.
 
-    An error that gleak raises on purpose becomes one line in both, and so does memory that runs
-    out; any other is logged with its traceback and raised on. A damaged file of the results is
-    noted, so that the next run makes it again.
+    Errors that gleak raises on purpose are logged as one line, as is running out of memory. Any
+    other error is logged with its traceback and raised. A damaged result is noted, so that the next
+    run makes it again.
 
     Args:
-        path: the log file, made anew; None for stderr alone.
-        results: the folder of the results; None where nothing is to be noted.
+        path: log file, overwritten; None for stderr alone.
+        results: folder of the results; None if nothing is to be noted.
 
     Raises:
         SystemExit: with code 1, in place of a `GleakError` or a `MemoryError`.
@@ -65,7 +69,7 @@ def _reporting(results: Path | str | None) -> Iterator[None]:
         logging.error("out of memory (%s); %s", error, MORE_MEMORY)
         raise SystemExit(1) from None
     except Exception:
-        logging.exception("stopped by an error that gleak does not expect:")
+        logging.exception("unexpected error:")
         raise
 
 
@@ -77,3 +81,49 @@ def _handlers(path: Path | str | None) -> list[logging.Handler]:
     for handler in handlers:
         handler.setFormatter(logging.Formatter(FORMAT))
     return handlers
+
+
+NOTES = "damaged.txt"
+SUFFIX = ".damaged"
+
+
+def note_damage(error: DamagedError, results: Path) -> str:
+    """Note a damaged file if it is one of the results, and return the message to log.
+
+    Args:
+        error: names the file.
+        results: folder of the results.
+    """
+    path = error.path
+    if not (path.exists() and _is_below(path, results)):
+        return str(error)
+    try:
+        with (results / NOTES).open("a") as notes:
+            notes.write(f"{path.resolve().relative_to(results.resolve())}\n")
+    except OSError:
+        return str(error)
+    return f"{path}: {error.fault}; it is made again by: snakemake {path}"
+
+
+def quarantine(results: Path) -> list[Path]:
+    """Rename the noted files, so that they are missing and are made again.
+
+    Args:
+        results: folder of the results.
+
+    Returns:
+        The files, under their former names.
+    """
+    notes, found = results / NOTES, []
+    with suppress(FileNotFoundError):
+        for line in dict.fromkeys(notes.read_text().splitlines()):
+            path = results / line
+            if path.is_file() and _is_below(path, results):
+                path.replace(path.with_name(f"{path.name}{SUFFIX}"))
+                found.append(path)
+        notes.unlink()
+    return found
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())

@@ -1,4 +1,4 @@
-"""The network of LPIPS (Zhang et al. 2018); its weights are never downloaded."""
+"""Network of LPIPS (Zhang et al. 2018); its weights are never downloaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING
 
 from gleak.core.errors import ArtifactError
-from gleak.runtime.checkpoints import checkpoint_path, fetch_command
+from gleak.runtime.hub_weights import checkpoint_path, fetch_command
 from gleak.runtime.torchvision_ops import ensure_operators
 
 if TYPE_CHECKING:
@@ -19,15 +19,15 @@ WEIGHTS = "squeezenet1_1-b8a52dc0.pth"
 FETCH = fetch_command(WEIGHTS)
 SMALLEST_SIDE = 64
 CHANNELS = (1, 3)
-"""Images that it takes are grey, or in three colours."""
+"""Supported numbers of channels: grey and RGB."""
 
 
 def perceptual_network() -> nn.Module:
-    """The network, on the CPU, the same each time: SqueezeNet 1.1 and linear weights (v0.1).
+    """Return the network on the CPU: SqueezeNet 1.1 with linear weights (v0.1).
 
     Raises:
-        ArtifactError: the backbone's weights are not where ``torch.hub`` keeps such files, or
-            cannot be read; the message holds the command that fetches them.
+        ArtifactError: the backbone's weights are not in the cache of ``torch.hub``, or cannot be
+            read; the message contains the command that fetches them.
     """
     path = checkpoint_path(WEIGHTS)
     if not path.is_file():
@@ -37,12 +37,12 @@ def perceptual_network() -> nn.Module:
 
 @cache
 def _load(weights: Path) -> nn.Module:
-    """The network; ``weights`` stand where torchvision looks, so it loads that file."""
+    """Load the network; torchvision finds ``weights`` in its cache."""
     ensure_operators()
     import lpips
 
     with warnings.catch_warnings():
-        # lpips asks torchvision for its weights by an argument that has been renamed since.
+        # lpips passes torchvision an argument that has been renamed since.
         warnings.filterwarnings("ignore", module="torchvision", category=UserWarning)
         try:
             network: nn.Module = lpips.LPIPS(net="squeeze", verbose=False)
@@ -52,22 +52,25 @@ def _load(weights: Path) -> nn.Module:
 
 
 def perceptual_distances(network: nn.Module, one: Tensor, other: Tensor) -> Tensor:
-    """LPIPS of pairs of images; Shape (M), 0 for identical ones.
+    """Compute LPIPS of pairs of images.
 
-    Grey images are repeated to three channels. A side shorter than 64 pixels is first enlarged
-    to 64 bilinearly, for the backbone has no features of smaller images.
+    Grey images are repeated to three channels. Sides shorter than 64 pixels are first enlarged
+    bilinearly to 64, since the backbone has no features for smaller images.
 
     Args:
-        network: see `perceptual_network`.
+        network: returned by `perceptual_network`.
         one: images of Shape (M, C, H, W) in [0, 1], C one of `CHANNELS`, on the network's device.
-        other: likewise, the other of each pair.
+        other: same Shape, the other image of each pair.
+
+    Returns:
+        Shape (M), 0 for identical images.
     """
     distances: Tensor = network(_prepared(one), _prepared(other))
     return distances.flatten()
 
 
 def _prepared(images: Tensor) -> Tensor:
-    """Images as the network takes them: three channels in [-1, 1], no side below 64 pixels."""
+    """Convert images to network inputs: three channels in [-1, 1], sides of at least 64 pixels."""
     from torch.nn.functional import interpolate
 
     height, width = (max(side, SMALLEST_SIDE) for side in images.shape[-2:])

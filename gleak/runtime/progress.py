@@ -1,4 +1,4 @@
-"""How far a long computation has come: a bar on a terminal, plain lines in a log."""
+"""Progress of a long computation: a bar on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ log = logging.getLogger(__name__)
 
 
 class Progress:
-    """Counts units of work; to be used as a context manager.
+    """Counter of finished units of work; used as a context manager.
 
-    Where stderr is a terminal a bar is drawn; elsewhere a line is logged at most every
-    `LINE_SECONDS` and one at the end, also when the work breaks off.
+    On a terminal a bar is drawn; elsewhere a line is logged at most every `LINE_SECONDS` and one at
+    the end, also if the work is interrupted.
 
     Args:
-        total: units of work, at least.
-        label: what the work is, in front of every line.
+        total: minimum number of units.
+        label: name of the work, at the start of every line.
     """
 
     def __init__(self, total: int, label: str) -> None:
@@ -32,11 +32,11 @@ class Progress:
         self._bar = tqdm(total=total, desc=label) if sys.stderr.isatty() else None
 
     def advance(self, units: int = 1, **facts: Any) -> None:
-        """Count units as done.
+        """Count units as finished.
 
         Args:
-            units: how many.
-            **facts: shown beside the count, by name ("objective", say).
+            units: number of units.
+            **facts: values shown beside the count, by name ("objective", say).
         """
         self.done += units
         self._facts = {name: _short(value) for name, value in facts.items()} or self._facts

@@ -1,6 +1,6 @@
-"""``provenance.json``: when, where and with what a folder's artifact was made, and its cost.
+"""``provenance.json``: time, host, versions and cost of making the artifact in a folder.
 
-All that differs between two runs of the same work stands here, so that artifacts do not differ.
+Everything that differs between two runs of the same work is recorded here and not in artifacts.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ MEGABYTE = 1e6
 def record(folder: Path | str, **facts: Any) -> Iterator[dict[str, Any]]:
     """Measure the block and, if it succeeds, write ``provenance.json`` into ``folder``.
 
-    Seconds are those of the wall, CPU seconds those of all threads of this process. Peak memory
-    is the largest resident set of the process since it started; peak GPU memory, where a GPU was
-    used, the largest amount torch held on one GPU during the block.
+    Seconds are wall time; CPU seconds are those of all threads of this process. Peak memory is the
+    largest resident set of the process since it started; peak GPU memory, if a GPU was used, is the
+    largest amount torch allocated on one GPU during the block.
 
     Args:
-        folder: where the artifact stands.
-        **facts: written beside what is measured, in place of it where names agree.
+        folder: folder of the artifact.
+        **facts: further entries, which replace measured ones of the same name.
 
     Yields:
-        A dictionary to which the block may add further facts (JSON values). What it puts there as
-        ``earlier`` is added to what is measured: the cost of runs that were broken off.
+        A dictionary to which the block may add further facts (JSON values). Its ``earlier`` entry,
+        the cost of interrupted runs, is added to the measured cost.
 
     Raises:
         ArtifactError: the file cannot be written.
@@ -64,10 +64,10 @@ def record(folder: Path | str, **facts: Any) -> Iterator[dict[str, Any]]:
 
 
 def load(folder: Path | str) -> dict[str, Any]:
-    """What `record` wrote into a folder.
+    """Return the content that `record` wrote into a folder.
 
     Raises:
-        DamagedError: no such file, or not JSON.
+        DamagedError: the file is missing or not JSON.
     """
     path = Path(folder) / FILE
     try:
@@ -77,7 +77,7 @@ def load(folder: Path | str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold of a numpy or torch number, or of a spec or path."""
+    """Convert a numpy or torch number, a spec or a path to a JSON value."""
     return value.item() if hasattr(value, "item") else str(value)
 
 
@@ -101,7 +101,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of gleak's source, None where git does not know it."""
+    """Return the commit of gleak's source, None outside a git repository."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -116,7 +116,10 @@ def _threads() -> int:
 
 
 def _peak_memory() -> float:
-    """Of this process alone, where the system tells; `resource` counts what it was forked from."""
+    """Return the peak memory of this process in MB.
+
+    `resource` includes the process it was forked from, so it is only a fallback.
+    """
     status = Path("/proc/self/status")
     if status.is_file() and (peak := re.search(r"VmHWM:\s+(\d+) kB", status.read_text())):
         return round(int(peak[1]) * 1024 / MEGABYTE, 1)
@@ -125,7 +128,7 @@ def _peak_memory() -> float:
 
 
 def _gpus() -> Any:
-    """`torch.cuda` where a GPU has been used, None elsewhere; does not import torch."""
+    """Return `torch.cuda` if a GPU has been used, else None; torch is not imported."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch and torch.cuda.is_initialized() else None
 

@@ -1,7 +1,7 @@
-"""Named random streams: each purpose and victim has its own, whatever else is drawn.
+"""Named random streams, one for each purpose and victim, independent of all other draws.
 
-A stream depends on the seed, the purpose and the indices alone. So victim 3 draws the same numbers
-among eight victims as among a hundred, and a new consumer of randomness disturbs no old one.
+A stream depends only on the seed, the purpose and the indices. Victim 3 draws the same numbers
+among eight victims as among a hundred, and a new consumer of randomness changes no existing one.
 """
 
 from __future__ import annotations
@@ -20,23 +20,29 @@ LARGEST_SEED = 2**31
 
 
 def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
-    """The numpy stream of one purpose.
+    """Return the numpy generator of one purpose.
 
     Args:
-        seed: of the run, not negative.
-        purpose: what is drawn ("batches", say).
+        seed: seed of the run, not negative.
+        purpose: name of the draw ("batches", say).
         *indices: of a victim, a round, a restart; not negative.
     """
     return np.random.default_rng(_sequence(seed, purpose, indices))
 
 
 def derived_seed(seed: int, purpose: str) -> int:
-    """A seed of its own for whoever must not draw what others draw from the first one."""
+    """Draw a seed for a consumer that must not share draws with those of the original seed."""
     return int(stream(seed, purpose).integers(LARGEST_SEED))
 
 
 def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:
-    """The torch stream of one purpose, on the CPU so that a GPU changes no draw; see `stream`."""
+    """Return the torch generator of one purpose, on the CPU so that a GPU changes no draw.
+
+    Args:
+        seed: seed of the run, not negative.
+        purpose: name of the draw.
+        *indices: of a victim, a round, a restart; not negative.
+    """
     import torch
 
     state = _sequence(seed, purpose, indices).generate_state(1, np.uint64)
@@ -45,9 +51,9 @@ def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:
 
 @contextmanager
 def drawing_from(stream: torch.Generator) -> Iterator[None]:
-    """Let torch's own random numbers, in the block, be a stream's from its beginning.
+    """Let torch's global generators draw from the beginning of a stream in the block.
 
-    After the block they go on where they were before it, on every device.
+    After the block they continue from their former state, on every device.
     """
     import torch
 

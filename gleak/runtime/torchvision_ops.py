@@ -1,7 +1,7 @@
-"""Mend ``import torchvision`` where its compiled operators cannot be loaded.
+"""Workaround for ``import torchvision`` if its compiled operators cannot be loaded.
 
-A CPU build of torch beside torchvision's ordinary wheel is such a place: the wheel's operators
-need CUDA, stay undeclared, and torchvision then fails on import although nothing here calls them.
+This is the case for a CPU build of torch beside torchvision's default wheel: its operators need
+CUDA, stay undeclared, and the import then fails although gleak never calls them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SCHEMAS = {name: name + ARGUMENTS for name in ("nms", "qnms")}
 
 @cache
 def ensure_operators() -> Library | None:
-    """Declare the operators that ``import torchvision`` asks for, where they are missing.
+    """Declare the operators that ``import torchvision`` requires, if they are missing.
 
-    Call it before importing torchvision or what imports it (torchmetrics, lpips). The compiled
-    operators are tried first: declared twice, they would end the process.
+    Call it before importing torchvision or a package that imports it (lpips). The compiled
+    operators are tried first, since declaring an operator twice ends the process.
 
     Returns:
-        The library that holds the declarations, kept alive by this function's cache; None where
-        nothing was missing.
+        The library of declarations, kept alive by this function's cache; None if nothing was
+        missing.
     """
     import torch
 
@@ -44,7 +44,7 @@ def ensure_operators() -> Library | None:
 
 
 def _load_compiled() -> None:
-    """Load torchvision's compiled operators without importing it; leave it if they cannot be."""
+    """Load torchvision's compiled operators without importing it; ignore failures."""
     import torch
 
     package = find_spec("torchvision")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from gleak.core.spec import Spec, parameter
-from gleak.runtime.journal import Journal, Part, below
+from gleak.runtime.checkpointing import Journal, Part, strip_prefix
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,7 +32,7 @@ class History:
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from what `state` gave; of a larger state the rest is left alone."""
-        for name, values in below("history", state).items():
+        for name, values in strip_prefix("history", state).items():
             setattr(self, name, values.tolist())
 
 

@@ -6,7 +6,7 @@ import logging
 
 from torch import nn
 
-from gleak.runtime.weights import State, check_weights, read_weights
+from gleak.runtime.hub_weights import State, check_weights, read_weights
 
 COUNTER = "num_batches_tracked"
 log = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from gleak.models.penalties import penalties
-from gleak.runtime.journal import Part, State, below
-from gleak.runtime.optimizer_state import optimizer_state, resume_optimizer
+from gleak.runtime.checkpointing import Part, State, optimizer_state, resume_optimizer, strip_prefix
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, stream, torch_stream
 from gleak.training.base import History
@@ -43,7 +42,7 @@ def run_epochs(
         part: of the job's journal; the training goes on where it stands there.
     """
     training = Training(network, dataset, lr, batch_size, seed)
-    training.resume(part.found)
+    training.resume(part.stored)
     with Progress(epochs, "training epochs") as progress, part.stepping():
         progress.advance(training.epoch)
         while training.epoch < epochs:
@@ -121,5 +120,5 @@ class Training:
         self.done, self.losses = int(state["done"]), float(state["losses"])
         self.history.resume(state)
         tensors = {name: torch.from_numpy(value) for name, value in state.items()}
-        self.network.load_state_dict(below("network", tensors))
-        resume_optimizer(self.optimizer, below("optimizer", tensors))
+        self.network.load_state_dict(strip_prefix("network", tensors))
+        resume_optimizer(self.optimizer, strip_prefix("optimizer", tensors))

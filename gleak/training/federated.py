@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gleak.artifacts.dataset import Dataset
-    from gleak.runtime.journal import Part
+    from gleak.runtime.checkpointing import Part
 
 
 @register("federated")

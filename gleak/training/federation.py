@@ -14,7 +14,7 @@ from gleak.defenses.base import Memory
 from gleak.defenses.sending import RoundStreams, send_update
 from gleak.local_training.descent import descend, mini_batches
 from gleak.models.parameters import trained_parameters
-from gleak.runtime.journal import Part, State, below
+from gleak.runtime.checkpointing import Part, State, strip_prefix
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import stream, torch_stream
 from gleak.training.base import History
@@ -71,7 +71,7 @@ def run_rounds(
         part: of the job's journal; the training goes on where it stands there.
     """
     history, federation = History(), Federation(network, dataset, training, seed)
-    if found := part.found:
+    if found := part.stored:
         history.resume(found)
         federation.resume(found)
     with Progress(training.rounds, "training rounds") as progress, part.stepping():
@@ -109,9 +109,9 @@ class Federation:
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from what `state` gave; of a larger state the rest is left alone."""
         tensors = {name: torch.from_numpy(value) for name, value in state.items()}
-        self.network.load_state_dict(below("network", tensors))
+        self.network.load_state_dict(strip_prefix("network", tensors))
         for client in self.clients:
-            client.memory = below(f"memory.{client.number}", tensors)
+            client.memory = strip_prefix(f"memory.{client.number}", tensors)
 
     def run_round(self, number: int) -> float:
         """Let the chosen clients train from the same parameters, and step by their mean.

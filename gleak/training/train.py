@@ -12,8 +12,8 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.models.base import ModelSpec
 from gleak.models.broadcast import with_state
+from gleak.runtime.checkpointing import FILE, Journal, origin_of
 from gleak.runtime.device import choose_device
-from gleak.runtime.journal import FILE, Journal, origin_of
 from gleak.runtime.seeding import drawing_from, torch_stream
 from gleak.training.base import InitialisedSpec
 
@@ -41,7 +41,7 @@ def train_model(
         device: "auto", "cpu" or "cuda".
 
     Returns:
-        See `gleak.runtime.journal.Journal.earlier`.
+        See `gleak.runtime.checkpointing.Journal.earlier`.
     """
     dataset = Dataset.read(dataset_path)
     network = _construct(model, dataset, seed).to(choose_device(device))

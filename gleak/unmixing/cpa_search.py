@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gleak.matching.optimizers.base import OptimizerSpec
-from gleak.runtime.journal import Part, below
+from gleak.runtime.checkpointing import Part, strip_prefix
 from gleak.runtime.progress import Progress
 from gleak.unmixing.edges import differences, variation_weights
 from gleak.unmixing.mixtures import White
@@ -149,7 +149,7 @@ def descend(
         part: of the job's journal; the search goes on where it stands there.
     """
     descent = Descent(first.flatten(1), optimizer, iterations, tolerance)
-    descent.resume(part.found)
+    descent.resume(part.stored)
     with Progress(iterations, "unmixing") as progress, part.stepping():
         while not descent.over:
             part.step(descent.state)
@@ -215,5 +215,5 @@ class Descent:
         tensors = {name: torch.from_numpy(value) for name, value in state.items()}
         for name in self.KEPT:
             setattr(self, name, tensors[name].to(getattr(self, name).device))
-        moments = below("optimizer", tensors)
+        moments = strip_prefix("optimizer", tensors)
         self.optimizer.resume({name: each.to(self.points.device) for name, each in moments.items()})

@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 import pytest
 
-from gleak.artifacts.digests import _members, seal, seal_group, set_attribute
 from gleak.artifacts.encodings import Sparse
 from gleak.artifacts.inspect import describe_file
+from gleak.artifacts.integrity import _members, seal, seal_group, set_attribute
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.core.errors import ArtifactError, DamagedError

@@ -13,7 +13,7 @@ import pytest
 
 import gleak
 from gleak.artifacts.atomic import atomic
-from gleak.artifacts.digests import attribute_of, set_attribute
+from gleak.artifacts.integrity import attribute_of, set_attribute
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.reading import open_checked

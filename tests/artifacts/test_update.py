@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
-from gleak.artifacts.digests import set_attribute
 from gleak.artifacts.encodings import Dense, Factored
+from gleak.artifacts.integrity import set_attribute
 from gleak.artifacts.update import Update
 from gleak.core.errors import ArtifactError
 

@@ -15,7 +15,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.core.registry import load, parse
 from gleak.observation import Observation
-from gleak.runtime.journal import Journal
+from gleak.runtime.checkpointing import Journal
 
 pytestmark = pytest.mark.usefixtures("random_weights")
 

@@ -19,8 +19,8 @@ from torch import nn
 
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Secret
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.artifacts.secret import Secret
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.gather import gather_shards, total_cost

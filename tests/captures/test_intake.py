@@ -118,7 +118,7 @@ FAULTS: dict[str, tuple[str, Callable[[State], State], str]] = {
     "not finite": (
         "sent",
         lambda s: s | {"0.bias": torch.full((4,), torch.nan)},
-        r"0\.bias holds values that are NaN",
+        r"0\.bias contains values that are NaN",
     ),
     "whole numbers": (
         "sent",

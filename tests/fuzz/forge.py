@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from gleak.artifacts.digests import digest_values, is_text, seal, seal_group, set_attribute
+from gleak.artifacts.integrity import digest_values, is_text, seal, seal_group, set_attribute
 
 LARGEST_SEALED = 2**20
 TYPES = [

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from gleak.artifacts.checkpoint import Checkpoint
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Dense, Factored, Quantized, Signs, Sparse
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.knowledge import Knowledge
-from gleak.artifacts.model import Model
+from gleak.artifacts.model import Model, Secret
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.refused import Refused
-from gleak.artifacts.secret import Secret
 from gleak.artifacts.store import Artifact
 from gleak.artifacts.update import Update
+from gleak.runtime.checkpointing import Checkpoint
 
 FORMATS: dict[str, type[Artifact]] = {
     cls.format: cls

@@ -21,7 +21,7 @@ with atheris.instrument_imports(include=["gleak.artifacts"]):
     from forge import forge
     from seeds import FORMATS, write_all
 
-    from gleak.artifacts import digests
+    from gleak.artifacts import integrity
     from gleak.artifacts.inspect import describe_file
     from gleak.artifacts.update import Update
     from gleak.core.errors import ArtifactError, RefusedError
@@ -46,7 +46,7 @@ class Target:
         self.seeds = [path.read_bytes() for path in write_all(folder / "seeds")]
         self.counts = np.memmap(folder / f"{mode}.counts", np.int64, "r+", shape=len(COUNTS))
         if mode == "granted":
-            digests._check = digests._digest
+            integrity._check = integrity._digest
 
     def __call__(self, data: bytes) -> None:
         """Read one input; the entry point that libFuzzer calls."""

@@ -19,8 +19,8 @@ from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.load import load_knowledge
 from gleak.knowledge.trained import TrainedSpec
 from gleak.knowledge.trainer import Trainer
-from gleak.runtime import journal
-from gleak.runtime.journal import FILE
+from gleak.runtime import checkpointing
+from gleak.runtime.checkpointing import FILE
 
 NAMES = sorted(n for n, cls in load("knowledge").items() if issubclass(cls, TrainedSpec))
 SHAPE = (3, 8, 8)
@@ -101,8 +101,8 @@ def test_a_training_that_was_broken_off_comes_to_the_same(
     name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, spec = learn(tiny(name), "whole"), tiny(name)
-    monkeypatch.setattr(journal, "SECONDS", 0.0)
-    monkeypatch.setattr(journal, "COST", math.inf)
+    monkeypatch.setattr(checkpointing, "SECONDS", 0.0)
+    monkeypatch.setattr(checkpointing, "COST", math.inf)
     with monkeypatch.context() as patch:
         break_off(patch, spec, after=2)
         with pytest.raises(KeyboardInterrupt):
@@ -135,8 +135,8 @@ def test_another_trainings_checkpoint_is_left_alone(
     name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = learn(tiny(name), "whole")
-    monkeypatch.setattr(journal, "SECONDS", 0.0)
-    monkeypatch.setattr(journal, "COST", math.inf)
+    monkeypatch.setattr(checkpointing, "SECONDS", 0.0)
+    monkeypatch.setattr(checkpointing, "COST", math.inf)
     with monkeypatch.context() as patch:
         break_off(patch, tiny(name, steps=9), after=2)
         with pytest.raises(KeyboardInterrupt):

@@ -23,7 +23,7 @@ from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.optimizers.quasi_newton import LBFGS
 from gleak.matching.parts import Parts
 from gleak.matching.search import SHOWN_VICTIMS
-from gleak.runtime.journal import Journal
+from gleak.runtime.checkpointing import Journal
 
 MakeParts = Callable[..., Parts]
 MakeObservation = Callable[..., Any]

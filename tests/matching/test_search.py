@@ -24,7 +24,7 @@ from gleak.matching.search import (
     SearchState,
     snapshot_iterations,
 )
-from gleak.runtime.journal import Journal
+from gleak.runtime.checkpointing import Journal
 from gleak.runtime.progress import Progress
 
 TARGETS = [[0.1, 0.0], [2.0, 0.0], [5.0, 5.0], [0.0, -3.0]]

@@ -18,7 +18,7 @@ from gleak.attacks.run import attack
 from gleak.core.errors import StoppedError
 from gleak.core.registry import parse
 from gleak.knowledge.train import train_knowledge
-from gleak.runtime import journal
+from gleak.runtime import checkpointing
 from gleak.training.train import train_model
 
 KILLS = 20
@@ -87,10 +87,10 @@ def run_often_written(work: Work, folder: Path, begun: Path) -> None:
     import torch
 
     torch.set_num_threads(1)
-    journal.SECONDS, journal.COST = 0.02, 0.5
-    journal.source_digest = same_code
-    step = journal.Part.step
-    journal.Part.step = lambda part, state: (begun.touch(), step(part, state))[1]
+    checkpointing.SECONDS, checkpointing.COST = 0.02, 0.5
+    checkpointing.source_digest = same_code
+    step = checkpointing.Part.step
+    checkpointing.Part.step = lambda part, state: (begun.touch(), step(part, state))[1]
     try:
         work(folder)
     except StoppedError:
@@ -106,7 +106,7 @@ def test_a_job_survives_twenty_kills(
     processes: object,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(journal, "source_digest", same_code)
+    monkeypatch.setattr(checkpointing, "source_digest", same_code)
     expected = work(tmp_path / "whole").read_bytes()
     dice, folder, killed, survived = random.Random(name), tmp_path / "killed", 0, 0
     folder.mkdir()

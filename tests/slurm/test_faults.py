@@ -105,8 +105,8 @@ def test_what_was_ended_goes_on_from_its_checkpoint(
     story: Story, submitting: Project, attack: str
 ) -> None:
     assert "stopped by SIGTERM" in story.stopped[attack]
-    assert "run again, and it goes on from there" in story.stopped[attack]
-    assert "the job goes on from there" in log_of(submitting, attack).read_text()
+    assert "run again to resume from there" in story.stopped[attack]
+    assert "resuming from this checkpoint" in log_of(submitting, attack).read_text()
 
 
 def test_the_scores_are_those_of_a_run_without_faults(

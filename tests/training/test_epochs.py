@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from gleak.artifacts.dataset import Dataset
 from gleak.models.penalties import Penalised
-from gleak.runtime.journal import Journal
+from gleak.runtime.checkpointing import Journal
 from gleak.training.epochs import run_epochs
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gleak.matching.optimizers.first_order import Adam
-from gleak.runtime.journal import Journal, Part
+from gleak.runtime.checkpointing import Journal, Part
 from gleak.unmixing.cpa_search import (
     JUDGED_EVERY,
     Found,

@@ -108,7 +108,7 @@ def test_a_run_that_is_stopped_goes_on_and_locks_others_out(project: Project) ->
             assert f"stopped by {number.name}" in log.read_text(), said
             assert [path.name for path in output.parent.iterdir()] == ["checkpoint.h5"]
             project.run("--unlock")
-        assert "the job goes on from there" in log.read_text()
+        assert "resuming from this checkpoint" in log.read_text()
         slow.unlink()
         project.run(output)
     assert sorted(path.name for path in output.parent.iterdir()) == [

@@ -25,7 +25,7 @@ from gleak.metrics.score import match_to_truth, measure
 from gleak.metrics.scores import save_scores
 from gleak.models.broadcast import architecture
 from gleak.observation import Observation
-from gleak.runtime.journal import FILE, Journal, origin_of
+from gleak.runtime.checkpointing import FILE, Journal, origin_of
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import derived_seed
 
@@ -92,7 +92,7 @@ def run_search(
         device: "auto", "cpu" or "cuda".
 
     Returns:
-        See `gleak.runtime.journal.Journal.earlier`.
+        See `gleak.runtime.checkpointing.Journal.earlier`.
 
     Raises:
         GleakError: the metric cannot be computed here, no trial gave a value, or knowledge was
@@ -129,11 +129,11 @@ def _evaluation(
 
     def evaluate(spec: AttackSpec) -> float:
         part = journal.part(str(spec))
-        if not part.found:
+        if not part.stored:
             tried = {**levels, "attack": str(spec)}
             part.keep({"value": _mean(search.metric, spec, observation, truth, tried, seed)})
             part.save_if_due()
-        return float(part.found["value"])
+        return float(part.stored["value"])
 
     return evaluate
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gleak.runtime.checkpoints import checkpoint_path, fetch_command
+from gleak.runtime.hub_weights import checkpoint_path, fetch_command
 
 
 @pytest.mark.parametrize("set_by", ["TORCH_HOME", "XDG_CACHE_HOME", None])

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from gleak.artifacts.checkpoint import Checkpoint
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import GleakError, StoppedError
 from gleak.core.registry import parse
-from gleak.runtime import journal as module
-from gleak.runtime.journal import Journal, below, origin_of
+from gleak.runtime import checkpointing as module
+from gleak.runtime.checkpointing import Checkpoint, Journal, origin_of, strip_prefix
 
 STEPS = 5
 
@@ -37,7 +36,7 @@ def count(path: Path, origin: str = "", stop_at: int = -1, number: int = signal.
     taken = 0
     with Journal(path, origin) as journal:
         part = journal.part()
-        done = int(part.found.get("done", 0))
+        done = int(part.stored.get("done", 0))
         with part.stepping():
             while done < STEPS:
                 if done == stop_at:
@@ -48,11 +47,11 @@ def count(path: Path, origin: str = "", stop_at: int = -1, number: int = signal.
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_job_that_is_asked_to_stop_goes_on_where_it_stood(path: Path, number: int) -> None:
+def test_a_stopped_job_resumes(path: Path, number: int) -> None:
     with pytest.raises(StoppedError) as caught:
         count(path, stop_at=3, number=number)
     assert signal.Signals(number).name in str(caught.value)
-    assert f"is in {path}: run again" in str(caught.value)
+    assert f"saved in {path}: run again" in str(caught.value)
     assert count(path) == STEPS - 3
     assert not path.exists()
     assert count(path) == STEPS
@@ -92,11 +91,13 @@ def test_writing_takes_a_small_share_of_the_time(
     assert 3 * len(writings) / clock[0] == pytest.approx(module.COST, rel=0.2)
 
 
-def test_other_work_begins_anew(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_job_starts_from_the_beginning(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(StoppedError):
         count(path, origin="one", stop_at=2)
     assert count(path, origin="other") == STEPS
-    assert "of other work or other code" in caplog.text
+    assert "checkpoint of another job or other code" in caplog.text
 
 
 def test_a_damaged_file_is_told_and_left_behind(
@@ -106,7 +107,7 @@ def test_a_damaged_file_is_told_and_left_behind(
         count(path, stop_at=2)
     path.write_bytes(path.read_bytes()[:-9])
     assert count(path) == STEPS
-    assert "the job begins anew" in caplog.text
+    assert "the job starts from the beginning" in caplog.text
     assert not path.exists()
 
 
@@ -119,9 +120,9 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_job(
 
     monkeypatch.setattr(Path, "write_bytes", full)
     assert count(path) == STEPS
-    assert "the job goes on without one" in caplog.text
+    assert "the job continues" in caplog.text
     assert "No space left" in caplog.text
-    with pytest.raises(StoppedError, match="nothing was kept"):
+    with pytest.raises(StoppedError, match="no checkpoint was saved"):
         count(path, stop_at=1)
     assert list(path.parent.iterdir()) == []
 
@@ -136,11 +137,11 @@ def test_finished_parts_are_not_done_again(path: Path) -> None:
         pytest.fail("between parts a job stops at once")
     with Journal(path) as journal:
         first, second = journal.part(), journal.part()
-        assert first.found["result"].tolist() == [0, 1, 2]
-        assert list(first.found) == ["result"]
-        assert np.isnan(first.part("0-2").found["inner"])
-        assert second.part("0-2").found["inner"].dtype == bool
-        assert not second.found
+        assert first.stored["result"].tolist() == [0, 1, 2]
+        assert list(first.stored) == ["result"]
+        assert np.isnan(first.part("0-2").stored["inner"])
+        assert second.part("0-2").stored["inner"].dtype == bool
+        assert not second.stored
 
 
 def test_what_a_failed_part_began_is_forgotten() -> None:
@@ -148,14 +149,14 @@ def test_what_a_failed_part_began_is_forgotten() -> None:
     part.keep({"done": 3})
     with pytest.raises(MemoryError), part.stepping():
         raise MemoryError
-    assert not part.found
+    assert not part.stored
 
 
 def test_states_are_copies(path: Path) -> None:
     values, part = torch.zeros(2), Journal(path).part()
     part.keep({"values": values})
     values += 1
-    assert part.found["values"].tolist() == [0, 0]
+    assert part.stored["values"].tolist() == [0, 0]
 
 
 def test_costs_of_runs_that_were_broken_off_are_added(path: Path) -> None:
@@ -201,7 +202,7 @@ def test_a_job_follows_from_specs_code_inputs_and_seed(images: Dataset, tmp_path
 
 
 def test_names_below_a_prefix_are_those_after_its_dot() -> None:
-    assert below("a", {"a.b": 1, "ab.c": 2, "a": 3, "a.b.c": 4}) == {"b": 1, "b.c": 4}
+    assert strip_prefix("a", {"a.b": 1, "ab.c": 2, "a": 3, "a.b.c": 4}) == {"b": 1, "b.c": 4}
 
 
 def test_a_checkpoint_is_an_artifact_like_others(path: Path) -> None:

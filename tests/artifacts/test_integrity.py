@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from gleak.artifacts.digests import digest_values
+from gleak.artifacts.integrity import digest_values
 from gleak.artifacts.private import Private
 from gleak.artifacts.reading import content_digest
 from gleak.artifacts.update import Update

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gleak.artifacts.folders import whole_folder
+from gleak.artifacts.atomic import whole_folder
 from gleak.core.errors import ArtifactError
 
 

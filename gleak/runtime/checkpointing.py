@@ -1,9 +1,10 @@
-"""What a long job has come to, in a side file: broken off, it goes on where it stood.
+"""Checkpoint and resume: the intermediate state of a long job, in a file beside its output.
 
-A job's work is in parts, which it does in the same order whenever it runs. What a finished part
-came to is kept; the part under way is asked for its state now and then, between two of its steps,
-and the file is written. SIGTERM and SIGINT (a time limit, a preemption, Ctrl-C) end the job at the
-next such moment, or at once where no part is under way, after the file has been written.
+A job's work is divided into parts, which run in the same order every time. Results of finished
+parts are stored; the running part is asked for its state between two of its steps, at most every
+`SECONDS` seconds, and the checkpoint is written. SIGTERM and SIGINT (a time limit, a preemption,
+Ctrl-C) end the job at the next such moment, or immediately if no part is running, after the
+checkpoint has been written. A resumed job gives output identical to that of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -15,43 +16,65 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from gleak.artifacts.atomic import discard
-from gleak.artifacts.checkpoint import Checkpoint
 from gleak.artifacts.reading import content_digest
+from gleak.artifacts.schema import arrays, attribute
+from gleak.artifacts.store import Artifact
 from gleak.core.errors import ArtifactError, DamagedError, StoppedError
 from gleak.core.spec import Spec
-from gleak.runtime.digest import source_digest
+from gleak.runtime.source_digest import source_digest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
 
 FILE = "checkpoint.h5"
 SECONDS = 120.0
-"""Between one writing and the next, at least."""
+"""Minimum time between two checkpoints."""
 COST = 0.05
-"""Share of the time that writing takes, at most."""
+"""Maximum share of the running time that is spent on writing."""
 SEPARATOR = ":"
-"""Between a part's name, in which it does not stand, and that of a value."""
+"""Separates a part's name, which must not contain it, from the name of a value."""
 JOB = "job"
-"""The part under which the journal keeps what the job has cost."""
+"""Part under which the cost of the job is stored."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 State = Mapping[str, Any]
-"""By name, tensors or what numpy makes arrays of."""
+"""Tensors or array-likes by name."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Journal:
-    """The side file of one job, for as long as the job runs; used as a context manager.
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(Artifact):
+    """Intermediate state of a job, stored uncompressed: it is read once, by the job that resumes.
 
     Args:
-        path: of the file; None keeps nothing.
-        origin: a digest of all that the job follows from, see `origin_of`.
+        origin: digest of the job's specs, inputs and code; only the same job may resume from it.
+        state: state between two steps, by part of the job and name.
+    """
+
+    format: ClassVar[str] = "gleak/checkpoint"
+    version: ClassVar[int] = 2
+
+    origin: str = attribute("")
+    state: dict[str, np.ndarray] = arrays("...", "state", "any", finite=False, packed=False)
+
+
+class Journal:
+    """Checkpoint file of one running job; used as a context manager.
+
+    Args:
+        path: checkpoint file; None stores nothing.
+        origin: digest of the job, see `origin_of`.
     """
 
     def __init__(self, path: Path | None = None, origin: str = "") -> None:
@@ -79,16 +102,16 @@ class Journal:
 
     @property
     def earlier(self) -> dict[str, float]:
-        """Seconds and CPU seconds of the runs that were broken off, up to their last writing."""
-        return {name: float(value) for name, value in self.found(JOB).items()}
+        """Seconds and CPU seconds of interrupted runs, up to their last checkpoint."""
+        return {name: float(value) for name, value in self.stored(JOB).items()}
 
     def part(self, name: str = "") -> Part:
-        """The next part of the work, or of that name."""
+        """Return the part of this name, or the next numbered one."""
         self._parts += not name
         return Part(self, name or str(self._parts))
 
-    def found(self, prefix: str) -> dict[str, np.ndarray]:
-        """What is kept under a prefix, by the rest of its name."""
+    def stored(self, prefix: str) -> dict[str, np.ndarray]:
+        """Return the values stored under a prefix, by the rest of their names."""
         long = f"{prefix}{SEPARATOR}"
         return {
             key.removeprefix(long): value
@@ -97,15 +120,15 @@ class Journal:
         }
 
     def keep(self, prefix: str, state: State) -> None:
-        """Put a state in the place of what is kept under a prefix; not yet written."""
-        for key in self.found(prefix):
+        """Replace the values stored under a prefix; the file is not written yet."""
+        for key in self.stored(prefix):
             del self._kept[f"{prefix}{SEPARATOR}{key}"]
         for key, value in state.items():
             self._kept[f"{prefix}{SEPARATOR}{key}"] = _array(value)
 
     @contextmanager
     def stepping(self) -> Iterator[None]:
-        """A block in which a part steps: a request to stop waits for the next step, or its end."""
+        """Delay a request to stop until the next step, or the end of the block."""
         self._within = True
         try:
             yield
@@ -116,53 +139,58 @@ class Journal:
 
     @property
     def due(self) -> bool:
-        """Whether the file is to be written now."""
+        """True if the checkpoint should be written now."""
         return bool(self._asked) or (self.path is not None and time.monotonic() >= self._due)
 
     def save(self) -> None:
-        """Write what is kept, and end the job if that was asked for.
+        """Write the checkpoint, and end the job if it was asked to stop.
 
         Raises:
-            StoppedError: the job was asked to stop; what it has come to is in the file.
+            StoppedError: the job was asked to stop; its state is in the file.
         """
         began = time.monotonic()
         kept = self._write()
         now = time.monotonic()
         self._due = now + max(SECONDS, (now - began) / COST)
         if self._asked:
-            where = f"what it had come to is in {self.path}: run again, and it goes on from there"
-            raise StoppedError(f"stopped by {self._asked}; {where if kept else 'nothing was kept'}")
+            where = f"the state is saved in {self.path}: run again to resume from there"
+            raise StoppedError(
+                f"stopped by {self._asked}; {where if kept else 'no checkpoint was saved'}"
+            )
 
     def _write(self) -> bool:
-        """Whether the file could be written; a job does not fail because it could not."""
+        """Write the file and return True; a failure to write is logged and does not end the job."""
         if self.path is None or not self._kept:
             return False
         cost = {f"{JOB}{SEPARATOR}{name}": np.array(value) for name, value in self._cost().items()}
         try:
             Checkpoint(origin=self.origin, state={**self._kept, **cost}).write(self.path)
         except (ArtifactError, MemoryError) as error:
-            log.warning("no checkpoint, the job goes on without one: %s", error)
+            log.warning("the checkpoint could not be written, the job continues: %s", error)
             return False
         return True
 
     def _cost(self) -> dict[str, float]:
-        """What the job has cost until now, with the runs that were broken off."""
+        """Return the cost of the job so far, interrupted runs included."""
         earlier, now = self.earlier, _clocks()
         return {name: earlier.get(name, 0.0) + now[name] - self._clocks[name] for name in now}
 
     def _read(self) -> dict[str, np.ndarray]:
-        """What an earlier run of this very job has left."""
+        """Return the state left by an earlier run of the same job."""
         if self.path is None or not self.path.exists():
             return {}
         try:
             found = Checkpoint.read(self.path)
         except DamagedError as error:
-            log.warning("the job begins anew: %s", error)
+            log.warning("the checkpoint is unusable, the job starts from the beginning: %s", error)
             return {}
         if found.origin != self.origin:
-            log.warning("%s: of other work or other code; the job begins anew", self.path)
+            log.warning(
+                "%s: checkpoint of another job or other code; the job starts from the beginning",
+                self.path,
+            )
             return {}
-        log.info("%s: the job goes on from there", self.path)
+        log.info("%s: resuming from this checkpoint", self.path)
         return found.state
 
     def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
@@ -177,29 +205,29 @@ class Part:
     """One part of a job's work.
 
     Args:
-        journal: of the job.
-        name: of the part, in the journal.
+        journal: checkpoint file of the job.
+        name: name of the part in the checkpoint.
     """
 
     def __init__(self, journal: Journal, name: str) -> None:
         self.journal, self.name = journal, name
 
     def part(self, name: str) -> Part:
-        """A part of this part."""
+        """Return a part nested in this one."""
         return Part(self.journal, f"{self.name}.{name}")
 
     @property
-    def found(self) -> dict[str, np.ndarray]:
-        """What is kept of it; empty if it has not been begun."""
-        return self.journal.found(self.name)
+    def stored(self) -> dict[str, np.ndarray]:
+        """Values stored for this part; empty if it has not begun."""
+        return self.journal.stored(self.name)
 
     def keep(self, state: State) -> None:
-        """What it came to, or has agreed on."""
+        """Replace the values stored for this part."""
         self.journal.keep(self.name, state)
 
     @contextmanager
     def stepping(self) -> Iterator[None]:
-        """The block that takes its steps; what was begun is forgotten if the block fails."""
+        """Run the steps of this part in a block; if it fails, drop the part's stored values."""
         try:
             with self.journal.stepping():
                 yield
@@ -210,35 +238,35 @@ class Part:
             raise
 
     def step(self, state: Callable[[], State]) -> None:
-        """Between two steps: if it is time, keep the state and write the file.
+        """Store the state and write the checkpoint if it is due; to be called between two steps.
 
         Raises:
-            StoppedError: see `Journal.save`.
+            StoppedError: the job was asked to stop; see `Journal.save`.
         """
         if self.journal.due:
             self.keep(state())
             self.journal.save()
 
     def save_if_due(self) -> None:
-        """Between two pieces of work that are kept when they are done: write them if it is time."""
+        """Write the checkpoint if it is due; to be called after work whose result is stored."""
         if self.journal.due:
             self.journal.save()
 
 
-def below(prefix: str, state: Mapping[str, T]) -> dict[str, T]:
-    """What stands under ``prefix.`` in a state, by the rest of its name."""
+def strip_prefix(prefix: str, state: Mapping[str, T]) -> dict[str, T]:
+    """Return the entries whose names begin with ``prefix.``, by the rest of their names."""
     long = f"{prefix}."
     return {key.removeprefix(long): value for key, value in state.items() if key.startswith(long)}
 
 
 def origin_of(stage: str, specs: Iterable[Spec], files: Iterable[Path], *facts: Any) -> str:
-    """A digest of all that the outcome of a job follows from.
+    """Compute a digest of everything that determines the output of a job.
 
     Args:
-        stage: the module that does the work; its code counts, and that of the specs.
-        specs: what the work is.
-        files: the artifacts it reads.
-        *facts: what else there is (a seed, say), as JSON takes it.
+        stage: module that does the work; its code is included, and that of the specs.
+        specs: specs of the job.
+        files: input artifacts.
+        *facts: further inputs that JSON can represent (a seed, say).
     """
     parts = [part for spec in specs for part in spec.components()]
     code = source_digest(stage, *sorted({name for part in parts for name in part.modules}))
@@ -253,5 +281,24 @@ def _clocks() -> dict[str, float]:
 
 
 def _array(value: Any) -> np.ndarray:
-    """A copy, which later steps leave as it is."""
+    """Copy a tensor or value to a numpy array."""
     return np.array(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
+
+
+def optimizer_state(optimizer: Optimizer) -> dict[str, Tensor]:
+    """Return the tensors of an optimizer's state, named by parameter number and state name."""
+    return {
+        f"{index}{SEPARATOR}{name}": value
+        for index, values in optimizer.state_dict()["state"].items()
+        for name, value in values.items()
+    }
+
+
+def resume_optimizer(optimizer: Optimizer, state: Mapping[str, Tensor]) -> None:
+    """Load a state returned by `optimizer_state` into an optimizer."""
+    found: dict[int, dict[str, Tensor]] = {}
+    for name, value in state.items():
+        index, _, key = name.partition(SEPARATOR)
+        found.setdefault(int(index), {})[key] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": found, "param_groups": groups})

@@ -10,8 +10,8 @@ import pytest
 
 import gleak
 from gleak.core.errors import GleakError
-from gleak.runtime import digest
-from gleak.runtime.digest import source_digest
+from gleak.runtime import source_digest as module
+from gleak.runtime.source_digest import source_digest
 
 PACKAGE = {
     "__init__.py": '"""A package."""\nfrom toy import unrelated\n',
@@ -57,7 +57,7 @@ FOLLOWED = [
 
 def forget() -> None:
     importlib.invalidate_caches()
-    for cached in (source_digest, digest._source, digest._locate):
+    for cached in (source_digest, module._source, module._locate):
         cached.cache_clear()
 
 
@@ -76,7 +76,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_whatever_runs_is_followed(toy: Path) -> None:
-    reached = digest._reachable(("toy.start",))
+    reached = module._reachable(("toy.start",))
     assert reached == {f"toy.{name.replace('/', '.')}" for name in FOLLOWED}
     assert "toy" not in sys.modules
 
@@ -100,7 +100,7 @@ def test_a_change_elsewhere_does_not(toy: Path, name: str) -> None:
 
 
 def test_a_package_counts_where_something_of_it_is_imported(toy: Path) -> None:
-    assert digest._reachable(("toy.whole",)) == {"toy.whole", "toy.inner", "toy.unrelated"}
+    assert module._reachable(("toy.whole",)) == {"toy.whole", "toy.inner", "toy.unrelated"}
 
 
 PLAIN = "def run(a: int, b=(1, 2)):\n    return {'a': a, 'b': b}\n\n\nclass C:\n    x: int = 1\n"
@@ -150,7 +150,7 @@ def test_a_users_module_is_followed_into_gleak(tmp_path: Path, toy: Path) -> Non
         "import toy.start\nfrom gleak.core.errors import GleakError\n"
     )
     forget()
-    assert digest._reachable(("mine",)) == {"mine", "gleak.core.errors"}
+    assert module._reachable(("mine",)) == {"mine", "gleak.core.errors"}
 
 
 def test_a_module_that_is_not_there_is_told(toy: Path) -> None:
@@ -173,7 +173,7 @@ def test_every_module_of_gleak_has_a_digest() -> None:
 
 def test_digesting_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from gleak.runtime.digest import source_digest; "
+        "import sys; from gleak.runtime.source_digest import source_digest; "
         "source_digest('gleak.artifacts.store', 'gleak.runtime.seeding'); "
         "print(sorted({'torch', 'numpy', 'h5py', 'gleak.artifacts.store'} & set(sys.modules)))"
     )

@@ -1,7 +1,7 @@
-"""Digests of source code: what a result owes to the modules that made it.
+"""Digests of source code, so that results are recomputed when the code that made them changes.
 
-A rule's parameters hold the digest of the modules its work needs, so that an edit reruns what it
-can change. Source is read, never imported: the workflow's graph is built without torch.
+A rule's parameters contain the digest of the modules its work needs. Source is read, never
+imported: the workflow's graph is built without torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOME = "gleak"
 
 
 class Source(NamedTuple):
-    """One module: the digest of its code, and the modules it imports."""
+    """One module: digest of its code, and names of the modules it imports."""
 
     digest: str
     imports: frozenset[str]
@@ -28,17 +28,18 @@ class Source(NamedTuple):
 
 @cache
 def source_digest(*modules: str) -> str:
-    """A digest of modules and of all they import, directly or not.
+    """Compute a digest of modules and of everything they import, directly or indirectly.
 
-    Imports are followed inside functions too, but not under ``if TYPE_CHECKING``; those of other
-    packages than gleak and a module's own are not. Comments, docstrings and layout do not count.
-    A package's own code counts only where it is imported from, not on the way to a submodule.
+    Imports inside functions are followed; those under ``if TYPE_CHECKING`` and those of packages
+    other than gleak and the module's own are not. Comments, docstrings and layout do not count. The
+    code of a package's ``__init__.py`` counts only if something is imported from it, not on the way
+    to a submodule.
 
     Args:
         *modules: full names, of gleak or of a user's own package.
 
     Raises:
-        GleakError: no source file of that name.
+        GleakError: a module without source file.
     """
     for name in modules:
         if _locate(name) is None:
@@ -79,7 +80,7 @@ def _source(name: str) -> Source:
 
 @cache
 def _locate(name: str) -> Path | None:
-    """The file of a module, found without importing its parents; None if there is none."""
+    """Return the file of a module, found without importing its parents; None if there is none."""
     top, *inner = name.split(".")
     found = find_spec(top)
     if found is None:
@@ -94,7 +95,7 @@ def _locate(name: str) -> Path | None:
 
 
 def _run_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Every node below this one that is not there for type checkers alone."""
+    """Yield every node below this one except those under ``if TYPE_CHECKING``."""
     for child in ast.iter_child_nodes(node):
         yield child
         if isinstance(child, ast.If) and _is_type_checking(child.test):
@@ -111,7 +112,7 @@ def _is_type_checking(test: ast.expr) -> bool:
 
 
 def _imported(node: ast.AST, package: str) -> list[str]:
-    """The full names a node imports, modules or what is in them."""
+    """Return the full names that a node imports, modules or their members."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if not isinstance(node, ast.ImportFrom):
@@ -122,13 +123,13 @@ def _imported(node: ast.AST, package: str) -> list[str]:
 
 
 def _module(imported: str) -> str:
-    """``a.b`` if that is a module, else ``a``; nothing if that is none either."""
+    """Return ``a.b`` if it is a module, else ``a``; "" if neither is."""
     names = (imported, imported.rpartition(".")[0])
     return next((name for name in names if name and _locate(name)), "")
 
 
 def _normal_form(tree: ast.Module) -> str:
-    """The tree as text, without docstrings and other bare strings, which do nothing."""
+    """Return the tree as text, without docstrings and other bare strings."""
     for node in ast.walk(tree):
         for field in ("body", "orelse", "finalbody"):
             block = getattr(node, field, None)

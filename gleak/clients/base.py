@@ -1,4 +1,4 @@
-"""What every client spec provides."""
+"""Base class of clients."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
     from gleak.data.base import DatasetSpec
     from gleak.local_training.base import LocalGradient
-    from gleak.local_training.descent import LocalDescent
+    from gleak.local_training.gradient_descent import LocalDescent
 
 
 class ClientSpec(Spec):
-    """How clients hold data and turn them into an update."""
+    """Base class of clients: their batches, and the update computed from a batch."""
 
     kind: ClassVar[str] = "client"
     budget_fields: ClassVar[frozenset[str]] = frozenset({"victims", "repeats"})
 
-    victims: int = parameter(8, "independent clients that are attacked, as one batch", ge=1)
+    victims: int = parameter(8, "independent clients, attacked as one batch", ge=1)
     repeats: int = parameter(
-        1, "victims in a row that hold the same samples, each with random numbers of its own", ge=1
+        1, "consecutive victims with the same samples, each with its own random numbers", ge=1
     )
-    batch_size: int = parameter(1, "samples behind one round of one client", ge=1)
+    batch_size: int = parameter(1, "samples of a client in one round", ge=1)
     labels: Literal["random", "unique"] = parameter("random", "unique: no label twice in one batch")
     classes: int | None = parameter(
         None,
-        "a batch is drawn from so many, chosen at random for each victim; none: all",
+        "number of classes in a batch, chosen at random for each victim; none: all",
         source="MKOR supplement",
         ge=1,
     )
     split: Literal["test", "train"] = parameter(
-        "test", "where samples come from (train: for tuning)"
+        "test", "split the samples are drawn from (train: for tuning)"
     )
     loss: Loss = parameter(
         "cross_entropy", "training loss; nll_raw is minus the raw logit of the label"
@@ -47,70 +47,67 @@ class ClientSpec(Spec):
 
     @property
     def content(self) -> str:
-        """What is sent: "gradient" or "difference" (weights after minus before)."""
+        """Kind of update: "gradient" or "difference" (weights after minus before)."""
         return "gradient"
 
     @property
     def rounds(self) -> int:
-        """Observed rounds of one client, before each of which the server broadcasts."""
+        """Number of observed rounds of one client; the server broadcasts before each."""
         return 1
 
     @property
     def server_rate(self) -> float:
-        """How far the server goes against the mean of what clients send, between rounds."""
+        """Factor of the mean update that the server subtracts between rounds."""
         return 0.0
 
-    def members(self, generator: Generator) -> list[Tensor]:
-        """Positions of the samples behind each round, Shape (B); here all of them."""
+    def round_positions(self, generator: Generator) -> list[Tensor]:
+        """Return the positions of the samples of each round, Shape (B); by default all samples."""
         import torch
 
         return [torch.arange(self.batch_size)]
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """What the server knows of local training: fields of `gleak.artifacts.update.Update`."""
+        """Hyperparameters known to the server: fields of `gleak.artifacts.update.Update`."""
         return {"batch_size": self.batch_size, "mini_batch": self.batch_size, "loss": self.loss}
 
     @property
     def update_scale(self) -> float:
-        """What is sent over the mean gradient of the local steps; exact but for rounding."""
+        """Factor from the mean gradient of the local steps to the update, up to rounding."""
         if self.content == "gradient":
             return 1.0
         return -float(self.protocol["local_lr"] * self.protocol["local_steps"])
 
     @property
     def gradients_per_sample(self) -> float:
-        """Gradients computed for each sample of one round, for estimates of cost."""
+        """Number of gradients computed per sample of one round, for cost estimates."""
         return 1.0
 
     @property
     def local_descent(self) -> LocalDescent | None:
-        """What takes its local steps, drawing random numbers as `compute` does; None: it takes one.
-
-        See `gleak.simulation.drift`.
-        """
+        """Local descent with the random numbers of `compute`, for drift; None: one step only."""
         return None
 
     @property
     def required_specs(self) -> Mapping[str, str]:
-        """Specs of other kinds without which these clients cannot be, by kind."""
+        """Specs of other kinds that these clients require, by kind."""
         return {}
 
     @model_validator(mode="after")
     def _check_repeats(self) -> Self:
         if self.victims % self.repeats:
             raise ValueError(
-                f"victims={self.victims} is no multiple of repeats={self.repeats}; every batch is "
-                "to stand among the victims equally often"
+                f"victims={self.victims} is no multiple of repeats={self.repeats}; every batch "
+                "must occur equally often among the victims"
             )
         return self
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:
-        wanted = self.batch_size if self.labels == "unique" else 1
-        if self.classes is not None and wanted > self.classes:
+        needed = self.batch_size if self.labels == "unique" else 1
+        if self.classes is not None and needed > self.classes:
             raise ValueError(
-                f"{wanted} samples with unique labels need as many classes, not "
+                f"{needed} samples with unique labels need as many classes, not "
                 f"classes={self.classes}"
             )
         return self
@@ -123,36 +120,36 @@ class ClientSpec(Spec):
         labels: Tensor,
         gradient: LocalGradient | None = None,
     ) -> dict[str, Tensor]:
-        """One client's update of one round, before a defence that works on updates.
+        """Compute one client's update of one round, before defences that act on updates.
 
-        Random numbers (dropout, the order of samples) are torch's own, set by the caller to the
-        victim's stream.
+        Random numbers (dropout, the order of samples) are drawn from torch's global generator,
+        which the caller sets to the victim's stream.
 
         Args:
-            model: holds the broadcast parameters; left as it is.
-            inputs: of the round's samples, Shape (B, *shape).
+            model: model with the broadcast parameters; not changed.
+            inputs: samples of the round, Shape (B, *shape).
             labels: Shape (B).
-            gradient: what its defence has it take every step by; None: the mini-batch's own.
+            gradient: substitute for the gradient of every step, if the defence has one.
 
         Returns:
-            For each parameter, Shape (1, *shape).
+            The update by parameter, Shape (1, *shape).
         """
 
     def check(self, dataset: DatasetSpec) -> None:
-        """Refuse a dataset that cannot supply the batches, as far as is known before reading it.
+        """Raise if a dataset cannot supply the batches, as far as its spec tells.
 
         Raises:
-            IncompatibleError: a batch larger than the split, or more classes than it has.
+            IncompatibleError: the batch is larger than the split, or needs more classes.
         """
         sizes = dataset.sizes
         check_batch(self, sizes[self.split] if sizes else None, dataset.classes, str(dataset))
 
 
 def check_batch(client: ClientSpec, size: int | None, classes: int | None, dataset: str) -> None:
-    """Refuse batches that a split of ``size`` samples in ``classes`` classes cannot supply.
+    """Raise if a split of ``size`` samples in ``classes`` classes cannot supply the batches.
 
     Raises:
-        IncompatibleError: says which number is too large.
+        IncompatibleError: the batch size or the number of classes is too large.
     """
     if size is not None and client.batch_size > size:
         raise IncompatibleError(

@@ -1,4 +1,4 @@
-"""Clients whose updates were captured elsewhere."""
+"""Clients whose updates were captured outside of gleak."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ if TYPE_CHECKING:
 
 @register("captured")
 class Captured(FedAvg):
-    """Real clients: their updates are those of a capture, ``<data_dir>/captures/<capture>/``.
+    """Real clients, whose updates are read from a capture, ``<data_dir>/captures/<capture>/``.
 
-    ``gleak import`` makes it and says how to write this spec; see docs/real-updates.md. The fields
-    say how the clients trained, as the server knows it; a capture that says otherwise is refused.
-    They are those of federated averaging, which is what the clients are taken to have done: where
-    the truth is known, drift and the check of an import are computed so.
+    ``gleak import`` writes the capture and prints this spec; see docs/real-updates.md. The fields
+    are the clients' hyperparameters as known to the server; a capture with other values is refused.
+    They are those of federated averaging, which the clients are assumed to use: if the true samples
+    are known, drift and the check of an import are computed under this assumption.
     """
 
     source = "the user's own updates"
 
-    repeats: Literal[1] = parameter(1, "every captured client stands for itself")
-    labels: Literal["random"] = parameter("random", "nothing is drawn")
-    classes: None = parameter(None, "nothing is drawn")
+    repeats: Literal[1] = parameter(1, "every captured client is one victim")
+    labels: Literal["random"] = parameter("random", "not drawn: given by the capture")
+    classes: None = parameter(None, "not drawn: given by the capture")
     sends: Literal["gradient", "weights"] = parameter(
-        "weights", "weights: what was captured is their difference; gradient: gradients"
+        "weights", "captured updates: differences of weights, or gradients"
     )
     capture: str = parameter("mine", "name of the capture", pattern=FILE_NAME)
 
     @override
     def check(self, dataset: DatasetSpec) -> None:
-        """Nothing is drawn from the dataset, so any size will do."""
+        """Accept any dataset, because no samples are drawn from it."""
 
     @property
     @override
     def required_specs(self) -> Mapping[str, str]:
-        """What they trained on and sent is as it was captured."""
         training = f"captured+capture={self.capture}"
         return {"training": training, "crafting": "honest", "defense": "none"}

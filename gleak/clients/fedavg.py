@@ -1,4 +1,4 @@
-"""Clients that train for several local steps before they send anything."""
+"""Federated averaging: clients with several local steps, observed for one or several epochs."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Generator, Tensor, nn
 
     from gleak.local_training.base import LocalGradient
-    from gleak.local_training.descent import Descent, LocalDescent
+    from gleak.local_training.gradient_descent import Descent, LocalDescent
 
 
 @register("fedavg")
 class FedAvg(ClientSpec):
-    """Federated averaging: plain gradient descent over the client's samples (CPL section 2.1).
+    """Federated averaging: plain gradient descent on the client's samples (CPL section 2.1).
 
-    What is sent is the mean gradient of the local steps or the difference of the weights, which is
-    minus the learning rate times the number of steps times as much. To an attacker these are the
-    same but for rounding, which is a defence of its own with small learning rates. Defences act on
-    what is sent. Most act on both alike, but not those whose numbers are in the unit of the values:
+    The update is the mean gradient of the local steps, or the difference of the weights, which is
+    -local_lr local_steps times the mean gradient. To an attacker these are the same up to rounding,
+    which acts as a defence if the learning rate is small. Defences are applied to the values sent.
+    Most protect both forms alike, except those with parameters in the unit of the values:
     ``gaussian`` and ``laplace`` with their default ``unit=value``, and ``dp`` with
     ``scaling=clip``. With ``unit=gradient``, or noise relative to the update (``unit=norm``), they
-    do too. The metric `perturbation` says how much a defence changed what was sent.
+    do too. The metric `perturbation` measures how much a defence changed the update.
 
-    A step takes a mini-batch, and as many steps go once through all samples as there are
-    mini-batches; with a mini-batch of all samples every step sees the whole batch, which is CPL's
-    "gradient squeezing" (section 4.3).
+    Each step takes one mini-batch of the samples, epoch after epoch; if the mini-batch contains all
+    samples, every step uses the whole batch, which is CPL's "gradient squeezing" (section 4.3).
     """
 
     source = "McMahan et al. 2017; CPL sections 2.1 and 4.3"
 
-    local_steps: int = parameter(1, "steps before the update is sent", source="CPL Table 9", ge=1)
+    local_steps: int = parameter(1, "local steps per update", source="CPL Table 9", ge=1)
     local_lr: float = parameter(
         1e-4, "learning rate of a step", source="ours; CPL names none", gt=0
     )
-    mini_batch: int | None = parameter(None, "samples of a step; none: all", ge=1)
+    mini_batch: int | None = parameter(None, "samples per step; none: all", ge=1)
     sends: Literal["gradient", "weights"] = parameter(
         "gradient",
-        "weights: their difference, -local_lr local_steps times the gradient",
+        "weights: difference of weights, -local_lr local_steps times the gradient",
         source="CPL Algorithm 1, lines 4-6",
     )
-    order: Literal["fixed", "shuffled"] = parameter("fixed", "shuffled: anew for every pass")
+    order: Literal["fixed", "shuffled"] = parameter(
+        "fixed", "order of samples; shuffled: anew for every epoch"
+    )
 
     @property
     @override
@@ -55,21 +56,21 @@ class FedAvg(ClientSpec):
         return "gradient" if self.sends == "gradient" else "difference"
 
     @property
-    def samples_of_a_round(self) -> int:
-        """Samples behind one update."""
+    def samples_per_round(self) -> int:
+        """Number of samples of one update."""
         return self.batch_size
 
     @property
-    def samples_of_a_step(self) -> int:
-        """Size of a mini-batch."""
-        return self.mini_batch or self.samples_of_a_round
+    def samples_per_step(self) -> int:
+        """Number of samples of a mini-batch."""
+        return self.mini_batch or self.samples_per_round
 
     @property
     @override
     def protocol(self) -> dict[str, Any]:
         return {
-            "batch_size": self.samples_of_a_round,
-            "mini_batch": self.samples_of_a_step,
+            "batch_size": self.samples_per_round,
+            "mini_batch": self.samples_per_step,
             "local_steps": self.local_steps,
             "local_lr": self.local_lr,
             "loss": self.loss,
@@ -78,7 +79,7 @@ class FedAvg(ClientSpec):
     @property
     @override
     def gradients_per_sample(self) -> float:
-        return self.local_steps * self.samples_of_a_step / self.samples_of_a_round
+        return self.local_steps * self.samples_per_step / self.samples_per_round
 
     @property
     @override
@@ -87,12 +88,12 @@ class FedAvg(ClientSpec):
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
-        samples, taken = self.samples_of_a_round, self.local_steps * self.samples_of_a_step
-        if samples % self.samples_of_a_step or taken % samples:
+        samples, taken = self.samples_per_round, self.local_steps * self.samples_per_step
+        if samples % self.samples_per_step or taken % samples:
             raise ValueError(
-                f"{self.local_steps} local steps of {self.samples_of_a_step} samples do not go "
-                f"through the {samples} of an update a whole number of times; choose a "
-                "mini_batch that divides them, and local_steps a multiple of how many it makes"
+                f"{self.local_steps} local steps of {self.samples_per_step} samples are not a "
+                f"whole number of epochs over the {samples} samples of an update; choose a mini_batch "
+                "that divides them, and local_steps a multiple of the mini-batches of an epoch"
             )
         return self
 
@@ -104,11 +105,11 @@ class FedAvg(ClientSpec):
         labels: Tensor,
         gradient: LocalGradient | None = None,
     ) -> dict[str, Tensor]:
-        found = self._descend(model, inputs, labels, gradient)
+        descent = self._descend(model, inputs, labels, gradient)
         if self.sends == "gradient":
-            return {name: value[None] for name, value in found.mean_gradient.items()}
+            return {name: value[None] for name, value in descent.mean_gradient.items()}
         before = dict(model.named_parameters())
-        return {name: (after - before[name])[None] for name, after in found.parameters.items()}
+        return {name: (after - before[name])[None] for name, after in descent.parameters.items()}
 
     def _descend(
         self,
@@ -117,9 +118,69 @@ class FedAvg(ClientSpec):
         labels: Tensor,
         gradient: LocalGradient | None = None,
     ) -> Descent:
-        from gleak.local_training.descent import descend, mini_batches
+        from gleak.local_training.gradient_descent import descend, mini_batches
 
-        whole_batch = self.samples_of_a_step == self.samples_of_a_round
-        size = len(inputs) if whole_batch else self.samples_of_a_step
+        whole_batch = self.samples_per_step == self.samples_per_round
+        size = len(inputs) if whole_batch else self.samples_per_step
         batches = mini_batches(len(inputs), size, self.local_steps, self.order == "shuffled")
         return descend(model, inputs, labels, batches, self.local_lr, self.loss, gradient)
+
+
+@register("epochs")
+class Epochs(FedAvg):
+    """Federated averaging observed for several epochs; the server keeps all updates.
+
+    In each round every client sends an update computed from some of its samples; then the server
+    takes a step of ``server_lr`` along the mean gradient and broadcasts again. The samples are
+    partitioned anew in every epoch, so the updates of a sample are computed together with other
+    samples, at other parameters.
+    """
+
+    source = "AGIC section IV-B"
+
+    epochs: int = parameter(2, "epochs over a client's samples", source="AGIC section V-D", ge=1)
+    update_size: int | None = parameter(
+        None, "samples per update, out of the client's batch_size; none: all", ge=1
+    )
+    server_lr: float = parameter(0.01, "learning rate of the server", source="ours", ge=0)
+
+    @property
+    @override
+    def rounds(self) -> int:
+        return self.epochs * (self.batch_size // self.samples_per_round)
+
+    @property
+    @override
+    def samples_per_round(self) -> int:
+        return self.update_size or self.batch_size
+
+    @property
+    @override
+    def protocol(self) -> dict[str, Any]:
+        return {**super().protocol, "epochs": self.epochs}
+
+    @property
+    @override
+    def gradients_per_sample(self) -> float:
+        return self.epochs * super().gradients_per_sample
+
+    @model_validator(mode="after")
+    def _check_updates(self) -> Self:
+        if self.batch_size % self.samples_per_round:
+            raise ValueError(
+                f"update_size={self.update_size} does not divide batch_size={self.batch_size}, the "
+                "samples of an epoch"
+            )
+        return self
+
+    @property
+    @override
+    def server_rate(self) -> float:
+        return self.server_lr / self.update_scale
+
+    @override
+    def round_positions(self, generator: Generator) -> list[Tensor]:
+        import torch
+
+        orders = [torch.randperm(self.batch_size, generator=generator) for _ in range(self.epochs)]
+        return [part for order in orders for part in order.split(self.samples_per_round)]

@@ -1,4 +1,4 @@
-"""Clients that send the gradient of one batch."""
+"""Distributed SGD: clients that send the gradient of one batch."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class FedSGD(ClientSpec):
         labels: Tensor,
         gradient: LocalGradient | None = None,
     ) -> dict[str, Tensor]:
-        from gleak.local_training.descent import gradients
+        from gleak.local_training.gradient_descent import gradients
         from gleak.models.parameters import trained_parameters
 
         trained: dict[str, Tensor] = {**trained_parameters(model)}
-        found = gradients(model, trained, inputs, labels, self.loss, gradient)
-        return {name: value[None] for name, value in found.items()}
+        update = gradients(model, trained, inputs, labels, self.loss, gradient)
+        return {name: value[None] for name, value in update.items()}

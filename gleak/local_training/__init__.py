@@ -1,1 +1,1 @@
-"""Local training of clients, simulated or federated."""
+"""Local training of clients, in simulations and in federated training."""

@@ -1,4 +1,4 @@
-"""Terms of local training: the loss that clients minimise, and the gradient that they step by."""
+"""Loss of local training, and the interface of substitutes for its gradient."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Loss = Literal["cross_entropy", "nll_raw"]
 
 
 class LocalGradient(ABC):
-    """What a client takes its local steps by, where that is not the gradient of the mean loss.
+    """Substitute for the gradient of the mean loss in the local steps of one client.
 
-    It belongs to one client and keeps account of the client's steps.
+    It belongs to one client and records an account of the client's steps.
 
     Args:
-        noise_multipliers: of each step so far, the standard deviation of its noise over how far one
-            sample can move it; see `gleak.metrics.privacy`.
+        noise_multipliers: for each step so far, the standard deviation of its noise over the
+            largest change by one sample; see `gleak.metrics.privacy`.
     """
 
     noise_multipliers: list[float]
@@ -32,14 +32,21 @@ class LocalGradient(ABC):
         labels: Tensor,
         loss: Loss,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mean loss over one mini-batch, and for each parameter what takes the gradient's place.
+        """Compute the mean loss over one mini-batch and the substitute for each gradient.
 
-        Random numbers are torch's own, set by the caller to the client's stream.
+        Random numbers are drawn from torch's global generator, which the caller sets to the
+        client's stream.
 
         Args:
-            model: whose own parameters are left as they are.
-            parameters: at which gradients are taken, Shape (*shape).
+            model: its own parameters are not changed.
+            parameters: parameters at which gradients are computed, Shape (*shape).
             inputs: Shape (B, *shape).
             labels: Shape (B).
             loss: see `gleak.models.losses`.
+
+        Returns:
+            Mean loss, and by parameter the substitute for its gradient.
+
+        Raises:
+            IncompatibleError: a layer is not supported.
         """

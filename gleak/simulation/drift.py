@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gleak.local_training.descent import gradients
+from gleak.local_training.gradient_descent import gradients
 from gleak.models.parameters import trained_parameters
 from gleak.models.stochastic import deterministic_copy
 from gleak.runtime.progress import Progress
@@ -63,7 +63,7 @@ def measure_drift(
     found = np.zeros(len(labels))
     with Progress(len(labels), "drift of the clients") as progress:
         for victim in range(len(labels)):
-            some = client.members(torch_stream(seed, "members", victim))[0].numpy()
+            some = client.round_positions(torch_stream(seed, "members", victim))[0].numpy()
             x, y = (torch.from_numpy(held[victim][some]).to(place) for held in (inputs, labels))
             mean = _mean_descent(client, certain, x, y, seed, victim, summed)
             found[victim] = relative_error(mean, _whole_gradient(client, certain, x, y))

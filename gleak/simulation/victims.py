@@ -95,7 +95,7 @@ class Simulation:
                 number,
                 torch.from_numpy(held).to(place),
                 torch.from_numpy(told).to(place),
-                client.members(torch_stream(seed, "members", number)),
+                client.round_positions(torch_stream(seed, "members", number)),
                 defense.local_gradient(),
                 [{} for _ in range(defense.clients_per_update)],
             )

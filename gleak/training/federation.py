@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gleak.defenses.base import Memory
 from gleak.defenses.sending import RoundStreams, send_update
-from gleak.local_training.descent import descend, mini_batches
+from gleak.local_training.gradient_descent import descend, mini_batches
 from gleak.models.parameters import trained_parameters
 from gleak.runtime.checkpointing import Part, State, strip_prefix
 from gleak.runtime.progress import Progress

@@ -26,7 +26,7 @@ from gleak.core.errors import ArtifactError
 from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
 from gleak.experiments.cell import LEVELS, Cell
-from gleak.local_training.descent import descend, mini_batches
+from gleak.local_training.gradient_descent import descend, mini_batches
 from gleak.metrics.score import score
 from gleak.models.broadcast import load_network
 from gleak.simulation.simulate import simulate_clients

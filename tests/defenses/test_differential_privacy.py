@@ -14,7 +14,7 @@ from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.defenses import sample_clipping
 from gleak.local_training.base import LocalGradient
-from gleak.local_training.descent import gradients
+from gleak.local_training.gradient_descent import gradients
 from gleak.runtime.seeding import drawing_from
 
 SHAPES = {"weight": (4, 2, 3), "bias": (4,), "scale": ()}

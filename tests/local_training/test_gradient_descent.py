@@ -11,7 +11,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
 from gleak.core.registry import parse
-from gleak.local_training.descent import descend, gradients, mini_batches
+from gleak.local_training.gradient_descent import descend, gradients, mini_batches
 from gleak.models import memory_slices
 
 BATCHES = [torch.tensor([0, 1, 2]), torch.tensor([3, 4, 5]), torch.tensor([0, 2, 4])]

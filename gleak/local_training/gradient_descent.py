@@ -1,0 +1,157 @@
+"""Mini-batch gradient descent on a client's samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from gleak.models.interaction import batch_slices
+from gleak.models.losses import sample_losses
+from gleak.models.parameters import trained_parameters
+from gleak.models.penalties import penalties
+from gleak.models.stochastic import sampling
+
+if TYPE_CHECKING:
+    from gleak.local_training.base import LocalGradient, Loss
+
+
+def mini_batches(samples: int, size: int, steps: int, shuffled: bool) -> list[Tensor]:
+    """Return the positions of the samples of each step, epoch after epoch.
+
+    Random numbers are drawn from torch's global generator.
+
+    Args:
+        samples: number of samples.
+        size: size of a mini-batch; if it does not divide the samples, a mini-batch may extend into
+            the next epoch.
+        steps: number of mini-batches.
+        shuffled: draw a new order for every epoch instead of keeping the order of the samples.
+
+    Returns:
+        One tensor per step, Shape (size).
+    """
+    epochs = -(-steps * size // samples)
+    orders = [torch.randperm(samples) if shuffled else torch.arange(samples) for _ in range(epochs)]
+    return list(torch.cat(orders).split(size)[:steps])
+
+
+def gradients(
+    model: nn.Module,
+    parameters: dict[str, Tensor],
+    inputs: Tensor,
+    labels: Tensor,
+    loss: Loss,
+    gradient: LocalGradient | None = None,
+) -> dict[str, Tensor]:
+    """Compute the gradient of the mean loss over one batch; zero for unused parameters.
+
+    Args:
+        model: its own parameters are not changed.
+        parameters: trained parameters at which the gradient is computed; they require gradients.
+        inputs: Shape (N, *shape).
+        labels: Shape (N).
+        loss: see `gleak.models.losses`.
+        gradient: substitute for the gradient, if a defence has one.
+    """
+    return (gradient or _loss_and_gradients)(model, parameters, inputs, labels, loss)[1]
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Result of some steps of gradient descent.
+
+    Args:
+        parameters: parameters after the last step.
+        mean_gradient: mean gradient of the steps; exact, whereas the difference of the parameters
+            is rounded.
+        losses: mean loss over each mini-batch, before its step; Shape (T).
+    """
+
+    parameters: dict[str, Tensor]
+    mean_gradient: dict[str, Tensor]
+    losses: Tensor
+
+
+LocalDescent = Callable[[nn.Module, Tensor, Tensor], Descent]
+"""Function from a model, inputs (N, *shape) and labels (N) to the result of a client's steps."""
+
+
+def descend(
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    batches: Sequence[Tensor],
+    lr: float,
+    loss: Loss,
+    gradient: LocalGradient | None = None,
+) -> Descent:
+    """Take one step per mini-batch, without changing the model's own parameters.
+
+    The stochastic layers of a model in evaluation mode, as it is broadcast, draw random numbers
+    (see `gleak.models.stochastic`), but the model normalises by its running statistics. A model in
+    training mode normalises by the batch, and the steps update its running statistics (buffers).
+
+    Args:
+        model: model with the parameters before the first step; frozen ones are not trained.
+        inputs: Shape (N, *shape).
+        labels: Shape (N).
+        batches: positions of each step's samples, at least one step; see `mini_batches`.
+        lr: learning rate.
+        loss: see `gleak.models.losses`.
+        gradient: substitute for the gradient of each mini-batch, if a defence has one.
+    """
+    compute = gradient or _loss_and_gradients
+    parameters = {name: value.detach().clone() for name, value in trained_parameters(model).items()}
+    sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    losses = []
+    for batch in batches:
+        attached = {name: value.requires_grad_() for name, value in parameters.items()}
+        mean_loss, steps = compute(model, attached, inputs[batch], labels[batch], loss)
+        parameters = {name: attached[name].detach() - lr * steps[name] for name in attached}
+        sums = {name: sums[name] + steps[name] for name in sums}
+        losses.append(mean_loss)
+    mean_gradient = {name: value / len(batches) for name, value in sums.items()}
+    return Descent(parameters, mean_gradient, torch.stack(losses))
+
+
+def _loss_and_gradients(
+    model: nn.Module,
+    parameters: dict[str, Tensor],
+    inputs: Tensor,
+    labels: Tensor,
+    loss: Loss,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Compute the mean loss and its gradient, in chunks if samples do not interact."""
+    mean = inputs.new_zeros(())
+    sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    for chunk in batch_slices(model, inputs):
+        share = len(labels[chunk]) / len(labels)
+        chunk_loss = share * _mean_loss(model, parameters, inputs[chunk], labels[chunk], loss)
+        mean += chunk_loss.detach()
+        for name, value in _gradients(chunk_loss, parameters).items():
+            sums[name] += value
+    return mean, sums
+
+
+def _mean_loss(
+    model: nn.Module,
+    parameters: dict[str, Tensor],
+    inputs: Tensor,
+    labels: Tensor,
+    loss: Loss,
+) -> Tensor:
+    with sampling(model, inputs), penalties(model) as added:
+        logits = functional_call(model, parameters, (inputs.clone(),))
+    targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    return sum(added, sample_losses(loss, logits, targets)).mean()
+
+
+def _gradients(mean_loss: Tensor, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+    values = torch.autograd.grad(mean_loss, list(parameters.values()), materialize_grads=True)
+    return dict(zip(parameters, values, strict=True))

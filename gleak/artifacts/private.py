@@ -31,7 +31,7 @@ class Private(Artifact):
         noise_multipliers: Shape (V, S), for each local step of all rounds the deviation of its
             noise over how far one sample can move it; left out where steps have none.
         perturbation: Shape (V, R), how much the defence changed what each victim sent in each round
-            (see `gleak.simulation.perturbation`); left out for captured clients.
+            (see `gleak.simulation.update_error`); left out for captured clients.
     """
 
     format: ClassVar[str] = "gleak/private"

@@ -16,7 +16,7 @@ from gleak.core.errors import ArtifactError, nearest
 from gleak.data.base import DatasetSpec
 from gleak.models.stochastic import deterministic_copy
 from gleak.runtime.seeding import drawing_from, torch_stream
-from gleak.simulation.perturbation import relative_error
+from gleak.simulation.update_error import relative_error
 
 KEYS = ("inputs", "labels")
 UNKNOWN = -1

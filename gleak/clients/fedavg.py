@@ -92,8 +92,8 @@ class FedAvg(ClientSpec):
         if samples % self.samples_per_step or taken % samples:
             raise ValueError(
                 f"{self.local_steps} local steps of {self.samples_per_step} samples are not a "
-                f"whole number of epochs over the {samples} samples of an update; choose a mini_batch "
-                "that divides them, and local_steps a multiple of the mini-batches of an epoch"
+                f"whole number of epochs over the {samples} samples of an update; choose a "
+                "mini_batch that divides them, and a multiple of an epoch's steps as local_steps"
             )
         return self
 

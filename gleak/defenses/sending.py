@@ -1,14 +1,16 @@
-"""Computation, defence and encoding of one client's update in one round."""
+"""Client and server side of one round: the client's defended update, and the server's step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Generator, Tensor, nn
 
 from gleak.artifacts.encodings import Encoded
 from gleak.defenses.base import DefenseSpec, Memory
+from gleak.models.parameters import trained_parameters
 from gleak.runtime.seeding import drawing_from
 
 
@@ -54,3 +56,10 @@ def send_update(
         protected = defense.with_samples(computed, network, inputs, labels)
     on_cpu = {name: value.detach().cpu() for name, value in protected.items()}
     return defense.protect(on_cpu, streams.defense, memory), computed
+
+
+@torch.no_grad()
+def server_step(network: nn.Module, mean_update: Mapping[str, Tensor], rate: float) -> None:
+    """Subtract ``rate`` times the mean update from the trained parameters, in place."""
+    for name, parameter in trained_parameters(network).items():
+        parameter.sub_(rate * mean_update[name].to(parameter))

@@ -1,1 +1,1 @@
-"""Simulated clients: batches, local training, defences, updates, grants and the truth."""
+"""Simulation of clients: batches, updates, grants and the true samples."""

@@ -1,4 +1,4 @@
-"""Which samples each client holds."""
+"""Batches of the victims."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from gleak.runtime.seeding import stream
 
 
 def draw_batches(client: ClientSpec, labels: np.ndarray, seed: int) -> np.ndarray:
-    """Positions of every victim's samples in the split.
+    """Draw the positions of every victim's samples in the split.
 
-    A victim's batch does not depend on how many victims there are. As long as the split lasts no
-    sample is held by two victims, but for those that `ClientSpec.repeats` gives the same batch. If
-    random samples are of some classes alone (`ClientSpec.classes`), each victim draws on its own,
-    and victims may share some. Unique labels are a random choice of classes as they are.
+    A victim's batch does not depend on the number of victims. Batches are disjoint until the split
+    is used up, except those of victims with the same batch (`ClientSpec.repeats`). If samples are
+    drawn from a number of classes (`ClientSpec.classes`), each victim draws independently, and
+    batches may overlap. With unique labels the classes of a batch are random.
 
     Args:
-        client: says how many and which (`ClientSpec.labels`, `ClientSpec.classes`).
-        labels: Shape (M), of the split; enough of them (see `gleak.clients.base.check_batch`).
-        seed: of the run.
+        client: gives the number and kind of batches (`ClientSpec.labels`, `ClientSpec.classes`).
+        labels: labels of the split, Shape (M); see `gleak.clients.base.check_batch`.
+        seed: seed of the run.
 
     Returns:
         Shape (V, N).
@@ -34,7 +34,7 @@ def draw_batches(client: ClientSpec, labels: np.ndarray, seed: int) -> np.ndarra
 
 
 def _batch(client: ClientSpec, labels: np.ndarray, victim: int, seed: int) -> np.ndarray:
-    """Positions of one victim's samples; Shape (N)."""
+    """Draw the positions of one victim's samples; Shape (N)."""
     if client.labels == "unique":
         return _unique_batch(labels, client.batch_size, victim, seed)
     if client.classes is None:
@@ -43,7 +43,7 @@ def _batch(client: ClientSpec, labels: np.ndarray, victim: int, seed: int) -> np
 
 
 def _random_batch(labels: np.ndarray, size: int, victim: int, seed: int) -> np.ndarray:
-    """The victim's slice of a shuffled split; a new shuffle when the split is used up."""
+    """Return the victim's slice of the shuffled split, shuffled again when it is used up."""
     per_shuffle = len(labels) // size
     shuffle, position = divmod(victim, per_shuffle)
     order = stream(seed, "batches", shuffle).permutation(len(labels))
@@ -51,7 +51,7 @@ def _random_batch(labels: np.ndarray, size: int, victim: int, seed: int) -> np.n
 
 
 def _batch_of_classes(client: ClientSpec, labels: np.ndarray, victim: int, seed: int) -> np.ndarray:
-    """Random samples of random classes."""
+    """Draw random samples of random classes."""
     chosen = _shuffled_classes(labels, victim, seed)[: client.classes]
     members = np.flatnonzero(np.isin(labels, chosen))
     if len(members) < client.batch_size:
@@ -65,7 +65,7 @@ def _batch_of_classes(client: ClientSpec, labels: np.ndarray, victim: int, seed:
 
 
 def _unique_batch(labels: np.ndarray, size: int, victim: int, seed: int) -> np.ndarray:
-    """Random classes, and of each the victim's next sample in that class's shuffled order."""
+    """Draw random classes, and for each the victim's next sample in the shuffled class."""
     chosen = []
     for label in _shuffled_classes(labels, victim, seed)[:size]:
         members = np.flatnonzero(labels == label)
@@ -75,5 +75,5 @@ def _unique_batch(labels: np.ndarray, size: int, victim: int, seed: int) -> np.n
 
 
 def _shuffled_classes(labels: np.ndarray, victim: int, seed: int) -> np.ndarray:
-    """All classes, in the victim's own order."""
+    """Return all classes in a random order for each victim."""
     return stream(seed, "classes", victim).permutation(np.unique(labels))

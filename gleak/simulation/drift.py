@@ -1,12 +1,13 @@
-"""How far clients of several local steps are from one step on their whole batch.
+"""Client drift: difference between several local steps and one step on the whole batch.
 
-Attackers that take an update for one gradient of all its samples (AGIC Equation 4) rest on the
-parameters hardly moving between the steps; drift says by how much they do.
+Attacks that treat an update as one gradient of all its samples (AGIC Equation 4) assume that the
+parameters hardly change between the steps; drift measures how much the gradients do.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,13 +19,13 @@ from gleak.models.parameters import trained_parameters
 from gleak.models.stochastic import deterministic_copy
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
-from gleak.simulation.perturbation import relative_error
-from gleak.simulation.victims import deal, party_of, stream_of
+from gleak.simulation.update_error import mean_of, relative_error
+from gleak.simulation.victims import Streams, split_among_clients
 
 if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
 
-TOO_FAR = 0.5
+MAX_DRIFT = 0.5
 log = logging.getLogger(__name__)
 
 
@@ -34,76 +35,78 @@ def measure_drift(
     inputs: np.ndarray,
     labels: np.ndarray,
     seed: int,
-    summed: int,
+    clients_per_update: int,
 ) -> np.ndarray | None:
-    """Relative error of the mean gradient of each victim's steps, taken for that of its batch.
+    """Compute the relative error of each victim's mean gradient as gradient of its whole batch.
 
-    The other gradient is that of the whole batch at the broadcast parameters. Both are taken
-    without what layers draw, dropout's masks for one, which attackers do not know, so that their
-    difference comes from the steps alone. The order of samples is that of the update, drawn anew:
-    what is sent does not depend on this. Of clients that are observed for several rounds it is the
-    drift of the first.
+    The gradient of the whole batch is computed at the broadcast parameters. Both are computed
+    without stochastic layers such as dropout, whose masks attackers do not know, so that they only
+    differ by the steps. The order of samples is that of the update, drawn again; the update does
+    not depend on this function. For clients observed for several rounds it is the drift of the
+    first round.
 
-    Logs a warning where some victim's is more than `TOO_FAR`.
+    Logs a warning if the drift of a victim is larger than `MAX_DRIFT`.
 
     Args:
-        client: how they train.
-        network: holds the broadcast parameters; left as it is.
+        client: client of the victims.
+        network: network with the broadcast parameters; not changed.
         inputs: Shape (V, N, *shape).
         labels: Shape (V, N).
-        seed: of the run.
-        summed: clients in equal shares behind each update (`DefenseSpec.clients_per_update`).
+        seed: seed of the run.
+        clients_per_update: clients of each victim, with equal shares of its samples
+            (`DefenseSpec.clients_per_update`).
 
     Returns:
-        Shape (V); None of clients that take one step.
+        Shape (V); None for clients with one step.
     """
     if client.local_descent is None:
         return None
-    place, certain = next(network.parameters()).device, deterministic_copy(network)
-    found = np.zeros(len(labels))
+    device, network = next(network.parameters()).device, deterministic_copy(network)
+    streams = Streams(client, clients_per_update, seed)
+    drift = np.zeros(len(labels))
     with Progress(len(labels), "drift of the clients") as progress:
         for victim in range(len(labels)):
-            some = client.round_positions(torch_stream(seed, "members", victim))[0].numpy()
-            x, y = (torch.from_numpy(held[victim][some]).to(place) for held in (inputs, labels))
-            mean = _mean_descent(client, certain, x, y, seed, victim, summed)
-            found[victim] = relative_error(mean, _whole_gradient(client, certain, x, y))
+            first = client.round_positions(torch_stream(seed, "members", victim))[0].numpy()
+            x = torch.from_numpy(inputs[victim][first]).to(device)
+            y = torch.from_numpy(labels[victim][first]).to(device)
+            mean = _mean_gradient(client, network, x, y, streams, victim)
+            drift[victim] = relative_error(mean, _whole_gradient(client, network, x, y))
             progress.advance()
-    _warn_if_far(client, found.max())
-    return found
+    _warn_if_large(client, drift.max())
+    return drift
 
 
-def _mean_descent(
+def _mean_gradient(
     client: ClientSpec,
     network: nn.Module,
     inputs: Tensor,
     labels: Tensor,
-    seed: int,
+    streams: Streams,
     victim: int,
-    summed: int,
-) -> dict[str, Tensor]:
-    """Mean gradient of the steps of all clients that a victim is the sum of."""
+) -> Mapping[str, Tensor]:
+    """Compute the mean gradient of the steps of all clients of a victim."""
     assert client.local_descent is not None
+    groups = (split_among_clients(each, streams.clients_per_update) for each in (inputs, labels))
     means = []
-    for party, own in enumerate(zip(deal(inputs, summed), deal(labels, summed), strict=True)):
-        random = stream_of("client", client, seed, victim, 0, *party_of(party, summed))
-        with drawing_from(random):
-            means.append(client.local_descent(network, *own).mean_gradient)
-    return {name: torch.stack([mean[name] for mean in means]).mean(0) for name in means[0]}
+    for member, samples in enumerate(zip(*groups, strict=True)):
+        with drawing_from(streams.draw("client", victim, 0, member)):
+            means.append(client.local_descent(network, *samples).mean_gradient)
+    return mean_of(means)
 
 
 def _whole_gradient(
     client: ClientSpec, network: nn.Module, inputs: Tensor, labels: Tensor
 ) -> dict[str, Tensor]:
-    """That of the whole batch at the broadcast parameters."""
+    """Compute the gradient of the whole batch at the broadcast parameters."""
     return gradients(network, {**trained_parameters(network)}, inputs, labels, client.loss)
 
 
-def _warn_if_far(client: ClientSpec, worst: float) -> None:
-    if worst > TOO_FAR:
+def _warn_if_large(client: ClientSpec, drift: float) -> None:
+    if drift > MAX_DRIFT:
         log.warning(
             "client %s: the mean gradient of the local steps differs from that of the whole batch "
-            "by up to %.2g times its length; attacks with client_model=one_step approximate the "
+            "by up to %.2g times its norm; attacks with client_model=one_step approximate the "
             "steps by one batch: choose a smaller local_lr, or client_model=unrolled",
             client,
-            worst,
+            drift,
         )

@@ -1,6 +1,6 @@
-"""What a setting may grant an attacker beside the update: ``granted/*.h5``.
+"""Grants: knowledge that an attacker may have besides the update, ``granted/*.h5``.
 
-Every grant is made for every cell; an attack is handed those alone that its spec names.
+All grants are written for every cell; an attack only reads those that its spec names.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ READ_AT_ONCE = 1024
 def write_truth(
     dataset: Dataset, private: Private, free: np.ndarray, folder: Path, seed: int
 ) -> None:
-    """Write ``private.h5``, and ``granted/*.h5``, which are made of it.
+    """Write ``private.h5``, and ``granted/*.h5`` computed from it.
 
     Args:
-        dataset: where the samples come from.
-        private: the victims' samples.
+        dataset: dataset of the samples.
+        private: samples of the victims.
         free: see `make_grants`.
-        folder: where they go.
-        seed: of the run.
+        folder: output folder.
+        seed: seed of the run.
     """
     for granted in make_grants(dataset, private, free, seed):
         granted.write(folder / "granted" / f"{granted.grant}.h5")
@@ -37,34 +37,34 @@ def write_truth(
 
 
 def make_grants(dataset: Dataset, private: Private, free: np.ndarray, seed: int) -> list[Granted]:
-    """All grants of the victims that hold these samples.
+    """Compute all grants for victims with these samples.
 
-    - ``labels``: the victim's, in ascending order, so that the order says nothing;
-      Shape (V, N).
-    - ``embeddings``: what the broadcast model's first dense layer is given of each of the victim's
-      samples, by ascending length, so that the order says nothing more; Shape (V, N, E), or
-      (V, N, 0) where that is the sample itself or there is no such layer.
-    - ``mean_input``: mean of all training samples; mid-grey where there are none;
+    - ``labels``: labels of the victim's samples in ascending order, so that their order reveals
+      nothing; Shape (V, N).
+    - ``embeddings``: input of the broadcast model's first dense layer for each of the victim's
+      samples, by ascending norm, so that their order reveals nothing more; Shape (V, N, E), or
+      (V, N, 0) if it is the sample itself or there is no such layer.
+    - ``mean_input``: mean of all training samples, or mid-grey if there are none;
       Shape (1, *shape).
-    - ``class_sample``: for each label in ``labels`` a training sample of that class, drawn by the
-      victim; Shape (V, N, *shape), or (V, 0, *shape) where some class has none to grant.
-    - ``auxiliary_inputs``, ``auxiliary_labels``: `AUXILIARY` training samples, the
-      classes taking turns; Shape (1, M, *shape) and (1, M), where M is less if there are fewer.
+    - ``class_sample``: for each label in ``labels`` a training sample of that class, drawn for each
+      victim; Shape (V, N, *shape), or (V, 0, *shape) if a class has no free sample.
+    - ``auxiliary_inputs``, ``auxiliary_labels``: at most `AUXILIARY` training samples, from all
+      classes in turn; Shape (1, M, *shape) and (1, M).
 
-    Samples that a victim holds are never granted; they only take part in the mean.
+    Samples of the victims are never granted, but they are included in the mean.
 
     Args:
-        dataset: where the samples come from.
-        private: the victims' samples.
-        free: positions of the training samples that no victim holds.
-        seed: of the run.
+        dataset: dataset of the samples.
+        private: samples of the victims.
+        free: positions of the training samples that no victim has.
+        seed: seed of the run.
     """
-    alike = _draw_of_classes(dataset.train_labels, free, private.labels, seed)
+    same_class = _draw_of_classes(dataset.train_labels, free, private.labels, seed)
     auxiliary = _draw_auxiliary(dataset.train_labels, free, seed)
     for_each = {
         "labels": np.sort(private.labels, axis=1),
-        "embeddings": _by_length(private),
-        "class_sample": dataset.samples("train", alike),
+        "embeddings": _by_norm(private),
+        "class_sample": dataset.samples("train", same_class),
     }
     for_all = {
         "mean_input": _mean_input(dataset),
@@ -77,8 +77,8 @@ def make_grants(dataset: Dataset, private: Private, free: np.ndarray, seed: int)
     ]
 
 
-def _by_length(private: Private) -> np.ndarray:
-    """Each victim's embeddings, the shortest first."""
+def _by_norm(private: Private) -> np.ndarray:
+    """Sort each victim's embeddings by ascending norm."""
     if private.embeddings is None:
         return np.empty((*private.labels.shape, 0), dtype=np.float32)
     order = np.linalg.norm(private.embeddings, axis=2).argsort(axis=1)
@@ -90,12 +90,12 @@ def _granted(private: Private, grant: str, values: np.ndarray, shared: bool = Fa
 
 
 def free_positions(dataset: Dataset, private: Private, split: str) -> np.ndarray:
-    """Positions in the train split of the samples that no victim holds.
+    """Return the positions in the train split of the samples that no victim has.
 
     Args:
-        dataset: where the samples come from.
-        private: the victims' samples.
-        split: the one these are from, "train" or "test".
+        dataset: dataset of the samples.
+        private: samples of the victims.
+        split: split of the victims' samples, "train" or "test".
     """
     every = np.arange(len(dataset.train_labels))
     return np.setdiff1d(every, private.indices) if split == "train" else every
@@ -104,7 +104,7 @@ def free_positions(dataset: Dataset, private: Private, split: str) -> np.ndarray
 def _draw_of_classes(
     labels: np.ndarray, free: np.ndarray, wanted: np.ndarray, seed: int
 ) -> np.ndarray:
-    """Positions of free samples with every victim's labels, ascending; Shape (V, N) or (V, 0)."""
+    """Draw positions of free samples with each victim's sorted labels; (V, N) or (V, 0)."""
     classes = labels[free]
     members = {label: free[classes == label] for label in np.unique(wanted)}
     if not all(map(len, members.values())):
@@ -116,7 +116,7 @@ def _draw_of_classes(
 def _draw_like(
     labels: np.ndarray, random: np.random.Generator, members: dict[int, np.ndarray]
 ) -> np.ndarray:
-    """A member of its class for each label, none twice as long as there are others; Shape (N)."""
+    """Draw a sample of each label's class, repeating samples only if needed; Shape (N)."""
     counts = zip(*np.unique(labels, return_counts=True), strict=True)
     return np.concatenate(
         [np.resize(random.permutation(members[label]), count) for label, count in counts]
@@ -124,7 +124,7 @@ def _draw_like(
 
 
 def _draw_auxiliary(labels: np.ndarray, free: np.ndarray, seed: int) -> np.ndarray:
-    """Positions of free samples; the classes take turns until there are enough."""
+    """Draw positions of free samples from all classes in turn."""
     random = stream(seed, "auxiliary")
     by_class = free[np.lexsort((random.random(len(free)), labels[free]))]
     _, first, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
@@ -133,12 +133,12 @@ def _draw_auxiliary(labels: np.ndarray, free: np.ndarray, seed: int) -> np.ndarr
 
 
 def _mean_input(dataset: Dataset) -> np.ndarray:
-    """The mean training sample, few held as floats at a time."""
+    """Compute the mean training sample, converting few samples to floats at a time."""
     count = len(dataset.train_labels)
     if not count:
         return np.full(dataset.shape, MID_GREY, dtype=np.float32)
     total = np.zeros(dataset.shape)
     for start in range(0, count, READ_AT_ONCE):
-        some = slice(start, start + READ_AT_ONCE)
-        total += dataset.samples("train", some).sum(0, dtype=np.float64)
+        chunk = slice(start, start + READ_AT_ONCE)
+        total += dataset.samples("train", chunk).sum(0, dtype=np.float64)
     return (total / count).astype(np.float32)

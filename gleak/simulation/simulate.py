@@ -19,7 +19,7 @@ from gleak.runtime.device import choose_device
 from gleak.simulation.batches import draw_batches
 from gleak.simulation.drift import measure_drift
 from gleak.simulation.grants import free_positions, write_truth
-from gleak.simulation.perturbation import log_perturbation
+from gleak.simulation.update_error import log_perturbation
 from gleak.simulation.victims import Simulation
 
 
@@ -70,7 +70,7 @@ def simulate_clients(
         indices=indices,
         feature_groups=dataset.feature_groups,
         embeddings=embeddings,
-        rounds=observed.members,
+        rounds=observed.positions,
         drift=drift,
         noise_multipliers=observed.noise_multipliers,
         perturbation=observed.perturbations,

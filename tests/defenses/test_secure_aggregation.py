@@ -16,7 +16,7 @@ from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.experiments.cell import LEVELS, Cell
 from gleak.models.broadcast import load_network
-from gleak.simulation.perturbation import relative_error
+from gleak.simulation.update_error import relative_error
 
 Simulate = Callable[..., Path]
 

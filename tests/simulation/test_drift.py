@@ -19,7 +19,7 @@ from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
 from gleak.simulation import simulate as module
 from gleak.simulation.drift import measure_drift
-from gleak.simulation.perturbation import relative_error
+from gleak.simulation.update_error import relative_error
 
 CLIENT = "fedavg+victims=3+batch_size=4+local_steps=4+mini_batch=1"
 SHUFFLED = "+order=shuffled"
@@ -46,7 +46,7 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 
 
 def drift(network: nn.Module, samples: tuple[np.ndarray, np.ndarray], client: str) -> np.ndarray:
-    found = measure_drift(parse("client", client), network, *samples, SEED, summed=1)
+    found = measure_drift(parse("client", client), network, *samples, SEED, clients_per_update=1)
     assert found is not None
     return found
 
@@ -102,7 +102,10 @@ def test_it_grows_in_proportion_to_small_learning_rates_and_on(
 def test_clients_of_one_step_compute_nothing(samples: tuple[np.ndarray, np.ndarray]) -> None:
     for client in ("fedsgd+batch_size=4", "fedavg+batch_size=4+local_lr=3"):
         assert (
-            measure_drift(parse("client", client), nn.Identity(), *samples, SEED, summed=1) is None
+            measure_drift(
+                parse("client", client), nn.Identity(), *samples, SEED, clients_per_update=1
+            )
+            is None
         )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.core.registry import load, parse
-from gleak.simulation.perturbation import log_perturbation, perturbation
+from gleak.simulation.update_error import log_perturbation, perturbation
 from gleak.simulation.victims import Observed, Simulation
 
 CLIENT = "fedavg+victims=2+batch_size=4+local_steps=3+local_lr=0.03"
@@ -181,7 +181,7 @@ def test_it_is_kept_with_the_truth(simulate: Callable[..., Path]) -> None:
         ("", "dp", 1.5, ["1.5 times", "noise_multiplier"]),
         ("", "gaussian", 0.9, []),
         ("", "signsgd", 1.2, []),
-        (WEIGHTS, "gaussian", 0.9, ["0.09 times as long", "11.1 times as large", "unit=gradient"]),
+        (WEIGHTS, "gaussian", 0.9, ["0.09 times the norm", "11.1 times as large", "unit=gradient"]),
         (WEIGHTS, "secure_aggregation+each=laplace", 0.9, ["11.1 times as large"]),
         (WEIGHTS, "dp+scaling=clip", 0.9, ["11.1 times as large", "unit=gradient"]),
         (WEIGHTS, "dp", 0.9, []),
@@ -199,6 +199,6 @@ def test_a_warning_names_client_defence_value_and_remedy(
     levels = [record.levelno for record in caplog.records]
     messages = [record.getMessage() for record in caplog.records]
     assert levels == [logging.INFO] + [logging.WARNING] * bool(said)
-    assert f"defense {defense} changes what is sent by {(0.5 + worst) / 2:.3g}" in messages[0]
+    assert f"defense {defense}: mean relative perturbation of the update {(0.5 + worst) / 2:.3g}" in messages[0]
     for part in [*said, *([f"client {client}, defense {defense}:"] if said else [])]:
         assert part in messages[-1]

@@ -133,7 +133,9 @@ class Simulation:
 
     def run(self) -> Observed:
         """Simulate all rounds."""
-        several, broadcast, rounds = self.client.rounds > 1, [], []
+        several = self.client.rounds > 1
+        broadcast: list[dict[str, np.ndarray]] = []
+        rounds: list[dict[str, Encoded]] = []
         progress = Progress(self.client.rounds * len(self.victims), "clients")
         with progress, differentiable_kernels(self.network):
             for number in range(self.client.rounds):

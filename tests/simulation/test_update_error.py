@@ -199,6 +199,9 @@ def test_a_warning_names_client_defence_value_and_remedy(
     levels = [record.levelno for record in caplog.records]
     messages = [record.getMessage() for record in caplog.records]
     assert levels == [logging.INFO] + [logging.WARNING] * bool(said)
-    assert f"defense {defense}: mean relative perturbation of the update {(0.5 + worst) / 2:.3g}" in messages[0]
+    assert (
+        f"defense {defense}: mean relative perturbation of the update {(0.5 + worst) / 2:.3g}"
+        in messages[0]
+    )
     for part in [*said, *([f"client {client}, defense {defense}:"] if said else [])]:
         assert part in messages[-1]

@@ -24,8 +24,8 @@ from gleak.core.registry import parse
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.parts import ClientModel
 from gleak.metrics.score import match_to_truth
+from gleak.models.differentiation import differentiable_kernels
 from gleak.models.examination import examine
-from gleak.models.kernels import differentiable_kernels
 from gleak.models.parameters import (
     double_copy,
     dtype_of,

@@ -27,7 +27,7 @@ rule train_knowledge:
     params:
         specs=lambda w: json.dumps(pretraining(w).knowledge.resolved()),
         source=lambda w: source_digest(
-            "gleak.knowledge.train",
+            "gleak.knowledge.train_knowledge",
             *sorted({name for part in pretraining(w).components() for name in part.modules}),
         ),
         seed=SETTINGS.seed,

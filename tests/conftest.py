@@ -29,9 +29,9 @@ from gleak.core.registry import nested, parse
 from gleak.core.spec import build_spec, parameter
 from gleak.crafting.craft import PARAMETERS, craft_parameters
 from gleak.experiments.cell import Cell
+from gleak.knowledge.autoencoder import Codec
 from gleak.knowledge.base import KnowledgeSpec
-from gleak.knowledge.codec import Codec
-from gleak.knowledge.train import train_knowledge
+from gleak.knowledge.train_knowledge import train_knowledge
 from gleak.runtime.checkpointing import Journal
 from gleak.runtime.perceptual import WEIGHTS
 from gleak.runtime.torchvision_ops import ensure_operators

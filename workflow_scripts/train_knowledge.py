@@ -1,11 +1,11 @@
-"""Runs `gleak.knowledge.train.train_knowledge` for one job."""
+"""Runs `gleak.knowledge.train_knowledge.train_knowledge` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
-from gleak.knowledge.pretraining import Pretraining
-from gleak.knowledge.train import train_knowledge
+from gleak.knowledge.base import Pretraining
+from gleak.knowledge.train_knowledge import train_knowledge
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record

@@ -25,7 +25,7 @@ class Knowledge(Artifact):
         buffers: what it holds besides, by name.
         loss_step: steps after which losses were noted.
         losses: by name, the mean since the step before.
-        fingerprints: of each public sample it was trained on, see `gleak.knowledge.overlap`.
+        fingerprints: of each public sample it was trained on, see `gleak.knowledge.loading`.
     """
 
     format: ClassVar[str] = "gleak/knowledge"

@@ -9,8 +9,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.summary import AttackSummary
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.spec import Spec
-from gleak.knowledge.base import KnowledgeSpec
-from gleak.knowledge.evaluator import EvaluatorSpec
+from gleak.knowledge.base import EvaluatorSpec, KnowledgeSpec
 
 if TYPE_CHECKING:
     from torch import nn

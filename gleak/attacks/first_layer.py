@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.matching.label_inference import parameters_of_labels
-from gleak.models.classifier import find_classifier
-from gleak.models.embedding import first_dense_layer
-from gleak.models.losses import sample_losses
+from gleak.models.dense_layers import find_classifier, first_dense_layer
+from gleak.models.sample_losses import sample_losses
 
 if TYPE_CHECKING:
     from gleak.observation import Observation

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.models.memory_slices import memory_slices
+from gleak.models.batching import memory_slices
 
 
 def enhanced(found: Reconstruction, network: nn.Module) -> Reconstruction:

@@ -16,8 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from gleak.matching.problem import mean_gradients
+from gleak.models.differentiation import sample_gradients
 from gleak.models.parameters import dtype_of
-from gleak.models.sample_gradients import sample_gradients
 from gleak.runtime.seeding import stream
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing_extensions import override
 from gleak.attacks.matching import MatchingAttack
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
-from gleak.knowledge.codec import Codec
+from gleak.knowledge.autoencoder import Codec
 from gleak.knowledge.tagger import Tagger
 from gleak.matching.codes.base import CodeSpec
 from gleak.matching.codes.sample_codes import Bicubic, Learned

@@ -13,8 +13,8 @@ from gleak.attacks.summary import LABELS, AttackSummary
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
-from gleak.knowledge.generative import GenerativeSpec
-from gleak.knowledge.generator import Generator
+from gleak.knowledge.autoencoder import Generator
+from gleak.knowledge.base import GenerativeSpec
 from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import SearchParts
 from gleak.matching.starts.random_values import Normal
@@ -25,7 +25,7 @@ from gleak.runtime.seeding import derived_seed
 if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
-    from gleak.knowledge.generative import ImageGenerator
+    from gleak.knowledge.base import ImageGenerator
     from gleak.matching.image_inversion import Terms
     from gleak.models.base import ModelSpec
 

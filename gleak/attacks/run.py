@@ -16,9 +16,9 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
 from gleak.core.errors import ArtifactError
-from gleak.knowledge.load import load_knowledge
+from gleak.knowledge.loading import load_knowledge
 from gleak.models.broadcast import architecture, load_network
-from gleak.models.kernels import differentiable_kernels
+from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import check_trained, trained_parameters
 from gleak.observation import Observation
 from gleak.runtime.checkpointing import FILE, Journal, origin_of

@@ -1,21 +1,22 @@
-"""Datasets read from image folders, ``<root>/{train,test}/<class>/**/<image>``."""
+"""Datasets in image folders, ``<root>/{train,test}/<class>/**/<image>``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from pydantic import BeforeValidator
 from typing_extensions import override
 
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
-from gleak.core.spec import parameter
+from gleak.core.registry import register
+from gleak.core.spec import FILE_NAME, parameter
 from gleak.data.base import DatasetSpec
-from gleak.data.pixels import read_pixels, side
-from gleak.data.splits import Split, join_splits
+from gleak.data.image_arrays import read_pixels, side
+from gleak.data.splits import SPLITS, Split, join_splits
 
-SPLITS = ("train", "test")
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 Listing = dict[str, list[Path]]
 
@@ -141,3 +142,64 @@ def _read_split(listing: Listing, shape: tuple[int, ...]) -> Split:
     for place, path in zip(inputs, files, strict=True):
         place[...] = read_pixels(path, shape)
     return inputs, labels
+
+
+@register("folder")
+class Folder(ImageFolderDataset):
+    """Images of your own: ``<data_dir>/<folder>/{train,test}/<class>/<image>``."""
+
+    source: ClassVar[str] = "the user's own images"
+
+    folder: str = parameter("images", "name of the folder below data_dir", pattern=FILE_NAME)
+    channels: Annotated[Literal[1, 3], BeforeValidator(int)] = parameter(3, "1 for grey, 3 for RGB")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Grey or RGB, as asked."""
+        return (self.channels, self.size, self.size)
+
+    def root(self, data_dir: Path) -> Path:
+        """The folder that is named."""
+        return data_dir / self.folder
+
+
+@register("imagenet")
+class Imagenet(ImageFolderDataset):
+    """ImageNet-1k: photographs; its validation images, sorted by class, as test.
+
+    Class folders named by their WordNet ids come in the standard order of classes. All of it
+    would fill 190 GB of memory, so a few images of each class are the default.
+    """
+
+    source: ClassVar[str] = "Russakovsky et al. 2015; ImageNet terms: non-commercial research"
+
+    size: int = side(224)
+    limit: int | None = parameter(10, "at most so many images per class and split; none: all", ge=1)
+
+    @property
+    def classes(self) -> int:
+        """Always 1,000."""
+        return 1000
+
+
+@register("imagenet_sample")
+class ImagenetSample(ImageFolderDataset):
+    """A few photographs of ImageNet, of any of its classes, such as one image of each."""
+
+    source: ClassVar[str] = "e.g. EliSchwartz/imagenet-sample-images; ImageNet terms"
+
+    size: int = side(224)
+
+
+@register("tiny_imagenet")
+class TinyImagenet(ImageFolderDataset):
+    """Tiny-ImageNet-200: 64 x 64 photographs; its validation images, sorted by class, as test."""
+
+    source: ClassVar[str] = "Stanford CS231n; ImageNet terms: non-commercial research"
+
+    size: int = side(64)
+
+    @property
+    def classes(self) -> int:
+        """Always 200."""
+        return 200

@@ -10,6 +10,7 @@ import numpy as np
 from gleak.artifacts.dataset import Dataset
 
 Split = tuple[np.ndarray, np.ndarray]
+SPLITS = ("train", "test")
 TEST_SHARE = 0.25
 
 

@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
 from gleak.local_training.base import LocalGradient
-from gleak.models.interaction import interacting_layer
-from gleak.models.sample_gradients import sample_gradients
+from gleak.models.batching import interacting_layer
+from gleak.models.differentiation import sample_gradients
 from gleak.models.stochastic import sampling
 from gleak.models.tracing import described
 
@@ -120,7 +120,7 @@ def clipped_gradients(
         parameters: parameters at which gradients are computed, Shape (*shape).
         inputs: Shape (B, *shape).
         labels: Shape (B).
-        loss: see `gleak.models.losses`.
+        loss: see `gleak.models.sample_losses`.
         bound: largest norm.
     """
     detached = {name: value.detach() for name, value in parameters.items()}

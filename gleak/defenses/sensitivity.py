@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gleak.models.embedding import Entry, features_before
-from gleak.models.interaction import batch_slices
-from gleak.models.memory_slices import memory_slices
+from gleak.models.batching import batch_slices, memory_slices
+from gleak.models.dense_layers import Entry, features_before
 
 Features = Callable[[Tensor], Tensor]
 """Function from samples, Shape (N, *shape), to their representations, Shape (N, E)."""

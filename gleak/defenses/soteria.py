@@ -14,7 +14,7 @@ from gleak.defenses.base import DefenseSpec
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gleak.models.embedding import Entry
+    from gleak.models.dense_layers import Entry
 
 
 @register("soteria")
@@ -90,7 +90,7 @@ class Soteria(DefenseSpec):
         """Return the defended layer and its input for one sample."""
         import torch
 
-        from gleak.models.embedding import first_dense_entry, last_dense_entry
+        from gleak.models.dense_layers import first_dense_entry, last_dense_entry
 
         find = {"first_dense": first_dense_entry, "classifier": last_dense_entry}[self.layer]
         with torch.no_grad():

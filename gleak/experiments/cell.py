@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gleak.core.errors import IncompatibleError, SpecError, nearest
 from gleak.core.registry import kinds_of, parse
 from gleak.core.spec import Spec, format_spec
-from gleak.knowledge.base import KnowledgeSpec
-from gleak.knowledge.pretraining import Pretraining
+from gleak.knowledge.base import KnowledgeSpec, Pretraining
 
 if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec

@@ -37,7 +37,7 @@ from gleak.experiments.cell import SCORED_BY, TRUTH, Cell, Paths
 from gleak.experiments.figure_spec import FigureSpec
 from gleak.experiments.search.declaration import Search
 from gleak.experiments.study import Study
-from gleak.knowledge.pretraining import Pretraining
+from gleak.knowledge.base import Pretraining
 from gleak.metrics.audit import SAMPLES_TRIED
 from gleak.simulation.grants import AUXILIARY
 

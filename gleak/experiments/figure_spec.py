@@ -20,7 +20,7 @@ from gleak.metrics.scores import LEVEL_COLUMNS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gleak.knowledge.pretraining import Pretraining
+    from gleak.knowledge.base import Pretraining
 
 Statistic = Literal["mean", "median", "min", "max", "var", "std", "best"]
 Over = Literal["all", "successful", "successful_else_all"]

@@ -17,7 +17,7 @@ from gleak.core.spec import parameter
 from gleak.experiments.figure_spec import FigureData
 from gleak.experiments.labels import bare
 from gleak.figures.trainings import TrainedFigure
-from gleak.knowledge.pretraining import Pretraining
+from gleak.knowledge.base import Pretraining
 
 
 @register("losses")

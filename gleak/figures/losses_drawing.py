@@ -14,7 +14,7 @@ from gleak.experiments.figure_spec import FigureData
 from gleak.figures.losses import Losses
 from gleak.figures.panels import new_panels
 from gleak.figures.style import PANEL, colours, save, save_numbers, theme
-from gleak.knowledge.pretraining import Pretraining
+from gleak.knowledge.base import Pretraining
 
 ABREAST = 3
 

@@ -21,7 +21,7 @@ from gleak.figures.style import save_numbers
 from gleak.figures.summary import CELL
 from gleak.figures.table_forms import write_forms
 from gleak.figures.tags import Tags
-from gleak.knowledge.load import load_knowledge
+from gleak.knowledge.loading import load_knowledge
 from gleak.metrics.jaccard import shares
 
 if TYPE_CHECKING:

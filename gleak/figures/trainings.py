@@ -11,7 +11,7 @@ from typing_extensions import TypedDict, override
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.spec import parameter
 from gleak.experiments.figure_spec import FigureSpec
-from gleak.knowledge.pretraining import Pretraining
+from gleak.knowledge.base import Pretraining
 
 
 @with_config(ConfigDict(extra="forbid"))

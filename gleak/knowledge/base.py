@@ -1,19 +1,26 @@
-"""What every knowledge spec provides."""
+"""Base classes of knowledge specs, and their training on a public dataset."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+
+from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
-from gleak.core.spec import Spec, changed, parameter
+from gleak.core.spec import FILE_NAME, Spec, changed, parameter
 from gleak.data.base import DatasetSpec
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.knowledge.train_knowledge import Trainer
+
 
 OWN = "own"
 """The public dataset is the train split of the victims' own."""
@@ -133,3 +140,153 @@ class KnowledgeSpec(Spec):
     @abstractmethod
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         """Number of values that are trained and kept, for estimates of size."""
+
+
+class EvaluatorSpec(KnowledgeSpec):
+    """Knowledge of whoever scores what an attack found; no attack is given it.
+
+    An attack's spec names it, so that the path says by what its cell was scored.
+    """
+
+
+class TrainedSpec(KnowledgeSpec):
+    """A network with its training, whose cost is no part of its setting."""
+
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"steps", "batch_size", "lr", "width"})
+
+    steps: int = parameter(10_000, "steps of training", ge=1)
+    batch_size: int = parameter(16, "samples of a step", ge=1)
+    lr: float = parameter(1e-3, "learning rate of Adam", gt=0)
+    width: int = parameter(64, "channels at the resolution of the images", ge=1)
+
+    @property
+    @override
+    def passes(self) -> int:
+        return self.steps * self.batch_size
+
+    @abstractmethod
+    def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
+        """A new network as `build` makes it, with what trains it."""
+
+
+class PretrainedSpec(KnowledgeSpec):
+    """A network whose parameters come from a file.
+
+    It stands in torch's folder, ``$TORCH_HOME/hub/checkpoints``, and is what `torch.save` makes of
+    a state dict; it is read as tensors alone, so no code in it can run. Nothing is downloaded. The
+    public dataset is the one it is said to be trained on, as far as it is at hand. Give changed
+    weights a new name: results are known by the name, and the log holds the file's SHA-256.
+    """
+
+    weights: str = parameter("weights.pth", "name of the file", pattern=FILE_NAME)
+
+    @override
+    def check_samples(self, samples: int, dataset: str) -> None:
+        """Nothing is trained, so none are needed."""
+
+    def read(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """The network with the parameters of the file.
+
+        Raises:
+            ArtifactError: the file is missing, holds other things than tensors, or tensors of
+                other names or shapes, or values that are not finite.
+        """
+        from gleak.runtime.hub_weights import check_weights, read_weights
+
+        network = self.build(shape, classes)
+        path, found = read_weights(self.weights)
+        check_weights(path, found, network.state_dict())
+        network.load_state_dict(found)
+        return network
+
+
+class ImageGenerator(Protocol):
+    """A network that makes images, each from a code and a class.
+
+    Args:
+        code_size: numbers of a code, each normal beforehand.
+        classes: how many it knows; labels count from 0.
+    """
+
+    code_size: int
+    classes: int
+
+    def generate(self, codes: Tensor, labels: Tensor) -> Tensor:
+        """Images of Shape (M, C, H, W) in [0, 1].
+
+        Args:
+            codes: Shape (M, code_size).
+            labels: Shape (M), class indices.
+        """
+
+
+class GenerativeSpec(KnowledgeSpec):
+    """Knowledge whose network is an `ImageGenerator` of the victims' classes."""
+
+    def check_victims(self, victims: DatasetSpec, client: ClientSpec) -> None:
+        """Refuse classes other than the victims', too; see `KnowledgeSpec.check_victims`.
+
+        Raises:
+            IncompatibleError: the public dataset is another one, whose labels mean other things.
+        """
+        if self.public not in (OWN, victims.name):
+            raise IncompatibleError(
+                f"knowledge {self} makes images of the classes of {self.public}, and the victims "
+                f"are of those of {victims}; use public={OWN}"
+            )
+        super().check_victims(victims, client)
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """A training of knowledge.
+
+    Args:
+        dataset: the public dataset.
+        knowledge: what is trained on it, without a word on where from.
+    """
+
+    dataset: DatasetSpec
+    knowledge: KnowledgeSpec
+
+    @classmethod
+    def parse(cls, dataset: str, knowledge: str) -> Pretraining:
+        """Read two spec strings and check that they fit together.
+
+        Raises:
+            SpecError: unknown or malformed; a ``public`` beside the dataset that it stands for.
+            IncompatibleError: knowledge that cannot be trained on the dataset.
+        """
+        found = cls(parse("dataset", dataset), parse("knowledge", knowledge))
+        if found.knowledge != found.knowledge.trained:
+            raise SpecError(
+                f"knowledge {knowledge!r} stands beside its public dataset {dataset!r}: write it "
+                f"as {str(found.knowledge.trained)!r}"
+            )
+        found.knowledge.check(found.dataset)
+        return found
+
+    @classmethod
+    def from_path(cls, texts: Mapping[str, str]) -> Pretraining:
+        """Read the levels of a path, which must be written canonically so that it has one cache.
+
+        Raises:
+            SpecError: see `parse`; also where defaults are spelled out or fields are out of order.
+            IncompatibleError: see `parse`.
+        """
+        found = cls.parse(texts["dataset"], texts["knowledge"])
+        for level, text in found.strings().items():
+            if text != texts[level]:
+                raise SpecError(f"{level} {texts[level]!r}: write it as {text!r}")
+        return found
+
+    def __str__(self) -> str:
+        return "/".join(self.strings().values())
+
+    def strings(self) -> dict[str, str]:
+        """Canonical string of each level."""
+        return {"dataset": str(self.dataset), "knowledge": str(self.knowledge)}
+
+    def components(self) -> list[Spec]:
+        """The knowledge and the specs nested in it."""
+        return self.knowledge.components()

@@ -11,9 +11,8 @@ from typing_extensions import override
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import FILE_NAME, parameter
-from gleak.knowledge.convolutions import Convolution, dense, total_work
-from gleak.knowledge.generative import GenerativeSpec
-from gleak.knowledge.pretrained import PretrainedSpec
+from gleak.knowledge.base import GenerativeSpec, PretrainedSpec
+from gleak.knowledge.layer_shapes import LayerShape, dense_shape, total_multiply_adds
 
 if TYPE_CHECKING:
     from gleak.knowledge.biggan_network import BigGANDeep
@@ -50,20 +49,20 @@ class Block(NamedTuple):
         return self.inputs // REDUCTION
 
     @property
-    def convolutions(self) -> list[Convolution]:
+    def convolutions(self) -> list[LayerShape]:
         """In their order; the second comes after the enlarging."""
         before, after = self.side, self.side * (1 + self.enlarges)
         return [
-            Convolution(self.inputs, self.inner, (before, before), kernel=1),
-            Convolution(self.inner, self.inner, (after, after)),
-            Convolution(self.inner, self.inner, (after, after)),
-            Convolution(self.inner, self.outputs, (after, after), kernel=1),
+            LayerShape(self.inputs, self.inner, (before, before), kernel=1),
+            LayerShape(self.inner, self.inner, (after, after)),
+            LayerShape(self.inner, self.inner, (after, after)),
+            LayerShape(self.inner, self.outputs, (after, after), kernel=1),
         ]
 
     @property
-    def scales(self) -> list[Convolution]:
+    def scales(self) -> list[LayerShape]:
         """Dense layers from the condition to scale and offset of each normalisation."""
-        return [dense(CONDITION, each.inputs) for each in self.convolutions for _ in range(2)]
+        return [dense_shape(CONDITION, each.inputs) for each in self.convolutions for _ in range(2)]
 
 
 def blocks(width: int) -> Iterator[Block]:
@@ -75,12 +74,12 @@ def blocks(width: int) -> Iterator[Block]:
         side *= 2
 
 
-def attention(channels: int) -> list[Convolution]:
+def attention(channels: int) -> list[LayerShape]:
     """Those of the self-attention: queries, keys, values and output."""
     side = (ATTENTION_SIDE, ATTENTION_SIDE)
     few, half = channels // ATTENTION_REDUCTION, channels // 2
     pairs = [(channels, few), (channels, few), (channels, half), (half, channels)]
-    return [Convolution(*pair, side, kernel=1) for pair in pairs]
+    return [LayerShape(*pair, side, kernel=1) for pair in pairs]
 
 
 @register("biggan")
@@ -123,7 +122,7 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """The products of the attention are left out."""
-        return total_work([*self._with_bias(), *self._without_bias(classes)])
+        return total_multiply_adds([*self._with_bias(), *self._without_bias(classes)])
 
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
@@ -132,12 +131,12 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
         biases = sum(layer.outputs for layer in biased) + last_normalisation + gain
         return sum(layer.weights for layer in [*biased, *bare]) + biases
 
-    def _with_bias(self) -> list[Convolution]:
-        first = dense(CONDITION, FIRST_SIDE**2 * MULTIPLIERS[0] * self.width)
+    def _with_bias(self) -> list[LayerShape]:
+        first = dense_shape(CONDITION, FIRST_SIDE**2 * MULTIPLIERS[0] * self.width)
         inner = [layer for block in blocks(self.width) for layer in block.convolutions]
-        return [first, *inner, Convolution(self.width, self.width, (IMAGE[1], IMAGE[2]))]
+        return [first, *inner, LayerShape(self.width, self.width, (IMAGE[1], IMAGE[2]))]
 
-    def _without_bias(self, classes: int) -> list[Convolution]:
+    def _without_bias(self, classes: int) -> list[LayerShape]:
         scales = [layer for block in blocks(self.width) for layer in block.scales]
         (attended,) = {block.inputs for block in blocks(self.width) if block.side == ATTENTION_SIDE}
-        return [dense(classes, CODE), *scales, *attention(attended)]
+        return [dense_shape(classes, CODE), *scales, *attention(attended)]

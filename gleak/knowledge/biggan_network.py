@@ -18,7 +18,6 @@ from gleak.knowledge.biggan import (
     Block,
     blocks,
 )
-from gleak.knowledge.layers import enlarge
 
 EPSILON = 1e-4
 STATISTICS = 51
@@ -115,7 +114,7 @@ class ResidualBlock(nn.Module):
 
     def _enlarged(self, features: Tensor) -> Tensor:
         side = self.sizes.side * (1 + self.sizes.enlarges)
-        return enlarge(features, (side, side))
+        return functional.interpolate(features, (side, side))
 
 
 class SelfAttention(nn.Module):
@@ -176,7 +175,7 @@ class Synthesis(nn.Module):
 
 
 class BigGANDeep(nn.Module):
-    """See `gleak.knowledge.generative.ImageGenerator`.
+    """See `gleak.knowledge.base.ImageGenerator`.
 
     Args:
         width: channels before the last layer.
@@ -193,7 +192,7 @@ class BigGANDeep(nn.Module):
         self.generator = Synthesis(width, truncation)
 
     def generate(self, codes: Tensor, labels: Tensor) -> Tensor:
-        """See `gleak.knowledge.generative.ImageGenerator.generate`."""
+        """See `gleak.knowledge.base.ImageGenerator.generate`."""
         embedded = self.embeddings(functional.one_hot(labels, self.classes).to(codes.dtype))
         images: Tensor = self.generator(torch.cat([self.truncation * codes, embedded], 1))
         return (images + 1) / 2

@@ -10,20 +10,20 @@ from typing_extensions import override
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.knowledge.convolutions import (
+from gleak.knowledge.base import TrainedSpec
+from gleak.knowledge.layer_shapes import (
     SMALLEST_SIDE,
-    Convolution,
+    LayerShape,
     Sides,
-    total_size,
-    total_work,
-    whole_pyramid,
-    widths,
+    channels_at_levels,
+    full_pyramid,
+    total_multiply_adds,
+    total_parameters,
 )
-from gleak.knowledge.trained import TrainedSpec
 
 if TYPE_CHECKING:
     from gleak.knowledge.postprocessor_network import UNet
-    from gleak.knowledge.trainer import Trainer
+    from gleak.knowledge.train_knowledge import Trainer
 
 DEEPEST = 4
 WIDEST = 8
@@ -43,17 +43,17 @@ class Plan(NamedTuple):
     widths: list[int]
 
     @property
-    def layers(self) -> list[Convolution]:
+    def layers(self) -> list[LayerShape]:
         """Every convolution, as `gleak.knowledge.postprocessor_network` has them."""
         levels = list(zip(self.sides, self.widths, strict=True))
         steps = list(pairwise(levels))
         return [
-            Convolution(self.channels, self.widths[0], self.sides[0]),
-            *(Convolution(wide, wide, side) for side, wide in levels),
-            *(Convolution(thin, wide, small) for (_, thin), (small, wide) in steps),
-            *(Convolution(wide, thin, large) for (large, thin), (_, wide) in steps),
-            *(Convolution(2 * thin, thin, large) for (large, thin), _ in steps),
-            Convolution(self.widths[0], self.channels, self.sides[0]),
+            LayerShape(self.channels, self.widths[0], self.sides[0]),
+            *(LayerShape(wide, wide, side) for side, wide in levels),
+            *(LayerShape(thin, wide, small) for (_, thin), (small, wide) in steps),
+            *(LayerShape(wide, thin, large) for (large, thin), (_, wide) in steps),
+            *(LayerShape(2 * thin, thin, large) for (large, thin), _ in steps),
+            LayerShape(self.widths[0], self.channels, self.sides[0]),
         ]
 
 
@@ -91,8 +91,8 @@ class Postprocessor(TrainedSpec):
     def plan(self, shape: tuple[int, ...]) -> Plan:
         """The sizes for images of Shape (C, H, W): four halvings, fewer where sides are short."""
         channels, height, width = shape
-        sides = whole_pyramid((height, width))[: DEEPEST + 1]
-        return Plan(channels, sides, widths(self.width, len(sides) - 1, WIDEST))
+        sides = full_pyramid((height, width))[: DEEPEST + 1]
+        return Plan(channels, sides, channels_at_levels(self.width, len(sides) - 1, WIDEST))
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """See `KnowledgeSpec.check_shape`.
@@ -114,15 +114,15 @@ class Postprocessor(TrainedSpec):
 
     @override
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        from gleak.knowledge.postprocessor_training import PostprocessorTrainer
+        from gleak.knowledge.postprocessor_network import PostprocessorTrainer
 
         return PostprocessorTrainer(self.build(shape, classes), self, shape)
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
         """The discriminator's, which are few, are left out."""
-        return total_work(self.plan(shape).layers)
+        return total_multiply_adds(self.plan(shape).layers)
 
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_size(self.plan(shape).layers)
+        return total_parameters(self.plan(shape).layers)

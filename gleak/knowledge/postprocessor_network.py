@@ -1,14 +1,94 @@
-"""The generator and the discriminator of a postprocessor."""
+"""Networks, degradations and training of the postprocessor (ROG section 4.2 and Appendix A)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+from torch.optim import Adam
+from typing_extensions import override
 
-from gleak.knowledge.layers import conv, enlarge, silenced
-from gleak.knowledge.postprocessor import Plan
+from gleak.knowledge.layer_shapes import conv3x3, zero_initialised
+from gleak.knowledge.postprocessor import Plan, Postprocessor
+from gleak.knowledge.train_knowledge import Losses, Trainer, descend
+
+MODES = ("nearest", "bilinear", "bicubic")
+REACH = 3
+"""A blur's window goes so many deviations to each side."""
+SHARPEST = 0.1
+
+
+def degrade(
+    images: Tensor, generator: Generator, *, scale: int, noise: float, blur: float
+) -> Tensor:
+    """Scale down and up, add noise and blur, each image in an order of its own.
+
+    Args:
+        images: Shape (M, C, H, W) in [0, 1].
+        generator: on the CPU, so that a GPU changes no draw.
+        scale: how many times smaller, by one of `MODES`.
+        noise: largest standard deviation; each image's is drawn between none and this.
+        blur: largest standard deviation of the Gaussian kernel, in pixels, likewise.
+
+    Returns:
+        Shape (M, C, H, W) in [0, 1].
+    """
+    ways: list[Callable[[Tensor], Tensor]] = [
+        lambda image: rescale(image, scale, MODES[_pick(len(MODES), generator)]),
+        lambda image: add_noise(image, noise * _share(generator), generator),
+        lambda image: gaussian_blur(image, blur * _share(generator)),
+    ]
+    return torch.cat([_degrade_one(image[None], ways, generator) for image in images])
+
+
+def _degrade_one(
+    image: Tensor, ways: list[Callable[[Tensor], Tensor]], generator: Generator
+) -> Tensor:
+    for place in torch.randperm(len(ways), generator=generator).tolist():
+        image = ways[place](image)
+    return image.clamp(0, 1)
+
+
+def _pick(count: int, generator: Generator) -> int:
+    return int(torch.randint(count, (), generator=generator))
+
+
+def _share(generator: Generator) -> float:
+    return float(torch.rand((), generator=generator))
+
+
+def rescale(images: Tensor, scale: int, mode: str) -> Tensor:
+    """Scale down by a mode, and up again by bicubic interpolation; Shape (M, C, H, W)."""
+    sides = images.shape[2:]
+    small = [max(1, side // scale) for side in sides]
+    reduced = functional.interpolate(images, size=small, mode=mode)
+    return functional.interpolate(reduced, size=sides, mode="bicubic", align_corners=False)
+
+
+def add_noise(images: Tensor, deviation: float, generator: Generator) -> Tensor:
+    """Gaussian noise; Shape (M, C, H, W)."""
+    noise = torch.randn(images.shape, generator=generator)
+    return images + deviation * noise.to(images.device)
+
+
+def gaussian_blur(images: Tensor, deviation: float) -> Tensor:
+    """Gaussian blur, pixels at the border repeated beyond it; Shape (M, C, H, W).
+
+    A deviation below 0.1 pixels leaves images as they are.
+    """
+    if deviation < SHARPEST:
+        return images
+    reach = max(1, round(REACH * deviation))
+    places = torch.arange(-reach, reach + 1, device=images.device)
+    kernel = torch.exp(-0.5 * (places / deviation) ** 2)
+    kernel = (kernel / kernel.sum()).to(images.dtype)
+    columns = functional.pad(images.flatten(0, 1)[:, None], [reach] * 4, mode="replicate")
+    across = functional.conv2d(columns, kernel[None, None, None, :])
+    return functional.conv2d(across, kernel[None, None, :, None]).view_as(images)
+
 
 LEAK = 0.2
 PATCH_HALVINGS = 3
@@ -17,7 +97,7 @@ SMALLEST_PATCH = 4
 
 def block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
     """Convolution, instance normalisation, ReLU."""
-    return nn.Sequential(conv(inputs, outputs, stride), nn.InstanceNorm2d(outputs), nn.ReLU())
+    return nn.Sequential(conv3x3(inputs, outputs, stride), nn.InstanceNorm2d(outputs), nn.ReLU())
 
 
 class Down(nn.Sequential):
@@ -37,7 +117,7 @@ class Up(nn.Module):
     def forward(self, features: Tensor, beside: Tensor) -> Tensor:
         """Shape (M, wide, h, w) and (M, thin, H, W) to (M, thin, H, W)."""
         height, width = beside.shape[2:]
-        enlarged = self.narrow(enlarge(features, (height, width)))
+        enlarged = self.narrow(functional.interpolate(features, (height, width)))
         joined: Tensor = self.join(torch.cat([enlarged, beside], dim=1))
         return joined
 
@@ -57,7 +137,7 @@ class UNet(nn.Module):
         self.first = nn.Sequential(block(plan.channels, narrow), block(narrow, narrow))
         self.down = nn.ModuleList(Down(thin, wide) for thin, wide in levels)
         self.up = nn.ModuleList(Up(wide, thin) for thin, wide in reversed(levels))
-        self.last = silenced(conv(narrow, plan.channels))
+        self.last = zero_initialised(conv3x3(narrow, plan.channels))
 
     def enhance(self, images: Tensor) -> Tensor:
         """As `forward`, and not limited to [0, 1], so that no gradient is cut off in training."""
@@ -86,4 +166,55 @@ def patch_discriminator(plan: Plan) -> nn.Sequential:
         layers.append(nn.Conv2d(inputs, outputs, 4, 2, padding=1))
         layers += [nn.InstanceNorm2d(outputs)] if place else []
         layers.append(nn.LeakyReLU(LEAK))
-    return nn.Sequential(*layers, conv(channels[-1], 1))
+    return nn.Sequential(*layers, conv3x3(channels[-1], 1))
+
+
+class PostprocessorTrainer(Trainer):
+    """Mean absolute error plus an adversarial loss, one Adam for each of the two networks.
+
+    Args:
+        network: the generator.
+        spec: weights, learning rate and degradations.
+        shape: of an image.
+
+    ROG Appendix A; the adversarial loss is the non-saturating one of Goodfellow et al. (2014).
+    """
+
+    network: UNet
+
+    def __init__(self, network: UNet, spec: Postprocessor, shape: tuple[int, ...]) -> None:
+        super().__init__(network)
+        self.spec = spec
+        self.discriminator = patch_discriminator(spec.plan(shape))
+        self.optimizers["generator"] = Adam(network.parameters(), spec.lr)
+        self.optimizers["discriminator"] = Adam(self.discriminator.parameters(), spec.lr)
+
+    @override
+    def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
+        """The degradations are random, and no label is asked for."""
+        spec = self.spec
+        coarse = degrade(images, generator, scale=spec.scale, noise=spec.noise, blur=spec.blur)
+        enhanced = self.network.enhance(coarse)
+        told_apart = self._tell_apart(images, enhanced.detach())
+        error = functional.l1_loss(enhanced, images)
+        deceived = _missing(self.discriminator(enhanced), real=True)
+        descend(self.optimizers["generator"], error + spec.adversarial * deceived)
+        return {
+            "l1": error.detach(),
+            "adversarial": deceived.detach(),
+            "discriminator": told_apart.detach(),
+        }
+
+    def _tell_apart(self, images: Tensor, enhanced: Tensor) -> Tensor:
+        """One step of the discriminator; its loss."""
+        real = _missing(self.discriminator(images), real=True)
+        fake = _missing(self.discriminator(enhanced), real=False)
+        loss = (real + fake) / 2
+        descend(self.optimizers["discriminator"], loss)
+        return loss
+
+
+def _missing(logits: Tensor, *, real: bool) -> Tensor:
+    """Cross-entropy of patches that are all real, or none."""
+    wanted = torch.full_like(logits, float(real))
+    return functional.binary_cross_entropy_with_logits(logits, wanted)

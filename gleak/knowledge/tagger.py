@@ -11,21 +11,20 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
-from gleak.knowledge.convolutions import (
-    Convolution,
+from gleak.knowledge.base import EvaluatorSpec, TrainedSpec
+from gleak.knowledge.layer_shapes import (
+    LayerShape,
     Sides,
-    dense,
-    total_size,
-    total_work,
-    whole_pyramid,
-    widths,
+    channels_at_levels,
+    dense_shape,
+    full_pyramid,
+    total_multiply_adds,
+    total_parameters,
 )
-from gleak.knowledge.evaluator import EvaluatorSpec
-from gleak.knowledge.trained import TrainedSpec
 
 if TYPE_CHECKING:
     from gleak.knowledge.tagger_network import TagClassifier
-    from gleak.knowledge.trainer import Trainer
+    from gleak.knowledge.train_knowledge import Trainer
 
 WIDEST = 4
 
@@ -46,13 +45,13 @@ class Plan(NamedTuple):
     classes: int
 
     @property
-    def layers(self) -> list[Convolution]:
+    def layers(self) -> list[LayerShape]:
         """Every layer, as `gleak.knowledge.tagger_network` has them."""
         levels = list(zip(self.sides, self.widths, strict=True))
         return [
-            Convolution(self.channels, self.widths[0], self.sides[0]),
-            *(Convolution(thin, wide, small) for (_, thin), (small, wide) in pairwise(levels)),
-            dense(self.widths[-1], self.classes),
+            LayerShape(self.channels, self.widths[0], self.sides[0]),
+            *(LayerShape(thin, wide, small) for (_, thin), (small, wide) in pairwise(levels)),
+            dense_shape(self.widths[-1], self.classes),
         ]
 
 
@@ -73,11 +72,11 @@ class Tagger(EvaluatorSpec, TrainedSpec):
     def plan(self, shape: tuple[int, ...], classes: int) -> Plan:
         """The sizes for images of Shape (C, H, W), halved down to four pixels or little more."""
         channels, height, width = shape
-        sides = whole_pyramid((height, width))
+        sides = full_pyramid((height, width))
         return Plan(
             channels=channels,
             sides=sides,
-            widths=widths(self.width, len(sides) - 1, WIDEST),
+            widths=channels_at_levels(self.width, len(sides) - 1, WIDEST),
             classes=classes,
         )
 
@@ -118,8 +117,8 @@ class Tagger(EvaluatorSpec, TrainedSpec):
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_work(self.plan(shape, classes).layers)
+        return total_multiply_adds(self.plan(shape, classes).layers)
 
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        return total_size(self.plan(shape, classes).layers)
+        return total_parameters(self.plan(shape, classes).layers)

@@ -9,9 +9,9 @@ from torch.nn import functional
 from torch.optim import Adam
 from typing_extensions import override
 
-from gleak.knowledge.layers import conv
+from gleak.knowledge.layer_shapes import conv3x3
 from gleak.knowledge.tagger import Plan
-from gleak.knowledge.trainer import Losses, Trainer, descend
+from gleak.knowledge.train_knowledge import Losses, Trainer, descend
 
 
 class TagClassifier(nn.Module):
@@ -28,7 +28,7 @@ class TagClassifier(nn.Module):
         super().__init__()
         self.number = number
         down = [_block(thin, wide) for thin, wide in pairwise(plan.widths)]
-        self.features = nn.Sequential(conv(plan.channels, plan.widths[0]), *down, nn.SiLU())
+        self.features = nn.Sequential(conv3x3(plan.channels, plan.widths[0]), *down, nn.SiLU())
         self.last = nn.Linear(plan.widths[-1], plan.classes)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -43,7 +43,9 @@ class TagClassifier(nn.Module):
 
 def _block(thin: int, wide: int) -> nn.Sequential:
     """Half the resolution."""
-    return nn.Sequential(nn.SiLU(), conv(thin, wide, stride=2), nn.GroupNorm(1, wide, affine=False))
+    return nn.Sequential(
+        nn.SiLU(), conv3x3(thin, wide, stride=2), nn.GroupNorm(1, wide, affine=False)
+    )
 
 
 class ClassifierTrainer(Trainer):

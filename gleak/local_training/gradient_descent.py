@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from gleak.models.interaction import batch_slices
-from gleak.models.losses import sample_losses
+from gleak.models.batching import batch_slices
 from gleak.models.parameters import trained_parameters
-from gleak.models.penalties import penalties
+from gleak.models.sample_losses import penalties, sample_losses
 from gleak.models.stochastic import sampling
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def gradients(
         parameters: trained parameters at which the gradient is computed; they require gradients.
         inputs: Shape (N, *shape).
         labels: Shape (N).
-        loss: see `gleak.models.losses`.
+        loss: see `gleak.models.sample_losses`.
         gradient: substitute for the gradient, if a defence has one.
     """
     return (gradient or _loss_and_gradients)(model, parameters, inputs, labels, loss)[1]
@@ -103,7 +102,7 @@ def descend(
         labels: Shape (N).
         batches: positions of each step's samples, at least one step; see `mini_batches`.
         lr: learning rate.
-        loss: see `gleak.models.losses`.
+        loss: see `gleak.models.sample_losses`.
         gradient: substitute for the gradient of each mini-batch, if a defence has one.
     """
     compute = gradient or _loss_and_gradients

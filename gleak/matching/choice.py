@@ -20,10 +20,9 @@ from gleak.matching.gradients import (
 )
 from gleak.matching.layerwise import LayerwiseGradients, UnsplittableError
 from gleak.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled
-from gleak.models.kernels import differentiable_kernels
-from gleak.models.losses import sample_losses
+from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import double_copy, random_samples, trained_parameters
-from gleak.models.penalties import penalties
+from gleak.models.sample_losses import penalties, sample_losses
 from gleak.models.tracing import described, failing_layer, trace
 
 Way = Callable[[ClientTraining], Gradients]
@@ -57,7 +56,7 @@ def check_gradients(network: nn.Module, loss: str, shape: tuple[int, ...], class
 
     Args:
         network: in evaluation mode; left as it is.
-        loss: see `gleak.models.losses`.
+        loss: see `gleak.models.sample_losses`.
         shape: of a sample.
         classes: number of logits.
 

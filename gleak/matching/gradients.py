@@ -17,8 +17,7 @@ from typing_extensions import override
 
 from gleak.matching.distances.base import Piece
 from gleak.matching.pieces import FormedPiece
-from gleak.models.losses import sample_losses
-from gleak.models.penalties import penalties
+from gleak.models.sample_losses import penalties, sample_losses
 
 if TYPE_CHECKING:
     from gleak.matching.parts import ClientModel
@@ -33,7 +32,7 @@ class ClientTraining:
 
     Args:
         model: with the broadcast parameters.
-        loss: see `gleak.models.losses`.
+        loss: see `gleak.models.sample_losses`.
         input_shape: of a sample.
         classes: number of logits.
         trained: names of the parameters that are trained; the others are frozen.

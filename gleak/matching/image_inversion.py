@@ -21,7 +21,7 @@ from gleak.runtime.perceptual import perceptual_distances, perceptual_network
 
 if TYPE_CHECKING:
     from gleak.artifacts.reconstruction import Reconstruction
-    from gleak.knowledge.generative import ImageGenerator
+    from gleak.knowledge.base import ImageGenerator
     from gleak.matching.parts import SearchParts
     from gleak.observation import Observation
 

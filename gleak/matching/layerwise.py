@@ -16,8 +16,7 @@ from gleak.matching.convolution_gradients import weight_gradient
 from gleak.matching.distances.base import Piece
 from gleak.matching.gradients import ClientTraining, Gradients
 from gleak.matching.pieces import FormedPiece, OuterPiece
-from gleak.models.losses import sample_losses
-from gleak.models.penalties import penalties
+from gleak.models.sample_losses import penalties, sample_losses
 
 Moved = Callable[[Tensor, Tensor], Tensor]
 """From a layer's inputs and outputs to what it gives with parameters of each victim's own."""

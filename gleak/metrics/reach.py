@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from gleak.metrics.judged import Reach
+from gleak.models.batching import memory_slices
 from gleak.models.broadcast import load_network
-from gleak.models.memory_slices import memory_slices
 from gleak.runtime.seeding import stream, torch_stream
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pandas as pd
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import ArtifactError, RefusedError
-from gleak.knowledge.overlap import check_disjoint
+from gleak.knowledge.loading import check_disjoint
 from gleak.metrics.assignment import NONE_LEFT, assign_labels, gather, sample_order, which_found
 from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable, metrics_of
 from gleak.metrics.scores import (
@@ -99,7 +99,7 @@ def compare(
 
     Raises:
         ArtifactError: they differ in victims, modality or the shape of a sample.
-        IncompatibleError: see `gleak.knowledge.overlap.check_disjoint`.
+        IncompatibleError: see `gleak.knowledge.loading.check_disjoint`.
     """
     truth = Private.read(private)
     check_disjoint(truth, str(private), [*knowledge, *judges])
@@ -115,7 +115,7 @@ def _networks(paths: Collection[Path], shape: tuple[int, ...]) -> dict[str, Any]
     """By name; torch is loaded where there are any."""
     if not paths:
         return {}
-    from gleak.knowledge.load import load_knowledge
+    from gleak.knowledge.loading import load_knowledge
 
     return dict(load_knowledge(path, shape) for path in paths)
 

@@ -1,16 +1,19 @@
-"""What every model spec provides."""
+"""Base classes of model specs."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from typing_extensions import override
+
 from gleak.core.errors import IncompatibleError
-from gleak.core.spec import Spec
+from gleak.core.spec import Spec, parameter
 from gleak.data.base import Modality
 
 if TYPE_CHECKING:
     from torch import nn
+
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu"]
 Norm = Literal["batch", "none"]
@@ -88,3 +91,58 @@ def check_colours(model: ModelSpec, normalised: Normalised, shape: tuple[int, ..
             f"model {model} normalises images of {COLOURS} channels, and these have {shape[0]}; "
             "normalise=none takes any"
         )
+
+
+class PrecodeNetwork(ModelSpec):
+    """Base class of networks that PRECODE can extend (Scheliga et al. 2022; ROG section 5.1).
+
+    With precode=k, a variational block is inserted before the last dense layer: an encoder maps the
+    features to means and deviations of k Gaussian values, the client samples the values, and a
+    decoder maps them back to features. Encoder and decoder are dense layers without an activation.
+    The loss of each sample has beta times the divergence from N(0, I) added (see
+    `gleak.models.sample_losses`). Attackers do not know the sampled values; their network is in
+    evaluation mode, which uses the means instead.
+    """
+
+    precode: int = parameter(
+        0,
+        "values k sampled before the last dense layer; 0: no variational block",
+        source="Scheliga et al. 2022: 256",
+        ge=0,
+    )
+    beta: float = parameter(
+        1e-3,
+        "weight of the sampled values' divergence from N(0, I) in the loss, with precode",
+        unit="1/nat",
+        source="Scheliga et al. 2022",
+        ge=0,
+    )
+
+    @abstractmethod
+    def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
+        """Inputs and outputs of each dense layer, those of the variational block left out."""
+
+    @property
+    @override
+    def hidden_dense(self) -> bool | None:
+        """The block's layers count."""
+        return self.precode > 0
+
+    @override
+    def first_dense_neurons(self, classes: int | None) -> int | None:
+        """With a block it is the encoder."""
+        return 2 * self.precode or classes
+
+    def dense_multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        """Of all dense layers, those of the block among them."""
+        return sum(inputs * outputs for inputs, outputs in self._all_dense(shape, classes))
+
+    def dense_parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        """Likewise."""
+        return sum((inputs + 1) * outputs for inputs, outputs in self._all_dense(shape, classes))
+
+    def _all_dense(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
+        layers = self.dense_layers(shape, classes)
+        features, _ = layers[-1]
+        block = [(features, 2 * self.precode), (self.precode, features)] if self.precode else []
+        return [*layers, *block]

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from gleak.core.errors import IncompatibleError
-from gleak.models.activations import ACTIVATIONS
-from gleak.models.normalisation import Normalisation
+from gleak.models.layers import ACTIVATIONS, Normalisation
 
 Pool = nn.MaxPool2d | nn.AvgPool2d
 

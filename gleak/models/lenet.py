@@ -1,4 +1,4 @@
-"""The convolutional network of the gradient-leakage papers."""
+"""LeNets: DLG's, LeCun's LeNet-5, and ROG's for larger images."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.models.base import Activation
-from gleak.models.precode import PrecodeNetwork
+from gleak.models.base import Activation, PrecodeNetwork
+from gleak.models.convolution import Convolution
+from gleak.models.staged import Pooling, StagedNetwork
 
 if TYPE_CHECKING:
     from torch import nn
+
 
 STRIDES = (2, 2, 1)
 
@@ -44,8 +46,7 @@ class LeNet(PrecodeNetwork):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torch import nn
 
-        from gleak.models.activations import activation
-        from gleak.models.dropout import dropout_layers
+        from gleak.models.layers import activation, dropout_layers
         from gleak.models.variational import variational_layers
 
         layers: list[nn.Module] = []
@@ -84,3 +85,74 @@ class LeNet(PrecodeNetwork):
             side = tuple(math.ceil(length / stride) for length in side)
             sides.append(side)
         return sides
+
+
+KERNEL = 5
+CHANNELS = (6, 16)
+HIDDEN = (120, 84)
+
+
+@register("lenet5")
+class LeNet5(StagedNetwork):
+    """LeNet-5 as attacked by MKOR: two 5 x 5 convolutions with average pooling, three dense layers.
+
+    Images of 28 x 28 are padded at the first convolution alone, so the first dense layer takes 400
+    values; with downsampling=stride, MKOR's modified LeNet, as many. It is simpler than in 1998:
+    the second convolution sees all channels, pooling has no parameters, the last layer is dense.
+    DLG's LeNet is `lenet`.
+    """
+
+    source = "LeCun et al. 1998, section II; MKOR section 4"
+    pooling: ClassVar[Pooling] = "average"
+
+    activation: Activation = parameter(
+        "sigmoid",
+        "after each layer but the last",
+        source="MKOR section 3.6; a scaled tanh in LeCun et al. 1998",
+    )
+
+    @property
+    @override
+    def hidden_layers(self) -> list[int]:
+        return list(HIDDEN)
+
+    @override
+    def convolutions(self, channels: int) -> list[list[Convolution]]:
+        first, second = CHANNELS
+        return [
+            [Convolution(channels, first, KERNEL)],
+            [Convolution(first, second, KERNEL, padded=False)],
+        ]
+
+
+KERNEL = 5
+
+
+@register("lenet128")
+class LeNet128(StagedNetwork):
+    """ROG's LeNet for 128 x 128: two 5 x 5 convolutions with max-pooling, two dense layers.
+
+    Nothing is padded, so of 128 x 128 positions 29 x 29 reach the dense layers, and the first of
+    these has 27.6 million weights; nor is anything normalised. The second convolution is twice as
+    wide as the first. DLG's LeNet is `lenet`, LeCun's `lenet5`.
+    """
+
+    source = "ROG section 4.2; LeCun et al. 1998"
+
+    activation: Activation = parameter(
+        "relu", "after each layer but the last", source="ROG's network"
+    )
+    width: int = parameter(32, "channels of the first convolution", source="ROG's network", ge=1)
+    hidden: int = parameter(512, "neurons of the first dense layer", source="ROG's network", ge=1)
+
+    @property
+    @override
+    def hidden_layers(self) -> list[int]:
+        return [self.hidden]
+
+    @override
+    def convolutions(self, channels: int) -> list[list[Convolution]]:
+        return [
+            [Convolution(channels, self.width, KERNEL, padded=False)],
+            [Convolution(self.width, 2 * self.width, KERNEL, padded=False)],
+        ]

@@ -1,4 +1,4 @@
-"""Networks of two dense layers, which differ in width, activation and dropout alone."""
+"""Networks of two dense layers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
+from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.models.base import Activation, FirstLayer
-from gleak.models.precode import PrecodeNetwork
+from gleak.data.base import Modality
+from gleak.models.base import Activation, FirstLayer, PrecodeNetwork
 
 if TYPE_CHECKING:
     from torch import nn
@@ -39,8 +40,7 @@ class Perceptron(PrecodeNetwork):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torch import nn
 
-        from gleak.models.activations import activation
-        from gleak.models.dropout import dropout_layers
+        from gleak.models.layers import activation, dropout_layers
         from gleak.models.variational import variational_layers
 
         first, last = self.dense_layers(shape, classes)
@@ -68,3 +68,26 @@ class Perceptron(PrecodeNetwork):
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         return self.dense_parameters(shape, classes)
+
+
+@register("fc2")
+class FC2(Perceptron):
+    """FC-2: dense layer of 256, ReLU, dense layer, on flattened images."""
+
+    source = "CPA section V-A"
+
+    hidden: int = parameter(256, "neurons of the first layer", source="CPA section V-A", ge=1)
+    activation: Activation = parameter("relu", "between the layers", source="CPA section V-A")
+
+
+@register("mlp")
+class MLP(Perceptron):
+    """One hidden layer, on tables or flattened images."""
+
+    source = "CPL section 4.1"
+    modalities: ClassVar[frozenset[Modality]] = frozenset({"image", "tabular"})
+
+    hidden: int = parameter(
+        64, "neurons of the hidden layer", source="ours: CPL names no width", ge=1
+    )
+    activation: Activation = parameter("sigmoid", "between the layers", source="CPL section 3.2")

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from typing_extensions import override
 
 from gleak.core.spec import parameter
-from gleak.models.base import Activation
+from gleak.models.base import Activation, PrecodeNetwork
 from gleak.models.convolution import Convolution
-from gleak.models.precode import PrecodeNetwork
 
 if TYPE_CHECKING:
     from torch import nn

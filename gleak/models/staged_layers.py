@@ -1,18 +1,21 @@
-"""The layers of networks of stages (see `gleak.models.staged`), in the order they run."""
+"""Layers of staged networks (see `gleak.models.staged`) and of VGG networks."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torch import nn
 
-from gleak.models.activations import activation
+from gleak.models.layers import activation, normalisation_layers
 from gleak.models.variational import variational_layers
 
 if TYPE_CHECKING:
     from gleak.models.base import Norm
     from gleak.models.staged import StagedNetwork
+    from gleak.models.vgg import VGG
+
 
 POOLINGS: dict[str, type[nn.MaxPool2d | nn.AvgPool2d]] = {
     "max": nn.MaxPool2d,
@@ -83,3 +86,21 @@ def dense_layers(
     for inputs, outputs in hidden:
         layers += [nn.Linear(inputs, outputs), activation(nonlinearity), nn.Dropout(dropout)]
     return [*layers, nn.Linear(*last)]
+
+
+def vgg_layers(model: VGG, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    """Normalisation, convolutions, average pooling and dense layers.
+
+    Args:
+        model: names normalisations, the side averaged to and what its layers are made of.
+        shape: of an image.
+        classes: number of outputs.
+    """
+    parts: dict[str, nn.Module] = {
+        "normalisation": nn.Sequential(*normalisation_layers(model.normalise)),
+        "features": nn.Sequential(*convolutional_layers(model, shape[0], model.norm)),
+        "avgpool": nn.AdaptiveAvgPool2d(model.pooled) if model.pooled else nn.Identity(),
+        "flatten": nn.Flatten(),
+        "classifier": nn.Sequential(*classifier_layers(model, shape, classes)),
+    }
+    return nn.Sequential(OrderedDict(parts))

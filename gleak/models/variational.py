@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from gleak.models.penalties import Penalised
+from gleak.models.sample_losses import Penalised
 
 if TYPE_CHECKING:
-    from gleak.models.precode import PrecodeNetwork
+    from gleak.models.base import PrecodeNetwork
 
 
 class GaussianSample(Penalised):

@@ -16,7 +16,7 @@ from gleak.clients.base import ClientSpec
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.defenses.sending import RoundStreams, send_update, server_step
 from gleak.local_training.base import LocalGradient
-from gleak.models.kernels import differentiable_kernels
+from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import trained_parameters
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream

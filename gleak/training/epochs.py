@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gleak.models.penalties import penalties
+from gleak.models.sample_losses import penalties
 from gleak.runtime.checkpointing import Part, State, optimizer_state, resume_optimizer, strip_prefix
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, stream, torch_stream

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from gleak.models.memory_slices import memory_slices
+from gleak.models.batching import memory_slices
 
 if TYPE_CHECKING:
     from gleak.artifacts.dataset import Dataset

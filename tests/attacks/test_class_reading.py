@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from gleak.attacks.class_reading import ClassFeatures, read_classes, whole_counts
 from gleak.core.registry import parse
 from gleak.crafting.mkor_classes import craft_classes, path_gains
-from gleak.models.activations import ACTIVATIONS
 from gleak.models.chain import take_apart
-from gleak.models.losses import sample_losses
+from gleak.models.layers import ACTIVATIONS
+from gleak.models.sample_losses import sample_losses
 from gleak.models.staged_layers import dense_layers
 
 CLASSES, FEATURES, WIDTH = 4, 12, 40

@@ -12,7 +12,7 @@ from gleak.attacks.matching import MatchingAttack
 from gleak.attacks.rog import ROG
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
-from gleak.data.digits import Digits
+from gleak.data.bundled import Digits
 
 if TYPE_CHECKING:
     from gleak.data.base import DatasetSpec

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.crafting.mkor_classes import ClassPaths, craft_classes, needs_pairs, path_gains
-from gleak.models.activations import ACTIVATIONS
 from gleak.models.chain import Chain, take_apart
+from gleak.models.layers import ACTIVATIONS
 from gleak.models.staged_layers import dense_layers
 
 CLASSES, FEATURES, WIDTH = 4, 12, 40

@@ -1,9 +1,27 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from skimage.data import lfw_subset
+from sklearn.datasets import load_digits
 
 from gleak.core.errors import DataError
-from gleak.data.bundled import open_bundled
+from gleak.data import bundled
+from gleak.data.bundled import (
+    PHOTOGRAPHS,
+    Digits,
+    Faces,
+    Photos,
+    draw_crops,
+    half,
+    open_bundled,
+    read_photograph,
+)
 
 
 def test_reads_a_file_of_a_package() -> None:
@@ -15,3 +33,97 @@ def test_a_file_that_is_not_carried_is_named() -> None:
     unicorn = open_bundled("skimage/data/unicorn.png")
     with pytest.raises(DataError, match=r"skimage/data/unicorn\.png.*install"), unicorn:
         pass
+
+
+def test_at_their_own_size_digits_are_those_of_scikit_learn() -> None:
+    dataset = Digits(size=8).load(Path("/nonexistent"), seed=0)
+    inputs = np.concatenate([dataset.samples("train"), dataset.samples("test")])[:, 0]
+    labels = np.concatenate([dataset.labels("train"), dataset.labels("test")])
+    ours = {
+        (image * 16).round().astype(int).tobytes(): label
+        for image, label in zip(inputs, labels, strict=True)
+    }
+    original = load_digits()
+    theirs = {
+        image.astype(int).tobytes(): label
+        for image, label in zip(original.images, original.target, strict=True)
+    }
+    assert ours == theirs
+
+
+def test_faces_are_the_first_hundred_patches() -> None:
+    dataset = Faces(size=25).load(Path("/nonexistent"), seed=0)
+    inputs = np.concatenate([dataset.samples("train"), dataset.samples("test")])[:, 0]
+    labels = np.concatenate([dataset.labels("train"), dataset.labels("test")])
+    distances = np.abs(inputs[:, None] - lfw_subset()[None]).max(axis=(2, 3))
+    assert sorted(distances.argmin(axis=1)) == list(range(200))
+    assert distances.min(axis=1).max() <= 0.5 / 255 + 1e-6
+    assert np.array_equal(distances.argmin(axis=1) < 100, labels == 1)
+    assert dataset.class_names[1] == "face"
+
+
+NOWHERE = Path("/nonexistent")
+
+
+def test_no_column_of_a_photograph_is_in_both_splits(
+    ramp: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundled, "read_photograph", lambda name: ramp)
+    dataset = Photos(size=16, crops=40).load(NOWHERE, seed=1)
+    assert dataset.train_inputs.max() < 128 <= dataset.test_inputs.min()
+    assert dataset.train_inputs.min() < 10 and dataset.test_inputs.max() > 245
+
+
+@pytest.mark.parametrize("name", PHOTOGRAPHS)
+def test_halves_put_together_are_the_photograph(name: str) -> None:
+    photograph = read_photograph(name)
+    both = [np.asarray(half(photograph, split)) for split in ("train", "test")]
+    assert np.array_equal(np.concatenate(both, axis=1), np.asarray(photograph))
+
+
+@pytest.mark.parametrize("name", PHOTOGRAPHS)
+def test_every_half_is_large_enough_for_the_largest_crop(name: str) -> None:
+    photograph = read_photograph(name)
+    assert min(*half(photograph, "train").size, *half(photograph, "test").size) >= 225
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    width=st.integers(8, 60), height=st.integers(8, 60), size=st.integers(4, 8), seed=st.integers(0)
+)
+def test_crops_stay_inside_and_do_not_depend_on_their_number(
+    width: int, height: int, size: int, seed: int
+) -> None:
+    noise = np.random.default_rng(seed).integers(50, 200, (height, width, 3), dtype=np.uint8)
+    region = Image.fromarray(noise)
+    few, many = (draw_crops(region, size, n, np.random.default_rng(seed)) for n in (2, 5))
+    assert many.shape == (5, 3, size, size)
+    assert np.array_equal(few, many[:2])
+    assert many.min() >= noise.min() and many.max() <= noise.max()
+
+
+def test_seeds_classes_and_splits_have_their_own_crops(
+    ramp: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundled, "read_photograph", lambda name: ramp)
+    monkeypatch.setattr(bundled, "half", lambda photograph, split: photograph)
+    crops = [
+        inputs
+        for seed in (0, 1)
+        for dataset in [Photos(size=8, crops=6).load(NOWHERE, seed)]
+        for split in (dataset.train_inputs, dataset.test_inputs)
+        for inputs in split.reshape(10, -1)
+    ]
+    assert len({inputs.tobytes() for inputs in crops}) == 40
+
+
+def test_crops_of_mere_sky_are_drawn_again() -> None:
+    night = np.zeros((64, 64, 3), dtype=np.uint8)
+    night[:, 48:] = np.random.default_rng(0).integers(0, 256, (64, 16, 3))
+    crops = draw_crops(Image.fromarray(night), 16, 20, np.random.default_rng(0))
+    assert (crops.std(axis=(2, 3)).max(axis=1) > 0).all()
+
+
+def test_a_region_that_is_all_sky_still_gives_crops() -> None:
+    crops = draw_crops(Image.new("RGB", (20, 20)), 16, 2, np.random.default_rng(0))
+    assert crops.shape == (2, 3, 16, 16)

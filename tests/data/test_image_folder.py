@@ -8,7 +8,7 @@ import pytest
 
 from gleak.core.errors import DataError, SpecError
 from gleak.core.registry import parse
-from gleak.data.imagenet_sample import ImagenetSample
+from gleak.data.image_folder import ImagenetSample
 
 PETS = "folder+size=4+folder=pets"
 

@@ -8,8 +8,8 @@ from torch import nn
 from gleak.core.registry import parse
 from gleak.defenses import sensitivity
 from gleak.defenses.sensitivity import estimated_norms, exact_norms, sensitivities
-from gleak.models import memory_slices
-from gleak.models.embedding import features_before, first_dense_entry
+from gleak.models import batching
+from gleak.models.dense_layers import features_before, first_dense_entry
 from gleak.runtime.seeding import drawing_from
 
 IMAGES = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -64,5 +64,5 @@ def test_samples_and_elements_in_parts_give_the_same_sums(
     entry = first_dense_entry(model, IMAGES)
     assert entry is not None
     whole = sensitivities(model, entry, IMAGES, None)
-    monkeypatch.setattr(memory_slices, "VALUES", at_once * IMAGES[0].numel())
+    monkeypatch.setattr(batching, "VALUES", at_once * IMAGES[0].numel())
     torch.testing.assert_close(sensitivities(model, entry, IMAGES, None), whole)

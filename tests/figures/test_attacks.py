@@ -48,7 +48,7 @@ def test_what_an_attack_brings_is_told_with_what_it_is_granted(bringing: type[At
     spec = parse("attack", "bringing+codec=codec~size=64")
     assert facts_of(spec)["extra knowledge"] == ["codec"]
     assert facts_of(bringing())["extra knowledge"] == []
-    assert "gleak.knowledge.codec" in make(str(spec)).modules
+    assert "gleak.knowledge.autoencoder" in make(str(spec)).modules
 
 
 @pytest.mark.parametrize("name", load("attack"))

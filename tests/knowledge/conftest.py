@@ -11,7 +11,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
 from gleak.core.registry import load, parse
 from gleak.knowledge.base import KnowledgeSpec
-from gleak.knowledge.train import train_knowledge
+from gleak.knowledge.train_knowledge import train_knowledge
 
 
 @pytest.fixture(scope="session")

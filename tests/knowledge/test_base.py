@@ -4,7 +4,7 @@ import pytest
 
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
-from gleak.knowledge.pretraining import Pretraining
+from gleak.knowledge.base import Pretraining
 
 CODEC = "codec+size=64"
 

@@ -17,8 +17,8 @@ from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.knowledge.biggan import ATTENTION_REDUCTION, CODE, IMAGE, BigGAN
 from gleak.knowledge.biggan_network import BigGANDeep, Normalisation, SelfAttention
-from gleak.knowledge.load import load_knowledge
-from gleak.knowledge.train import train_knowledge
+from gleak.knowledge.loading import load_knowledge
+from gleak.knowledge.train_knowledge import train_knowledge
 
 CLASSES = 3
 TINY = BigGAN(weights="own.bin", width=4)

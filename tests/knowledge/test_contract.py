@@ -15,10 +15,9 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import load, parse
-from gleak.knowledge.base import KnowledgeSpec
-from gleak.knowledge.load import load_knowledge
-from gleak.knowledge.trained import TrainedSpec
-from gleak.knowledge.trainer import Trainer
+from gleak.knowledge.base import KnowledgeSpec, TrainedSpec
+from gleak.knowledge.loading import load_knowledge
+from gleak.knowledge.train_knowledge import Trainer
 from gleak.runtime import checkpointing
 from gleak.runtime.checkpointing import FILE
 

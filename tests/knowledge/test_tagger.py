@@ -8,9 +8,9 @@ import torch
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
-from gleak.knowledge.load import load_knowledge
+from gleak.knowledge.loading import load_knowledge
 from gleak.knowledge.tagger import Tagger
-from gleak.knowledge.train import train_knowledge
+from gleak.knowledge.train_knowledge import train_knowledge
 
 
 def test_digits_are_among_their_own_tags(tmp_path: Path) -> None:

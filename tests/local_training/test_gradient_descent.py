@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from gleak.core.registry import parse
 from gleak.local_training.gradient_descent import descend, gradients, mini_batches
-from gleak.models import memory_slices
+from gleak.models import batching
 
 BATCHES = [torch.tensor([0, 1, 2]), torch.tensor([3, 4, 5]), torch.tensor([0, 2, 4])]
 
@@ -94,7 +94,7 @@ def test_a_large_batch_in_parts_has_the_gradient_of_the_whole(
     """Of a network in evaluation mode; one in training mode normalises by the whole batch."""
     inputs, labels = samples
     parameters = dict(network.named_parameters())
-    monkeypatch.setattr(memory_slices, "VALUES", at_once * inputs[0].numel())
+    monkeypatch.setattr(batching, "VALUES", at_once * inputs[0].numel())
     for mode in (network.train(), network.eval()):
         whole = functional.cross_entropy(mode(inputs), labels)
         expected = torch.autograd.grad(whole, list(parameters.values()))

@@ -14,7 +14,7 @@ from gleak.matching.distances.base import Piece
 from gleak.matching.gradients import ClientTraining, LoopedGradients, Parameters, VmappedGradients
 from gleak.matching.layerwise import LayerwiseGradients
 from gleak.matching.unrolled import GeneralUnrolled
-from gleak.models.kernels import differentiable_kernels
+from gleak.models.differentiation import differentiable_kernels
 from tests.zoo import CLASSES, NETWORKS, SHAPE
 
 UNSPLITTABLE = [

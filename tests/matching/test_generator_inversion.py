@@ -30,7 +30,7 @@ class Blocks(nn.Module):
     code_size, classes = 4, CLASSES
 
     def generate(self, codes: Tensor, labels: Tensor) -> Tensor:
-        """See `gleak.knowledge.generative.ImageGenerator`."""
+        """See `gleak.knowledge.base.ImageGenerator`."""
         quarters = (codes + labels[:, None]).sigmoid().reshape(-1, 1, 2, 2)
         return quarters.repeat_interleave(4, 2).repeat_interleave(4, 3).expand(-1, *SHAPE)
 

@@ -20,8 +20,8 @@ from gleak.matching.gradients import ClientTraining, Gradients, LoopedGradients,
 from gleak.matching.layerwise import LayerwiseGradients
 from gleak.models.base import Activation, Norm, Normalised
 from gleak.models.convolution import Convolution
-from gleak.models.losses import sample_losses
-from gleak.models.residual import Block, ResidualNetwork, basic_block
+from gleak.models.resnet import Block, ResidualNetwork, basic_block
+from gleak.models.sample_losses import sample_losses
 
 SHAPE = (2, 7, 6)
 CLASSES = 5

@@ -19,7 +19,7 @@ from gleak.matching.layerwise import LayerwiseGradients
 from gleak.matching.parts import Parts
 from gleak.matching.pieces import FormedPiece
 from gleak.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled, Unrolled
-from gleak.models.losses import sample_losses
+from gleak.models.sample_losses import sample_losses
 from gleak.observation import Observation
 
 MakeParts = Callable[..., Parts]

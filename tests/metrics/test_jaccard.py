@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gleak.artifacts.private import Private
 from gleak.core.errors import IncompatibleError
-from gleak.knowledge.load import load_knowledge
+from gleak.knowledge.loading import load_knowledge
 from gleak.metrics.base import Comparison, MetricUnavailable
 from gleak.metrics.jaccard import Jaccard, shares
 from gleak.metrics.score import score

@@ -17,7 +17,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.attacks.run import attack
 from gleak.core.errors import StoppedError
 from gleak.core.registry import parse
-from gleak.knowledge.train import train_knowledge
+from gleak.knowledge.train_knowledge import train_knowledge
 from gleak.runtime import checkpointing
 from gleak.training.train import train_model
 

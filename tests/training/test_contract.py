@@ -15,7 +15,7 @@ from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
-from gleak.models import memory_slices
+from gleak.models import batching
 from gleak.models.broadcast import load_network
 from gleak.training import evaluate
 from gleak.training.base import InitialisedSpec
@@ -152,7 +152,7 @@ def test_accuracy_counts_right_answers_in_batches(
             assert not self.training
             return self.weight + nn.functional.one_hot(torch.ones(len(inputs)).long(), 4)
 
-    monkeypatch.setattr(memory_slices, "VALUES", 7 * 3 * 8 * 8)
+    monkeypatch.setattr(batching, "VALUES", 7 * 3 * 8 * 8)
     network = Answers()
     assert evaluate.test_accuracy(network, images) == [0.25]
     assert network.training

@@ -10,7 +10,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
-from gleak.knowledge.codec import Codec
+from gleak.knowledge.autoencoder import Codec
 from gleak.observation import Observation
 
 

@@ -11,7 +11,7 @@ import pytest
 from gleak.core.settings import SCALES
 from gleak.experiments.cell import KNOWLEDGE, LEVELS, Cell, Paths
 from gleak.experiments.study import load_study
-from gleak.knowledge.pretraining import Pretraining
+from gleak.knowledge.base import Pretraining
 
 if TYPE_CHECKING:
     from tests.project import Job, Project

@@ -91,8 +91,8 @@ def test_it_runs_whole_and_an_edit_reruns_what_it_can_change(painting: Project) 
     assert {path.name for path in folder.iterdir()} == {"knowledge.h5", "provenance.json"}
     assert Knowledge.read(folder / "knowledge.h5").dataset == "digits"
     for file, again in {
-        "gleak/knowledge/train.py": ["train_knowledge", "attack", "score"],
-        "gleak/knowledge/codec_network.py": ["train_knowledge", "attack", "score"],
+        "gleak/knowledge/train_knowledge.py": ["train_knowledge", "attack", "score"],
+        "gleak/knowledge/autoencoder_network.py": ["train_knowledge", "attack", "score"],
         "gleak/attacks/painting.py": ["attack", "score"],
         "gleak/attacks/cpl.py": [],
     }.items():

@@ -252,7 +252,7 @@ def test_an_edit_reruns_what_it_can_change(finished: Project, file: str, again: 
 
 def test_what_no_job_of_a_study_needs_reruns_nothing(finished: Project) -> None:
     assert (
-        after(finished, "gleak/cli/main.py", "gleak/attacks/idlg.py", "gleak/data/faces.py")
+        after(finished, "gleak/cli/main.py", "gleak/attacks/idlg.py", "gleak/data/download.py")
         == set()
     )
 
@@ -270,7 +270,7 @@ def test_a_table_of_attacks_is_drawn_from_the_code_of_these_alone(project: Proje
 
 
 def test_comments_docstrings_and_layout_rerun_nothing(finished: Project) -> None:
-    files = ["gleak/attacks/cpl.py", "gleak/metrics/mse.py", "gleak/data/digits.py"]
+    files = ["gleak/attacks/cpl.py", "gleak/metrics/mse.py", "gleak/data/bundled.py"]
     assert after(finished, *files, added="\n\n# A comment.\n") == set()
     with finished.edited(*files, edit=lambda text: text.replace('"""', '"""Edited: ', 1)):
         assert finished.jobs() == []

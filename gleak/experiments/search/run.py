@@ -19,7 +19,7 @@ from gleak.core.errors import GleakError, StoppedError
 from gleak.core.spec import changed, field_text
 from gleak.experiments.search.chosen import Outcome
 from gleak.experiments.search.declaration import Search
-from gleak.knowledge.overlap import check_disjoint
+from gleak.knowledge.loading import check_disjoint
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 from gleak.metrics.score import match_to_truth, measure
 from gleak.metrics.scores import save_scores

@@ -1,0 +1,218 @@
+"""Tabular datasets, and their encoding as features in [0, 1]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from gleak.artifacts.dataset import Dataset
+from gleak.core.errors import DataError
+from gleak.core.registry import register
+from gleak.data.base import DatasetSpec, Modality
+from gleak.data.splits import join_splits, stratified
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+
+@dataclass(frozen=True)
+class Features:
+    """Both splits of a table as numbers.
+
+    Args:
+        train: Shape (M, F), float32 in [0, 1].
+        test: like ``train``, with its own M.
+        names: of each column, ``age`` or ``sex=Male``.
+        groups: of each column, the number of the table's column it came from; Shape (F).
+    """
+
+    train: np.ndarray
+    test: np.ndarray
+    names: list[str]
+    groups: np.ndarray
+
+    def facts(self) -> dict[str, Any]:
+        """What a `Dataset` of a table states beside its samples."""
+        names = np.array(self.names, dtype=object)
+        return {"modality": "tabular", "feature_names": names, "feature_groups": self.groups}
+
+
+def encode_table(train: DataFrame, test: DataFrame) -> Features:
+    """Scale numeric columns by the train split and write the others as one-hot groups.
+
+    A test value outside the train range is clipped; categories are those of both splits, sorted.
+    """
+    blocks = [_encode_column(train[name], test[name]) for name in train.columns]
+    groups = [np.full(len(names), number) for number, (names, _, _) in enumerate(blocks)]
+    return Features(
+        train=np.concatenate([columns for _, columns, _ in blocks], axis=1, dtype=np.float32),
+        test=np.concatenate([columns for _, _, columns in blocks], axis=1, dtype=np.float32),
+        names=[name for names, _, _ in blocks for name in names],
+        groups=np.concatenate(groups),
+    )
+
+
+def _encode_column(train: Series, test: Series) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Names of the columns that one column becomes, and their values in both splits."""
+    if train.dtype.kind in "fiu":
+        low, high = train.min(), train.max()
+        scaled = [((part - low) / ((high - low) or 1)).clip(0, 1) for part in (train, test)]
+        return [str(train.name)], *(part.to_numpy(np.float32)[:, None] for part in scaled)
+    categories = np.array(sorted({*train, *test}), dtype=object)
+    hot = [part.to_numpy(object)[:, None] == categories for part in (train, test)]
+    return [f"{train.name}={category}" for category in categories], *hot
+
+
+COLUMNS = {
+    "age": float,
+    "workclass": str,
+    "fnlwgt": float,
+    "education": str,
+    "education-num": float,
+    "marital-status": str,
+    "occupation": str,
+    "relationship": str,
+    "race": str,
+    "sex": str,
+    "capital-gain": float,
+    "capital-loss": float,
+    "hours-per-week": float,
+    "native-country": str,
+    "income": str,
+}
+INCOMES = ("<=50K", ">50K")
+FEATURES = 108
+
+
+@register("adult")
+class Adult(DatasetSpec):
+    """Census records, and whether the income is above 50,000 dollars a year.
+
+    Six columns are scaled, eight become one-hot groups in which "unknown" (``?``) is a category
+    of its own: 108 features.
+    """
+
+    reads_data_dir: ClassVar[bool] = True
+
+    modality: ClassVar[Modality] = "tabular"
+    source: ClassVar[str] = "UCI, Becker and Kohavi 1996, CC BY 4.0"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """6 continuous features and 9 + 16 + 7 + 15 + 6 + 5 + 2 + 42 of one-hot groups."""
+        return (FEATURES,)
+
+    @property
+    def classes(self) -> int:
+        """Above 50,000 dollars or not."""
+        return 2
+
+    @override
+    def check_data(self, data_dir: Path) -> None:
+        """Both files must be there."""
+        super().check_data(data_dir)
+        for path in self._files(data_dir):
+            if not path.is_file():
+                raise DataError(f"{path}: no such file; {_advice(path.parent)}")
+
+    def _files(self, data_dir: Path) -> list[Path]:
+        """Of the train and the test split."""
+        return [data_dir / "adult" / name for name in ("adult.data", "adult.test")]
+
+    def load(self, data_dir: Path, seed: int) -> Dataset:
+        """The files ``adult.data`` (train) and ``adult.test`` in ``<data_dir>/adult``.
+
+        Raises:
+            DataError: a file is missing, malformed, or does not hold every category.
+        """
+        self.check_data(data_dir)
+        folder = data_dir / "adult"
+        train, test = map(read_records, self._files(data_dir))
+        labels = [_incomes(table.pop("income")) for table in (train, test)]
+        features = encode_table(train, test)
+        if len(features.names) != FEATURES:
+            raise DataError(
+                f"{folder}: its categories give {len(features.names)} features instead of "
+                f"{FEATURES}; {_advice(folder)}"
+            )
+        splits = (features.train, labels[0]), (features.test, labels[1])
+        return join_splits(*splits, INCOMES, **features.facts())
+
+
+def read_records(path: Path) -> DataFrame:
+    """One of the two files: a row for each record, ``|`` beginning a comment, no header.
+
+    Raises:
+        DataError: missing, or not 15 columns of the kinds known.
+    """
+    from pandas import read_csv
+
+    kinds = dict(enumerate(COLUMNS.values()))
+    try:
+        table = read_csv(path, header=None, skipinitialspace=True, comment="|", dtype=kinds)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); {_advice(path.parent)}") from error
+    if table.shape[1] != len(COLUMNS) or table.isna().any(axis=None):
+        raise DataError(
+            f"{path}: every row must hold {len(COLUMNS)} values; {_advice(path.parent)}"
+        )
+    table.columns = list(COLUMNS)
+    table["income"] = table["income"].str.removesuffix(".")
+    if not table["income"].isin(INCOMES).all():
+        raise DataError(f"{path}: incomes must be one of {INCOMES}; {_advice(path.parent)}")
+    return table
+
+
+def _incomes(column: Series) -> np.ndarray:
+    return np.asarray(column == INCOMES[1]).astype(np.int64)
+
+
+def _advice(folder: Path) -> str:
+    return (
+        f"put adult.data and adult.test from https://archive.ics.uci.edu/dataset/2/adult into "
+        f"{folder}, or set data_dir in config.yaml (or --config data_dir=...) to the folder that "
+        f"holds adult/"
+    )
+
+
+@register("breast_cancer")
+class BreastCancer(DatasetSpec):
+    """30 measurements of cell nuclei in 569 biopsies, malignant or benign."""
+
+    modality: ClassVar[Modality] = "tabular"
+    source: ClassVar[str] = "bundled with scikit-learn; UCI, Wolberg et al. 1995, CC BY 4.0"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """One number for each measurement."""
+        return (30,)
+
+    @property
+    def classes(self) -> int:
+        """Malignant or benign."""
+        return 2
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Of 569 biopsies, a quarter is for testing."""
+        return {"train": 426, "test": 143}
+
+    def load(self, data_dir: Path, seed: int) -> Dataset:
+        """All biopsies; the same for every ``seed``."""
+        from pandas import DataFrame
+        from sklearn.datasets import load_breast_cancer
+
+        biopsies = load_breast_cancer()
+        train, test = stratified(biopsies.data, biopsies.target)
+        tables = (DataFrame(rows, columns=biopsies.feature_names) for rows, _ in (train, test))
+        features = encode_table(*tables)
+        return join_splits(
+            (features.train, train[1]),
+            (features.test, test[1]),
+            [str(name) for name in biopsies.target_names],
+            **features.facts(),
+        )

@@ -1,0 +1,239 @@
+"""Autoencoders: a codec of images, and a class-conditional generator."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from typing_extensions import override
+
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.knowledge.base import GenerativeSpec, TrainedSpec
+from gleak.knowledge.layer_shapes import (
+    LayerShape,
+    Sides,
+    channels_at_levels,
+    dense_shape,
+    full_pyramid,
+    halved,
+    pyramid,
+    total_multiply_adds,
+    total_parameters,
+)
+
+if TYPE_CHECKING:
+    from gleak.knowledge.autoencoder_network import Autoencoder, Decoder
+    from gleak.knowledge.train_knowledge import Trainer
+
+
+CODE_CHANNELS = 8
+WIDEST = 4
+
+
+class CodecPlan(NamedTuple):
+    """The sizes of a codec for images of one shape.
+
+    Args:
+        channels: of an image.
+        sides: height and width of the images and after each halving; the last are the code's.
+        widths: channels of the features at each of these.
+        code: channels of the code.
+    """
+
+    channels: int
+    sides: list[Sides]
+    widths: list[int]
+    code: int
+
+    @property
+    def layers(self) -> list[LayerShape]:
+        """Every convolution, as `gleak.knowledge.autoencoder_network` has them."""
+        levels = list(zip(self.sides, self.widths, strict=True))
+        steps = list(pairwise(levels))
+        (first, narrow), (last, wide) = levels[0], levels[-1]
+        return [
+            LayerShape(self.channels, narrow, first),
+            *(LayerShape(thin, wide, small) for (_, thin), (small, wide) in steps),
+            *(LayerShape(wide, wide, small) for small, wide in levels[1:] for _ in range(4)),
+            LayerShape(wide, self.code, last),
+            LayerShape(self.code, wide, last),
+            *(LayerShape(wide, thin, large) for (large, thin), (_, wide) in steps),
+            LayerShape(narrow, self.channels, first),
+        ]
+
+
+@register("codec")
+class Codec(TrainedSpec):
+    """A convolutional autoencoder whose codes are ``size`` numbers, trained on the squared error.
+
+    A code is a small picture of at most 8 channels: 8 x 32 x 32 for 8192 numbers of an image of
+    128 x 128 pixels, 8 x 8 x 8 for 512. Where ``size`` does not fill the last channel, the rest of
+    it is zero. Before any training the code is the image scaled down, so few steps already serve.
+    """
+
+    source = "ROG section 4.2; architecture ours"
+
+    losses: ClassVar[tuple[str, ...]] = ("mse",)
+
+    size: int = parameter(2048, "numbers of a code, d_z", source="ROG section 4.2", ge=1)
+
+    def plan(self, shape: tuple[int, ...]) -> CodecPlan:
+        """The sizes for images of Shape (C, H, W), halved as often as the code's channels allow."""
+        channels, height, width = shape
+        levels, at = 0, (height, width)
+        while CODE_CHANNELS * math.prod(halved(at)) >= self.size and min(at) > 1:
+            levels, at = levels + 1, halved(at)
+        return CodecPlan(
+            channels=channels,
+            sides=pyramid((height, width), levels),
+            widths=channels_at_levels(self.width, levels, WIDEST),
+            code=-(-self.size // math.prod(at)),
+        )
+
+    @override
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """A code is shorter than its image.
+
+        Raises:
+            IncompatibleError: it is not.
+        """
+        if self.size >= math.prod(shape):
+            raise IncompatibleError(
+                f"knowledge {self}: codes of {self.size} numbers are no shorter than images of "
+                f"{math.prod(shape)}; lower size"
+            )
+
+    @override
+    def build(self, shape: tuple[int, ...], classes: int) -> Autoencoder:
+        from gleak.knowledge.autoencoder_network import Autoencoder
+
+        return Autoencoder(self.plan(shape), self.size)
+
+    @override
+    def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
+        from gleak.knowledge.autoencoder_network import AutoencoderTrainer
+
+        return AutoencoderTrainer(self.build(shape, classes), self.lr)
+
+    @override
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        return total_multiply_adds(self.plan(shape).layers)
+
+    @override
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        return total_parameters(self.plan(shape).layers)
+
+
+WIDEST = 4
+
+
+class GeneratorPlan(NamedTuple):
+    """The sizes of a generator for images of one shape.
+
+    Args:
+        channels: of an image.
+        sides: height and width of the images and after each halving.
+        widths: channels of the features at each of these.
+        coarse: height and width of the picture that the first numbers of a code are.
+        size: numbers of a code.
+        classes: told apart.
+    """
+
+    channels: int
+    sides: list[Sides]
+    widths: list[int]
+    coarse: Sides
+    size: int
+    classes: int
+
+    @property
+    def features(self) -> tuple[int, int, int]:
+        """Shape of the features at the lowest resolution."""
+        return (self.widths[-1], *self.sides[-1])
+
+    @property
+    def picture(self) -> tuple[int, int, int]:
+        """Shape of the coarse picture."""
+        return (self.channels, *self.coarse)
+
+    @property
+    def layers(self) -> list[LayerShape]:
+        """Every layer of the generator, as `gleak.knowledge.autoencoder_network` has them."""
+        levels = list(zip(self.sides, self.widths, strict=True))
+        return [
+            dense_shape(self.size + self.classes, math.prod(self.features)),
+            *(LayerShape(wide, thin, large) for (large, thin), (_, wide) in pairwise(levels)),
+            LayerShape(self.widths[0], self.channels, self.sides[0]),
+        ]
+
+
+@register("generator")
+class Generator(GenerativeSpec, TrainedSpec):
+    """The decoder of a conditional variational autoencoder: normal codes and a class to images.
+
+    Unlike an adversarial generator it is trained by one loss, which falls steadily from the first
+    step, so that some hundred steps already give images of a class; they are smooth. The loss has
+    no weight to choose: the deviation of the pixels is taken to be what the errors of the step say
+    (Rybkin et al. 2021). The first numbers of a code are how the logits of a coarse picture depart
+    from those of its class, which are learned first; the details come later.
+    """
+
+    source = "ROG section 6; Kingma and Welling 2014, Sohn et al. 2015; architecture ours"
+
+    losses: ClassVar[tuple[str, ...]] = ("mse", "kl")
+
+    size: int = parameter(128, "numbers of a code", source="BigGAN (Brock et al. 2019)", ge=1)
+
+    def plan(self, shape: tuple[int, ...], classes: int) -> GeneratorPlan:
+        """The sizes for images of Shape (C, H, W), halved down to four pixels or little more."""
+        channels, height, width = shape
+        sides = full_pyramid((height, width))
+        deepest = pyramid((height, width), max(height, width).bit_length())
+        return GeneratorPlan(
+            channels=channels,
+            sides=sides,
+            widths=channels_at_levels(self.width, len(sides) - 1, WIDEST),
+            coarse=next(side for side in deepest if channels * math.prod(side) <= self.size),
+            size=self.size,
+            classes=classes,
+        )
+
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """See `KnowledgeSpec.check_shape`.
+
+        Raises:
+            IncompatibleError: a code has no number for each channel.
+        """
+        if self.size < shape[0]:
+            raise IncompatibleError(
+                f"knowledge {self}: codes of {self.size} numbers say nothing of each of the "
+                f"{shape[0]} channels; raise size"
+            )
+
+    @override
+    def build(self, shape: tuple[int, ...], classes: int) -> Decoder:
+        from gleak.knowledge.autoencoder_network import Decoder
+
+        return Decoder(self.plan(shape, classes))
+
+    @override
+    def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
+        from gleak.knowledge.autoencoder_network import DecoderTrainer
+
+        return DecoderTrainer(self.build(shape, classes), self.lr)
+
+    @override
+    def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
+        """Those of the encoder it is trained with are as many.
+
+        They are left out.
+        """
+        return total_multiply_adds(self.plan(shape, classes).layers)
+
+    @override
+    def parameters(self, shape: tuple[int, ...], classes: int) -> int:
+        plan = self.plan(shape, classes)
+        return total_parameters(plan.layers) + classes * math.prod(plan.picture)

@@ -1,0 +1,89 @@
+"""Networks loaded from ``knowledge.h5``, and the overlap of their training data with victims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.private import Private
+from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.core.registry import parse
+from gleak.knowledge.base import KnowledgeSpec
+
+
+def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, nn.Module]:
+    """The name of a piece of knowledge and its network, in evaluation mode.
+
+    Args:
+        path: ``knowledge.h5``.
+        shape: of the samples it is to serve.
+
+    Raises:
+        ArtifactError: a bad file, of samples of another shape, or whose parameters are not those
+            of its spec.
+    """
+    artifact = Knowledge.read(path)
+    trained = tuple(map(int, artifact.input_shape))
+    if trained != shape:
+        raise ArtifactError(f"{path}: of samples of shape {trained}, and these are of {shape}")
+    spec: KnowledgeSpec = parse("knowledge", artifact.knowledge)
+    network = spec.build(trained, artifact.classes)
+    state = {
+        name: torch.from_numpy(np.asarray(value))
+        for name, value in {**artifact.parameters, **artifact.buffers}.items()
+    }
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        raise ArtifactError(f"{path}: does not fit its architecture {spec}: {error}") from None
+    return spec.name, network.eval()
+
+
+BYTES = 8
+BRIGHTEST = 255
+
+
+def fingerprints(images: np.ndarray) -> np.ndarray:
+    """A number for each image, equal for equal images.
+
+    Args:
+        images: Shape (M, ...), 8-bit intensities, or intensities in [0, 1].
+
+    Returns:
+        Shape (M), uint64.
+    """
+    if images.dtype != np.uint8:
+        images = np.rint(images * BRIGHTEST).astype(np.uint8)
+    digests = [blake2b(image.tobytes(), digest_size=BYTES).digest() for image in images]
+    return np.array([int.from_bytes(digest, "little") for digest in digests], dtype=np.uint64)
+
+
+def check_disjoint(private: Private, where: str, knowledge: Iterable[Path]) -> None:
+    """Refuse victims whose samples an attacker's knowledge was trained on.
+
+    Args:
+        private: the truth.
+        where: its file, for the error.
+        knowledge: files of what the attack was given.
+
+    Raises:
+        IncompatibleError: names the file of the knowledge and the first such victim.
+        ArtifactError: a bad file.
+    """
+    samples = private.inputs.reshape(-1, *private.inputs.shape[2:])
+    for path in knowledge:
+        public = Knowledge.read(path, only=())
+        known = np.isin(fingerprints(samples), public.fingerprints)
+        if known.any():
+            victim = int(known.argmax()) // private.inputs.shape[1]
+            raise IncompatibleError(
+                f"{path}: trained on {public.dataset}, which holds {int(known.sum())} of the "
+                f"{len(samples)} samples in {where}, victim {victim}'s first; nothing is measured "
+                "on samples that the attacker knows: choose another public dataset or other victims"
+            )

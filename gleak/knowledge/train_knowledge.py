@@ -1,0 +1,231 @@
+"""The stage that trains knowledge and writes ``knowledge.h5``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.knowledge import Knowledge
+from gleak.knowledge.base import KnowledgeSpec, PretrainedSpec, TrainedSpec
+from gleak.knowledge.loading import fingerprints
+from gleak.runtime.checkpointing import (
+    FILE,
+    Journal,
+    Part,
+    State,
+    optimizer_state,
+    origin_of,
+    resume_optimizer,
+    strip_prefix,
+)
+from gleak.runtime.device import choose_device
+from gleak.runtime.progress import Progress
+from gleak.runtime.seeding import drawing_from, stream, torch_stream
+
+Losses = Mapping[str, Tensor]
+"""By name, a number each; on the device of the network."""
+MODULE = "module"
+
+
+class Trainer(nn.Module, ABC):
+    """A network and all that its training needs; as a module it holds whatever has parameters.
+
+    Args:
+        network: what is trained.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.optimizers: dict[str, Optimizer] = {}
+
+    @abstractmethod
+    def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
+        """One step of training.
+
+        Args:
+            images: of the public dataset, Shape (M, C, H, W) in [0, 1].
+            labels: theirs, Shape (M), class indices.
+            generator: what the step draws its random numbers from, on the CPU.
+        """
+
+    def state(self) -> dict[str, Tensor]:
+        """All that one step leaves to the next, by a name of its own."""
+        found = {f"{MODULE}.{name}": value for name, value in self.state_dict().items()}
+        for title, optimizer in self.optimizers.items():
+            moments = optimizer_state(optimizer)
+            found |= {f"{title}.{name}": value for name, value in moments.items()}
+        return found
+
+    def resume(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what `state` gave; of a larger state the rest is left alone."""
+        self.load_state_dict(strip_prefix(MODULE, state))
+        for title, optimizer in self.optimizers.items():
+            resume_optimizer(optimizer, strip_prefix(title, state))
+
+
+def descend(optimizer: Optimizer, loss: Tensor) -> None:
+    """One step of an optimiser down a loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+class Curves:
+    """Losses so far.
+
+    Args:
+        stride: steps that make a point.
+        last: the step that ends the training, after which there is a point in any case.
+    """
+
+    def __init__(self, stride: int, last: int) -> None:
+        self.stride, self.last = stride, last
+        self.done = 0
+        self.steps: list[int] = []
+        self.losses: dict[str, list[float]] = {}
+        self._since: dict[str, list[torch.Tensor]] = {}
+
+    def add(self, losses: Losses) -> None:
+        """Take notice of the next step's losses."""
+        self.done += 1
+        for name, value in losses.items():
+            self._since.setdefault(name, []).append(value.detach())
+        if self.done % self.stride and self.done != self.last:
+            return
+        self.steps.append(self.done)
+        for name, values in self._since.items():
+            self.losses.setdefault(name, []).append(torch.stack(values).mean().item())
+        self._since = {}
+
+    @property
+    def latest(self) -> dict[str, float]:
+        """The last point of each loss."""
+        return {name: values[-1] for name, values in self.losses.items()}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Each loss; Shape (points)."""
+        return {name: np.array(values) for name, values in self.losses.items()}
+
+    def state(self) -> State:
+        """All of it, for a job's journal."""
+        since = {f"since.{name}": torch.stack(values) for name, values in self._since.items()}
+        losses = {f"losses.{name}": values for name, values in self.losses.items()}
+        return {"done": self.done, "steps": np.array(self.steps, dtype=int), **since, **losses}
+
+    def resume(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what `state` gave; of a larger state the rest is left alone."""
+        self.done, self.steps = int(state["done"]), state["steps"].tolist()
+        self.losses = {name: each.tolist() for name, each in strip_prefix("losses", state).items()}
+        self._since = {
+            name: list(torch.from_numpy(each))
+            for name, each in strip_prefix("since", state).items()
+        }
+
+
+POINTS = 200
+"""Of a curve of losses, at most."""
+
+
+def train_knowledge(
+    spec: KnowledgeSpec, dataset_path: Path, output: Path, *, seed: int, device: str = "auto"
+) -> dict[str, float]:
+    """Train on the train split of a public dataset and write what came of it.
+
+    What somebody else has trained is read from its file and written alike. Where a training was
+    broken off it goes on from ``checkpoint.h5`` beside the output, and comes to the same as without
+    a break: what a step draws depends on the seed and its number alone.
+
+    Args:
+        spec: what is trained.
+        dataset_path: ``dataset.h5`` of the public dataset.
+        output: ``knowledge.h5``.
+        seed: of the run.
+        device: "auto", "cpu" or "cuda".
+
+    Returns:
+        See `gleak.runtime.checkpointing.Journal.earlier`.
+
+    Raises:
+        IncompatibleError: no samples in the train split.
+        ArtifactError: a bad file, also of weights, or parameters that are not finite: the training
+            diverged.
+    """
+    dataset = Dataset.read(dataset_path)
+    spec.check_samples(len(dataset.train_labels), dataset.spec)
+    known = fingerprints(dataset.train_inputs)
+    place = choose_device(device)
+    origin = origin_of(__name__, [spec], [dataset_path], seed)
+    with Journal(output.with_name(FILE), origin) as journal:
+        network, curves = _learned(spec, dataset, seed, journal.part(), place)
+        trained = {name for name, _ in network.named_parameters()}
+        state = {name: value.cpu().numpy() for name, value in network.state_dict().items()}
+        Knowledge(
+            spec=f"{dataset.spec}/{spec}",
+            seed=seed,
+            knowledge=str(spec),
+            dataset=dataset.spec,
+            input_shape=np.array(dataset.shape),
+            classes=dataset.classes,
+            class_names=dataset.class_names,
+            parameters={name: value for name, value in state.items() if name in trained},
+            buffers={name: value for name, value in state.items() if name not in trained},
+            loss_step=np.array(curves.steps, dtype=int),
+            losses=curves.arrays(),
+            fingerprints=known,
+        ).write(output)
+    return journal.earlier
+
+
+def _learned(
+    spec: KnowledgeSpec, dataset: Dataset, seed: int, part: Part, place: torch.device
+) -> tuple[nn.Module, Curves]:
+    """The network, and the losses of its training."""
+    if isinstance(spec, PretrainedSpec):
+        return spec.read(dataset.shape, dataset.classes), Curves(1, 0)
+    assert isinstance(spec, TrainedSpec)
+    trainer = _construct(spec, dataset, seed).to(place)
+    return trainer.network, _run(spec, trainer, dataset, seed, part)
+
+
+def _construct(spec: TrainedSpec, dataset: Dataset, seed: int) -> Trainer:
+    """The trainer with its first parameters, drawn from their own stream."""
+    with drawing_from(torch_stream(seed, "knowledge parameters")):
+        return spec.trainer(dataset.shape, dataset.classes)
+
+
+def _run(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part: Part) -> Curves:
+    """All steps that are left, on a GPU by deterministic convolutions; the losses of all."""
+    curves = Curves(-(-spec.steps // POINTS), spec.steps)
+    if found := part.stored:
+        curves.resume(found)
+        trainer.resume({name: torch.from_numpy(value) for name, value in found.items()})
+    trainer.train()
+    with (
+        torch.backends.cudnn.flags(enabled=True, deterministic=True),
+        Progress(spec.steps, f"training of {spec.name}, steps") as progress,
+        part.stepping(),
+    ):
+        progress.advance(curves.done)
+        while curves.done < spec.steps:
+            part.step(lambda: {**curves.state(), **trainer.state()})
+            curves.add(_learn(spec, trainer, dataset, seed, curves.done))
+            progress.advance(1, **curves.latest)
+    return curves
+
+
+def _learn(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, step: int) -> Losses:
+    """One step, on samples that are drawn with replacement."""
+    samples = len(dataset.train_labels)
+    chosen = stream(seed, "knowledge batch", step).integers(samples, size=spec.batch_size)
+    place = next(trainer.parameters()).device
+    images = torch.from_numpy(dataset.samples("train", chosen)).to(place)
+    labels = torch.from_numpy(dataset.labels("train")[chosen]).long().to(place)
+    return trainer.learn(images, labels, torch_stream(seed, "knowledge step", step))

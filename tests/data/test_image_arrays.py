@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gleak.core.errors import DataError
+from gleak.data.image_arrays import quantize, read_pixels, to_pixels
+
+
+def test_the_centre_is_cut_out_along_the_longer_side() -> None:
+    stripes = np.zeros((4, 8, 3), dtype=np.uint8)
+    stripes[:, 2:6] = (10, 20, 30)
+    pixels = to_pixels(Image.fromarray(stripes), (3, 4, 4))
+    assert np.array_equal(pixels, np.broadcast_to([[[10]], [[20]], [[30]]], (3, 4, 4)))
+
+
+def test_shrinking_averages_over_what_is_covered() -> None:
+    checkers = np.indices((32, 32)).sum(axis=0) % 2 * np.uint8(200)
+    pixels = to_pixels(Image.fromarray(checkers.astype(np.uint8)), (1, 8, 8))
+    assert np.abs(pixels.astype(int) - 100).max() <= 15
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "CMYK", "1", "LA"])
+def test_every_8_bit_mode_becomes_the_channels_wanted(mode: str, channels: int) -> None:
+    pixels = to_pixels(Image.new("L", (6, 6), 255).convert(mode), (channels, 4, 4))
+    assert pixels.shape == (channels, 4, 4) and pixels.dtype == np.uint8
+    assert (pixels == 255).all()
+
+
+def test_intensities_are_rounded_to_the_nearest_level() -> None:
+    levels = np.arange(256).reshape(1, 16, 16)
+    assert np.array_equal(quantize((levels + 0.4) / 255, (1, 16, 16))[0], levels)
+    assert quantize(np.ones((2, 5, 5, 3)), (3, 4, 4)).shape == (2, 3, 4, 4)
+
+
+def test_pictures_of_more_than_8_bits_are_refused_rather_than_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "deep.png"
+    Image.fromarray(np.full((4, 4), 40000, dtype=np.uint16)).save(path)
+    with pytest.raises(DataError, match=r"deep\.png.*8 bits"):
+        read_pixels(path, (1, 4, 4))
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", "truncated"])
+def test_broken_files_are_named(tmp_path: Path, content: bytes | str) -> None:
+    path = tmp_path / "broken.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40), np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:500] if isinstance(content, str) else content)
+    with pytest.raises(DataError, match=r"broken\.png: cannot be read as an image"):
+        read_pixels(path, (3, 8, 8))

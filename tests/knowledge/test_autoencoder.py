@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gleak.artifacts.knowledge import Knowledge
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
+from gleak.data.prepare import prepare_dataset
+from gleak.knowledge.autoencoder import CODE_CHANNELS, Codec, Generator
+from gleak.knowledge.autoencoder_network import DecoderTrainer, _divergence, with_channels
+from gleak.knowledge.loading import load_knowledge
+from gleak.knowledge.train_knowledge import train_knowledge
+
+
+@pytest.mark.parametrize(("size", "side"), [(8192, 32), (2048, 16), (512, 8)])
+def test_the_papers_codes_are_pictures_of_eight_channels(size: int, side: int) -> None:
+    plan = Codec(size=size).plan((3, 128, 128))
+    assert (plan.code, plan.sides[-1]) == (CODE_CHANNELS, (side, side))
+
+
+@given(
+    st.tuples(st.integers(1, 4), st.integers(5, 40), st.integers(5, 40)),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_a_code_has_as_many_numbers_as_asked_for(shape: tuple[int, ...], share: float) -> None:
+    size = max(1, int(share * math.prod(shape)))
+    spec = Codec(size=size, width=2)
+    spec.check_shape(shape)
+    network = spec.build(shape, 4)
+    with torch.no_grad():
+        codes = network.encode(torch.rand(2, *shape))
+        images = network.decode(codes)
+    assert codes.shape == (2, size)
+    assert images.shape == (2, *shape)
+    assert 0 <= images.min() <= images.max() <= 1
+
+
+def test_before_training_a_code_is_the_image_scaled_down() -> None:
+    network = Codec(size=3 * 8 * 8, width=4).build((3, 16, 16), 4)
+    blocks = 0.1 + 0.8 * torch.rand(2, 3, 8, 8)
+    images = blocks.repeat_interleave(2, 2).repeat_interleave(2, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(network(images), images)
+
+
+def test_a_code_no_shorter_than_the_image_is_refused() -> None:
+    with pytest.raises(
+        IncompatibleError, match="codes of 48 numbers are no shorter than images of 48"
+    ):
+        Codec(size=48).check_shape((3, 4, 4))
+
+
+@given(st.integers(1, 5), st.integers(1, 5))
+def test_channels_are_cut_or_filled_with_zeros(have: int, want: int) -> None:
+    found = with_channels(torch.ones(2, have, 3, 3), want)
+    assert found.shape == (2, want, 3, 3)
+    assert found.sum() == 2 * min(have, want) * 9
+    assert found[:, : min(have, want)].min() == 1
+
+
+def test_training_a_codec_makes_the_error_smaller(tmp_path: Path) -> None:
+    digits = parse("dataset", "digits")
+    prepare_dataset(digits, tmp_path, 0, tmp_path / "dataset.h5")
+    output, spec = tmp_path / "knowledge.h5", Codec(size=64, width=8, steps=60)
+    train_knowledge(spec, tmp_path / "dataset.h5", output, seed=0, device="cpu")
+    losses = Knowledge.read(output).losses["mse"]
+    assert losses[-5:].mean() < 0.7 * losses[:5].mean()
+
+
+@given(
+    st.tuples(st.integers(1, 4), st.integers(4, 40), st.integers(4, 40)),
+    st.integers(4, 200),
+    st.integers(1, 5),
+)
+def test_codes_and_classes_make_images(shape: tuple[int, ...], size: int, classes: int) -> None:
+    network = Generator(size=size, width=2).build(shape, classes)
+    assert (network.code_size, network.classes) == (size, classes)
+    with torch.no_grad():
+        images = network.generate(torch.randn(2, size), torch.tensor([0, classes - 1]))
+    assert images.shape == (2, *shape)
+    assert 0 <= images.min() <= images.max() <= 1
+
+
+def test_before_training_an_image_scaled_down_comes_back() -> None:
+    spec = Generator(size=3 * 4 * 4 + 5, width=4)
+    trainer = spec.trainer((3, 16, 16), 2)
+    assert isinstance(trainer, DecoderTrainer)
+    blocks = 0.1 + 0.8 * torch.rand(2, 3, 4, 4)
+    images, labels = blocks.repeat_interleave(4, 2).repeat_interleave(4, 3), torch.tensor([1, 0])
+    with torch.no_grad():
+        codes, log_variance = trainer.encoder(images, labels, trainer.network.pictures(labels))
+        torch.testing.assert_close(trainer.network.generate(codes, labels), images)
+    assert log_variance.shape == codes.shape == (2, spec.size)
+
+
+@given(st.floats(-3, 3), st.floats(-4, 2))
+def test_the_divergence_is_that_of_normal_distributions(mean: float, log_variance: float) -> None:
+    one, other = (
+        torch.distributions.Normal(*map(torch.tensor, words))
+        for words in ((mean, math.exp(log_variance / 2)), (0.0, 1.0))
+    )
+    expected = 3 * torch.distributions.kl_divergence(one, other)
+    found = _divergence(torch.full((1, 3), mean), torch.full((1, 3), log_variance))
+    torch.testing.assert_close(found, expected[None], rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A generator of digits, after a few seconds."""
+    folder = tmp_path_factory.mktemp("digits")
+    prepare_dataset(parse("dataset", "digits"), folder, 0, folder / "dataset.h5")
+    spec, output = Generator(size=64, width=8, steps=250, lr=3e-3), folder / "knowledge.h5"
+    train_knowledge(spec, folder / "dataset.h5", output, seed=0, device="cpu")
+    return output
+
+
+def test_training_makes_the_error_smaller(trained: Path) -> None:
+    losses = Knowledge.read(trained).losses["mse"]
+    assert losses[-10:].mean() < 0.6 * losses[:10].mean()
+
+
+def test_random_codes_give_images_of_their_class(trained: Path, tmp_path: Path) -> None:
+    """Those of random codes, on the mean, and of the likeliest one are closest to true ones."""
+    digits = parse("dataset", "digits").load(tmp_path, 0)
+    _, network = load_knowledge(trained, digits.shape)
+    classes, random = torch.arange(10), torch.Generator().manual_seed(0)
+    codes = torch.randn(400, network.code_size, generator=random)
+    with torch.no_grad():
+        drawn = network.generate(codes, classes.repeat_interleave(40)).unflatten(0, (10, 40))
+        likeliest = network.generate(torch.zeros(10, network.code_size), classes)
+    true = torch.from_numpy(digits.samples("test")).flatten(1)
+    means = torch.stack([true[digits.test_labels == label].mean(0) for label in range(10)])
+    for images in (drawn.mean(1), likeliest):
+        closest = torch.cdist(images.flatten(1), means).argmin(1)
+        assert (closest == classes).float().mean() >= 0.8
+
+
+def test_codes_too_short_are_refused() -> None:
+    with pytest.raises(
+        IncompatibleError, match="codes of 2 numbers say nothing of each of the 3 channels"
+    ):
+        Generator(size=2).check_shape((3, 8, 8))
+
+
+def test_classes_of_another_dataset_are_refused() -> None:
+    victims, client = parse("dataset", "cifar10"), parse("client", "fedsgd")
+    parse("knowledge", "generator").check_victims(victims, client)
+    parse("knowledge", "generator+public=cifar10").check_victims(victims, client)
+    with pytest.raises(
+        IncompatibleError, match="of the classes of photos, and the victims are of those of"
+    ):
+        parse("knowledge", "generator+public=photos").check_victims(victims, client)

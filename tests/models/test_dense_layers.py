@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
+from gleak.models import batching
+from gleak.models.dense_layers import (
+    features_before,
+    find_classifier,
+    first_dense_entry,
+    first_dense_layer,
+    last_dense_entry,
+    takes_samples,
+    true_embeddings,
+)
+
+IMAGES = torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+NAMES = ["lenet", "lenet5", "resnet20", "vgg_small+width=4+hidden=8", "fc2"]
+
+
+class Alarm(nn.Module):
+    """A layer that must not be run."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        raise AssertionError("a layer behind the embeddings was run")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_features_are_what_the_first_dense_layer_is_given(name: str) -> None:
+    network = parse("model", name).build(IMAGES.shape[1:], 4).eval()
+    entry = first_dense_entry(network, IMAGES)
+    assert entry is not None
+    assert torch.equal(features_before(network, entry.layer)(IMAGES), entry.embeddings)
+
+
+def test_what_comes_behind_is_not_run_and_the_network_is_left_as_it_was() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 4), Alarm())
+    features = features_before(network, "1")
+    assert torch.equal(features(IMAGES), features(IMAGES))
+    with pytest.raises(AssertionError, match="behind the embeddings"):
+        network(IMAGES)
+
+
+def test_features_are_differentiable() -> None:
+    network = parse("model", "lenet+width=2").build(IMAGES.shape[1:], 4)
+    layer = first_dense_entry(network, IMAGES)
+    images = IMAGES.clone().requires_grad_()
+    (slopes,) = torch.autograd.grad(features_before(network, layer.layer)(images).sum(), images)
+    assert (slopes != 0).flatten(1).any(1).all()
+
+
+def test_a_layer_that_is_not_passed_is_named() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 4))
+    network[0].spare = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match=r"does not pass layer '0\.spare'"):
+        features_before(network, "0.spare")(IMAGES)
+
+
+class Twice(nn.Module):
+    """Passes one dense layer two times, then another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flatten, self.dense, self.last = nn.Flatten(), nn.Linear(432, 432), nn.Linear(432, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        values: Tensor = self.last(self.dense(self.dense(self.flatten(inputs))))
+        return values
+
+
+def without_hooks(network: nn.Module) -> bool:
+    return not any(layer._forward_pre_hooks for layer in network.modules())
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "width"),
+    [
+        ("fc2", "1", 432),
+        ("lenet+width=2", "7", 18),
+        ("vgg_small+width=4+hidden=8", "classifier.0", 16),
+    ],
+)
+def test_the_first_dense_layer_is_found_by_name(name: str, layer: str, width: int) -> None:
+    network = parse("model", name).build(IMAGES.shape[1:], 4).eval()
+    entry = first_dense_entry(network, IMAGES)
+    assert entry is not None
+    assert entry.layer == layer
+    assert entry.embeddings.shape == (5, width)
+    assert takes_samples(entry, IMAGES) == (name == "fc2")
+    assert without_hooks(network)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fc2", "mlp+hidden=7", "lenet+width=2", "resnet20+width=2", "vgg_small+width=4+hidden=8"],
+)
+def test_the_neurons_of_the_first_dense_layer_are_known_before_it_is_built(name: str) -> None:
+    spec = parse("model", name)
+    network = spec.build(IMAGES.shape[1:], 4).eval()
+    layer = first_dense_layer(network, tuple(IMAGES.shape[1:]))
+    assert layer is not None
+    assert network.get_submodule(layer.name).out_features == spec.first_dense_neurons(4)
+    assert layer.takes_samples == (spec.first_layer == "dense")
+
+
+def test_where_only_the_network_tells_the_neurons_are_unknown() -> None:
+    assert parse("model", "custom").first_dense_neurons(4) is None
+    assert parse("model", "lenet").first_dense_neurons(None) is None
+    network = nn.Sequential(nn.Conv2d(3, 4, 12), nn.Flatten())
+    assert first_dense_layer(network, tuple(IMAGES.shape[1:])) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "width"),
+    [
+        ("fc2", "3", 256),
+        ("lenet+width=2", "7", 18),
+        ("vgg_small+width=4+hidden=8", "classifier.3", 8),
+    ],
+)
+def test_the_last_dense_layer_is_that_of_the_classes(name: str, layer: str, width: int) -> None:
+    network = parse("model", name).build(IMAGES.shape[1:], 4).eval()
+    entry = last_dense_entry(network, IMAGES)
+    assert entry is not None
+    assert (entry.layer, entry.embeddings.shape) == (layer, (5, width))
+    assert torch.equal(network.get_submodule(layer)(entry.embeddings), network(IMAGES))
+
+
+def test_what_stands_before_the_last_dense_layer_does_not_matter() -> None:
+    entry = last_dense_entry(Twice(), IMAGES)
+    assert entry is not None
+    assert entry.layer == "last"
+
+
+def test_a_layer_without_a_bias_is_passed_over() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(432, 7, bias=False), nn.Linear(7, 4))
+    entry = first_dense_entry(network, IMAGES)
+    assert entry is not None
+    assert entry.layer == "2"
+    assert torch.equal(entry.embeddings, network[1](IMAGES.flatten(1)))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        nn.Sequential(nn.Conv2d(3, 4, 12), nn.Flatten()),
+        Twice(),
+        nn.Sequential(nn.Linear(12, 2), nn.Flatten(), nn.Linear(72, 4)),
+    ],
+    ids=["no dense layer", "passed twice", "not one vector a sample"],
+)
+def test_other_networks_have_none(network: nn.Module) -> None:
+    assert first_dense_entry(network, IMAGES) is None
+    assert true_embeddings(network, IMAGES[None].numpy()) is None
+
+
+def test_hooks_are_gone_after_a_failure() -> None:
+    network = parse("model", "mlp").build((5,), 4)
+    with pytest.raises(RuntimeError):
+        first_dense_entry(network, torch.zeros(2, 6))
+    assert without_hooks(network)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_true_embeddings_are_each_victims_own(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "VALUES", at_once * IMAGES[0].numel())
+    network = parse("model", "lenet+width=2").build(IMAGES.shape[1:], 4).eval()
+    victims = torch.stack([IMAGES, IMAGES.flip(0), IMAGES**2])
+    found = true_embeddings(network, victims.numpy())
+    assert found is not None
+    assert found.shape == (3, 5, 18)
+    expected = network[:-1](victims.flatten(0, 1)).detach().numpy()
+    np.testing.assert_allclose(found.reshape(15, 18), expected, rtol=1e-5)
+
+
+def test_samples_are_no_embeddings_of_themselves() -> None:
+    network = parse("model", "fc2").build(IMAGES.shape[1:], 4).eval()
+    assert true_embeddings(network, IMAGES[None].numpy()) is None
+
+
+CLASSES = 4
+SHAPE = (3, 16, 16)
+
+
+@pytest.mark.parametrize(
+    "name", ["fc2", "lenet", "mlp", "mlp+hidden=4", "resnet20", "vgg_small", "lenet+precode=8"]
+)
+def test_its_bias_moves_each_logit_by_itself(name: str) -> None:
+    network = parse("model", name).build(SHAPE, CLASSES).eval().requires_grad_(False)
+    found = find_classifier(network, SHAPE, CLASSES)
+    weight, bias = map(network.get_parameter, found.dense_parameters())
+    weight.zero_()
+    bias.copy_(bias.new_tensor([3.0, 1.0, 4.0, 2.0]))
+    assert network(weight.new_full((1, *SHAPE), 0.5)).tolist() == [[3.0, 1.0, 4.0, 2.0]]
+    assert found.gives_logits
+
+
+class Tangle(nn.Module):
+    """Layers of one width, registered in another order than they run in; some are no classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.first, self.beside = nn.Linear(6, 4), nn.Linear(4, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        features = self.first(inputs).relu_()
+        logits = self.last(features)
+        self.kept = self.beside(features)
+        return self.after(logits)
+
+    def after(self, logits: Tensor) -> Tensor:
+        return logits
+
+
+class Tempered(Tangle):
+    """Its logits are no layer's outputs."""
+
+    def after(self, logits: Tensor) -> Tensor:
+        return logits / 2
+
+
+class Frozen(Tangle):
+    """It computes its features without a graph."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            features = self.first(inputs).relu_()
+        return self.last(features)
+
+
+@pytest.mark.parametrize(
+    ("network", "direct"), [(Tangle(), True), (Tempered(), False), (Frozen(), True)]
+)
+def test_it_is_the_last_that_the_logits_depend_on(network: nn.Module, direct: bool) -> None:
+    found = find_classifier(network.requires_grad_(False), (6,), 4)
+    assert (found.name, found.weight, found.bias) == ("last", "last.weight", "last.bias")
+    assert found.gives_logits == direct
+    assert found.features.shape[1:] == (4,) and (found.features >= 0).all()
+
+
+def test_a_layer_whose_output_is_the_logits_comes_before_one_that_ran_later() -> None:
+    class Gated(Tangle):
+        def forward(self, inputs: Tensor) -> Tensor:
+            logits = self.last(self.first(inputs))
+            return logits + 0 * self.beside(logits)
+
+    assert find_classifier(Gated(), (6,), 4).name == "last"
+
+
+def test_the_network_is_left_as_it_is() -> None:
+    network = Tangle().requires_grad_(False)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    find_classifier(network, (6,), 4)
+    assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+    assert not any(layer._forward_hooks for layer in network.modules())
+
+
+def test_a_weight_that_is_computed_or_shared_is_not_its_own() -> None:
+    network = Tangle()
+    network.first = nn.Linear(4, 4)
+    network.last.weight = network.first.weight
+    found = find_classifier(network, (4,), 4)
+    assert (found.weight, found.bias) == (None, "last.bias")
+    normed = nn.Sequential(parametrizations.weight_norm(nn.Linear(6, 4)))
+    assert find_classifier(normed, (6,), 4).weight is None
+    with pytest.raises(
+        IncompatibleError, match="is no dense layer with a weight and a bias of its own"
+    ):
+        find_classifier(normed, (6,), 4).dense_parameters()
+
+
+def test_a_layer_registered_twice_has_its_own_parameters() -> None:
+    network = Tangle()
+    network.again = network.last
+    assert find_classifier(network, (6,), 4).bias is not None
+
+
+@pytest.mark.parametrize("classes", [5, 6])
+def test_a_network_without_one_is_refused(classes: int) -> None:
+    network = Tangle()
+    network.unused = nn.Linear(4, 5)
+    with pytest.raises(
+        IncompatibleError, match=f"no dense layer with {classes} outputs that its logits"
+    ):
+        find_classifier(network, (6,), classes)

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
+from gleak.matching.gradients import ClientTraining
+from gleak.matching.layerwise import LayerwiseGradients
+from gleak.models.convolution import Convolution
+from gleak.models.resnet import Block, basic_block, bottleneck
+from gleak.models.resnet_layers import ActivatedResidual, Residual
+from gleak.runtime.torchvision_ops import ensure_operators
+
+
+@pytest.mark.parametrize(
+    ("block", "shortcut"),
+    [
+        (basic_block(4, 4, 1), None),
+        (basic_block(4, 8, 1), Convolution(4, 8, 1, 1)),
+        (basic_block(4, 4, 2), Convolution(4, 4, 1, 2)),
+        (basic_block(4, 8, 2), Convolution(4, 8, 1, 2)),
+        (bottleneck(8, 2, 1), None),
+        (bottleneck(4, 2, 1), Convolution(4, 8, 1, 1)),
+        (bottleneck(8, 2, 2), Convolution(8, 8, 1, 2)),
+    ],
+)
+def test_shortcuts_are_convolutions_where_the_shape_changes(
+    block: Block, shortcut: Convolution | None
+) -> None:
+    assert block.shortcut == shortcut
+
+
+def test_a_bottleneck_is_narrow_within_and_steps_there() -> None:
+    body = (Convolution(6, 2, 1), Convolution(2, 2, 3, 2), Convolution(2, 8, 1))
+    assert bottleneck(6, 2, 2) == Block(body)
+
+
+@pytest.mark.parametrize("norm", ["batch", "none"])
+def test_a_block_adds_the_inputs_to_what_its_body_makes_of_them(norm: str) -> None:
+    layers = parse("model", f"resnet20+norm={norm}").build((2, 8, 8), 2)
+    block = next(layer for layer in layers.eval() if isinstance(layer, Residual))
+    inputs = torch.rand(2, 16, 5, 5)
+    assert torch.equal(block(inputs), block.body(inputs) + inputs)
+    convolutions = [layer for layer in block.body if isinstance(layer, nn.Conv2d)]
+    assert len(convolutions) == 2
+    norms = [layer for layer in block.body if isinstance(layer, nn.BatchNorm2d)]
+    assert len(norms) == (2 if norm == "batch" else 0)
+    assert all((layer.bias is None) == (norm == "batch") for layer in convolutions)
+
+
+CIFAR10 = ((3, 32, 32), 10)
+
+
+@pytest.mark.parametrize(
+    ("fields", "millions", "source"),
+    [("", 0.27, "He et al., Table 6"), ("+width=4", 4.3, "AGIC")],
+)
+def test_it_is_as_large_as_published(fields: str, millions: float, source: str) -> None:
+    found = parse("model", f"resnet20{fields}").parameters(*CIFAR10)
+    assert found / 1e6 == pytest.approx(millions, rel=0.02), source
+
+
+def test_it_has_twenty_layers_and_two_shortcuts() -> None:
+    """Convolutions of 3 x 3 and the dense layer; shortcuts do not count."""
+    layers = list(parse("model", "resnet20").build(*CIFAR10).modules())
+    kernels = [layer.kernel_size for layer in layers if isinstance(layer, nn.Conv2d)]
+    assert kernels.count((3, 3)) + sum(isinstance(layer, nn.Linear) for layer in layers) == 20
+    assert kernels.count((1, 1)) == 2
+
+
+@pytest.mark.parametrize(("downsampling", "sides"), [("true", [32, 16, 8]), ("false", [32] * 3)])
+def test_stages_halve_the_image_if_asked_to(downsampling: str, sides: list[int]) -> None:
+    network = parse("model", f"resnet20+downsampling={downsampling}").build(*CIFAR10).eval()
+    values, shapes = torch.rand(1, 3, 32, 32), []
+    for layer in network:
+        values = layer(values)
+        if isinstance(layer, Residual):
+            shapes.append(tuple(values.shape[1:]))
+    channels = [16, 32, 64]
+    assert shapes == [(c, s, s) for c, s in zip(channels, sides, strict=True) for _ in range(3)]
+
+
+@pytest.mark.parametrize("side", [8, 9, 15, 32])
+def test_images_of_any_size_from_eight_pixels_are_taken(side: int) -> None:
+    spec = parse("model", "resnet20")
+    spec.check("image", (1, side, side))
+    assert spec.build((1, side, side), 4).eval()(torch.rand(2, 1, side, side)).shape == (2, 4)
+
+
+def test_batch_norm_is_left_out_if_asked_to() -> None:
+    network = parse("model", "resnet20+norm=none").build(*CIFAR10)
+    assert not list(network.buffers())
+    assert all(m.bias is not None for m in network.modules() if isinstance(m, nn.Conv2d))
+
+
+IMAGENET = ((3, 224, 224), 1000)
+IMAGES = torch.rand(4, 3, 40, 33, generator=torch.Generator().manual_seed(0))
+TORCHVISIONS = {"resnet18": "resnet18+norm=batch+normalise=imagenet", "resnet50": "resnet50"}
+NAMES = sorted(TORCHVISIONS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_torchvisions_network_behind_its_normalisation(name: str) -> None:
+    ensure_operators()
+    from torchvision import models
+
+    ours = parse("model", TORCHVISIONS[name]).build((3, 40, 33), 1000)
+    ours(IMAGES)
+    ours.eval()
+    with torch.device("meta"):
+        theirs = models.get_model(name, weights=None).eval()
+    theirs.load_state_dict(ours.state_dict(), assign=True)
+    prepare = models.get_model_weights(name).IMAGENET1K_V1.transforms()
+    mean, deviation = (torch.tensor(v)[:, None, None] for v in (prepare.mean, prepare.std))
+    assert torch.equal(ours(IMAGES), theirs((IMAGES - mean) / deviation))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_parameters_and_buffers_are_in_torchvisions_order(name: str) -> None:
+    ensure_operators()
+    from torchvision import models
+
+    with torch.device("meta"):
+        theirs = models.get_model(name, weights=None)
+        ours = parse("model", TORCHVISIONS[name]).build(*IMAGENET)
+    expected, found = (
+        [(n, v.shape) for n, v in one.state_dict().items()] for one in (theirs, ours)
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "billions"), [("resnet18", 11689512, 1.81), ("resnet50", 25557032, 4.09)]
+)
+def test_it_is_as_large_as_published_for_imagenet(
+    name: str, parameters: int, billions: float
+) -> None:
+    """Torchvision states the number of parameters, and billions of multiply-adds."""
+    spec = parse("model", TORCHVISIONS[name])
+    assert spec.parameters(*IMAGENET) == parameters
+    assert spec.multiply_adds(*IMAGENET) / 1e9 == pytest.approx(billions, abs=0.005)
+
+
+@pytest.mark.parametrize(("name", "count", "first"), [("resnet18", 18, 2), ("resnet50", 50, 1)])
+def test_its_layers_are_counted_without_the_shortcuts_of_its_stages(
+    name: str, count: int, first: int
+) -> None:
+    """Bottlenecks widen in the first stage too; basic blocks have nothing to change there."""
+    with torch.device("meta"):
+        layers = dict(parse("model", name).build(*IMAGENET).named_modules())
+    trained = [n for n, layer in layers.items() if isinstance(layer, nn.Conv2d | nn.Linear)]
+    shortcuts = [name for name in trained if "downsample" in name]
+    assert len(trained) - len(shortcuts) == count
+    assert shortcuts == [f"layer{stage}.0.downsample.0" for stage in range(first, 5)]
+
+
+@pytest.mark.parametrize("width", [64, 3])
+@pytest.mark.parametrize(("name", "widening"), [("resnet18", 1), ("resnet50", 4)])
+@pytest.mark.parametrize(("side", "sides"), [(32, [8, 4, 2, 1]), (45, [12, 6, 3, 2])])
+def test_stages_halve_the_image_and_double_the_width(
+    side: int, sides: list[int], name: str, widening: int, width: int
+) -> None:
+    with torch.device("meta"):
+        network = parse("model", f"{name}+width={width}").build((3, side, side), 10)
+        values, shapes = torch.rand(2, 3, side, side), {}
+        for layer_name, layer in network.named_children():
+            values = layer(values)
+            shapes[layer_name] = tuple(values.shape[1:])
+    found = [shapes[f"layer{stage}"] for stage in range(1, 5)]
+    assert found == [(widening * width * 2**n, s, s) for n, s in enumerate(sides)]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [*NAMES, "resnet18+norm=batch", "resnet50+norm=none+activation=tanh+normalise=none"],
+)
+def test_gradients_are_split_layer_by_layer(model: str) -> None:
+    with torch.device("meta"):
+        network = parse("model", model).build((3, 32, 32), 4).eval()
+    trained = frozenset(name for name, _ in network.named_parameters())
+    training = ClientTraining(network, "cross_entropy", (3, 32, 32), 4, trained)
+    owners = {name.rpartition(".")[0] for name in trained}
+    assert LayerwiseGradients(training).layers.keys() == owners
+
+
+@pytest.mark.parametrize("model", ["resnet18", "resnet50+norm=none"])
+def test_without_batch_norm_all_convolutions_have_biases(model: str) -> None:
+    with torch.device("meta"):
+        network = parse("model", model).build(*IMAGENET)
+    assert not network.state_dict().keys() & {name for name, _ in network.named_buffers()}
+    assert all(m.bias is not None for m in network.modules() if isinstance(m, nn.Conv2d))
+
+
+def test_grey_images_are_not_normalised_as_colours() -> None:
+    grey = (1, 32, 32)
+    with pytest.raises(
+        IncompatibleError, match=r"resnet50 normalises images of 3 channels.*normalise=none"
+    ):
+        parse("model", "resnet50").check("image", grey)
+    for model in ("resnet50+normalise=none", "resnet18"):
+        parse("model", model).check("image", grey)
+
+
+class Times(nn.Module):
+    """The inputs, multiplied."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.factor * inputs
+
+
+def test_a_block_activates_the_sum_of_body_and_shortcut() -> None:
+    body = {"first": Times(2), "second": Times(-3)}
+    block = ActivatedResidual(body, Times(5), nn.ReLU())
+    inputs = torch.tensor([1.0, -1.0])
+    assert block(inputs).tolist() == [0, 1]
+    assert [name for name, _ in block.named_children()][:2] == ["first", "second"]

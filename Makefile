@@ -1,8 +1,9 @@
 # gleak: every target works from a fresh clone with Python 3.11+ and pip.
-#   make figures  all figures of all studies (quick scale)   make test         ruff, snakefmt, mypy, pytest
-#   make report   one HTML file with everything               make test-slurm   on a SLURM of its own
-#   make graph    the rule graph in docs/                     make test-flower  with Flower, in an environment of its own
-#   make setup    the environment alone                       make bench        timings, as JSON
+#   make figures  all figures of all studies (quick scale)   make check        format, lint, types, unit tests
+#   make report   one HTML file with everything               make test         that and the workflow's tests
+#   make graph    the rule graph in docs/                     make test-all     that, the slow tests, Flower and fuzzing
+#   make setup    the environment alone                       make test-slurm   on a SLURM of its own
+#   make bench    timings, as JSON                            make test-flower  with Flower, in an environment of its own
 #   make fuzz     INPUTS malformed artifacts read (100,000 by default); what is found is kept in .fuzz
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ READY := .venv/.ready
 FLOWER := .venv-flower
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 
-.PHONY: figures test test-slurm test-flower fuzz setup report bench graph clean
+.PHONY: figures lint check test test-all test-slurm test-flower fuzz setup report bench graph clean
 
 # $(1): its folder; $(2): what is installed there besides the lock file
 define make_environment
@@ -29,12 +30,21 @@ endef
 figures: $(READY)
 	$(SNAKEMAKE) $(ARGS)
 
-test: $(READY)
+lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/mypy
+
+check: lint
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow" --ignore tests/workflow $(ARGS)
+
+test: check
+	$(BIN)/pytest -n auto --dist loadfile -m "not slow" tests/workflow $(ARGS)
+
+test-all: lint
 	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
+	$(MAKE) test-flower fuzz
 
 test-slurm: $(READY)
 	$(BIN)/pytest tests/slurm -rs $(ARGS)

@@ -15,7 +15,8 @@ from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 HELD = "+victims=2+batch_size=3+update_size=1+labels=unique+server_lr=0.2"
-SHORT = "+iterations=150+matching_iterations=60+tv=0.001+gamma=1+lr=0.05"
+LONG = "+iterations=150+matching_iterations=60+tv=0.001+gamma=1+lr=0.05"
+SHORT = "+iterations=10+matching_iterations=5+tv=0.001+gamma=1+lr=0.05"
 
 
 def attacked(make: Make, spec: str, client: str = f"epochs{HELD}") -> tuple[Any, Private]:
@@ -30,7 +31,7 @@ def errors(found: Any, truth: Private) -> np.ndarray:
 
 
 def test_samples_are_paired_and_found_in_both_epochs(make_case: Make) -> None:
-    found, truth = attacked(make_case, f"agic_epochs{SHORT}")
+    found, truth = attacked(make_case, f"agic_epochs{LONG}")
     assert truth.rounds is not None
     assert found.rounds.shape == (2, 3, 2)
     for members, pairs in zip(truth.rounds[..., 0], found.rounds, strict=True):
@@ -44,7 +45,7 @@ def test_one_epoch_alone_is_each_update_by_itself(only: int, make_case: Make) ->
     attack = parse("attack", f"agic_epochs{SHORT}+only={only}")
     observation, _ = make_case(attack, client=f"epochs{HELD}")
     found = attack.reconstruct(observation)
-    plain = parse("attack", "agic+iterations=150+tv=0.001+lr=0.05")
+    plain = parse("attack", "agic+iterations=10+tv=0.001+lr=0.05")
     for place in range(3):
         alone = plain.reconstruct(observation.of_round(3 * (only - 1) + place))
         np.testing.assert_allclose(found.inputs[:, place], alone.inputs[:, 0], atol=1e-5)

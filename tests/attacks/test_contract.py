@@ -30,17 +30,28 @@ BUDGETS = {
 ITERATING = [name for name in NAMES if BUDGETS[name]]
 SEARCHING = [name for name in ITERATING if load("attack")[name]().evaluations]
 GUESSING = [*SEARCHING, "blind"]
+LEAN = {"rounds": 2, "restarts": 1}
+"""Fields whose defaults take long."""
 CASES = [
     (name, modality, size)
     for name in NAMES
     for modality in sorted(load("attack")[name].modalities)
     for size in (1, 2)
 ]
+PAIRS = [
+    pytest.param(*case, marks=[pytest.mark.slow] if case[2] == 1 else []) for case in CASES
+]
+STOPPED = {"agic", "cpa", "invertgrad", "spear"}
+"""One attack for each way in which progress is kept."""
 
 
-def short(name: str, iterations: int = 2) -> AttackSpec:
+def short(name: str, iterations: int = 2, lean: bool = True) -> AttackSpec:
     """The attack with a small budget, where it has one."""
-    return parse("attack", "+".join([name, *(f"{each}={iterations}" for each in BUDGETS[name])]))
+    fields = dict.fromkeys(BUDGETS[name], iterations)
+    if lean:
+        known = load("attack")[name].model_fields
+        fields |= {field: value for field, value in LEAN.items() if field in known}
+    return parse("attack", "+".join([name, *(f"{key}={value}" for key, value in fields.items())]))
 
 
 def doubled(seen: Observation) -> Observation:
@@ -88,11 +99,19 @@ def assert_equal(one: Reconstruction, other: Reconstruction) -> None:
 
 
 @pytest.mark.parametrize(("name", "modality", "size"), CASES)
-def test_reconstructs_every_sample_in_the_unit_range(
-    name: str, modality: str, size: int, folder: Path, look: Look
+def test_reconstructs_every_sample_in_the_unit_range_from_what_is_granted(
+    name: str, modality: str, size: int, folder: Path, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = look(folder, short(name))
-    found = short(name).reconstruct(seen)
+    """No file is opened, and of the grants only those the spec names are there."""
+    spec = short(name)
+    seen = look(folder, spec)
+    assert set(seen.granted) == set(spec.grants)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("an attack opened a file")
+
+    monkeypatch.setattr("h5py.File", refuse)
+    found = spec.reconstruct(seen)
     found.validate()
     count = size if found.averaged_count is None else found.averaged_count.shape[1]
     assert found.inputs.shape == (3, count, *seen.input_shape)
@@ -103,7 +122,7 @@ def test_reconstructs_every_sample_in_the_unit_range(
     assert found.converged.shape == (3,)
 
 
-@pytest.mark.parametrize(("name", "modality", "size"), CASES)
+@pytest.mark.parametrize(("name", "modality", "size"), PAIRS)
 def test_follows_from_what_is_observed_and_leaves_it_as_it_was(
     name: str, modality: str, size: int, folder: Path, look: Look
 ) -> None:
@@ -117,7 +136,7 @@ def test_follows_from_what_is_observed_and_leaves_it_as_it_was(
 
 
 @pytest.mark.parametrize(
-    ("name", "modality", "size"), [case for case in CASES if case[0] in GUESSING]
+    ("name", "modality", "size"), [case for case in PAIRS if case.values[0] in GUESSING]
 )
 def test_another_seed_is_another_attempt(
     name: str, modality: str, size: int, folder: Path, look: Look
@@ -128,7 +147,7 @@ def test_another_seed_is_another_attempt(
     assert not same
 
 
-@pytest.mark.parametrize(("name", "modality", "size"), CASES)
+@pytest.mark.parametrize(("name", "modality", "size"), PAIRS)
 def test_a_victim_alone_comes_out_as_among_others(
     name: str, modality: str, size: int, folder: Path, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,27 +161,11 @@ def test_a_victim_alone_comes_out_as_among_others(
     assert np.array_equal(alone.labels[0], together.labels[1])
 
 
-@pytest.mark.parametrize(("name", "modality", "size"), CASES)
-def test_only_what_is_granted_is_used(
-    name: str, modality: str, size: int, folder: Path, look: Look, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No file is opened, and of the grants only those the spec names are there."""
-    spec = short(name)
-    seen = look(folder, spec)
-    assert set(seen.granted) == set(spec.grants)
-
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("an attack opened a file")
-
-    monkeypatch.setattr("h5py.File", refuse)
-    spec.reconstruct(seen)
-
-
 @pytest.mark.parametrize(
     ("name", "modality", "size"), [case for case in CASES if case[0] in SEARCHING and case[2] == 1]
 )
 def test_the_objective_falls(name: str, modality: str, size: int, folder: Path, look: Look) -> None:
-    spec = short(name, iterations=10)
+    spec = short(name, iterations=10, lean=False)
     found = spec.reconstruct(look(folder, spec))
     searched, first = told(found), found.trace_objective[:, 0]
     assert searched.any()
@@ -196,7 +199,10 @@ def test_known_labels_are_a_grant_where_they_can_be_asked_for(name: str) -> None
         assert parse("attack", f"{name}+labels=known").grants == grants | {"labels"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in STOPPED else [pytest.mark.slow]) for name in NAMES],
+)
 def test_broken_off_at_every_step_it_comes_to_the_same(
     name: str, run: Run, look: Look, tmp_path: Path, stops: Stops
 ) -> None:

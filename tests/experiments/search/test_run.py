@@ -99,7 +99,8 @@ def test_broken_off_after_every_trial_it_comes_to_the_same(
     run: Callable[..., Path], declare: Declare, stops: Callable[..., tuple[Path, int]]
 ):
     """The first run is asked to stop at its first occasion, the next at its second, and so on."""
-    search = declare(ranges={"alpha": {"low": 0, "high": 1}}, trials=4)
+    attack = "cpl+iterations=1+restarts=0"
+    search = declare(attack=attack, ranges={"alpha": {"low": 0, "high": 1}}, trials=3)
     whole = run(search, "whole")
     found, broken_off = stops(lambda: run(search, "broken"))
     assert broken_off

@@ -38,9 +38,7 @@ CASES = [
     for modality in sorted(load("attack")[name].modalities)
     for size in (1, 2)
 ]
-PAIRS = [
-    pytest.param(*case, marks=[pytest.mark.slow] if case[2] == 1 else []) for case in CASES
-]
+PAIRS = [pytest.param(*case, marks=[pytest.mark.slow] if case[2] == 1 else []) for case in CASES]
 STOPPED = {"agic", "cpa", "invertgrad", "spear"}
 """One attack for each way in which progress is kept."""
 

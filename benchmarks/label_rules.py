@@ -26,8 +26,8 @@ from gleak.models.dense_layers import Classifier, features_before, find_classifi
 from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
 from gleak.simulation.batches import draw_batches
-from gleak.training.epochs import Training
-from gleak.training.initialise import initialise
+from gleak.training.central_training import Training
+from gleak.training.initialisation import initialise
 
 SEED = 0
 RULES = ("sign", "rows", "argmin", "counts")

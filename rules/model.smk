@@ -17,7 +17,7 @@ rule train_model:
         gpu=int(SETTINGS.device == "cuda"),
     params:
         specs=resolved("model", "training"),
-        source=source("gleak.training.train", "model", "training"),
+        source=source("gleak.training.train_model", "model", "training"),
         seed=SETTINGS.seed,
     script:
         "../workflow_scripts/train_model.py"

@@ -36,7 +36,7 @@ from gleak.runtime.checkpointing import Journal
 from gleak.runtime.perceptual import WEIGHTS
 from gleak.runtime.torchvision_ops import ensure_operators
 from gleak.simulation.simulate import simulate_clients
-from gleak.training.train import train_model
+from gleak.training.train_model import train_model
 
 pytest_plugins = ["tests.score_tables"]
 

@@ -1,4 +1,4 @@
-"""Runs `gleak.training.train.train_model` for one job."""
+"""Runs `gleak.training.train_model.train_model` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from gleak.experiments.cell import Cell
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
-from gleak.training.train import train_model
+from gleak.training.train_model import train_model
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

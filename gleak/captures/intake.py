@@ -23,7 +23,7 @@ from gleak.experiments.cell import Cell
 from gleak.models.broadcast import with_state
 from gleak.models.parameters import trained_parameters
 from gleak.runtime.hub_weights import check_weights
-from gleak.training.checkpoint import uncounted
+from gleak.training.initialisation import missing_counters
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _read_sent(network: nn.Module, files: Files, content: str) -> dict[str, np.n
     """
     before = read_state(files.before)
     own = network.state_dict()
-    counts = uncounted(before, own)
+    counts = missing_counters(before, own)
     _check(files.before, before, network, own, counts)
     network.load_state_dict({**before, **counts})
     if content == "gradient":

@@ -13,7 +13,7 @@ from gleak.artifacts.model import Model
 from gleak.captures.folder import AGAIN
 from gleak.core.errors import ArtifactError
 from gleak.models.broadcast import load_network
-from gleak.training.evaluate import test_accuracy
+from gleak.training.central_training import test_accuracy
 
 if TYPE_CHECKING:
     from gleak.experiments.cell import Cell

@@ -1,4 +1,4 @@
-"""What every training spec provides."""
+"""Base classes of trainings."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 
 @dataclass
 class History:
-    """How a training went: one value per epoch or round."""
+    """Learning curves: one value per epoch or round."""
 
     train_loss: list[float] = field(default_factory=list)
     test_accuracy: list[float] = field(default_factory=list)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Its values so far, for a job's journal."""
+        """Return the values so far, for a checkpoint."""
         return {f"history.{name}": np.array(values) for name, values in vars(self).items()}
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `state` gave; of a larger state the rest is left alone."""
+        """Restore the values from a state that contains those of `state`."""
         for name, values in strip_prefix("history", state).items():
             setattr(self, name, values.tolist())
 
 
 class TrainingSpec(Spec):
-    """How a model comes by its parameters."""
+    """Base class of trainings: sources of a model's parameters."""
 
     kind: ClassVar[str] = "training"
 
     def epochs_of_data(self, samples: int) -> float:
-        """Passes over a train split of so many samples, for estimates of cost."""
+        """Return the epochs over a train split of this size, for cost estimates."""
         return 0.0
 
     def check(self, dataset: DatasetSpec) -> None:
-        """Refuse a dataset with too few samples, as far as is known before reading it.
+        """Raise if a dataset has too few samples, as far as its spec tells.
 
         Raises:
             IncompatibleError: see `check_samples`.
@@ -55,51 +55,51 @@ class TrainingSpec(Spec):
             self.check_samples(dataset.sizes["train"], str(dataset))
 
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
-        """Refuse a network that cannot be trained so, told by the network itself.
+        """Raise if the training does not support a network.
 
         Args:
-            network: untrained, in evaluation mode; left as it is.
-            shape: of a sample.
+            network: untrained, in evaluation mode; not changed.
+            shape: shape of a sample.
 
         Raises:
-            IncompatibleError: says what the network lacks.
+            IncompatibleError: the network is not supported.
         """
 
     def check_samples(self, samples: int, dataset: str) -> None:
-        """Refuse a train split that is too small; any will do where nothing is trained.
+        """Raise if the train split is too small.
 
         Args:
-            samples: in the split.
-            dataset: its spec, for the error.
+            samples: number of samples in the split.
+            dataset: spec of the dataset, for the error.
 
         Raises:
-            IncompatibleError: says which number is too small.
+            IncompatibleError: there are too few samples.
         """
 
 
 class InitialisedSpec(TrainingSpec):
-    """Parameters that are made here: the first ones, and what becomes of them."""
+    """Base class of trainings that start from randomly initialised parameters."""
 
     init: Literal["default", "uniform"] = parameter(
-        "default", "uniform: on [-bound, bound]", source="DLG"
+        "default", "initialisation; uniform: on [-bound, bound]", source="DLG"
     )
-    bound: float = parameter(0.5, "of the uniform initialisation", source="DLG", gt=0)
+    bound: float = parameter(0.5, "bound of the uniform initialisation", source="DLG", gt=0)
 
     def train(
         self, model: nn.Module, dataset: Dataset, seed: int, journal: Journal | None = None
     ) -> History:
-        """Set the parameters of ``model`` in place and report how it went.
+        """Initialise and train a model in place.
 
         Args:
             model: changed in place.
-            dataset: to learn from.
-            seed: of the run.
-            journal: of the job, if it keeps one.
+            dataset: dataset with the train split.
+            seed: seed of the run.
+            journal: checkpoints of the job, if it writes any.
 
         Raises:
             IncompatibleError: too few samples in the dataset's train split.
         """
-        from gleak.training.initialise import initialise
+        from gleak.training.initialisation import initialise
 
         self.check_samples(len(dataset.train_labels), dataset.spec)
         initialise(model, self.init, self.bound, seed)
@@ -107,4 +107,11 @@ class InitialisedSpec(TrainingSpec):
 
     @abstractmethod
     def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
-        """Go on from the first parameters, in place; ``part`` is of the job's journal."""
+        """Train from the initial parameters, in place.
+
+        Args:
+            model: changed in place.
+            dataset: dataset with the train split.
+            seed: seed of the run.
+            part: part of the job's checkpoint; the training resumes from it.
+        """

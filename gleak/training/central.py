@@ -1,4 +1,4 @@
-"""A model trained in one place on the whole training split."""
+"""Central training on the whole train split."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @register("central")
 class Central(InitialisedSpec):
-    """Adam on cross-entropy over shuffled mini-batches."""
+    """Training with Adam on the cross-entropy of shuffled mini-batches."""
 
     budget_fields: ClassVar[frozenset[str]] = frozenset({"epochs"})
 
-    epochs: int = parameter(20, "passes over the training split", source="CPA section V-A", ge=1)
+    epochs: int = parameter(20, "epochs over the train split", source="CPA section V-A", ge=1)
     lr: float = parameter(1e-3, "learning rate", source="CPA section V-A", gt=0)
-    batch_size: int = parameter(64, "samples of a step", ge=1)
+    batch_size: int = parameter(64, "samples per step", ge=1)
 
     @override
     def epochs_of_data(self, samples: int) -> float:
@@ -39,6 +39,6 @@ class Central(InitialisedSpec):
 
     @override
     def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
-        from gleak.training.epochs import run_epochs
+        from gleak.training.central_training import run_epochs
 
         return run_epochs(model, dataset, self.epochs, self.lr, self.batch_size, seed, part)

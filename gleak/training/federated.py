@@ -1,4 +1,4 @@
-"""A model trained by many clients that share their updates alone."""
+"""Federated training by many clients."""
 
 from __future__ import annotations
 
@@ -22,40 +22,42 @@ if TYPE_CHECKING:
 
 @register("federated")
 class Federated(InitialisedSpec):
-    """Rounds in which some clients train on what they hold and send a defended update.
+    """Rounds in which some clients train on their own samples and send a defended update.
 
-    What is sent is the mean gradient of the local steps, so noise and compression act on the scale
-    of gradients (CPL section 2.2); without a defence the result is that of federated averaging.
+    The update is the mean gradient of the local steps, so noise and compression act on the scale of
+    gradients (CPL section 2.2); without a defence the result is that of federated averaging.
     """
 
     source = "CPL sections 2.1 and 4.1; McMahan et al. 2017"
     budget_fields: ClassVar[frozenset[str]] = frozenset({"rounds"})
 
-    clients: int = parameter(100, "that share the training split", source="CPL section 4.1", ge=1)
+    clients: int = parameter(
+        100, "clients among which the train split is divided", source="CPL section 4.1", ge=1
+    )
     fraction: float = parameter(
         0.1, "share of the clients chosen in a round", source="CPL section 4.1", gt=0, le=1
     )
     rounds: int = parameter(100, "steps of the server", source="ours; CPL names none", ge=1)
     local_steps: int = parameter(
-        10, "steps of a client in a round", source="ours; CPL names none", ge=1
+        10, "local steps of a client per round", source="ours; CPL names none", ge=1
     )
     batch_size: int = parameter(
-        32, "samples of a step; a client with fewer uses all", source="ours; CPL names none", ge=1
+        32, "samples per step; a client with fewer uses all", source="ours; CPL names none", ge=1
     )
     lr: float = parameter(0.1, "learning rate of a step", source="ours; CPL names none", gt=0)
     alpha: float | None = parameter(
         None,
-        "Dirichlet's, of each class over clients: small is uneven; none: equal random shares",
+        "Dirichlet parameter per class; small: uneven shares; none: equal random shares",
         source="Yurochkin et al. 2019",
         gt=0,
     )
     defense: Annotated[DefenseSpec, nested("defense")] = parameter(
-        NoDefense(), "of every client", source="CPL Tables 7a and 8"
+        NoDefense(), "defence of every client", source="CPL Tables 7a and 8"
     )
 
     @property
     def chosen(self) -> int:
-        """Clients that train in a round."""
+        """Number of clients that train in a round."""
         return max(1, round(self.fraction * self.clients))
 
     @override
@@ -65,7 +67,6 @@ class Federated(InitialisedSpec):
 
     @override
     def check_samples(self, samples: int, dataset: str) -> None:
-        """Every client needs a sample."""
         if self.clients > samples:
             raise IncompatibleError(
                 f"training {self}: clients={self.clients} is more than the {samples} samples in "
@@ -74,8 +75,7 @@ class Federated(InitialisedSpec):
 
     @override
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
-        """Clients normalise by the batch, see their defence."""
-        network.train()
+        network.train()  # clients normalise by the batch
         try:
             self.defense.check_network(network, shape)
         finally:
@@ -83,6 +83,6 @@ class Federated(InitialisedSpec):
 
     @override
     def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
-        from gleak.training.federation import run_rounds
+        from gleak.training.federated_training import run_rounds
 
         return run_rounds(model, dataset, self, seed, part)

@@ -17,7 +17,7 @@ from gleak.crafting.craft import PARAMETERS, SECRET, craft_parameters
 from gleak.metrics.assignment import assign_samples, gather
 from gleak.observation import Observation
 from gleak.simulation.simulate import simulate_clients
-from gleak.training.train import train_model
+from gleak.training.train_model import train_model
 
 Look = Callable[..., Observation]
 

@@ -21,7 +21,7 @@ from gleak.matching.gradient_matching import GradientMatching
 from gleak.metrics.score import match_to_truth
 from gleak.observation import Observation
 from gleak.simulation.simulate import simulate_clients
-from gleak.training.train import train_model
+from gleak.training.train_model import train_model
 
 MakeCase = Callable[..., tuple[Observation, Private]]
 SMALL = Fishing(iterations=2)

@@ -30,8 +30,8 @@ from gleak.local_training.gradient_descent import descend, mini_batches
 from gleak.metrics.score import score
 from gleak.models.broadcast import load_network
 from gleak.simulation.simulate import simulate_clients
-from gleak.training.evaluate import test_accuracy as accuracy
-from gleak.training.train import train_model
+from gleak.training.central_training import test_accuracy as accuracy
+from gleak.training.train_model import train_model
 
 FIELDS = "victims=2+batch_size=2+local_steps=3+local_lr=0.05"
 SPECS = f"digits+size=8/lenet+width=4/captured/honest/captured+{FIELDS}/none/cpl+iterations=5"

@@ -193,7 +193,7 @@ def test_a_job_follows_from_specs_code_inputs_and_seed(images: Dataset, tmp_path
     origins = [
         origin_of("gleak.attacks.run", [spec], [file], 1),
         origin_of("gleak.attacks.run", [changed], [file], 1),
-        origin_of("gleak.training.train", [spec], [file], 1),
+        origin_of("gleak.training.train_model", [spec], [file], 1),
         origin_of("gleak.attacks.run", [spec], [file], 2),
         origin_of("gleak.attacks.run", [spec], [file, file], 1),
     ]

@@ -19,7 +19,7 @@ from gleak.core.errors import StoppedError
 from gleak.core.registry import parse
 from gleak.knowledge.train_knowledge import train_knowledge
 from gleak.runtime import checkpointing
-from gleak.training.train import train_model
+from gleak.training.train_model import train_model
 
 KILLS = 20
 LONGEST = 0.3  # seconds from a run's first step to its end

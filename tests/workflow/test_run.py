@@ -241,7 +241,10 @@ def after(project: Project, *files: str, added: str = "\nEDITED = True\n") -> se
         ("gleak/metrics/accuracy.py", {*MODEL_SCORES, *MODELS}),
         ("gleak/metrics/audit_zeros.py", {*AUDITS, *BROADCASTS}),
         ("gleak/crafting/fishing.py", {*FISHED, *BROADCASTS}),
-        ("gleak/training/rounds.py", {f"train_model {FL}", f"score_model {FL}", *MODELS}),
+        (
+            "gleak/training/federated_training.py",
+            {f"train_model {FL}", f"score_model {FL}", *MODELS},
+        ),
         ("gleak/figures/line_drawing.py", {"draw budget", "all"}),
         ("gleak/figures/judge.py", {"judge", "all"}),
     ],

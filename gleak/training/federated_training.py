@@ -1,4 +1,4 @@
-"""The rounds of federated training."""
+"""Rounds of federated training, and the partition of the train split among clients."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from gleak.defenses.base import Memory
-from gleak.defenses.sending import RoundStreams, send_update
+from gleak.defenses.sending import RoundStreams, send_update, server_step
 from gleak.local_training.gradient_descent import descend, mini_batches
-from gleak.models.parameters import trained_parameters
 from gleak.runtime.checkpointing import Part, State, strip_prefix
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import stream, torch_stream
 from gleak.training.base import History
-from gleak.training.evaluate import test_accuracy
-from gleak.training.partition import divide
+from gleak.training.central_training import test_accuracy
 
 if TYPE_CHECKING:
     from gleak.artifacts.dataset import Dataset
@@ -28,12 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Client:
-    """One client, between its rounds.
+    """State of a client between its rounds.
 
     Args:
-        number: its place among the clients.
+        number: index of the client.
         share: positions of its samples in the train split; Shape (n_k).
-        memory: what its defence kept back so far.
+        memory: values not sent yet.
     """
 
     number: int
@@ -43,11 +41,11 @@ class Client:
 
 @dataclass(frozen=True)
 class Report:
-    """What a client brings to the server.
+    """Result of a client's round.
 
     Args:
-        samples: how many it holds.
-        gradient: mean gradient of its local steps, as the server reads what was sent.
+        samples: number of its samples.
+        gradient: mean gradient of its local steps, decoded from what was sent.
         buffers: running statistics of normalisation after its steps; they are not defended.
         loss: mean training loss of its steps.
     """
@@ -61,14 +59,17 @@ class Report:
 def run_rounds(
     network: nn.Module, dataset: Dataset, training: Federated, seed: int, part: Part
 ) -> History:
-    """Train in place; mean loss of the chosen clients and test accuracy after every round.
+    """Train a network in place by federated averaging.
 
     Args:
         network: changed in place.
-        dataset: whose train split the clients share.
-        training: how they train.
-        seed: of the run.
-        part: of the job's journal; the training goes on where it stands there.
+        dataset: dataset whose train split is divided among the clients.
+        training: hyperparameters.
+        seed: seed of the run.
+        part: part of the job's checkpoint; the training resumes from it.
+
+    Returns:
+        Mean loss of the chosen clients and test accuracy after every round.
     """
     history, federation = History(), Federation(network, dataset, training, seed)
     if found := part.stored:
@@ -85,19 +86,18 @@ def run_rounds(
 
 
 class Federation:
-    """A server, whose parameters are those of the network, and its clients."""
+    """Server with the parameters of the network, and its clients."""
 
     def __init__(
         self, network: nn.Module, dataset: Dataset, training: Federated, seed: int
     ) -> None:
         self.network, self.dataset, self.training, self.seed = network, dataset, training, seed
-        self.distance = training.lr * training.local_steps
         labels, random = dataset.labels("train"), stream(seed, "shares")
-        shares = divide(labels, training.clients, training.alpha, random)
+        shares = partition(labels, training.clients, training.alpha, random)
         self.clients = [Client(number, share) for number, share in enumerate(shares)]
 
     def state(self) -> State:
-        """What one round leaves to the next: the parameters, and what defences kept back."""
+        """Return the state between rounds: the parameters, and the values not sent yet."""
         memories = {
             f"memory.{client.number}.{name}": value
             for client in self.clients
@@ -107,17 +107,17 @@ class Federation:
         return {**memories, **parameters}
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `state` gave; of a larger state the rest is left alone."""
+        """Restore the state from one that contains that of `state`."""
         tensors = {name: torch.from_numpy(value) for name, value in state.items()}
         self.network.load_state_dict(strip_prefix("network", tensors))
         for client in self.clients:
             client.memory = strip_prefix(f"memory.{client.number}", tensors)
 
     def run_round(self, number: int) -> float:
-        """Let the chosen clients train from the same parameters, and step by their mean.
+        """Train the chosen clients from the same parameters, and take a step along their mean.
 
-        The mean is weighted by the samples they hold: w <- w - lr local_steps sum(n_k/n g_k), which
-        is the mean of their parameters where nothing is defended (CPL section 2.1).
+        The mean is weighted by their samples: w <- w - lr local_steps sum(n_k/n g_k), which is the
+        mean of their parameters without a defence (CPL section 2.1).
 
         Returns:
             The mean training loss.
@@ -131,14 +131,14 @@ class Federation:
             reports.append(self._train(self.clients[position], number))
         weights = np.array([report.samples for report in reports], dtype=np.float64)
         weights /= weights.sum()
-        self._step(reports, weights)
+        self._server_step(reports, weights)
         return float(weights @ [report.loss for report in reports])
 
     def _train(self, client: Client, number: int) -> Report:
-        """A client's local steps; only the network's buffers change, and go into the report."""
-        training, place = self.training, next(self.network.parameters()).device
-        inputs = torch.from_numpy(self.dataset.samples("train", client.share)).to(place)
-        labels = torch.from_numpy(self.dataset.labels("train")[client.share]).to(place)
+        """Run a client's local steps; of the network, only the buffers change."""
+        training, device = self.training, next(self.network.parameters()).device
+        inputs = torch.from_numpy(self.dataset.samples("train", client.share)).to(device)
+        labels = torch.from_numpy(self.dataset.labels("train")[client.share]).to(device)
         size = min(training.batch_size, len(labels))
         self.network.train()
         losses: list[Tensor] = []
@@ -146,11 +146,11 @@ class Federation:
         def compute() -> dict[str, Tensor]:
             batches = mini_batches(len(labels), size, training.local_steps, shuffled=True)
             gradient = training.defense.local_gradient()
-            local = descend(
+            descent = descend(
                 self.network, inputs, labels, batches, training.lr, "cross_entropy", gradient
             )
-            losses.append(local.losses)
-            return {name: value[None] for name, value in local.mean_gradient.items()}
+            losses.append(descent.losses)
+            return {name: value[None] for name, value in descent.mean_gradient.items()}
 
         streams = RoundStreams(
             torch_stream(self.seed, "local training", number, client.number),
@@ -166,24 +166,54 @@ class Federation:
             loss=float(torch.cat(losses).mean()),
         )
 
-    @torch.no_grad()
-    def _step(self, reports: Sequence[Report], weights: np.ndarray) -> None:
-        for name, parameter in trained_parameters(self.network).items():
-            mean = _mean([report.gradient[name] for report in reports], weights)
-            parameter.sub_(self.distance * mean.to(parameter))
-        means = {
-            name: _mean([report.buffers[name] for report in reports], weights)
-            for name in reports[0].buffers
-        }
-        self._set_buffers(means)
+    def _server_step(self, reports: Sequence[Report], weights: np.ndarray) -> None:
+        gradient = _weighted_means([report.gradient for report in reports], weights)
+        server_step(self.network, gradient, self.training.lr * self.training.local_steps)
+        self._set_buffers(_weighted_means([report.buffers for report in reports], weights))
 
+    @torch.no_grad()
     def _set_buffers(self, values: dict[str, Tensor]) -> None:
         for name, buffer in self.network.named_buffers():
             buffer.copy_(values[name])
 
 
-def _mean(values: Sequence[Tensor], weights: np.ndarray) -> Tensor:
-    """Weighted mean in double precision; of whole numbers, such as counters, a whole number."""
+def _weighted_means(values: Sequence[dict[str, Tensor]], weights: np.ndarray) -> dict[str, Tensor]:
+    """Average tensors of the same name over clients."""
+    return {name: _weighted_mean([each[name] for each in values], weights) for name in values[0]}
+
+
+def _weighted_mean(values: Sequence[Tensor], weights: np.ndarray) -> Tensor:
+    """Compute the mean in double precision; for integers, such as counters, it is rounded."""
     rows = torch.stack([value.double() for value in values])
     mean = torch.tensordot(torch.from_numpy(weights).to(rows), rows, dims=1)
     return mean if values[0].is_floating_point() else mean.round()
+
+
+def partition(
+    labels: np.ndarray, clients: int, alpha: float | None, random: np.random.Generator
+) -> list[np.ndarray]:
+    """Draw a partition of the samples among clients.
+
+    Args:
+        labels: labels of the split, Shape (M), with M at least ``clients``.
+        clients: number of clients; each gets at least one sample.
+        alpha: parameter of the Dirichlet distribution by which each class is divided (Yurochkin et
+            al. 2019); None: equal random shares.
+        random: random stream.
+
+    Returns:
+        Positions of each client's samples, Shape (n_k).
+    """
+    if alpha is None:
+        return np.array_split(random.permutation(len(labels)), clients)
+    shares: list[list[int]] = [[] for _ in range(clients)]
+    for label in np.unique(labels):
+        members = random.permutation(np.flatnonzero(labels == label))
+        parts = random.dirichlet(np.full(clients, alpha))
+        edges = (np.cumsum(parts)[:-1] * len(members)).astype(int)
+        for share, chunk in zip(shares, np.split(members, edges), strict=True):
+            share.extend(chunk.tolist())
+    for share in shares:
+        if not share:
+            share.append(max(shares, key=len).pop())
+    return [np.array(share) for share in shares]

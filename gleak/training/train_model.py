@@ -1,4 +1,4 @@
-"""The stage that makes ``model.h5``."""
+"""Stage that writes ``model.h5``."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def train_model(
     seed: int,
     device: str = "auto",
 ) -> dict[str, float]:
-    """Build a model for a dataset, give it its parameters, and write it.
+    """Build, train and write a model.
 
-    Where a training was broken off it goes on from ``checkpoint.h5`` beside the output, and comes
-    to the same as without a break.
+    An interrupted training resumes from ``checkpoint.h5`` in the folder of the output, with the
+    same result as without interruption.
 
     Args:
-        model: the architecture.
-        training: how the parameters come about.
+        model: architecture.
+        training: training of the parameters.
         dataset_path: ``dataset.h5``.
         output: ``model.h5``.
-        seed: of the run.
+        seed: seed of the run.
         device: "auto", "cpu" or "cuda".
 
     Returns:
@@ -69,6 +69,6 @@ def train_model(
 
 
 def _construct(model: ModelSpec, dataset: Dataset, seed: int) -> nn.Module:
-    """The network; what a user's constructor draws comes from the run's own stream."""
+    """Build the network; a user's constructor draws random numbers from the run's stream."""
     with drawing_from(torch_stream(seed, "construction")):
         return model.build(dataset.shape, dataset.classes)

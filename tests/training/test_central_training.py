@@ -7,7 +7,7 @@ from torch.nn import functional
 from gleak.artifacts.dataset import Dataset
 from gleak.models.sample_losses import Penalised
 from gleak.runtime.checkpointing import Journal
-from gleak.training.epochs import run_epochs
+from gleak.training.central_training import run_epochs
 
 
 class Costly(Penalised):

@@ -1,4 +1,4 @@
-"""Ordinary training over mini-batches."""
+"""Mini-batch training of a network, and its test accuracy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from gleak.models.batching import memory_slices
 from gleak.models.sample_losses import penalties
 from gleak.runtime.checkpointing import Part, State, optimizer_state, resume_optimizer, strip_prefix
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, stream, torch_stream
 from gleak.training.base import History
-from gleak.training.evaluate import test_accuracy
 
 if TYPE_CHECKING:
     from gleak.artifacts.dataset import Dataset
@@ -30,16 +30,19 @@ def run_epochs(
     seed: int,
     part: Part,
 ) -> History:
-    """Train in place with Adam; mean loss and test accuracy after every epoch.
+    """Train a network in place with Adam.
 
     Args:
         network: changed in place.
-        dataset: whose train split it learns.
-        epochs: passes over that split.
+        dataset: dataset with the train split.
+        epochs: epochs over that split.
         lr: learning rate.
-        batch_size: samples of a step.
-        seed: of the run.
-        part: of the job's journal; the training goes on where it stands there.
+        batch_size: samples per step.
+        seed: seed of the run.
+        part: part of the job's checkpoint; the training resumes from it.
+
+    Returns:
+        Mean loss and test accuracy after every epoch.
     """
     training = Training(network, dataset, lr, batch_size, seed)
     training.resume(part.stored)
@@ -53,9 +56,9 @@ def run_epochs(
 
 
 class Training:
-    """A network on its way through the train split.
+    """State of a training between its steps.
 
-    Every step draws its random numbers (of dropout, say) from a stream of its own.
+    Every step draws its random numbers (for dropout, for example) from its own stream.
     """
 
     def __init__(
@@ -70,17 +73,17 @@ class Training:
 
     @property
     def epoch(self) -> int:
-        """Epochs that are over."""
+        """Number of completed epochs."""
         return len(self.history.train_loss)
 
     def step(self) -> bool:
-        """The next mini-batch; whether an epoch ended with it."""
+        """Train on the next mini-batch; return True if an epoch ended."""
         if self.order is None:
             random = stream(self.seed, "training order", self.epoch)
             self.order = random.permutation(self.samples)
         batch = self.order[self.done : self.done + self.batch_size]
         with drawing_from(torch_stream(self.seed, "training step", self.epoch, self.done)):
-            self.losses += self._learn(batch) * len(batch)
+            self.losses += self._train(batch) * len(batch)
         self.done += len(batch)
         if self.done < self.samples:
             return False
@@ -89,7 +92,7 @@ class Training:
         self.done, self.losses, self.order = 0, 0.0, None
         return True
 
-    def _learn(self, batch: np.ndarray) -> float:
+    def _train(self, batch: np.ndarray) -> float:
         device = next(self.network.parameters()).device
         inputs = torch.from_numpy(self.dataset.samples("train", batch)).to(device)
         labels = torch.from_numpy(self.dataset.labels("train")[batch]).to(device)
@@ -103,7 +106,7 @@ class Training:
         return loss.item()
 
     def state(self) -> State:
-        """All that the next step follows from."""
+        """Return the state from which the next step can be computed."""
         moments = optimizer_state(self.optimizer)
         return {
             "done": self.done,
@@ -114,7 +117,7 @@ class Training:
         }
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `state` gave, if there is something."""
+        """Restore the state from that of `state`, unless it is empty."""
         if not state:
             return
         self.done, self.losses = int(state["done"]), float(state["losses"])
@@ -122,3 +125,20 @@ class Training:
         tensors = {name: torch.from_numpy(value) for name, value in state.items()}
         self.network.load_state_dict(strip_prefix("network", tensors))
         resume_optimizer(self.optimizer, strip_prefix("optimizer", tensors))
+
+
+@torch.no_grad()
+def test_accuracy(network: nn.Module, dataset: Dataset) -> list[float]:
+    """Compute the share of correct test samples; an empty list without test samples."""
+    labels = torch.from_numpy(dataset.labels("test"))
+    if not len(labels):
+        return []
+    device = next(network.parameters()).device
+    was_training = network.training
+    network.eval()
+    correct = 0
+    for chunk in memory_slices(len(labels), dataset.shape):
+        inputs = torch.from_numpy(dataset.samples("test", chunk)).to(device)
+        correct += int((network(inputs).argmax(1).cpu() == labels[chunk]).sum())
+    network.train(was_training)
+    return [correct / len(labels)]

@@ -21,8 +21,8 @@ from audit_population import VGG, Recipe, accuracy, blank, load, train
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.core.registry import parse
-from gleak.metrics.audit import Broadcast
-from gleak.metrics.audit_alarms import audits
+from gleak.metrics.audits.alarms import audits
+from gleak.metrics.audits.base import Broadcast
 from gleak.models.broadcast import with_state
 from gleak.runtime.device import prepare_cpu
 

@@ -32,8 +32,8 @@ from torch.nn.utils import prune
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.core.registry import parse
-from gleak.metrics.audit import AuditSpec, Broadcast
-from gleak.metrics.audit_alarms import audits
+from gleak.metrics.audits.alarms import audits
+from gleak.metrics.audits.base import AuditSpec, Broadcast
 from gleak.metrics.base import MetricUnavailable
 from gleak.models.broadcast import load_network, with_state
 from gleak.runtime.device import prepare_cpu

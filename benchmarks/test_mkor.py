@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from gleak.attacks.mkor import MKOR
 from gleak.core.registry import parse
 from gleak.crafting.mkor_network import craft_network
-from gleak.metrics.assignment import assign_samples, gather
+from gleak.metrics.reconstruction.assignment import assign_samples, gather
 from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
 

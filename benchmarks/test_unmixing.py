@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from gleak.core.registry import parse
-from gleak.metrics.assignment import assign_samples, gather
+from gleak.metrics.reconstruction.assignment import assign_samples, gather
 from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
 

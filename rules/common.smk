@@ -10,7 +10,7 @@ from gleak.artifacts.refused import refusal_in
 from gleak.experiments.cell import TRUTH, Cell, Paths
 from gleak.core.errors import GleakError
 from gleak.knowledge.base import Pretraining
-from gleak.metrics.scores import refusal_in_scores
+from gleak.metrics.score_table import refusal_in_scores
 from gleak.experiments.own_models import check_own_model
 from gleak.experiments.estimate import model_bytes, update_bytes
 from gleak.runtime.logs import quarantine

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from gleak.metrics.scores import read_scores
+from gleak.metrics.score_table import read_scores
 
 ROOT = Path(__file__).parents[1]
 PARTS = (

@@ -18,7 +18,7 @@ from gleak.experiments.figure_spec import FigureData, FigureSpec, Shown
 from gleak.experiments.labels import AxisLabels
 from gleak.experiments.study import Study, load_study
 from gleak.figures.published import REQUIRED
-from gleak.metrics.scores import COLUMNS, TYPES
+from gleak.metrics.score_table import COLUMNS, TYPES
 
 STUDY = Path(__file__).parent / "figures" / "study.yaml"
 LEVELS = {

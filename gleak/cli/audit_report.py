@@ -8,8 +8,8 @@ from pathlib import Path
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.cli.catalog import align
-from gleak.metrics.audit import AuditSpec, Broadcast
-from gleak.metrics.audit_alarms import audits
+from gleak.metrics.audits.alarms import audits
+from gleak.metrics.audits.base import AuditSpec, Broadcast
 from gleak.metrics.base import MetricUnavailable
 
 ALARM = "alarm"

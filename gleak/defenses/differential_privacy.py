@@ -144,7 +144,7 @@ class FedCDP(DefenseSpec):
     The noise is given in one of two ways.
 
     - ``sigma``: n_l has the standard deviation sigma C, added once per mini-batch (Wei et al.'s
-      code, and the noise multiplier of accountants). The epsilon of `gleak.metrics.privacy` is a
+      code, and the noise multiplier of accountants). The epsilon of `gleak.metrics.epsilon` is a
       guarantee.
     - ``snr`` in decibel: each sample's clipped g_il is the signal, of power ||g_il||^2 over its
       number of values, and its noise is weaker by 10^(snr / 10). In ROG's code every sample gets

@@ -16,7 +16,7 @@ from typing_extensions import override
 from gleak.core.errors import SpecError
 from gleak.experiments.figure_spec import Over, R, Statistic, merge_controls
 from gleak.experiments.labels import BLIND, TRUTH, AxisLabels
-from gleak.metrics.scores import LEVEL_COLUMNS
+from gleak.metrics.score_table import LEVEL_COLUMNS
 
 Verdict = Literal["holds", "fails", "no data"]
 

@@ -38,7 +38,7 @@ from gleak.experiments.figure_spec import FigureSpec
 from gleak.experiments.search.declaration import Search
 from gleak.experiments.study import Study
 from gleak.knowledge.base import Pretraining
-from gleak.metrics.audit import SAMPLES_TRIED
+from gleak.metrics.audits.base import REACH_SAMPLES
 from gleak.simulation.grants import AUXILIARY
 
 RATE = 8.4e9
@@ -327,7 +327,7 @@ def _attack_work(cell: Cell) -> float:
 
 def _audit_work(cell: Cell) -> float:
     """Multiply-adds of a client's gradients on the parameters it was sent."""
-    samples: int = 2 * parse("metric", "audit_dominance").samples + SAMPLES_TRIED
+    samples: int = 2 * parse("metric", "audit_dominance").samples + REACH_SAMPLES
     return samples * GRADIENT_FACTOR * _forward(cell)
 
 

@@ -15,7 +15,7 @@ from gleak.core.errors import SpecError
 from gleak.core.spec import Spec, parameter
 from gleak.experiments.axes import check_axis, level_of, place
 from gleak.experiments.labels import BLIND, TRUTH, AxisLabels
-from gleak.metrics.scores import LEVEL_COLUMNS
+from gleak.metrics.score_table import LEVEL_COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ class FigureData:
     """What a figure is drawn from.
 
     Args:
-        scores: table in the form of `gleak.metrics.scores`, of all of its grids; no rows where
+        scores: table in the form of `gleak.metrics.score_table`, of all of its grids; no rows where
             there is none.
         published: the paper's values for this figure (`gleak.figures.published`).
         names: values of the grid's axes and their labels, of the first where there are several;

@@ -13,7 +13,7 @@ from gleak.experiments.figure_spec import FigureData, Row, Shown
 from gleak.experiments.labels import AxisLabels
 from gleak.figures.published import REQUIRED, read_published
 from gleak.figures.summary import CELL, cells_of, refusals
-from gleak.metrics.scores import empty_scores, read_scores
+from gleak.metrics.score_table import empty_scores, read_scores
 
 if TYPE_CHECKING:
     from gleak.experiments.cell import Paths

@@ -17,7 +17,7 @@ from gleak.core.registry import parse
 from gleak.experiments.claims import Expectation
 from gleak.experiments.labels import AxisLabels
 from gleak.figures.summary import Row, records, summarise
-from gleak.metrics.scores import read_scores
+from gleak.metrics.score_table import read_scores
 
 if TYPE_CHECKING:
     from gleak.experiments.study import Study

@@ -16,7 +16,7 @@ from gleak.core.errors import SpecError, nearest
 from gleak.core.registry import parse
 from gleak.experiments.labels import AxisLabels, canonical
 from gleak.figures.summary import Row, records
-from gleak.metrics.scores import LEVEL_COLUMNS
+from gleak.metrics.score_table import LEVEL_COLUMNS
 
 REQUIRED = ("figure", "metric", "statistic", "value", "note")
 COLUMNS = (*REQUIRED, *LEVEL_COLUMNS)

@@ -10,7 +10,7 @@ from gleak.core.registry import parse
 from gleak.core.spec import parameter
 from gleak.experiments.figure_spec import GridFigure, Row, without_controls
 from gleak.experiments.labels import AxisLabels
-from gleak.metrics.scores import LEVEL_COLUMNS
+from gleak.metrics.score_table import LEVEL_COLUMNS
 
 
 class SampleFigure(GridFigure):

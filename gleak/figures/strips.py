@@ -17,7 +17,7 @@ from gleak.experiments.figure_spec import Shown
 from gleak.figures.picks import Values, pick
 from gleak.figures.samples import SampleFigure
 from gleak.figures.summary import CELL
-from gleak.metrics.assignment import NONE_LEFT, sample_order
+from gleak.metrics.reconstruction.assignment import UNASSIGNED, match_samples
 
 TRUTH, START, SNAPSHOT, RESULT = "truth", "start", "snapshot", "result"
 NO_VALUES: Values = MappingProxyType({})
@@ -86,7 +86,7 @@ def read_strips(figure: SampleFigure, shown: Shown, values: Values = NO_VALUES) 
         raise IncompatibleError(
             f"{shown.private}: holds {private.modality} data; no images to show"
         )
-    order = sample_order(private, found)
+    order = match_samples(private, found)
     victims, samples = private.inputs.shape[:2]
     picks = {victim: pick(figure, values, victim, samples) for victim in range(victims)}
     return [
@@ -126,7 +126,7 @@ def _pictures(
 
 def _assigned(images: np.ndarray, victim: int, place: int) -> np.ndarray | None:
     """The image assigned to a true sample; None where none was left or none was kept."""
-    return None if place == NONE_LEFT or victim >= len(images) else images[victim, place]
+    return None if place == UNASSIGNED or victim >= len(images) else images[victim, place]
 
 
 def _picture(

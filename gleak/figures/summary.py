@@ -10,7 +10,7 @@ import pandas as pd
 
 from gleak.core.registry import parse
 from gleak.experiments.figure_spec import Over, Statistic
-from gleak.metrics.scores import LEVEL_COLUMNS, REFUSED, UNAVAILABLE
+from gleak.metrics.score_table import LEVEL_COLUMNS, REFUSED, UNAVAILABLE
 
 Row = Mapping[str, Any]
 SUCCESS = "success_content"
@@ -50,7 +50,7 @@ def counted(scores: pd.DataFrame, metric: str, over: Over) -> pd.DataFrame:
     victim (for metrics that are one number for a whole batch) if that holds for all its samples.
 
     Args:
-        scores: in the form of `gleak.metrics.scores`.
+        scores: in the form of `gleak.metrics.score_table`.
         metric: canonical spec.
         over: all rows; those of successful reconstructions alone; or these, and where none of a
             cell succeeded all of its rows, as the failed attacks left them when their budget was
@@ -90,7 +90,7 @@ def summarise(
     """One statistic of one metric for each cell, in the order the cells first appear.
 
     Args:
-        scores: in the form of `gleak.metrics.scores`.
+        scores: in the form of `gleak.metrics.score_table`.
         metric: canonical spec.
         statistic: of the counted rows; var and std are those of a sample (divided by n - 1); best
             is the mean over victims of the best sample of each, as MKOR's tables have it.

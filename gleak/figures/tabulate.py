@@ -10,7 +10,7 @@ import pandas as pd
 
 from gleak.experiments.labels import BLIND, TRUTH
 from gleak.figures.summary import CELL, summarise
-from gleak.metrics.scores import read_scores, refused_scores, save_scores
+from gleak.metrics.score_table import read_scores, refused_scores, save_scores
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def tabulate(
         refused: the levels of what was refused before any job, and the ``reason``.
 
     Returns:
-        The table, in the form of `gleak.metrics.scores`.
+        The table, in the form of `gleak.metrics.score_table`.
 
     Raises:
         ArtifactError: a file is missing or is no table of scores.

@@ -22,7 +22,7 @@ from gleak.figures.summary import CELL
 from gleak.figures.table_forms import write_forms
 from gleak.figures.tags import Tags
 from gleak.knowledge.loading import load_knowledge
-from gleak.metrics.jaccard import shares
+from gleak.metrics.reconstruction.jaccard import shares
 
 if TYPE_CHECKING:
     from gleak.knowledge.tagger_network import TagClassifier

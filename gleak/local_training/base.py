@@ -18,7 +18,7 @@ class LocalGradient(ABC):
 
     Args:
         noise_multipliers: for each step so far, the standard deviation of its noise over the
-            largest change by one sample; see `gleak.metrics.privacy`.
+            largest change by one sample; see `gleak.metrics.epsilon`.
     """
 
     noise_multipliers: list[float]

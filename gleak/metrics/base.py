@@ -16,7 +16,7 @@ from gleak.core.spec import Spec
 if TYPE_CHECKING:
     from gleak.artifacts.model import Model
     from gleak.artifacts.reconstruction import Reconstruction
-    from gleak.metrics.audit import Broadcast
+    from gleak.metrics.audits.base import Broadcast
 
 
 class MetricUnavailable(GleakError):  # noqa: N818

@@ -15,9 +15,15 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import ArtifactError, RefusedError
 from gleak.knowledge.loading import check_disjoint
-from gleak.metrics.assignment import NONE_LEFT, assign_labels, gather, sample_order, which_found
 from gleak.metrics.base import Comparison, MetricSpec, MetricUnavailable, metrics_of
-from gleak.metrics.scores import (
+from gleak.metrics.reconstruction.assignment import (
+    UNASSIGNED,
+    assign_labels,
+    found_mask,
+    gather,
+    match_samples,
+)
+from gleak.metrics.score_table import (
     LEVEL_COLUMNS,
     NOT_CONVERGED,
     OK,
@@ -58,9 +64,8 @@ def score(
         knowledge: files of what the attack brought; none of it may know a victim's sample.
         judges: files of what the attack is scored by; nor may these.
 
-    Returns:
-        The table, in the form of `gleak.metrics.scores`; the file has nine digits of each value.
-        Of a cell that was refused in an earlier job, the row that says so.
+    Returns: The table, in the form of `gleak.metrics.score_table`; the file has nine digits of each
+        value. Of a cell that was refused in an earlier job, the row that says so.
 
     Raises:
         ArtifactError: a file is not what it should be, or the two do not belong together.
@@ -155,11 +160,11 @@ def match_to_truth(
 
 def _assigned(truth: Private, found: Reconstruction) -> tuple[np.ndarray, np.ndarray]:
     """Samples and labels in the order of the true ones."""
-    order = sample_order(truth, found)
-    labels = np.where(which_found(found), found.labels, NONE_LEFT)
+    order = match_samples(truth, found)
+    labels = np.where(found_mask(found), found.labels, UNASSIGNED)
     return (
         gather(found.inputs, order, np.nan),
-        gather(labels, assign_labels(truth.labels, labels), NONE_LEFT),
+        gather(labels, assign_labels(truth.labels, labels), UNASSIGNED),
     )
 
 

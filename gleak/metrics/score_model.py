@@ -13,7 +13,7 @@ import pandas as pd
 from gleak.artifacts.model import Model
 from gleak.core.errors import RefusedError
 from gleak.metrics.base import MetricUnavailable, metrics_of
-from gleak.metrics.scores import (
+from gleak.metrics.score_table import (
     COLUMNS,
     LEVEL_COLUMNS,
     OK,
@@ -34,9 +34,8 @@ def score_model(model: Path, output: Path, levels: Mapping[str, str]) -> pd.Data
         output: the table to write, ``scores.csv``; equal inputs give equal bytes.
         levels: the spec string of each level up to the training.
 
-    Returns:
-        The table, in the form of `gleak.metrics.scores`: one row per metric, of victim 0, later
-        levels and grants empty; of a model that was refused, the row that says so.
+    Returns: The table, in the form of `gleak.metrics.score_table`: one row per metric, of victim 0,
+        later levels and grants empty; of a model that was refused, the row that says so.
 
     Raises:
         ArtifactError: the file is not what it should be.
@@ -45,10 +44,10 @@ def score_model(model: Path, output: Path, levels: Mapping[str, str]) -> pd.Data
         subject = Model.read(model)
     except RefusedError as error:
         return save_refusal(levels, str(error), output)
-    return score_alone(metrics_of("training"), subject, output, levels)
+    return score_subject(metrics_of("training"), subject, output, levels)
 
 
-def score_alone(
+def score_subject(
     metrics: Iterable[Any], subject: object, output: Path, levels: Mapping[str, str]
 ) -> pd.DataFrame:
     """Measure what is scored without a reconstruction, and write the table of scores.

@@ -10,10 +10,10 @@ import pandas as pd
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.core.errors import RefusedError
-from gleak.metrics.audit import Broadcast
+from gleak.metrics.audits.base import Broadcast
 from gleak.metrics.base import metrics_of
-from gleak.metrics.score_model import score_alone
-from gleak.metrics.scores import save_refusal
+from gleak.metrics.score_model import score_subject
+from gleak.metrics.score_table import save_refusal
 
 
 def score_parameters(
@@ -29,10 +29,9 @@ def score_parameters(
         levels: the spec string of each level up to the crafting.
         seed: of the run.
 
-    Returns:
-        The table, in the form of `gleak.metrics.scores`: one row per metric, of victim 0, later
-        levels and grants empty; an audit that says nothing is unavailable. Of parameters that were
-        refused, the row that says so.
+    Returns: The table, in the form of `gleak.metrics.score_table`: one row per metric, of victim 0,
+        later levels and grants empty; an audit that says nothing is unavailable. Of parameters that
+        were refused, the row that says so.
 
     Raises:
         ArtifactError: a file is not what it should be.
@@ -44,4 +43,4 @@ def score_parameters(
         return save_refusal(levels, str(error), output)
     samples = None if dataset is None else Dataset.read(dataset)
     broadcast = Broadcast(sent, samples, seed)
-    return score_alone(metrics_of("crafting"), broadcast, output, levels)
+    return score_subject(metrics_of("crafting"), broadcast, output, levels)

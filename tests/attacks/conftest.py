@@ -14,7 +14,7 @@ from gleak.attacks.base import AttackSpec
 from gleak.attacks.run import observe
 from gleak.core.registry import parse
 from gleak.crafting.craft import PARAMETERS, SECRET, craft_parameters
-from gleak.metrics.assignment import assign_samples, gather
+from gleak.metrics.reconstruction.assignment import assign_samples, gather
 from gleak.observation import Observation
 from gleak.simulation.simulate import simulate_clients
 from gleak.training.train_model import train_model

@@ -10,7 +10,7 @@ import torch
 from gleak.artifacts.private import Private
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.metrics.assignment import assign_samples, gather
+from gleak.metrics.reconstruction.assignment import assign_samples, gather
 from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]

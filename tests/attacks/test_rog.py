@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gleak.artifacts.private import Private
 from gleak.core.errors import SpecError
 from gleak.core.registry import parse
-from gleak.metrics.assignment import assign_samples, gather
+from gleak.metrics.reconstruction.assignment import assign_samples, gather
 from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]

@@ -12,7 +12,7 @@ from gleak.artifacts.private import Private
 from gleak.attacks.relu_victims import last_weight, without_probabilities
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.metrics.assignment import assign_samples, gather
+from gleak.metrics.reconstruction.assignment import assign_samples, gather
 from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]

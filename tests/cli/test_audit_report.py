@@ -9,7 +9,7 @@ import pytest
 
 from gleak.artifacts.model import Model
 from gleak.cli.audit_report import audit_file
-from gleak.metrics.audit_alarms import audits
+from gleak.metrics.audits.alarms import audits
 
 MODEL = "mlp+hidden=16"
 SILENT = {"audit_bias", "audit_outliers"}

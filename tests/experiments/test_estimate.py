@@ -39,7 +39,7 @@ from gleak.experiments.estimate import (
     show,
 )
 from gleak.experiments.study import load_study
-from gleak.metrics.audit import SAMPLES_TRIED
+from gleak.metrics.audits.base import REACH_SAMPLES
 from gleak.metrics.base import metrics_of
 
 REPOSITORY = Path(__file__).parents[2]
@@ -213,7 +213,7 @@ def test_an_audit_costs_gradients_of_its_samples():
     forward = cell().model.multiply_adds(cell().dataset.shape, cell().dataset.classes)
     samples = max(getattr(metric, "samples", 0) for metric in metrics_of("crafting"))
     job = only(plan(cell().upto("crafting")), "score_parameters")
-    assert job.work == (2 * samples + SAMPLES_TRIED) * 3 * forward > 0
+    assert job.work == (2 * samples + REACH_SAMPLES) * 3 * forward > 0
 
 
 def test_sizes_on_disk():

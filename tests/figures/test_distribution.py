@@ -16,7 +16,7 @@ from gleak.core.registry import find
 from gleak.core.spec import build_spec
 from gleak.experiments.figure_spec import FigureData
 from gleak.figures.distribution_drawing import spread
-from gleak.metrics.scores import LEVEL_COLUMNS
+from gleak.metrics.score_table import LEVEL_COLUMNS
 
 HEADER = "metric,x,hue,facet,q0.05,q0.25,q0.5,q0.75,q0.95,mean,count,rows,reason"
 

@@ -19,7 +19,7 @@ from gleak.experiments.study import Study
 from gleak.figures.draw import draw
 from gleak.figures.judge import judge_study
 from gleak.figures.tabulate import tabulate
-from gleak.metrics.scores import save_refusal
+from gleak.metrics.score_table import save_refusal
 
 STUDY = Path(__file__).with_name("study.yaml")
 CONTENT = yaml.safe_load(STUDY.read_text(encoding="utf-8"))

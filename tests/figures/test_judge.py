@@ -11,7 +11,7 @@ import yaml
 from gleak.core.errors import GleakError, SpecError
 from gleak.experiments.study import Study, load_study
 from gleak.figures.judge import judge_study
-from gleak.metrics.scores import refused_scores
+from gleak.metrics.score_table import refused_scores
 
 Scored = Callable[..., pd.DataFrame]
 GRID = {

@@ -11,7 +11,7 @@ from gleak.core.errors import SpecError
 from gleak.experiments.labels import AxisLabels
 from gleak.figures.published import add_published, read_published
 from gleak.figures.summary import summarise
-from gleak.metrics.scores import LEVEL_COLUMNS
+from gleak.metrics.score_table import LEVEL_COLUMNS
 
 Scored = Callable[..., pd.DataFrame]
 HEADER = "figure,dataset,attack,defense,metric,statistic,value,note"

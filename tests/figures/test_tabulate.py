@@ -10,7 +10,7 @@ import pytest
 
 from gleak.core.errors import ArtifactError
 from gleak.figures.tabulate import tabulate
-from gleak.metrics.scores import COLUMNS, read_scores
+from gleak.metrics.score_table import COLUMNS, read_scores
 
 Scored = Callable[..., pd.DataFrame]
 Write = Callable[..., Path]

@@ -15,11 +15,9 @@ from gleak.artifacts.refused import Refused
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import load
 from gleak.metrics.base import MetricSpec, metrics_of
-from gleak.metrics.mse import Mse
-from gleak.metrics.psnr import Psnr
+from gleak.metrics.reconstruction.pixel_similarity import Mse, Psnr, Ssim
 from gleak.metrics.score import score
-from gleak.metrics.scores import COLUMNS, read_scores
-from gleak.metrics.ssim import Ssim
+from gleak.metrics.score_table import COLUMNS, read_scores
 
 pytestmark = pytest.mark.usefixtures("no_weights")
 

@@ -12,7 +12,7 @@ from gleak.artifacts.refused import Refused
 from gleak.core.errors import ArtifactError
 from gleak.metrics.base import metrics_of
 from gleak.metrics.score_model import score_model
-from gleak.metrics.scores import COLUMNS, LEVEL_COLUMNS, read_scores
+from gleak.metrics.score_table import COLUMNS, LEVEL_COLUMNS, read_scores
 
 LEVELS = {"dataset": "digits", "model": "lenet", "training": "central"}
 

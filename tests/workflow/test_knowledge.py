@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from gleak.artifacts.knowledge import Knowledge
-from gleak.metrics.scores import read_scores
+from gleak.metrics.score_table import read_scores
 
 if TYPE_CHECKING:
     from tests.project import Job, Project

@@ -13,7 +13,7 @@ from PIL import Image
 from gleak.artifacts.refused import refusal_in
 from gleak.artifacts.update import Update
 from gleak.core.errors import RefusedError
-from gleak.metrics.scores import REFUSED, read_scores
+from gleak.metrics.score_table import REFUSED, read_scores
 from tests.project import NOTHING, Project, copy_project
 
 MODELS = """

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from gleak.artifacts.model import Model
-from gleak.metrics.scores import UNAVAILABLE, read_scores
+from gleak.metrics.score_table import UNAVAILABLE, read_scores
 from tests.project import OF_THE_MACHINE, Job, Project, copy_project
 
 CPL, GI = "cpl+iterations=20", "invertgrad+iterations=5"
@@ -237,9 +237,9 @@ def after(project: Project, *files: str, added: str = "\nEDITED = True\n") -> se
             "gleak/matching/engine.py",
             {f"{rule} {attack}" for rule in ("attack", "score") for attack in (CPL, GI)} | STUDY,
         ),
-        ("gleak/metrics/mse.py", {*SCORES, "score_truth", *STUDY}),
+        ("gleak/metrics/reconstruction/pixel_similarity.py", {*SCORES, "score_truth", *STUDY}),
         ("gleak/metrics/accuracy.py", {*MODEL_SCORES, *MODELS}),
-        ("gleak/metrics/audit_zeros.py", {*AUDITS, *BROADCASTS}),
+        ("gleak/metrics/audits/single_weight_paths.py", {*AUDITS, *BROADCASTS}),
         ("gleak/crafting/fishing.py", {*FISHED, *BROADCASTS}),
         (
             "gleak/training/federated_training.py",
@@ -266,14 +266,21 @@ def test_a_table_of_attacks_is_drawn_from_the_code_of_these_alone(project: Proje
     assert {path.name for path in folder.iterdir()} == {
         f"compared{suffix}" for suffix in (".svg", ".png", ".csv", ".md", ".tex")
     }
-    with project.edited("gleak/metrics/mse.py", edit=lambda text: text + "\nEDITED = True\n"):
+    with project.edited(
+        "gleak/metrics/reconstruction/pixel_similarity.py",
+        edit=lambda text: text + "\nEDITED = True\n",
+    ):
         assert project.jobs(studies="registry") == []
     with project.edited("gleak/attacks/cpl.py", edit=lambda text: text + "\nEDITED = True\n"):
         assert {name(job) for job in project.jobs(studies="registry")} == {"draw compared", "all"}
 
 
 def test_comments_docstrings_and_layout_rerun_nothing(finished: Project) -> None:
-    files = ["gleak/attacks/cpl.py", "gleak/metrics/mse.py", "gleak/data/bundled.py"]
+    files = [
+        "gleak/attacks/cpl.py",
+        "gleak/metrics/reconstruction/pixel_similarity.py",
+        "gleak/data/bundled.py",
+    ]
     assert after(finished, *files, added="\n\n# A comment.\n") == set()
     with finished.edited(*files, edit=lambda text: text.replace('"""', '"""Edited: ', 1)):
         assert finished.jobs() == []

@@ -22,7 +22,7 @@ from gleak.experiments.search.declaration import Search
 from gleak.knowledge.loading import check_disjoint
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 from gleak.metrics.score import match_to_truth, measure
-from gleak.metrics.scores import save_scores
+from gleak.metrics.score_table import save_scores
 from gleak.models.broadcast import architecture
 from gleak.observation import Observation
 from gleak.runtime.checkpointing import FILE, Journal, origin_of

@@ -114,7 +114,11 @@ def test_modules_are_those_of_every_choice(declare: Declare):
     ranges = {"start": ["patterned", "dark"]}
     assert "gleak.matching.starts.colours" in declare(ranges=ranges).modules
     assert "gleak.matching.starts.colours" not in declare().modules
-    assert {"gleak.attacks.cpl", "gleak.models.lenet", "gleak.metrics.mse"} <= {*declare().modules}
+    assert {
+        "gleak.attacks.cpl",
+        "gleak.models.lenet",
+        "gleak.metrics.reconstruction.pixel_similarity",
+    } <= {*declare().modules}
 
 
 def test_a_job_is_keyed_on_every_default(declare: Declare):

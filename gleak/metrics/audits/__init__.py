@@ -1,0 +1,1 @@
+"""Audits: statistics of broadcast parameters that a client computes before it trains."""

@@ -1,0 +1,128 @@
+"""Which weights the samples of a client reach, and which of them have influence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gleak.metrics.audits.weight_matrices import Reach
+from gleak.models.batching import memory_slices
+from gleak.models.broadcast import load_network
+from gleak.runtime.seeding import stream, torch_stream
+
+if TYPE_CHECKING:
+    from gleak.artifacts.dataset import Dataset
+    from gleak.artifacts.model import Model
+
+
+def measure_reach(model: Model, data: Dataset, samples: int, seed: int) -> dict[str, Reach]:
+    """What samples make of the rows and columns of every layer.
+
+    An input that is always zero, or a neuron that is never active, has no gradient whatever the
+    loss. One backward pass of a random combination of the logits tells, since gradients that are
+    not zero do not cancel in it. Layers that are frozen pass samples on and are tried like any
+    other.
+
+    Args:
+        model: the parameters, those of its architecture.
+        data: a client's, of the shape and with the classes of the model.
+        samples: how many of its train split are tried, fewer where it has fewer.
+        seed: of their draw.
+
+    Returns:
+        By parameter that has rows and columns and can have a gradient.
+
+    Raises:
+        ArtifactError: see `gleak.models.broadcast.load_network`.
+    """
+    network = load_network(model, "the parameters")
+    tried = _matrices(network)
+    labels, random = data.labels("train"), torch_stream(seed, "directions of logits")
+    chosen = stream(seed, "samples tried").permutation(len(labels))[:samples]
+    found: dict[str, Reach] = {}
+    for some in memory_slices(len(chosen), data.shape):
+        logits = network(torch.from_numpy(data.samples("train", chosen[some])))
+        direction = torch.randn(logits.shape, generator=random)
+        for name, reach in _reaches(tried, logits, direction):
+            found[name] = found[name] | reach if name in found else reach
+    most = max((reach.largest for reach in found.values()), default=0.0)
+    return {name: replace(reach, most=most) for name, reach in found.items()}
+
+
+def _matrices(network: nn.Module) -> dict[str, Tensor]:
+    """The parameters with rows and columns that can have gradients, frozen or not."""
+    return {
+        name: each.requires_grad_()
+        for name, each in network.named_parameters()
+        if each.is_floating_point() and each.ndim > 1 and each.numel()
+    }
+
+
+def _reaches(
+    tried: dict[str, Tensor], logits: Tensor, direction: Tensor
+) -> Iterator[tuple[str, Reach]]:
+    gradients = torch.autograd.grad(logits, list(tried.values()), direction, materialize_grads=True)
+    for (name, each), gradient in zip(tried.items(), gradients, strict=True):
+        weights, slopes = (
+            values.detach().flatten(1).float().numpy() for values in (each, gradient)
+        )
+        yield name, Reach.of(weights, slopes)
+
+
+def gradient_norms(model: Model, data: Dataset, samples: int, seed: int) -> dict[str, np.ndarray]:
+    """Norms of each sample's gradients: of its cross-entropy, and of a change of the logits.
+
+    Args:
+        model: the parameters, those of its architecture.
+        data: a client's, of the shape and with the classes of the model.
+        samples: how many to draw from its train split, fewer where it has fewer.
+        seed: of the draw, and of the change of the logits: a direction that all samples share, of
+            sum zero, since adding the same to all logits changes no loss.
+
+    Returns:
+        By parameter that requires a gradient; Shape (2, N): first of cross-entropy, per unit of its
+        gradient at the logits, then of the direction, which does not depend on the label. Samples
+        whose loss has no gradient are left out.
+
+    Raises:
+        ArtifactError: see `gleak.models.broadcast.load_network`.
+    """
+    network = load_network(model, "the parameters")
+    labels = data.labels("train")
+    random = stream(seed, "audited samples")
+    chosen = random.choice(len(labels), min(samples, len(labels)), replace=False)
+    inputs = torch.from_numpy(data.samples("train", chosen))
+    trained = {name: each for name, each in network.named_parameters() if each.requires_grad}
+    if not trained:
+        return {}
+    change = torch.randn(1, model.classes, generator=torch_stream(seed, "change of the logits"))
+    norms = [
+        _norms(network, list(trained.values()), sample, int(label), change - change.mean())
+        for sample, label in zip(inputs.split(1), labels[chosen], strict=True)
+    ]
+    kept = np.array([each for each in norms if each]).reshape(-1, 2, len(trained))
+    return dict(zip(trained, kept.transpose(2, 1, 0), strict=True))
+
+
+def _norms(
+    network: nn.Module, trained: list[Tensor], sample: Tensor, label: int, change: Tensor
+) -> list[list[float]]:
+    """Of some parameters; an empty list where the softmax is one-hot at the label exactly."""
+    logits = network(sample)
+    direction = functional.softmax(logits.detach().double(), dim=1)
+    direction[:, label] = -direction[:, torch.arange(direction.shape[1]) != label].sum()
+    if not (length := direction.norm()):
+        return []
+    found = [
+        torch.autograd.grad(
+            logits, trained, each.to(logits.dtype), retain_graph=True, materialize_grads=True
+        )
+        for each in (direction / length, change)
+    ]
+    return [[float(gradient.norm()) for gradient in gradients] for gradients in found]

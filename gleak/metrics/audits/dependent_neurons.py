@@ -1,0 +1,166 @@
+"""Neurons that say the opposite of another one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.metrics.audits.base import AuditSpec, Finding, evenly_spaced
+
+if TYPE_CHECKING:
+    from gleak.metrics.audits.base import Broadcast
+    from gleak.metrics.audits.weight_matrices import Balanced
+
+COSINE = 0.999
+ISOLATED = 0.955
+PROJECTED_COSINE = 0.95
+MOST_PARTNERS = 3
+CHANCE_ROWS = 2
+DIRECTIONS = 64
+FEWEST_INPUTS = 16
+FEWEST_ROWS = 4
+BLOCK_ROWS = 1024
+LOST = 0.03
+SMALL = 0.3
+CONFINED = 0.6
+EACH = 1.8
+ASPECT = 4
+MOST_VALUES = 512
+FEWEST_SINGULAR_VALUES = 16
+CHANCE_VALUES = 2
+
+
+@register("audit_parallel")
+class AuditParallel(AuditSpec):
+    """Largest share of a layer's neurons or filters that come in small groups of opposites.
+
+    Opposite is a cosine beyond -0.999. The pairs that keep one of two neurons active (MKOR equation
+    10) are, whatever their scale, until noise of 3% of the weights is added to all of them. Weight
+    decay makes neurons parallel, too, by far the most in the same direction: all that learn the
+    same, or nothing, end in a few directions, so that each has many neighbours, near and not so
+    near. So a row counts if it has an opposite, at most three rows are parallel to it, and every
+    other row of the layer is further away than a cosine of 0.955. One pair may be so by chance. A
+    server that makes five neurons of each or more is not found by this. Rows are compared in 64
+    random directions first, and those that are near another one as they are. Layers of fewer than
+    16 inputs or 4 outputs say nothing.
+    """
+
+    limit: float = parameter(
+        5e-4, "share above which it alarms", source="ours: above honest models", gt=0
+    )
+
+    @override
+    def examine(self, broadcast: Broadcast) -> list[Finding]:
+        findings = []
+        for layer in broadcast.layers:
+            rows, inputs = layer.judged.shape
+            if inputs >= FEWEST_INPUTS and rows >= FEWEST_ROWS:
+                found = opposed_rows(layer.judged)
+                text = f"{found} of {rows} rows are the opposite of another, and near no others"
+                findings.append(Finding(layer.name, max(0, found - CHANCE_ROWS) / rows, text))
+        return findings
+
+
+def opposed_rows(weights: NDArray) -> int:
+    """How many rows have an opposite, at most three parallel rows, and no others near."""
+    units = _normalised(weights[np.any(weights, axis=1)])
+    shadows = _normalised(_projected(units))
+    found = 0
+    for start in range(0, len(units), BLOCK_ROWS):
+        here = np.arange(start, min(start + BLOCK_ROWS, len(units)))
+        near = here[np.abs(_cosines(shadows, here)).max(axis=1, initial=0) > PROJECTED_COSINE]
+        cosines = _cosines(units, near)
+        partners = np.count_nonzero(np.abs(cosines) > COSINE, axis=1)
+        neighbours = np.count_nonzero(np.abs(cosines) > ISOLATED, axis=1)
+        opposed = (cosines < -COSINE).any(axis=1)
+        grouped = opposed & (partners <= MOST_PARTNERS) & (neighbours == partners)
+        found += int(np.count_nonzero(grouped))
+    return found
+
+
+def _cosines(units: NDArray, rows: NDArray) -> NDArray:
+    """Of some rows with all others, 0 with themselves; Shape (some, all)."""
+    cosines = units[rows] @ units.T
+    cosines[np.arange(len(rows)), rows] = 0
+    return cosines
+
+
+def _projected(rows: NDArray) -> NDArray:
+    """Rows in `DIRECTIONS` random directions, or as they are where they have no more."""
+    if rows.shape[1] <= DIRECTIONS:
+        return rows
+    random = np.random.default_rng(0)
+    return rows @ random.standard_normal((rows.shape[1], DIRECTIONS), dtype=np.float32)
+
+
+def _normalised(rows: NDArray) -> NDArray:
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0)
+    rows = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+
+
+@register("audit_spectrum")
+class AuditSpectrum(AuditSpec):
+    """Largest share of a layer's singular values that vanish because pairs of lines are dependent.
+
+    One has vanished below 3% of the median one. Of a fresh matrix four times as long as wide none
+    is below a half of it (Marchenko and Pastur 1967). Weight decay shrinks many over all orders of
+    magnitude, so those between 3% and 30% are subtracted. Factorised layers lose directions that
+    all lines share, and faint lines are directions of their own; so the lost ones count only if the
+    lines that they lie in (their effective number) are fewer than 60% of all and 1.8 for each
+    direction or more, as those of pairs are. Rows and columns are balanced and taken at even
+    distances, four times as many of the more numerous, for at most 512 singular values. Two of them
+    may vanish without being counted, one since softmax does not train the sum of its inputs. Parts
+    with fewer than 16 singular values say nothing.
+    """
+
+    source = "Marchenko and Pastur 1967, the lower edge of the spectrum"
+
+    limit: float = parameter(
+        0.01, "share above which it alarms", source="ours: above honest models", gt=0
+    )
+
+    @override
+    def examine(self, broadcast: Broadcast) -> list[Finding]:
+        layers = [layer for layer in broadcast.layers if layer.balanced.weights.size]
+        parts = {layer.name: _sampled_matrix(layer.balanced) for layer in layers}
+        return [
+            _examine_spectrum(name, part)
+            for name, part in parts.items()
+            if min(part.shape) >= FEWEST_SINGULAR_VALUES
+        ]
+
+
+def _examine_spectrum(name: str, part: NDArray) -> Finding:
+    """Of a part with no more rows than columns."""
+    directions, values, _ = np.linalg.svd(part, full_matrices=False)
+    lost, small = (values <= share * np.median(values) for share in (LOST, SMALL))
+    found = 2 * np.count_nonzero(lost) - np.count_nonzero(small) - CHANCE_VALUES
+    count, lines = np.count_nonzero(lost), _effective_lines(directions[:, lost])
+    confined = EACH * count < lines < CONFINED * len(part)
+    text = f"{count} of {len(values)} singular values vanish, in about {lines:.0f} lines"
+    return Finding(name, max(0, int(found)) / len(values) if confined else 0.0, text)
+
+
+def _effective_lines(directions: NDArray) -> float:
+    """How many lines some orthonormal directions, Shape (lines, lost), lie in."""
+    shares = (directions**2).sum(axis=1)
+    return float(shares.sum() ** 2 / (shares**2).sum()) if shares.any() else 0.0
+
+
+def _sampled_matrix(balanced: Balanced) -> NDArray:
+    """Some rows and columns, `ASPECT` times as many of one as of the other, the fewer as rows."""
+    rows, columns = balanced.weights.shape
+    long, short = max(rows, columns), min(rows, columns)
+    short = min(short, long // ASPECT, MOST_VALUES)
+    counts = (short, ASPECT * short) if rows <= columns else (ASPECT * short, short)
+    chosen = [evenly_spaced(rows, counts[0]), evenly_spaced(columns, counts[1])]
+    part = balanced.weights[np.ix_(*chosen)] * balanced.columns[chosen[1]]
+    part *= balanced.rows[chosen[0], None]
+    return part if rows <= columns else part.T

@@ -1,0 +1,1 @@
+"""Metrics that compare reconstructed samples with the true ones."""

@@ -1,0 +1,171 @@
+"""Matching what was reconstructed to the truth: an update does not carry the order of its batch.
+
+An assignment is an array of Shape (V, N): for each true sample the position of the one assigned
+to it, each used once; -1 where there are fewer than N. It minimises the sum of a cost, by the
+Hungarian method, so it flatters a reconstruction that is mere chance: judge by the blind control.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+if TYPE_CHECKING:
+    from gleak.artifacts.private import Private
+    from gleak.artifacts.reconstruction import Reconstruction
+
+UNASSIGNED = -1
+
+
+def match_samples(truth: Private, found: Reconstruction) -> np.ndarray:
+    """Which of the samples found belongs to each true one.
+
+    Args:
+        truth: of V victims, N samples each.
+        found: of the same victims, M samples each.
+
+    Returns:
+        Shape (V, N), positions among the M; -1 for none.
+    """
+    return assign_samples(truth.inputs, found.inputs, allowed_pairs(truth.labels, found))
+
+
+def allowed_pairs(labels: np.ndarray, found: Reconstruction) -> np.ndarray:
+    """Which of the samples found may belong to which true ones.
+
+    Those that an attack says it did not find belong to none; where it knows the label of each, it
+    belongs to true ones of that label alone.
+
+    Args:
+        labels: Shape (V, N), the true ones.
+        found: of the same victims, M samples each.
+
+    Returns:
+        Shape (V, N, M).
+    """
+    is_found = found_mask(found)
+    allowed = np.broadcast_to(is_found[:, None], (*labels.shape, is_found.shape[1]))
+    if found.paired:
+        allowed = allowed & (labels[:, :, None] == found.labels[:, None])
+    return allowed
+
+
+def found_mask(found: Reconstruction) -> np.ndarray:
+    """Which of its samples an attack says that it found; Shape (V, M)."""
+    if found.averaged_count is None:
+        return np.ones(found.labels.shape, dtype=bool)
+    return np.asarray(found.averaged_count > 0)
+
+
+def assign_samples(
+    truth: np.ndarray, estimate: np.ndarray, allowed: np.ndarray | None = None
+) -> np.ndarray:
+    """Assign samples at the least sum of mean squared errors.
+
+    Args:
+        truth: Shape (V, N, *shape).
+        estimate: Shape (V, M, *shape).
+        allowed: Shape (V, N, M), which may be assigned; None: all.
+
+    Returns:
+        Shape (V, N), positions among the M; -1 for none.
+    """
+    every = np.ones((len(truth), truth.shape[1], estimate.shape[1]), dtype=bool)
+    triples = zip(truth, estimate, every if allowed is None else allowed, strict=True)
+    return np.stack(
+        [assign_allowed(_squared_errors(true, found), may) for true, found, may in triples]
+    )
+
+
+def assign_up_to_sign(
+    truth: np.ndarray, estimate: np.ndarray, mirrored: np.ndarray, allowed: np.ndarray
+) -> np.ndarray:
+    """As `assign_samples`, a sample paired under whichever of its signs has the smaller error.
+
+    Args:
+        truth: Shape (V, N, *shape).
+        estimate: Shape (V, M, *shape).
+        mirrored: Shape (V, M, *shape), the same samples under the other sign.
+        allowed: Shape (V, N, M), which may be assigned.
+
+    Returns:
+        Shape (V, N), positions among the M; -1 for none.
+    """
+    victims = zip(truth, estimate, mirrored, allowed, strict=True)
+    return np.stack(
+        [
+            assign_allowed(
+                np.minimum(_squared_errors(true, found), _squared_errors(true, other)), may
+            )
+            for true, found, other, may in victims
+        ]
+    )
+
+
+def assign_labels(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
+    """Assign labels so that as many pairs as possible are equal: the multisets' intersection.
+
+    Args:
+        truth: Shape (V, N).
+        estimate: Shape (V, M).
+
+    Returns:
+        Shape (V, N), positions among the M; -1 for none.
+    """
+    pairs = zip(truth, estimate, strict=True)
+    return np.stack([assign(true[:, None] != found[None, :]) for true, found in pairs])
+
+
+def assign(costs: np.ndarray) -> np.ndarray:
+    """Assign the samples of one victim.
+
+    Args:
+        costs: Shape (N, M), of each pair.
+
+    Returns:
+        Shape (N), positions among the M; -1 for none.
+    """
+    rows, columns = linear_sum_assignment(costs)
+    order = np.full(len(costs), UNASSIGNED)
+    order[rows] = columns
+    return order
+
+
+def assign_allowed(costs: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Assign as many samples of one victim as may be, at the least cost among such assignments.
+
+    Args:
+        costs: Shape (N, M), of each pair.
+        allowed: Shape (N, M), the pairs that may be assigned.
+
+    Returns:
+        Shape (N), positions among the M; -1 for none.
+    """
+    prohibitive = 1 + costs.sum()
+    order = assign(np.where(allowed, costs, prohibitive))
+    assigned = order != UNASSIGNED
+    assigned[assigned] = allowed[assigned, order[assigned]]
+    return np.where(assigned, order, UNASSIGNED)
+
+
+def gather(values: np.ndarray, order: np.ndarray, missing: float) -> np.ndarray:
+    """Put values of Shape (V, M, ...) in the order of an assignment, ``missing`` where it is -1.
+
+    Returns:
+        Shape (V, N, ...).
+    """
+    gathered = np.full((*order.shape, *values.shape[2:]), missing, dtype=values.dtype)
+    victims, samples = np.nonzero(order != UNASSIGNED)
+    gathered[victims, samples] = values[victims, order[victims, samples]]
+    return gathered
+
+
+def _squared_errors(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
+    """Shape (N, M). The mean over features has the same optimum as the sum."""
+    features = math.prod(truth.shape[1:])
+    flat = (samples.reshape(len(samples), features) for samples in (truth, estimate))
+    return np.asarray(cdist(*flat, metric="sqeuclidean"))

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gleak.core.registry import parse
+from gleak.metrics.base import Comparison, MetricUnavailable
+from gleak.metrics.recovery import Categories, SamplesFound, SuccessContent, SuccessLabels
+
+GROUPS = np.array([0, 1, 1, 1, 2, 3, 3])
+TRUTH = np.array([[[0.4, 0, 1, 0, 0.9, 1, 0]]])
+SAMPLES_FOUND, SAMPLES = SamplesFound(), np.zeros((3, 4, 1, 2, 2))
+MATCHING_RATE = parse("metric", "matching_rate")
+MEMBERS = np.array([[[0], [1], [2], [2], [0], [1]]] * 2)
+
+
+def test_success_content_counts_errors_below_the_threshold(make_comparison):
+    truth = np.zeros((1, 3, 2))
+    estimate = np.sqrt(np.array([0.0, 0.9e-3, 1.1e-3]))[None, :, None] * np.ones(2)
+    comparison = make_comparison(truth, estimate)
+    assert SuccessContent().measure(comparison).tolist() == [[1, 1, 0]]
+    strict = parse("metric", "success_content+threshold=1e-4")
+    assert strict.measure(comparison).tolist() == [[1, 0, 0]]
+
+
+def test_success_labels_counts_equal_labels_and_leaves_the_missing_unmatched(make_comparison):
+    inputs = np.zeros((1, 3, 2))
+    comparison = replace(
+        make_comparison(inputs, inputs),
+        truth_labels=np.array([[5, 6, 7]]),
+        estimate_labels=np.array([[5, 9, -1]]),
+    )
+    assert SuccessLabels().measure(comparison).tolist() == [[1, 0, 0]]
+    assert SuccessLabels().matched(comparison).tolist() == [[True, True, False]]
+
+
+@pytest.fixture
+def measure(make_comparison):
+    """The share of `TRUTH`'s two categories that an estimate recovers."""
+
+    def measure(estimate: list[float], groups: np.ndarray | None = GROUPS) -> float:
+        comparison = make_comparison(TRUTH, np.array([[estimate]]))
+        return Categories().measure(replace(comparison, feature_groups=groups)).item()
+
+    return measure
+
+
+@pytest.mark.parametrize(
+    ("estimate", "share"),
+    [
+        ([0.0, 0.1, 0.2, 0.0, 0.0, 0.51, 0.5], 1.0),
+        ([0.4, 0.0, 1.0, 0.0, 0.9, 0.2, 0.3], 0.5),
+        ([0.4, 1.0, 0.9, 0.0, 0.9, 0.0, 1.0], 0.0),
+        ([0.4, 0.0, 1.0, 1.0, 0.9, 1.0, 0.0], 0.5),
+        ([0.5] * 7, 0.0),
+    ],
+    ids=["both", "one", "none", "a tie names no category", "mid-grey"],
+)
+def test_counts_groups_whose_largest_value_is_the_truths(measure, estimate, share) -> None:
+    assert measure(estimate) == share
+
+
+def test_columns_of_a_group_need_not_stand_together(make_comparison) -> None:
+    truth, estimate = np.array([[[1.0, 1.0, 0.0, 0.0]]]), np.array([[[0.3, 0.3, 0.2, 0.4]]])
+    comparison = replace(make_comparison(truth, estimate), feature_groups=np.array([0, 1, 0, 1]))
+    assert Categories().measure(comparison).item() == 0.5
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(7)])
+def test_a_table_of_numbers_alone_has_no_categories(measure, groups) -> None:
+    with pytest.raises(MetricUnavailable, match="every column is a number"):
+        measure([0.5] * 7, groups)
+
+
+@pytest.fixture
+def found_images(make_comparison, make_reconstruction):
+    """An attack that found five images of three victims with four samples each."""
+    behind = np.array([[1, 1, 1, 1, 0], [2, 2, 1, 0, 0], [0, 4, 4, 4, 4]])
+    found = make_reconstruction(
+        inputs=np.zeros((3, 5, 1, 2, 2)),
+        labels=np.zeros((3, 5), dtype=int),
+        converged=np.ones(3, dtype=bool),
+        averaged_count=behind,
+    )
+    return replace(make_comparison(SAMPLES, SAMPLES), reconstruction=found)
+
+
+def test_means_of_several_samples_are_not_samples(found_images):
+    assert SAMPLES_FOUND.measure(found_images).tolist() == [1, 0.25, 0]
+
+
+def test_labels_that_the_batch_does_not_hold_once_are_not_found(found_images):
+    truth = np.array([[0, 1, 2, 2], [0, 1, 2, 3], [0, 0, 0, 0]])
+    labels = np.array([[0, 1, 2, 5, 9], [0, 0, 3, 9, 9], [1, 0, 0, 0, 0]])
+    found = replace(found_images.reconstruction, labels=labels, paired=True)
+    measured = SAMPLES_FOUND.measure(
+        replace(found_images, truth_labels=truth, reconstruction=found)
+    )
+    assert measured.tolist() == [0.5, 0.25, 0]
+
+
+def test_applies_where_an_attack_says_what_it_found(found_images):
+    assert SAMPLES_FOUND.applies(found_images)
+    silent = replace(found_images.reconstruction, averaged_count=None)
+    assert not SAMPLES_FOUND.applies(replace(found_images, reconstruction=silent))
+    assert not SAMPLES_FOUND.applies(replace(found_images, reconstruction=None))
+
+
+def paired(
+    make: Callable[..., Comparison], rounds: list[Any] | None, members: np.ndarray | None = MEMBERS
+) -> Comparison:
+    """Two victims of three samples each, with these rounds in place of the usual ones."""
+    images = np.zeros((2, 3, 1, 8, 8))
+    comparison = make(images, images)
+    assert comparison.reconstruction is not None
+    found = replace(comparison.reconstruction, rounds=None if rounds is None else np.array(rounds))
+    return replace(comparison, reconstruction=found, rounds=members)
+
+
+def test_pairs_with_a_common_sample_are_right(make_comparison: Callable[..., Comparison]) -> None:
+    right = [[0, 4], [1, 5], [2, 3]]
+    one_right = [[0, 3], [1, 5], [2, 4]]
+    assert MATCHING_RATE.measure(paired(make_comparison, [right, one_right])) == pytest.approx(
+        [1, 1 / 3]
+    )
+
+
+def test_updates_of_several_samples_need_one_in_common(
+    make_comparison: Callable[..., Comparison],
+) -> None:
+    members = np.array([[[0, 1], [2, 3], [0, 2], [1, 3]], [[0, 1], [2, 3], [1, 0], [2, 3]]])
+    pairs = [[0, 3], [1, 3], [1, 2]]
+    assert MATCHING_RATE.measure(paired(make_comparison, [pairs] * 2, members)) == pytest.approx(
+        [1, 1 / 3]
+    )
+
+
+def test_pairs_of_each_epoch_and_the_next_count(make_comparison: Callable[..., Comparison]) -> None:
+    members = np.array([[[0], [1], [2]] * 3] * 2)
+    chain = [[0, 3, 6], [1, 5, 8], [2, 4, 6]]
+    assert MATCHING_RATE.measure(paired(make_comparison, [chain] * 2, members)) == pytest.approx(
+        [0.5] * 2
+    )
+
+
+def test_it_is_of_attacks_that_pair(make_comparison: Callable[..., Comparison]) -> None:
+    assert not MATCHING_RATE.applies(paired(make_comparison, None))
+    with pytest.raises(MetricUnavailable, match="observed for one round"):
+        MATCHING_RATE.measure(paired(make_comparison, [[[0, 1]] * 3] * 2, None))

@@ -153,7 +153,7 @@ def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
     """
     from gleak.models.batching import interacting_layer
     from gleak.models.dense_layers import first_dense_layer
-    from gleak.models.tracing import described
+    from gleak.models.tracing import describe_layer
 
     layer = first_dense_layer(network, shape)
     if layer is None:
@@ -170,7 +170,7 @@ def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
     if mixing is not None:
         raise IncompatibleError(
             "feature inversion seeks each image for itself, and in this model "
-            f"{described(network, mixing)} computes with the whole batch; use gm or "
+            f"{describe_layer(network, mixing)} computes with the whole batch; use gm or "
             "invertgrad"
         )
     return layer.name

@@ -86,9 +86,9 @@ class MKOR(AttackSpec):
 
 def _first_dense(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[str, str]:
     """Names of the weight and the bias of the first dense layer."""
-    from gleak.models.chain import take_apart
+    from gleak.models.chain import decompose
 
-    layer = take_apart(model).dense[0].name
+    layer = decompose(model).dense[0].name
     return f"{layer}.weight", f"{layer}.bias"
 
 

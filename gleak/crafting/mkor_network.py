@@ -14,7 +14,7 @@ from gleak.crafting.mkor_classes import check_paths, craft_classes, path_gains
 from gleak.crafting.mkor_convolutions import craft_convolutions
 from gleak.crafting.mkor_greys import responses
 from gleak.crafting.mkor_views import Layout, plan_views, view_arrays
-from gleak.models.chain import Chain, take_apart
+from gleak.models.chain import Chain, decompose
 from gleak.models.dense_layers import features_before
 from gleak.runtime.seeding import stream, torch_stream
 
@@ -38,7 +38,7 @@ def plan_network(network: nn.Module, shape: Sequence[int], crafting: MKOR) -> tu
     Raises:
         IncompatibleError: the network is not one that can be crafted so; says why.
     """
-    chain = take_apart(network)
+    chain = decompose(network)
     if not chain.convolutions or not chain.dense:
         raise IncompatibleError("it has no convolutions before dense layers")
     layout = plan_views(chain.convolutions, shape, crafting.directions)

@@ -14,7 +14,7 @@ from gleak.local_training.base import LocalGradient
 from gleak.models.batching import interacting_layer
 from gleak.models.differentiation import sample_gradients
 from gleak.models.stochastic import sampling
-from gleak.models.tracing import described
+from gleak.models.tracing import describe_layer
 
 if TYPE_CHECKING:
     from gleak.defenses.differential_privacy import FedCDP
@@ -81,7 +81,8 @@ def check_layers(model: nn.Module, shape: tuple[int, ...], defense: FedCDP) -> N
     mixing = interacting_layer(model, shape)
     if mixing is not None:
         raise IncompatibleError(
-            f"defense {defense}: {described(model, mixing)} computes with the whole mini-batch, "
+            f"defense {defense}: {describe_layer(model, mixing)} computes with the whole "
+            "mini-batch, "
             "so that no sample has a gradient of its own; choose a model without batch "
             "normalisation and the like"
         )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.models.batching import batch_slices, memory_slices
-from gleak.models.dense_layers import Entry, features_before
+from gleak.models.dense_layers import DenseInput, features_before
 
 Features = Callable[[Tensor], Tensor]
 """Function from samples, Shape (N, *shape), to their representations, Shape (N, E)."""
@@ -28,7 +28,9 @@ def evaluating(network: nn.Module) -> Iterator[None]:
             layer.training = True
 
 
-def sensitivities(network: nn.Module, entry: Entry, inputs: Tensor, probes: int | None) -> Tensor:
+def sensitivities(
+    network: nn.Module, entry: DenseInput, inputs: Tensor, probes: int | None
+) -> Tensor:
     """Compute the sum of ||dr_i / dX|| / |r_i| over samples X for each element r_i.
 
     Args:

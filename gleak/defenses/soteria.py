@@ -14,7 +14,7 @@ from gleak.defenses.base import DefenseSpec
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gleak.models.dense_layers import Entry
+    from gleak.models.dense_layers import DenseInput
 
 
 @register("soteria")
@@ -86,13 +86,13 @@ class Soteria(DefenseSpec):
         weight = f"{entry.layer}.weight"
         return {**update, weight: torch.where(kept, update[weight], 0)}
 
-    def _entry(self, model: nn.Module, sample: Tensor) -> Entry:
+    def _entry(self, model: nn.Module, sample: Tensor) -> DenseInput:
         """Return the defended layer and its input for one sample."""
         import torch
 
-        from gleak.models.dense_layers import first_dense_entry, last_dense_entry
+        from gleak.models.dense_layers import first_dense_input, last_dense_input
 
-        find = {"first_dense": first_dense_entry, "classifier": last_dense_entry}[self.layer]
+        find = {"first_dense": first_dense_input, "classifier": last_dense_input}[self.layer]
         with torch.no_grad():
             entry = find(model, sample)
         if entry is None:

@@ -23,7 +23,7 @@ from gleak.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import double_copy, random_samples, trained_parameters
 from gleak.models.sample_losses import penalties, sample_losses
-from gleak.models.tracing import described, failing_layer, trace
+from gleak.models.tracing import describe_layer, failing_layer, trace
 
 Way = Callable[[ClientTraining], Gradients]
 VICTIMS = 2
@@ -170,7 +170,7 @@ def _check_general_way(training: ClientTraining, trials: Sequence[Trial]) -> Non
     for wrong in filter(None, (trial.wrong_parameters(looped) for trial in trials)):
         layer, _, name = wrong[0].rpartition(".")
         raise IncompatibleError(
-            f"the gradient of {name!r} of {described(training.model, layer)} is not what "
+            f"the gradient of {name!r} of {describe_layer(training.model, layer)} is not what "
             "torch.autograd gives once the parameter is replaced by another tensor; use parameters "
             "through the module that owns them, and keep no references to them elsewhere"
         )
@@ -287,9 +287,9 @@ def _without_second_derivative(
 ) -> IncompatibleError:
     """The error that names the layer which cannot be differentiated twice."""
     faulty = (
-        described(network, one.name)
+        describe_layer(network, one.name)
         for one in trace(network, inputs)
-        if one.given is not None and not _twice_differentiable(one.layer, one.given)
+        if one.inputs is not None and not _twice_differentiable(one.layer, one.inputs)
     )
     return IncompatibleError(
         f"{next(faulty, 'the network')} has no second derivative in torch ({error}), which "

@@ -23,10 +23,13 @@ COLOURS = 3
 
 
 class ModelSpec(Spec):
-    """An architecture; its parameters come from a training spec.
+    """Base class of architectures; their parameters come from a training spec.
 
-    ``first_layer`` is the kind of layer that takes the samples as they are; "unknown" where only
-    the network itself tells. ``user_defined`` says that nothing is known of it before it is built.
+    ``first_layer`` is the kind of the layer that takes the samples unchanged, "unknown" if it can
+    only
+    be found by building the network. ``user_defined`` is true if nothing is known of the network
+    before
+    it is built.
     """
 
     kind: ClassVar[str] = "model"
@@ -36,35 +39,35 @@ class ModelSpec(Spec):
 
     @property
     def hidden_dense(self) -> bool | None:
-        """Whether dense layers stand before the classifier; None: only the network tells."""
+        """True if there are dense layers before the classifier; None: unknown before building."""
         return False
 
     @property
     def smallest_side(self) -> int:
-        """The shortest height or width of an image that leaves every layer something."""
+        """Smallest height or width of an image for which no layer's output is empty."""
         return 1
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The network that maps Shape (N, *shape) in [0, 1] to logits, Shape (N, classes)."""
+        """Build the network that maps Shape (N, *shape) in [0, 1] to logits, Shape (N, classes)."""
 
     @abstractmethod
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Multiply-adds of one sample's forward pass, for estimates of cost."""
+        """Return the multiply-adds of one sample's forward pass, for cost estimates."""
 
     @abstractmethod
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """Number of values that are trained, for estimates of size."""
+        """Return the number of trained parameters, for size estimates."""
 
     def first_dense_neurons(self, classes: int | None) -> int | None:
-        """Neurons of the first dense layer, which is the classifier here; None: unknown."""
+        """Return the neurons of the first dense layer, by default of the classifier, or None."""
         return classes
 
     def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Refuse samples the architecture cannot take.
+        """Check that the architecture can take samples of a modality and shape.
 
         Raises:
-            IncompatibleError: the wrong modality or a shape it cannot serve.
+            IncompatibleError: the modality or the shape is not supported.
         """
         if modality not in self.modalities:
             wanted = " or ".join(sorted(self.modalities))
@@ -76,15 +79,15 @@ class ModelSpec(Spec):
 
 
 def check_colours(model: ModelSpec, normalised: Normalised, shape: tuple[int, ...]) -> None:
-    """Refuse channels that the means of colours are not of.
+    """Check that images can be normalised by the statistics of RGB channels.
 
     Args:
-        model: named in the error.
-        normalised: how it has its images.
+        model: spec to name in the error.
+        normalised: normalisation of the images.
         shape: of an image.
 
     Raises:
-        IncompatibleError: they are normalised as colours, and there are not three channels.
+        IncompatibleError: images are normalised as RGB but do not have three channels.
     """
     if normalised != "none" and shape[0] != COLOURS:
         raise IncompatibleError(
@@ -120,25 +123,25 @@ class PrecodeNetwork(ModelSpec):
 
     @abstractmethod
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
-        """Inputs and outputs of each dense layer, those of the variational block left out."""
+        """Return inputs and outputs of each dense layer outside the variational block."""
 
     @property
     @override
     def hidden_dense(self) -> bool | None:
-        """The block's layers count."""
+        """True if there is a variational block, whose layers are dense."""
         return self.precode > 0
 
     @override
     def first_dense_neurons(self, classes: int | None) -> int | None:
-        """With a block it is the encoder."""
+        """Return the outputs of the block's encoder, or of the classifier without a block."""
         return 2 * self.precode or classes
 
     def dense_multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Of all dense layers, those of the block among them."""
+        """Return the multiply-adds of all dense layers, with those of the variational block."""
         return sum(inputs * outputs for inputs, outputs in self._all_dense(shape, classes))
 
     def dense_parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """Likewise."""
+        """Return the parameters of all dense layers, with those of the variational block."""
         return sum((inputs + 1) * outputs for inputs, outputs in self._all_dense(shape, classes))
 
     def _all_dense(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:

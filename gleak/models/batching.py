@@ -1,4 +1,9 @@
-"""x"""
+"""Batches cut into slices that fit into memory, where samples do not interact.
+
+Samples interact, that is, change each other's logits, in networks that normalise by statistics of
+the batch, subtract its mean or compare samples. Such a batch must not be cut, nor mixed with
+another client's.
+"""
 
 from __future__ import annotations
 
@@ -14,37 +19,36 @@ from gleak.models.stochastic import stochastic_layers
 from gleak.models.tracing import failing_layer, trace
 
 VALUES = 256 * 3 * 32 * 32
+"""Largest number of input values that are processed at once."""
+SAMPLES = 4
+ROUNDING = {torch.float64: 1e-9}
+SINGLE_ROUNDING = 1e-4
+"""Largest difference that is due to rounding, relative to the largest magnitude."""
+_MIXING_LAYERS: WeakKeyDictionary[nn.Module, dict[bool, str | None]] = WeakKeyDictionary()
+"""Results of `interacting_layer` by network, in training mode and in evaluation mode."""
 
 
 def memory_slices(samples: int, shape: Sequence[int]) -> Iterator[slice]:
-    """Ranges of samples, each of `VALUES` input values at most and one sample at least.
+    """Return slices of samples of at most `VALUES` input values, but at least one sample, each.
 
     Args:
-        samples: how many there are.
-        shape: of one of them.
+        samples: number of samples.
+        shape: of one sample.
     """
     size = max(1, VALUES // prod(shape))
     return (slice(start, start + size) for start in range(0, samples, size))
 
 
-SAMPLES = 4
-_FOUND: WeakKeyDictionary[nn.Module, dict[bool, str | None]] = WeakKeyDictionary()
-"""The layers of the networks that have been examined, in training mode and out of it."""
-ROUNDING = {torch.float64: 1e-9}
-SINGLE_ROUNDING = 1e-4
-"""Largest difference that is rounding, relative to the largest magnitude."""
-
-
 def batch_slices(network: nn.Module, inputs: Tensor) -> Sequence[slice]:
-    """Return the parts of a batch that may go through a network one after the other.
+    """Return slices of a batch that may pass through a network one after another.
 
     Args:
-        network: in the mode it is to run in.
+        network: in the mode in which it runs.
         inputs: Shape (N, *shape).
 
     Returns:
-        Parts as `memory_slices` makes them; one of all samples where they interact,
-        and for a network in training mode.
+        Slices as by `memory_slices`; a single one if samples interact or the network is in training
+        mode.
     """
     parts = list(memory_slices(len(inputs), inputs.shape[1:]))
     if len(parts) == 1:
@@ -54,19 +58,20 @@ def batch_slices(network: nn.Module, inputs: Tensor) -> Sequence[slice]:
 
 
 def interacting_layer(network: nn.Module, shape: tuple[int, ...]) -> str | None:
-    """Return the name of the layer that mixes samples first, "" for the network's own forward.
+    """Return the name of the first layer that mixes samples, "" for the network's own forward.
 
-    Random samples go through a copy of the network together and one by one, without what layers
-    draw. What is found is remembered.
+    Random samples pass through a copy of the network together and one by one, with stochastic
+    layers in
+    evaluation mode. Results are cached.
 
     Args:
-        network: in the mode it is to run in; left as it is.
+        network: in the mode in which it runs; not changed.
         shape: of a sample.
 
     Returns:
-        None where no logit depends on other samples.
+        None if no logit depends on other samples.
     """
-    known = _FOUND.setdefault(network, {})
+    known = _MIXING_LAYERS.setdefault(network, {})
     if network.training not in known:
         known[network.training] = _find(network, random_samples(network, SAMPLES, shape))
     return known[network.training]
@@ -79,19 +84,19 @@ def _find(network: nn.Module, samples: Tensor) -> str | None:
         copied.get_submodule(name).training = False
     if failure := failing_layer(copied, samples[:1]):
         return failure[0]
-    whole, *single = (trace(copied, some) for some in (samples, *samples.split(1)))
+    whole, *single = (trace(copied, batch) for batch in (samples, *samples.split(1)))
     if not _differ(whole[-1].output, [passes[-1].output for passes in single]):
         return None
     for together, *alone in zip(whole, *single, strict=False):
         if _differ(together.output, [each.output for each in alone]) and not _differ(
-            together.given, [each.given for each in alone]
+            together.inputs, [each.inputs for each in alone]
         ):
             return together.name
     return ""
 
 
 def _differ(whole: Tensor | None, single: Sequence[Tensor | None]) -> bool:
-    """Whether the rows of a batch's values are not those of its samples' own; if they are rows."""
+    """Return True if values of a batch have rows that differ from those of single samples."""
     rows = [row for row in single if row is not None]
     if whole is None or len(rows) != len(whole) or any(r.shape != whole[:1].shape for r in rows):
         return False

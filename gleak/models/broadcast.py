@@ -1,4 +1,4 @@
-"""Between a network and the artifact that carries its parameters."""
+"""Networks loaded from and stored in parameter files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gleak.models.base import ModelSpec
 
 
 def load_network(artifact: Model, where: str) -> nn.Module:
-    """Build the network an artifact describes, with its parameters, in evaluation mode.
+    """Build the network of a parameter file, in evaluation mode.
 
-    Layers that may overwrite their inputs (``inplace=True``) are set to give new tensors, which
-    changes no value and lets gradients be split layer by layer.
+    Layers that may overwrite their inputs (``inplace=True``) are set to return new tensors, which
+    changes no value and allows gradients to be split layer by layer.
 
     Args:
         artifact: a model or crafted parameters.
-        where: its file, for errors.
+        where: path of the file, for errors.
 
     Raises:
-        ArtifactError: parameters that are not those of the architecture.
+        ArtifactError: the parameters do not match the architecture.
     """
     spec: ModelSpec = parse("model", artifact.model)
     network = spec.build(tuple(map(int, artifact.input_shape)), artifact.classes)
@@ -46,10 +46,10 @@ def load_network(artifact: Model, where: str) -> nn.Module:
 
 
 def architecture(path: Path) -> ModelSpec:
-    """Of the network whose parameters a file holds; these are not read.
+    """Read the model spec of a parameter file, without reading parameters.
 
     Raises:
-        ArtifactError: missing, damaged, or not a file of parameters.
+        ArtifactError: missing, damaged, or not a parameter file.
     """
     with open_checked(path, Model.format, Model.version) as file:
         spec: ModelSpec = parse("model", load_attributes(file, {"model": ""})["model"])
@@ -57,7 +57,7 @@ def architecture(path: Path) -> ModelSpec:
 
 
 def with_state(artifact: Model, network: nn.Module) -> Model:
-    """The artifact with the parameters the network holds now, and the rest of its state."""
+    """Return a copy of the artifact with the parameters and buffers of a network."""
     trained = {name for name, _ in network.named_parameters()}
     state = {name: value.cpu().numpy() for name, value in network.state_dict().items()}
     return replace(

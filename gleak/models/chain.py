@@ -1,4 +1,4 @@
-"""Networks whose layers run one after another, taken apart into what their parts do."""
+"""Sequential networks, decomposed into convolution and dense steps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Pool = nn.MaxPool2d | nn.AvgPool2d
 
 @dataclass
 class ConvolutionStep:
-    """A convolution and what is done to its outputs before the next one.
+    """A convolution and the layers up to the next one.
 
     Args:
         name: of the convolution, in the network.
         layer: the convolution.
-        norm: batch normalisation behind it.
-        activation: behind that.
-        pool: behind that.
+        norm: batch normalisation after the convolution.
+        activation: after the normalisation.
+        pool: after the activation.
     """
 
     name: str
@@ -32,19 +32,19 @@ class ConvolutionStep:
 
     @property
     def factor(self) -> int:
-        """By how much it shrinks the side of an image."""
+        """Factor by which the step reduces the side of an image."""
         return int(self.layer.stride[0]) * (2 if self.pool is not None else 1)
 
 
 @dataclass
 class DenseStep:
-    """A dense layer and what is done to its outputs.
+    """A dense layer and the layers up to the next one.
 
     Args:
         name: of the layer, in the network.
         layer: the layer.
-        activation: behind it; the identity behind the last.
-        dropout: share of the activated values that clients drop.
+        activation: after the layer; the identity after the last layer.
+        dropout: probability with which clients drop the activated values.
     """
 
     name: str
@@ -55,12 +55,12 @@ class DenseStep:
 
 @dataclass
 class Chain:
-    """Convolutions, then dense layers.
+    """Convolutions followed by dense layers.
 
     Args:
         normalisation: of the images before the first convolution.
-        convolutions: in their order.
-        dense: in their order.
+        convolutions: in order.
+        dense: in order.
     """
 
     normalisation: Normalisation | None = None
@@ -68,18 +68,18 @@ class Chain:
     dense: list[DenseStep] = field(default_factory=list)
 
 
-def take_apart(network: nn.Module) -> Chain:
-    """The steps of a network that runs its layers one after another.
+def decompose(network: nn.Module) -> Chain:
+    """Decompose a sequential network into its steps.
 
-    Average pooling to a fixed side is left out: it must leave the images it is used on as they are.
+    Average pooling to a fixed side is ignored: it must not change the images that are used.
 
     Raises:
-        IncompatibleError: it is no `torch.nn.Sequential`, or a layer has no place in such a chain.
+        IncompatibleError: it is no `torch.nn.Sequential`, or contains an unsupported layer.
     """
     if not isinstance(network, nn.Sequential):
         kind = type(network).__name__
         raise IncompatibleError(
-            f"the network, a {kind}, is no torch.nn.Sequential, which tells its order"
+            f"the network, a {kind}, is not a torch.nn.Sequential, so its order is unknown"
         )
     chain = Chain()
     for name, layer in network.named_modules(remove_duplicate=False):
@@ -89,7 +89,11 @@ def take_apart(network: nn.Module) -> Chain:
 
 
 def _add(chain: Chain, name: str, layer: nn.Module) -> None:
-    """Put a layer where it belongs, or say that it belongs nowhere."""
+    """Add a layer to the chain.
+
+    Raises:
+        IncompatibleError: the layer is not supported at its position.
+    """
     steps = chain.dense or chain.convolutions
     last = steps[-1] if steps else None
     unpooled = getattr(last, "pool", None) is None
@@ -114,5 +118,5 @@ def _add(chain: Chain, name: str, layer: nn.Module) -> None:
         case _:
             kind = type(layer).__name__
             raise IncompatibleError(
-                f"a chain of convolutions and dense layers has no place for {kind} {name!r}"
+                f"a chain of convolutions and dense layers cannot contain {kind} {name!r}"
             )

@@ -1,4 +1,4 @@
-"""A convolution described: for estimates without torch, and to be built."""
+"""Specification of a convolution, for cost estimates without torch and for building it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A square convolution of odd size.
+    """Square convolution with an odd kernel size.
 
-    Padded, only its stride shrinks the image; else it is used where all of its kernel lies within.
+    With padding, only the stride reduces the image; without, the kernel stays within the image.
     """
 
     inputs: int
@@ -25,21 +25,21 @@ class Convolution:
 
     @property
     def padding(self) -> int:
-        """Zeros on each side of the image."""
+        """Number of zeros on each side of the image."""
         return self.kernel // 2 if self.padded else 0
 
     @property
     def weights(self) -> int:
-        """Values of its weight."""
+        """Number of weights, without biases."""
         return self.kernel**2 * self.inputs * self.outputs
 
     def sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """Height and width of its outputs."""
+        """Return height and width of the outputs."""
         lost = self.kernel - 1 - 2 * self.padding
         return tuple(math.ceil((side - lost) / self.stride) for side in sides)
 
     def layer(self, *, bias: bool = True) -> nn.Conv2d:
-        """The layer itself."""
+        """Build the layer."""
         from torch import nn
 
         return nn.Conv2d(

@@ -1,4 +1,4 @@
-"""A user's own network."""
+"""User-defined networks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ ASSUMED_PARAMETERS = 10**7
 
 @register("custom")
 class Custom(ModelSpec):
-    """Any function ``factory(shape, classes)`` that returns a `torch.nn.Module`.
+    """Network returned by a user's function ``factory(shape, classes)``.
 
-    The module it stands in must be importable (set ``PYTHONPATH``); an edit to it, or to what it
-    imports from its own package, reruns what depends on it.
+    The module of the function must be importable (set ``PYTHONPATH``). An edit of that module, or
+    of
+    what it imports from its own package, reruns everything that depends on it.
     """
 
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image", "tabular"})
@@ -42,14 +43,14 @@ class Custom(ModelSpec):
     @property
     @override
     def modules(self) -> frozenset[str]:
-        """The user's module is among them."""
+        """Modules whose code affects the network, including the user's module."""
         return super().modules | {self.factory.rpartition(".")[0]}
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """See `ModelSpec.build`.
+        """Build the network by the user's function.
 
         Raises:
-            SpecError: no such module or function.
+            SpecError: the module or the function does not exist.
         """
         module, _, name = self.factory.rpartition(".")
         try:
@@ -63,12 +64,12 @@ class Custom(ModelSpec):
         return network
 
     def first_dense_neurons(self, classes: int | None) -> None:
-        """Unknown before the network is built."""
+        """Return None, as the width is unknown before the network is built."""
 
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """An assumption, as nothing is known of the network before it is built."""
+        """Return an assumed number, as the network is unknown before it is built."""
         return ASSUMED_MULTIPLY_ADDS
 
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """An assumption too."""
+        """Return an assumed number, as the network is unknown before it is built."""
         return ASSUMED_PARAMETERS

@@ -18,42 +18,50 @@ from gleak.models.batching import batch_slices
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A dense layer with a bias that a network passes, and what it is given.
+class DenseInput:
+    """The input of a dense layer with a bias.
 
     Args:
-        layer: its name in the network.
-        embeddings: Shape (N, E).
+        layer: name of the layer in the network.
+        embeddings: its input; Shape (N, E).
     """
 
     layer: str
     embeddings: Tensor
 
 
-def first_dense_entry(network: nn.Module, inputs: Tensor) -> Entry | None:
-    """Run samples through a network and tell what its first dense layer is given of them.
+def first_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
+    """Run samples through a network and return the input of its first dense layer.
 
     Args:
-        network: in the state it is to run in.
+        network: in the mode in which it runs.
         inputs: Shape (N, *shape).
 
     Returns:
-        None where there is none, or it is passed more than once or not given one vector a sample.
+        None if there is none, it runs more than once, or its input is not one vector per sample.
     """
-    return _of_vectors(_dense_entries(network, inputs), 0)
+    return _single_vector_input(_dense_inputs(network, inputs), 0)
 
 
-def last_dense_entry(network: nn.Module, inputs: Tensor) -> Entry | None:
-    """As `first_dense_entry`, of the last dense layer, which is a classifier's."""
-    return _of_vectors(_dense_entries(network, inputs), -1)
+def last_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
+    """Run samples through a network and return the input of its last dense layer.
+
+    Args:
+        network: in the mode in which it runs.
+        inputs: Shape (N, *shape).
+
+    Returns:
+        None in the same cases as for `first_dense_input`.
+    """
+    return _single_vector_input(_dense_inputs(network, inputs), -1)
 
 
-def _dense_entries(network: nn.Module, inputs: Tensor) -> list[Entry]:
-    """Every pass of a dense layer with a bias, in order."""
-    passed: list[Entry] = []
+def _dense_inputs(network: nn.Module, inputs: Tensor) -> list[DenseInput]:
+    """Return the inputs of dense layers with a bias, in the order in which they run."""
+    passed: list[DenseInput] = []
     hooks = [
         layer.register_forward_pre_hook(
-            lambda _, given, name=name: passed.append(Entry(name, given[0]))
+            lambda _, given, name=name: passed.append(DenseInput(name, given[0]))
         )
         for name, layer in network.named_modules()
         if isinstance(layer, nn.Linear) and layer.bias is not None
@@ -66,8 +74,8 @@ def _dense_entries(network: nn.Module, inputs: Tensor) -> list[Entry]:
     return passed
 
 
-def _of_vectors(passed: list[Entry], position: int) -> Entry | None:
-    """The entry in this place if its layer is passed once and given one vector a sample."""
+def _single_vector_input(passed: list[DenseInput], position: int) -> DenseInput | None:
+    """Return an input by its position if its layer runs once, on one vector per sample."""
     if not passed:
         return None
     chosen = passed[position]
@@ -76,7 +84,7 @@ def _of_vectors(passed: list[Entry], position: int) -> Entry | None:
 
 
 class _ReachedLayer(Exception):  # noqa: N818
-    """Ends a pass through a network where its embeddings are known."""
+    """Exception that ends a forward pass when the embeddings are known."""
 
     def __init__(self, embeddings: Tensor) -> None:
         super().__init__()
@@ -84,14 +92,14 @@ class _ReachedLayer(Exception):  # noqa: N818
 
 
 def features_before(network: nn.Module, layer: str) -> Callable[[Tensor], Tensor]:
-    """The part of a network before one of its layers; what comes behind is not run.
+    """Return the part of a network before one of its layers; later layers are not run.
 
     Args:
-        network: left as it is.
-        layer: the name of a layer that it passes.
+        network: not changed.
+        layer: name of a layer that runs.
 
     Returns:
-        From samples, Shape (N, *shape), to what the layer is given of them, differentiable.
+        A differentiable function from samples, Shape (N, *shape), to the layer's input.
     """
 
     def stop(_: nn.Module, given: tuple[Any, ...]) -> None:
@@ -105,18 +113,18 @@ def features_before(network: nn.Module, layer: str) -> Callable[[Tensor], Tensor
             return reached.embeddings
         finally:
             hook.remove()
-        raise ValueError(f"the network does not pass layer {layer!r}")
+        raise ValueError(f"layer {layer!r} does not run in the network's forward pass")
 
     return features
 
 
 @dataclass(frozen=True)
 class DenseLayer:
-    """Which layer of a network is the first dense one.
+    """The first dense layer of a network.
 
     Args:
         name: in the network.
-        takes_samples: whether it is given the flattened samples as they are.
+        takes_samples: whether its inputs are the flattened samples.
     """
 
     name: str
@@ -124,59 +132,61 @@ class DenseLayer:
 
 
 def first_dense_layer(network: nn.Module, shape: tuple[int, ...]) -> DenseLayer | None:
-    """The dense layer with a bias that samples of a shape reach first; see `first_dense_entry`."""
-    some = next(network.parameters())
-    graded = torch.linspace(0, 1, math.prod(shape)).to(some).reshape(1, *shape)
+    """Return the dense layer with a bias that runs first (see `first_dense_input`)."""
+    like = next(network.parameters())
+    graded = torch.linspace(0, 1, math.prod(shape)).to(like).reshape(1, *shape)
     with torch.no_grad():
-        entry = first_dense_entry(network, graded)
+        entry = first_dense_input(network, graded)
     return None if entry is None else DenseLayer(entry.layer, takes_samples(entry, graded))
 
 
-def takes_samples(entry: Entry, inputs: Tensor) -> bool:
-    """Whether the layer is given the flattened samples as they are."""
+def takes_samples(entry: DenseInput, inputs: Tensor) -> bool:
+    """Return True if the inputs of the layer are the flattened samples."""
     return torch.equal(entry.embeddings, inputs.flatten(1))
 
 
 @torch.no_grad()
 def true_embeddings(network: nn.Module, inputs: np.ndarray) -> np.ndarray | None:
-    """Embeddings of many victims' samples, a victim at a time.
+    """Compute the embeddings of the samples of several victims, one victim at a time.
 
     Args:
         network: in evaluation mode.
         inputs: Shape (V, N, *shape).
 
     Returns:
-        Shape (V, N, E); None where the first dense layer is given the samples themselves, or there
-        is none.
+        Shape (V, N, E); None if the inputs of the first dense layer are the samples, or there is no
+        such layer.
     """
-    place = next(network.parameters()).device
-    found: list[np.ndarray] = []
+    device = next(network.parameters()).device
+    embeddings: list[np.ndarray] = []
     for samples in torch.from_numpy(inputs):
-        for some in batch_slices(network, samples):
-            part = samples[some].to(place)
-            entry = first_dense_entry(network, part)
-            if entry is None or takes_samples(entry, part):
+        for indices in batch_slices(network, samples):
+            batch = samples[indices].to(device)
+            entry = first_dense_input(network, batch)
+            if entry is None or takes_samples(entry, batch):
                 return None
-            found.append(entry.embeddings.cpu().numpy())
-    return np.concatenate(found).reshape(*inputs.shape[:2], -1)
+            embeddings.append(entry.embeddings.cpu().numpy())
+    return np.concatenate(embeddings).reshape(*inputs.shape[:2], -1)
 
 
-PROBED = 3
+PROBES = 3
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """The layer of a network that gives the logits.
+    """The layer of a network that computes the logits.
 
     Args:
         name: of the layer, in the network.
-        layer: a dense layer with one output per class, or a convolution of 1 x 1 with as many
-            channels, whose outputs are pooled.
-        weight: name of its weight among the network's parameters; None where the layer computes
-            its weight from other parameters (weight norm, pruning) or shares it.
-        bias: likewise.
-        gives_logits: whether its output is the logits, and nothing is done to it.
-        features: its inputs on the probes, in the state of the network; Shape (M, ...).
+        layer: a dense layer with one output per class, or a 1 x 1 convolution with as many
+            channels,
+            whose outputs are pooled.
+        weight: name of its weight among the network's parameters; None if the layer shares its
+            weight
+            or computes it from other parameters (weight norm, pruning).
+        bias: name of its bias, likewise.
+        gives_logits: whether its output is the logits, without later operations.
+        features: its inputs for the probes; Shape (M, ...).
     """
 
     name: str
@@ -192,23 +202,24 @@ class Classifier:
         return [name for name, _ in self.layer.named_parameters()]
 
     def dense_parameters(self) -> tuple[str, str]:
-        """Names of weight and bias of a classifier that is a dense layer and has both.
+        """Return the names of weight and bias of a dense classifier.
 
         Raises:
-            IncompatibleError: it is not, or it has not.
+            IncompatibleError: it is not a dense layer, or lacks an own weight or bias.
         """
         if not isinstance(self.layer, nn.Linear) or self.weight is None or self.bias is None:
             kind = type(self.layer).__name__
             raise IncompatibleError(
-                f"its classifier, {kind} {self.name!r} with {' and '.join(self.parameters)}, is no "
-                "dense layer with a weight and a bias of its own"
+                f"its classifier, {kind} {self.name!r} with {' and '.join(self.parameters)}, is "
+                "not "
+                "a dense layer with its own weight and bias"
             )
         return self.weight, self.bias
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """One pass through a layer that could be the classifier."""
+    """One forward pass through a layer that could be the classifier."""
 
     name: str
     layer: nn.Module
@@ -220,12 +231,13 @@ class _Pass:
 def find_classifier(network: nn.Module, shape: tuple[int, ...], classes: int) -> Classifier:
     """Find the classifier by running the network on probes.
 
-    Of the layers with one output per class that the logits depend on, it is the last one that ran
-    whose output is the logits; if there is none such, the last one that ran. Where a layer stands
-    in the code, or whether there are other layers of its width, makes no difference.
+    Of the layers with one output per class on which the logits depend, it is the last one to run
+    whose
+    output is the logits, else the last one to run. The position of a layer in the code, and other
+    layers of its width, do not matter.
 
     Args:
-        network: in evaluation mode; left as it is.
+        network: in evaluation mode; not changed.
         shape: of one sample.
         classes: number of outputs.
 
@@ -238,7 +250,7 @@ def find_classifier(network: nn.Module, shape: tuple[int, ...], classes: int) ->
     reaching = [each for each, slope in zip(passes, slopes, strict=False) if slope is not None]
     if not reaching:
         raise IncompatibleError(
-            f"it has no dense layer with {classes} outputs that its logits depend on"
+            f"it has no dense layer with {classes} outputs on which its logits depend"
         )
     direct = [each for each in reaching if torch.equal(each.output, logits)]
     found = (direct or reaching)[-1]
@@ -253,15 +265,15 @@ def find_classifier(network: nn.Module, shape: tuple[int, ...], classes: int) ->
 
 
 def _run(network: nn.Module, shape: tuple[int, ...], classes: int) -> tuple[Tensor, list[_Pass]]:
-    """Logits of probes, and every pass through a layer with one output per class, in order."""
+    """Return logits of probes and all passes through layers with one output per class, in order."""
     passes: list[_Pass] = []
 
     def keep(name: str, layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
         attached = output if output.requires_grad else output.requires_grad_()
         passes.append(_Pass(name, layer, given[0], attached))
 
-    some = next(network.parameters())
-    probes = torch.linspace(0, 1, PROBED * math.prod(shape)).to(some).reshape(PROBED, *shape)
+    like = next(network.parameters())
+    probes = torch.linspace(0, 1, PROBES * math.prod(shape)).to(like).reshape(PROBES, *shape)
     with ExitStack() as stack:
         for name, layer in network.named_modules():
             if _outputs(layer) == classes:
@@ -271,7 +283,7 @@ def _run(network: nn.Module, shape: tuple[int, ...], classes: int) -> tuple[Tens
 
 
 def _outputs(layer: nn.Module) -> int | None:
-    """Outputs of a layer that could be a classifier; None for all other layers."""
+    """Return the number of outputs of a layer that could be a classifier, else None."""
     if isinstance(layer, nn.Linear):
         return layer.out_features
     if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1):
@@ -280,10 +292,10 @@ def _outputs(layer: nn.Module) -> int | None:
 
 
 def _own_parameter(network: nn.Module, layer: nn.Module, kind: str) -> str | None:
-    """Name in the network of a layer's weight or bias, if that is a parameter of this layer alone.
+    """Return the name of a layer's weight or bias if no other layer shares it.
 
     Args:
-        network: that the layer is part of.
+        network: network that contains the layer.
         layer: a layer.
         kind: "weight" or "bias".
     """

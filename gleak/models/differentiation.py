@@ -16,14 +16,15 @@ from gleak.models.sample_losses import penalties, sample_losses
 
 @contextmanager
 def differentiable_kernels(network: nn.Module) -> Iterator[None]:
-    """Run layers by kernels that have second derivatives, in the block.
+    """Use kernels that have second derivatives, in the block.
 
-    Attention goes by its mathematical kernel, the fast paths of `nn.MultiheadAttention` and
-    `nn.TransformerEncoderLayer` are off, and recurrent layers do without cuDNN, whose derivative
+    Attention uses its mathematical kernel, the fast paths of `nn.MultiheadAttention` and
+    `nn.TransformerEncoderLayer` are disabled, and recurrent layers do not use cuDNN, whose
+    derivative
     cannot be differentiated.
 
     Args:
-        network: that is to run in the block.
+        network: network that runs in the block.
     """
     recurrent = any(isinstance(layer, nn.RNNBase) for layer in network.modules())
     fast_path = torch.backends.mha.get_fastpath_enabled()
@@ -46,18 +47,19 @@ def sample_gradients(
     loss: str,
     at_once: int | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the loss of each sample on its own and its gradient.
+    """Compute the loss and the gradient of each sample separately.
 
-    Samples are taken one after the other where torch cannot vectorise a layer, as it cannot
-    recurrent ones. Layers that draw random numbers draw for each sample.
+    Samples are processed one by one if torch cannot vectorise a layer, such as recurrent ones.
+    Layers
+    that draw random numbers draw for each sample.
 
     Args:
-        model: whose own parameters are left as they are; its samples must not interact.
+        model: network whose parameters are not changed; its samples must not interact.
         parameters: at which the gradients are taken, Shape (*shape).
         inputs: Shape (B, *shape).
         labels: Shape (B).
         loss: see `gleak.models.sample_losses`.
-        at_once: samples that are vectorised together; None: all.
+        at_once: number of samples that are vectorised together; None: all.
 
     Returns:
         Losses, Shape (B), and for each parameter the gradients, Shape (B, *shape).

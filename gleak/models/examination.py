@@ -1,4 +1,4 @@
-"""Checks that a network can be trained by clients and attacked, before any work is done."""
+"""Checks, before any work, that clients can train a network and attacks can repeat it."""
 
 from __future__ import annotations
 
@@ -16,35 +16,34 @@ from gleak.models.parameters import (
     random_samples,
     trained_parameters,
 )
-from gleak.models.stochastic import drawing_layers, sampling
-from gleak.models.tracing import Pass, described, failing_layer, trace
+from gleak.models.stochastic import sampling, sampling_layers
+from gleak.models.tracing import Pass, describe_layer, failing_layer, trace
 
 SAMPLES = 3
 
 
 def examine(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-    """Refuse a network that clients could not train or attacks could not repeat.
+    """Check that clients can train a network and attacks can repeat its computations.
 
-    A few random samples go through a copy of it, in evaluation mode and as clients train it.
+    A few random samples pass through a copy of it, in evaluation mode and as in clients' training.
 
     Args:
-        network: left as it is.
+        network: not changed.
         shape: of a sample.
         classes: number of logits of a sample.
 
     Raises:
-        IncompatibleError: it has no trained or has uninitialised parameters, does not take such
-            samples,
-            returns something other than logits, returns or differentiates to values that are not
-            finite, changes its parameters, draws random numbers in evaluation mode or from no
-            seeded source, or keeps a state that changes what it gives; names the layer and the
-            remedy.
+        IncompatibleError: it has no trained or has uninitialised parameters, does not accept such
+            samples, does not return logits, has outputs or gradients that are not finite, changes
+            its
+            parameters, draws random numbers in evaluation mode or without torch's seed, or keeps a
+            state that changes its outputs; names the layer and the remedy.
     """
     lazy = [name for name, value in network.named_parameters() if is_lazy(value)]
     if lazy:
         raise IncompatibleError(
-            f"parameter {lazy[0]} is not initialised yet; give lazy layers their sizes, or run one "
-            "batch through the network before it is returned"
+            f"parameter {lazy[0]} is not initialised; give lazy layers their sizes, or run one "
+            "batch through the network before returning it"
         )
     trained_parameters(network)
     copied = independent_copy(network).eval()
@@ -62,11 +61,11 @@ def examine(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
 
 
 def _check_forward(network: nn.Module, samples: Tensor, classes: int) -> None:
-    """Errors, the type and shape of what is returned, and values that are not finite."""
+    """Check that the network returns finite logits of the expected shape."""
     if failure := failing_layer(network, samples):
         name, error = failure
         raise IncompatibleError(
-            f"{described(network, name)} does not take samples of shape "
+            f"{describe_layer(network, name)} does not accept samples of shape "
             f"{tuple(samples.shape[1:])}: {error}"
         )
     with torch.no_grad():
@@ -78,53 +77,57 @@ def _check_forward(network: nn.Module, samples: Tensor, classes: int) -> None:
         )
     if logits.shape != (len(samples), classes):
         raise IncompatibleError(
-            f"the network gives outputs of shape {tuple(logits.shape)} for {len(samples)} samples, "
+            f"the network returns outputs of shape {tuple(logits.shape)} for {len(samples)} "
+            "samples, "
             f"expected {(len(samples), classes)}: one logit for each class"
         )
     for one in trace(network, samples):
         if one.output is not None and not one.output.isfinite().all():
             raise IncompatibleError(
-                f"{described(network, one.name)} gives values that are not finite for samples in "
+                f"{describe_layer(network, one.name)} returns values that are not finite for "
+                "samples in "
                 "[0, 1]; check its initialisation"
             )
 
 
 def _check_draws(network: nn.Module, samples: Tensor) -> None:
-    """No layer draws random numbers in evaluation mode."""
-    if drawing := drawing_layers(network, samples):
+    """Check that no layer draws random numbers in evaluation mode."""
+    if drawing := sampling_layers(network, samples):
         raise IncompatibleError(
-            f"{described(network, drawing[0])} draws random numbers in evaluation mode, so that no "
-            "attacker can compute what it gives; draw in training mode alone, as "
+            f"{describe_layer(network, drawing[0])} draws random numbers in evaluation mode, so "
+            "that no "
+            "attacker can compute its output; draw in training mode only, as "
             "functional.dropout(..., training=self.training) does"
         )
 
 
 def _check_parameters(network: nn.Module, samples: Tensor) -> None:
-    """A forward pass leaves parameters as they are."""
+    """Check that a forward pass does not change parameters."""
     parameters = dict(network.named_parameters())
     before = {name: value.detach().clone() for name, value in parameters.items()}
     with torch.no_grad():
         network(samples.clone())
     for name, value in parameters.items():
         if not torch.equal(value, before[name]):
-            layer, _, own = name.rpartition(".")
+            layer, _, parameter = name.rpartition(".")
             raise IncompatibleError(
-                f"{described(network, layer)} changes its parameter {own!r} in its forward pass; "
-                "keep what a forward pass changes in a buffer that no logit depends on in "
-                "evaluation mode"
+                f"{describe_layer(network, layer)} changes its parameter {parameter!r} in its "
+                "forward pass; "
+                "use a buffer for values that change, on which no logit depends in evaluation mode"
             )
 
 
 def _check_equal(network: nn.Module, first: list[Pass], second: list[Pass]) -> None:
-    """The same samples and the same seed give the same values in every layer."""
+    """Check that equal samples and seeds give equal values in every layer."""
     for one, other in zip_longest(first, second):
         if one is None or other is None or not _same(one.output, other.output):
             name = (one or other).name
             raise IncompatibleError(
-                f"{described(network, name)} gives different values for the same samples and the "
-                "same seed; draw random numbers by torch's functions without a generator of their "
-                "own, and keep no state from one forward pass to the next that changes what "
-                "evaluation mode gives"
+                f"{describe_layer(network, name)} returns different values for the same samples "
+                "and "
+                "the same seed; draw random numbers by torch's functions without a separate "
+                "generator, and keep no state between forward passes that changes outputs in "
+                "evaluation mode"
             )
 
 
@@ -141,45 +144,46 @@ def _seeded_trace(network: nn.Module, samples: Tensor) -> list[Pass]:
 
 
 def _check_gradients(network: nn.Module, samples: Tensor, classes: int) -> None:
-    """The gradient of the loss can be computed, is finite, and reaches a trained parameter."""
+    """Check that the loss has a finite gradient with respect to trained parameters."""
     trained = trained_parameters(network)
     labels = torch.arange(len(samples), device=samples.device) % classes
     loss = functional.cross_entropy(network(samples.clone()), labels)
     if not loss.requires_grad:
         raise IncompatibleError(
-            "no trained parameter has a part in the logits, so there is nothing to send; do not "
-            "detach them, nor compute them under torch.no_grad"
+            "the logits depend on no trained parameter, so clients have no update to send; do not "
+            "detach the logits or compute them under torch.no_grad"
         )
     try:
         gradients = _gradients(loss, list(trained.values()))
     except RuntimeError as error:
         name = _first_without_derivative(network, samples)
         raise IncompatibleError(
-            f"{described(network, name)} cannot be differentiated ({error}); replace it by a layer "
-            "that has a derivative"
+            f"{describe_layer(network, name)} cannot be differentiated ({error}); replace it by a "
+            "differentiable layer"
         ) from error
     for name, gradient in zip(trained, gradients, strict=True):
         if not gradient.isfinite().all():
             layer, _, _ = name.rpartition(".")
             raise IncompatibleError(
-                f"the gradient of {name} of {described(network, layer)} is not finite for samples "
+                f"the gradient of {name} of {describe_layer(network, layer)} is not finite for "
+                "samples "
                 "in [0, 1]; check for roots, logarithms or divisions at zero"
             )
 
 
 def _gradients(value: Tensor, variables: Sequence[Tensor]) -> Sequence[Tensor]:
-    """With their graph, which some layers of torch do not support."""
+    """Compute gradients with their graph, which some layers of torch do not support."""
     return torch.autograd.grad(value, variables, create_graph=True, materialize_grads=True)
 
 
 def _first_without_derivative(network: nn.Module, samples: Tensor) -> str:
-    """The first layer of which no derivative can be computed."""
+    """Return the first layer that cannot be differentiated."""
     for one in trace(network, samples):
-        if one.given is None or one.output is None:
+        if one.inputs is None or one.output is None:
             continue
-        given = one.given.clone().requires_grad_()
+        inputs = one.inputs.clone().requires_grad_()
         try:
-            _gradients(one.layer(given * 1).sum(), [given])
+            _gradients(one.layer(inputs * 1).sum(), [inputs])
         except RuntimeError:
             return one.name
     return ""

@@ -16,12 +16,12 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 def activation(name: str) -> nn.Module:
-    """The activation of that name (see `gleak.models.base.Activation`)."""
+    """Build an activation function by its name (see `gleak.models.base.Activation`)."""
     return ACTIVATIONS[name]()
 
 
 def dropout_layers(probability: float) -> list[nn.Module]:
-    """The layer that zeroes each value with this probability; none for zero."""
+    """Return a dropout layer, or no layer for probability 0."""
     return [nn.Dropout(probability)] if probability else []
 
 
@@ -33,13 +33,13 @@ MEANS_AND_DEVIATIONS = {
 
 
 class Normalisation(nn.Module):
-    """Images less the mean of each channel, in its standard deviations.
+    """Normalisation of images by mean and standard deviation of each channel.
 
-    The two belong to the architecture and not to its state, so files of parameters hold neither.
+    Both belong to the architecture and not to its state, so parameter files contain neither.
 
     Args:
         mean: of each channel, of intensities in [0, 1].
-        deviation: likewise.
+        deviation: standard deviation of each channel.
     """
 
     mean: Tensor
@@ -51,10 +51,10 @@ class Normalisation(nn.Module):
             self.register_buffer(name, torch.tensor(values)[:, None, None], persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Shape (N, C, H, W), in and out."""
+        """Normalise images; Shape (N, C, H, W), in and out."""
         return (images - self.mean) / self.deviation
 
 
 def normalisation_layers(name: str) -> list[nn.Module]:
-    """The layer of that name (see `gleak.models.base.Normalised`); no layer for "none"."""
+    """Return the layer of a `gleak.models.base.Normalised`, or no layer for "none"."""
     return [] if name == "none" else [Normalisation(*MEANS_AND_DEVIATIONS[name])]

@@ -22,11 +22,12 @@ STRIDES = (2, 2, 1)
 
 @register("lenet")
 class LeNet(PrecodeNetwork):
-    """DLG's LeNet: three 5 x 5 convolutions of equal width, strides 2, 2 and 1, one dense layer.
+    """DLG's LeNet: three 5 x 5 convolutions of equal width, strides 2, 2 and 1, and a dense layer.
 
-    Its resolution is that of the data: the field ``size`` of most datasets. With dropout a client's
-    gradients depend on masks that attackers do not know; they match them with a network that drops
-    nothing, which keeps the search from converging (CPL section 3.2).
+    Its resolution is that of the data (field ``size`` of most datasets). With dropout, a client's
+    gradients depend on masks that attackers do not know. Attackers match them with a network
+    without
+    dropout, which prevents the search from converging (CPL section 3.2).
     """
 
     source = "Zhu et al., Deep Leakage from Gradients (2019); CPL section 4.1"
@@ -79,7 +80,7 @@ class LeNet(PrecodeNetwork):
         return convolutions + self.dense_parameters(shape, classes)
 
     def _sides(self, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Height and width after each convolution."""
+        """Return height and width after each convolution."""
         sides, side = [], shape[1:]
         for stride in STRIDES:
             side = tuple(math.ceil(length / stride) for length in side)
@@ -94,12 +95,13 @@ HIDDEN = (120, 84)
 
 @register("lenet5")
 class LeNet5(StagedNetwork):
-    """LeNet-5 as attacked by MKOR: two 5 x 5 convolutions with average pooling, three dense layers.
+    """LeNet-5 as attacked by MKOR: two 5 x 5 convolutions, average pooling and three dense layers.
 
-    Images of 28 x 28 are padded at the first convolution alone, so the first dense layer takes 400
-    values; with downsampling=stride, MKOR's modified LeNet, as many. It is simpler than in 1998:
-    the second convolution sees all channels, pooling has no parameters, the last layer is dense.
-    DLG's LeNet is `lenet`.
+    Only the first convolution is padded, so that images of 28 x 28 give the first dense layer 400
+    inputs; the same holds for downsampling=stride, MKOR's modified LeNet. The network is simpler
+    than
+    that of 1998: the second convolution sees all channels, pooling has no parameters, and the last
+    layer is dense. DLG's LeNet is `lenet`.
     """
 
     source = "LeCun et al. 1998, section II; MKOR section 4"
@@ -130,10 +132,12 @@ KERNEL = 5
 
 @register("lenet128")
 class LeNet128(StagedNetwork):
-    """ROG's LeNet for 128 x 128: two 5 x 5 convolutions with max-pooling, two dense layers.
+    """ROG's LeNet for 128 x 128: two 5 x 5 convolutions with max pooling and two dense layers.
 
-    Nothing is padded, so of 128 x 128 positions 29 x 29 reach the dense layers, and the first of
-    these has 27.6 million weights; nor is anything normalised. The second convolution is twice as
+    Convolutions are not padded, so that 29 x 29 of 128 x 128 positions reach the dense layers, and
+    the
+    first of these has 27.6 million weights. Nothing is normalised. The second convolution is twice
+    as
     wide as the first. DLG's LeNet is `lenet`, LeCun's `lenet5`.
     """
 

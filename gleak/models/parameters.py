@@ -1,4 +1,4 @@
-"""Parameters of a network that are trained, and copies of networks."""
+"""Trained parameters of networks, and copies of networks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gleak.core.errors import IncompatibleError
 
 LARGEST_DOUBLE_COPY = 2**24
-"""Parameters of the largest network that is copied in double precision to be checked."""
+"""Largest number of parameters of a network that `double_copy` copies in double precision."""
 
 
 def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
@@ -21,7 +21,8 @@ def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
     The others are frozen: clients neither train nor send them, and no attack matches them.
 
     Args:
-        network: of any kind; a parameter that several layers share has its first name alone.
+        network: any network; a parameter shared by several layers appears under its first name
+            only.
 
     Raises:
         IncompatibleError: all parameters are frozen.
@@ -30,16 +31,16 @@ def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
     if not trained:
         raise IncompatibleError(
             f"network {type(network).__name__} has no parameter that requires a gradient, so "
-            "clients have nothing to train; leave requires_grad set on what they train"
+            "clients have nothing to train; set requires_grad on the parameters to train"
         )
     return trained
 
 
 def shared_copy(network: nn.Module) -> nn.Module:
-    """Return a copy of a network that shares its parameters and has buffers and modes of its own.
+    """Return a copy of a network that shares its parameters, but not buffers and modes.
 
     Args:
-        network: left as it is.
+        network: not changed.
     """
     memo = {id(value): value for value in network.parameters()}
     return copy.deepcopy(network, memo | _derived_values(network))
@@ -49,20 +50,21 @@ def independent_copy(network: nn.Module) -> nn.Module:
     """Return a copy of a network that shares nothing with it.
 
     Args:
-        network: left as it is.
+        network: not changed.
     """
     return copy.deepcopy(network, _derived_values(network))
 
 
 def double_copy(network: nn.Module, inputs: Tensor) -> nn.Module:
-    """Return a copy in double precision, or in the network's own where that is not possible.
+    """Return a copy in double precision, or in the network's precision if that is not possible.
 
     It is not possible for networks that compute in a fixed precision, and not done for those of
-    more than `LARGEST_DOUBLE_COPY` parameters, to save memory.
+    more
+    than `LARGEST_DOUBLE_COPY` parameters, to save memory.
 
     Args:
-        network: left as it is.
-        inputs: samples that it takes; Shape (N, *shape).
+        network: not changed.
+        inputs: samples that it accepts; Shape (N, *shape).
     """
     if sum(value.numel() for value in network.parameters()) <= LARGEST_DOUBLE_COPY:
         doubled = independent_copy(network).double()
@@ -82,7 +84,7 @@ def dtype_of(network: nn.Module) -> torch.dtype:
 
 
 def random_samples(network: nn.Module, count: int, shape: tuple[int, ...]) -> Tensor:
-    """Draw uniform samples in [0, 1] to try a network on, the same in every call.
+    """Draw uniform samples in [0, 1] to test a network, the same in every call.
 
     Args:
         network: gives precision and device.
@@ -97,10 +99,10 @@ def random_samples(network: nn.Module, count: int, shape: tuple[int, ...]) -> Te
 
 
 def _derived_values(network: nn.Module) -> dict[int, Any]:
-    """What `copy.deepcopy` is to take for tensors that it refuses, by their identities.
+    """Return values that replace, in `copy.deepcopy`, tensors that it cannot copy, by their ids.
 
-    Reparametrisations in the old form (weight norm, spectral norm, pruning) keep the weight that
-    they computed as an attribute of the layer, and compute it anew in every forward pass.
+    Older reparametrisations (weight norm, spectral norm, pruning) keep the computed weight as an
+    attribute of the layer and compute it anew in every forward pass.
     """
     return {id(value): value.detach().clone() for value in _computed_attributes(network)}
 
@@ -113,14 +115,14 @@ def _computed_attributes(network: nn.Module) -> Iterator[Tensor]:
 
 
 def check_trained(network: nn.Module, read: Collection[str]) -> None:
-    """Refuse parameters whose updates an attack reads and clients do not send.
+    """Check that clients send the updates of parameters that an attack reads.
 
     Args:
-        network: in which some may be frozen.
-        read: names of parameters.
+        network: in which some parameters may be frozen.
+        read: names of parameters that the attack reads.
 
     Raises:
-        IncompatibleError: names the first that is frozen.
+        IncompatibleError: names the first one that is frozen.
     """
     frozen = [n for n, value in network.named_parameters() if n in read and not value.requires_grad]
     if frozen:

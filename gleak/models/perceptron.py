@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class Perceptron(PrecodeNetwork):
-    """Base of the dense networks: flatten, dense layer, activation, dense layer.
+    """Base class of networks that flatten their inputs and apply two dense layers.
 
-    With dropout a client's gradients depend on masks that attackers do not know; they match them
-    with a network that drops nothing, which keeps the search from converging (CPL section 3.2).
+    With dropout, a client's gradients depend on masks that attackers do not know. Attackers match
+    them
+    with a network without dropout, which prevents the search from converging (CPL section 3.2).
     """
 
     first_layer: ClassVar[FirstLayer] = "dense"
@@ -72,7 +73,7 @@ class Perceptron(PrecodeNetwork):
 
 @register("fc2")
 class FC2(Perceptron):
-    """FC-2: dense layer of 256, ReLU, dense layer, on flattened images."""
+    """FC-2: a dense layer of 256 neurons, ReLU, and a dense layer, on flattened images."""
 
     source = "CPA section V-A"
 
@@ -82,7 +83,7 @@ class FC2(Perceptron):
 
 @register("mlp")
 class MLP(Perceptron):
-    """One hidden layer, on tables or flattened images."""
+    """Multilayer perceptron with one hidden layer, on tables or flattened images."""
 
     source = "CPL section 4.1"
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image", "tabular"})

@@ -29,13 +29,13 @@ WIDENING = 4
 
 @dataclass(frozen=True)
 class Block:
-    """Convolutions beside a shortcut; the two are added up (He et al., equations 1 and 2)."""
+    """Convolutions and a shortcut whose outputs are added (He et al., equations 1 and 2)."""
 
     body: tuple[Convolution, ...]
 
     @property
     def shortcut(self) -> Convolution | None:
-        """The 1 x 1 convolution where the body changes the shape; None: inputs as they are."""
+        """1 x 1 convolution if the body changes the shape, else None (identity)."""
         inputs, outputs = self.body[0].inputs, self.body[-1].outputs
         stride = math.prod(convolution.stride for convolution in self.body)
         if inputs == outputs and stride == 1:
@@ -44,12 +44,15 @@ class Block:
 
 
 def basic_block(inputs: int, outputs: int, stride: int) -> Block:
-    """Two 3 x 3 convolutions, the first with the stride."""
+    """Return a block of two 3 x 3 convolutions, the first with the stride."""
     return Block((Convolution(inputs, outputs, stride=stride), Convolution(outputs, outputs)))
 
 
 def bottleneck(inputs: int, width: int, stride: int) -> Block:
-    """A 3 x 3 convolution, with the stride, between one to fewer channels and one to four times."""
+    """Return a block of a 1 x 1, a strided 3 x 3 and a 1 x 1 convolution.
+
+    The last one has four times as many channels as the others.
+    """
     outputs = WIDENING * width
     return Block(
         (
@@ -61,27 +64,31 @@ def bottleneck(inputs: int, width: int, stride: int) -> Block:
 
 
 class ResidualNetwork(PrecodeNetwork):
-    """Base of the residual networks: a convolution, blocks, global average, dense layer."""
+    """Base class of networks of a convolution, blocks, global average pooling, a dense layer."""
 
     activation: Activation
     norm: Norm
     normalise: Normalised
 
     def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Refuse channels that the means of colours are not of, too; see `ModelSpec.check`."""
+        """Check modality and shape, and that images can be normalised as asked.
+
+        Raises:
+            IncompatibleError: see `ModelSpec.check` and `gleak.models.base.check_colours`.
+        """
         super().check(modality, shape)
         check_colours(self, self.normalise, shape)
 
     @abstractmethod
     def stem(self, channels: int) -> Convolution:
-        """The first convolution, on images of so many channels."""
+        """Return the first convolution, for images of ``channels`` channels."""
 
     @abstractmethod
     def blocks(self) -> list[Block]:
-        """All blocks, in their order."""
+        """Return all blocks in order."""
 
     def pooled(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """Height and width of the first block's inputs: the stem's outputs as they are."""
+        """Return height and width of the first block's inputs, by default the stem's outputs."""
         return sides
 
     @override
@@ -92,7 +99,7 @@ class ResidualNetwork(PrecodeNetwork):
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Normalisation and pooling are not counted."""
+        """Return the multiply-adds of convolutions and dense layers, without other layers."""
         convolutions = sum(
             convolution.weights * math.prod(sides)
             for convolution, sides in self._convolutions(shape)
@@ -101,7 +108,7 @@ class ResidualNetwork(PrecodeNetwork):
 
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """A convolution has biases or is followed by a batch norm."""
+        """Return the number of parameters; a convolution has biases or a batch norm."""
         per_output = 2 if self.norm == "batch" else 1
         convolutions = sum(
             convolution.weights + per_output * convolution.outputs
@@ -111,7 +118,7 @@ class ResidualNetwork(PrecodeNetwork):
 
     @property
     def features(self) -> int:
-        """Channels behind the last block, which the dense layer takes."""
+        """Number of channels after the last block, which the dense layer takes."""
         return self.blocks()[-1].body[-1].outputs
 
     @override
@@ -121,7 +128,7 @@ class ResidualNetwork(PrecodeNetwork):
     def _convolutions(
         self, shape: tuple[int, ...]
     ) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
-        """Every convolution, with height and width of its outputs."""
+        """Iterate over all convolutions with height and width of their outputs."""
         stem = self.stem(shape[0])
         sides = stem.sides(shape[1:])
         yield stem, sides
@@ -135,10 +142,13 @@ class ResidualNetwork(PrecodeNetwork):
 
 
 class ImageNetResidual(ResidualNetwork):
-    """Base of torchvision's residual networks: max-pooling behind the stem, four stages of blocks.
+    """Base class of torchvision's residual networks for ImageNet (He et al. 2016, Table 1).
 
-    Each stage is twice as wide as the one before; all but the first begin with stride 2.
-    Parameters have torchvision's names. ``depths`` are the numbers of blocks.
+    The stem is followed by max pooling and four stages of blocks. Each stage is twice as wide as
+    the
+    one before; all but the first begin with stride 2. Parameters have torchvision's names.
+    ``depths``
+    are the numbers of blocks.
     """
 
     smallest_side: ClassVar[int] = 32
@@ -148,18 +158,18 @@ class ImageNetResidual(ResidualNetwork):
 
     @abstractmethod
     def block(self, inputs: int, width: int, stride: int) -> Block:
-        """A block of a stage of this width."""
+        """Return a block of a stage of this width."""
 
     @override
     def stem(self, channels: int) -> Convolution:
         return Convolution(channels, self.width, kernel=7, stride=2)
 
     def pooled(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """Height and width behind max-pooling of 3 x 3 positions, with stride 2."""
+        """Return height and width after 3 x 3 max pooling with stride 2."""
         return tuple((side + 1) // 2 for side in sides)
 
     def stages(self) -> list[list[Block]]:
-        """Each stage's blocks."""
+        """Return the blocks of each stage."""
         stages: list[list[Block]] = []
         before = self.width
         for number, depth in enumerate(self.depths):
@@ -182,11 +192,12 @@ class ImageNetResidual(ResidualNetwork):
 
 @register("resnet18")
 class ResNet18(ImageNetResidual):
-    """ImageNet ResNet of 18 layers, without batch norm: four stages of two blocks, as in ROG.
+    """ResNet-18 for ImageNet, by default without batch normalisation, as in ROG.
 
-    ROG leaves batch norm out since federated learning suffers from it; all convolutions have biases
-    instead. With norm=batch and normalise=imagenet it is torchvision's network, so `pretrained`
-    parameters fit; batch norm is then in evaluation mode when clients compute gradients.
+    ROG removes batch normalisation because it impairs federated learning; convolutions have biases
+    instead. With norm=batch and normalise=imagenet it equals torchvision's network, so that
+    `pretrained` parameters fit; batch normalisation is then in evaluation mode when clients compute
+    gradients.
     """
 
     source = "He et al. 2016, Table 1; ROG section 4.2"
@@ -215,12 +226,14 @@ BLOCKS_OF_A_STAGE = 3
 
 @register("resnet20")
 class ResNet20(ResidualNetwork):
-    """CIFAR ResNet of 20 layers: three stages of three blocks, 16, 32 and 64 channels.
+    """ResNet-20 for CIFAR: three stages of three blocks with 16, 32 and 64 channels.
 
-    Batch norm is in evaluation mode when clients compute gradients: the running statistics are
+    Batch normalisation is in evaluation mode when clients compute gradients: its running statistics
+    are
     broadcast with the parameters. Shortcuts are 1 x 1 convolutions where the shape changes (He et
-    al., option B). AGIC's ResNet20-4 has width=4; downsampling=false is DLG's change, which keeps
-    all positions in all stages, at 16 times the cost in the last.
+    al.,
+    option B). AGIC's ResNet20-4 has width=4; downsampling=false is DLG's variant, which keeps the
+    resolution in all stages, at 16 times the cost in the last.
     """
 
     source = "He et al. 2016, section 4.2; AGIC"
@@ -256,11 +269,13 @@ class ResNet20(ResidualNetwork):
 
 @register("resnet50")
 class ResNet50(ImageNetResidual):
-    """ImageNet ResNet of 50 layers: 3, 4, 6 and 3 bottlenecks of 64, 128, 256 and 512 channels.
+    """ResNet-50 for ImageNet: 3, 4, 6 and 3 bottlenecks of 64, 128, 256 and 512 channels.
 
-    It is torchvision's network, so `pretrained` parameters fit: the second convolution of a
-    bottleneck has its stride, not the first, and the first layer normalises by ImageNet's means
-    and deviations. Batch norm is in evaluation mode when clients compute gradients: the running
+    It equals torchvision's network, so that `pretrained` parameters fit: the second convolution of
+    a
+    bottleneck is strided, not the first, and the first layer normalises by ImageNet's means and
+    deviations. Batch normalisation is in evaluation mode when clients compute gradients: its
+    running
     statistics are broadcast with the parameters.
     """
 

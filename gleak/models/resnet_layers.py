@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Residual(nn.Module):
-    """The sum of what a body and a shortcut make of the same inputs.
+    """Sum of a body and a shortcut of the same inputs.
 
     No layer overwrites the outputs of another, so that gradients can be split layer by layer (see
     `gleak.matching.gradients`).
@@ -29,18 +29,18 @@ class Residual(nn.Module):
         self.body, self.shortcut = body, shortcut
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Shape (N, C, H, W) to that of the body's outputs."""
+        """Map Shape (N, C, H, W) to the shape of the body's outputs."""
         outputs: Tensor = self.body(inputs) + self.shortcut(inputs)
         return outputs
 
 
 def residual_layers(model: ResidualNetwork, stem: Convolution, classes: int) -> nn.Sequential:
-    """Normalisation, stem, blocks, global average pooling and a dense layer.
+    """Build normalisation, stem, blocks, global average pooling and a dense layer.
 
-    The stem and each block are activated.
+    An activation follows the stem and each block.
 
     Args:
-        model: names activation, normalisations and blocks.
+        model: spec with activation, normalisations and blocks.
         stem: the first convolution.
         classes: number of outputs.
     """
@@ -63,21 +63,22 @@ def _residual(block: Block, nonlinearity: str, norm: Norm) -> Residual:
 
 
 def convolution_layers(convolution: Convolution, norm: Norm) -> list[nn.Module]:
-    """A convolution and the batch norm behind it, or, without one, the convolution with biases."""
+    """Build a convolution followed by a batch normalisation, or a convolution with biases."""
     layer = convolution.layer(bias=norm == "none")
     return [layer, nn.BatchNorm2d(convolution.outputs)] if norm == "batch" else [layer]
 
 
 class ActivatedResidual(nn.Module):
-    """The activated sum of what a body and a shortcut make of the same inputs.
+    """Activated sum of a body and a shortcut of the same inputs.
 
-    The layers of the body are its own, as in torchvision's blocks. None overwrites the outputs of
-    another (see `gleak.models.resnet_layers.Residual`).
+    The layers of the body are direct children, as in torchvision's blocks. None overwrites the
+    outputs
+    of another (see `Residual`).
 
     Args:
-        body: layers by name, in their order.
-        shortcut: what the inputs pass beside them.
-        after: activates the sum.
+        body: layers by name, in order.
+        shortcut: layer beside the body.
+        after: activation of the sum.
     """
 
     def __init__(self, body: Mapping[str, nn.Module], shortcut: nn.Module, after: nn.Module):
@@ -87,7 +88,7 @@ class ActivatedResidual(nn.Module):
         self.downsample, self.activation = shortcut, after
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Shape (N, C, H, W) to that of the body's outputs."""
+        """Map Shape (N, C, H, W) to the shape of the body's outputs."""
         *body, shortcut, after = self.children()
         values = inputs
         for layer in body:
@@ -97,10 +98,13 @@ class ActivatedResidual(nn.Module):
 
 
 def resnet_layers(model: ImageNetResidual, stem: Convolution, classes: int) -> nn.Sequential:
-    """Normalisation, stem, max-pooling, stages, global average pooling and a dense layer.
+    """Build a residual network for ImageNet, with torchvision's parameter names.
+
+    Its layers are normalisation, stem, max pooling, stages, global average pooling and a dense
+    layer.
 
     Args:
-        model: names activation, normalisations and the blocks of each stage.
+        model: spec with activation, normalisations and the blocks of each stage.
         stem: the first convolution.
         classes: number of outputs.
     """
@@ -123,7 +127,7 @@ def resnet_layers(model: ImageNetResidual, stem: Convolution, classes: int) -> n
 
 
 def _block(block: Block, model: ImageNetResidual) -> ActivatedResidual:
-    """Its last convolution is activated behind the sum alone."""
+    """Build a block, without an activation between its last convolution and the sum."""
     body: dict[str, nn.Module] = {}
     for number, convolution in enumerate(block.body, start=1):
         body |= _numbered(number, convolution, model)
@@ -136,6 +140,6 @@ def _block(block: Block, model: ImageNetResidual) -> ActivatedResidual:
 def _numbered(
     number: int, convolution: Convolution, model: ImageNetResidual
 ) -> dict[str, nn.Module]:
-    """A convolution and its batch norm, if it has one, by name."""
+    """Return a convolution and its batch normalisation, if any, by name."""
     layers = convolution_layers(convolution, model.norm)
     return {f"{kind}{number}": layer for kind, layer in zip(("conv", "bn"), layers, strict=False)}

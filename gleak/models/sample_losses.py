@@ -12,7 +12,9 @@ from torch.nn import functional
 
 
 def sample_losses(loss: str, logits: Tensor, targets: Tensor) -> Tensor:
-    """Loss of every sample, not yet averaged.
+    """Compute the loss of each sample, without averaging.
+
+    Soft labels are supported, so that labels can be optimised too.
 
     Args:
         loss: "cross_entropy", or "nll_raw": minus the raw logit of the label (MKOR's reference).
@@ -27,14 +29,14 @@ def sample_losses(loss: str, logits: Tensor, targets: Tensor) -> Tensor:
 
 
 class Penalised(nn.Module, ABC):
-    """A layer whose inputs cost something themselves."""
+    """Base class of layers that add a penalty on their inputs to the loss."""
 
     @abstractmethod
     def penalty(self, inputs: Tensor) -> Tensor:
-        """What is added to each sample's loss, differentiable as often as the loss is.
+        """Compute the term added to each sample's loss, differentiable as often as the loss.
 
         Args:
-            inputs: what the layer is given; Shape (N, *shape).
+            inputs: inputs of the layer; Shape (N, *shape).
 
         Returns:
             Shape (N).
@@ -43,15 +45,15 @@ class Penalised(nn.Module, ABC):
 
 @contextmanager
 def penalties(network: nn.Module) -> Iterator[list[Tensor]]:
-    """The penalties of all passes through the network in the block, Shape (N) each.
+    """Collect the penalties of all forward passes through the network in the block.
 
-    Whoever computes a loss of samples takes the pass to the logits in such a block and adds what
-    it yields, which is nothing of most networks. It is a part of the loss, not of a layer's
-    derivative: a layer cannot know which share a sample has in a mean, nor whether what is
-    differentiated is a loss.
+    Code that computes a loss runs the forward pass in such a block and adds the yielded tensors,
+    Shape (N) each; for most networks there are none. The penalty is part of the loss and not of a
+    layer's derivative, as a layer does not know the weight of a sample in a mean, nor whether the
+    differentiated value is a loss.
 
     Args:
-        network: whose layers are called as modules; of any depth.
+        network: whose layers are called as modules, at any depth.
     """
     found: list[Tensor] = []
 

@@ -1,4 +1,4 @@
-"""Networks of stages of convolutions, each of which halves the image, and dense layers."""
+"""Networks of convolution stages, each of which halves the image, followed by dense layers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ Downsampling = Literal["pooling", "stride"]
 
 
 class StagedNetwork(PrecodeNetwork):
-    """Base of the networks whose images are halved after each stage of convolutions.
+    """Base class of networks that halve the image after each stage of convolutions.
 
-    ``pooling`` is what halves them, of 2 x 2 positions. ``pooled`` is the side that images are
-    averaged to before the dense layers; None: they are taken as they are. No layer overwrites the
-    outputs of another, so that gradients can be split layer by layer (see
-    `gleak.matching.gradients`).
+    ``pooling`` is the kind of 2 x 2 pooling. ``pooled`` is the side to which features are averaged
+    before the dense layers; None: no averaging. No layer overwrites the outputs of another, so that
+    gradients can be split layer by layer (see `gleak.matching.gradients`).
     """
 
     hidden_dense: ClassVar[bool | None] = True
@@ -51,25 +50,25 @@ class StagedNetwork(PrecodeNetwork):
 
     @abstractmethod
     def convolutions(self, channels: int) -> list[list[Convolution]]:
-        """Each stage's convolutions, on images of so many channels, if pooling follows them."""
+        """Return the convolutions of each stage if it is followed by pooling."""
 
     @property
     @abstractmethod
     def hidden_layers(self) -> list[int]:
-        """Neurons of each dense layer but the last."""
+        """Number of neurons of each dense layer but the last."""
 
     @property
     def values_per_channel(self) -> int:
-        """Trained values beside the weights for each output of a convolution: its bias."""
+        """Trained values per output channel of a convolution, beside its weights: a bias."""
         return 1
 
     @property
     def smallest_side(self) -> int:
-        """See `ModelSpec`."""
+        """Smallest height or width of an image for which no layer's output is empty."""
         return next(side for side in count(1) if min(self._halved((1, side, side))) > 0)
 
     def stages(self, channels: int) -> list[list[Convolution]]:
-        """Each stage's convolutions as they are built."""
+        """Return the convolutions of each stage as built, with strides if asked."""
         stages = self.convolutions(channels)
         if self.downsampling == "pooling":
             return stages
@@ -93,7 +92,7 @@ class StagedNetwork(PrecodeNetwork):
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Normalisation and pooling are not counted."""
+        """Return the multiply-adds of convolutions and dense layers, without other layers."""
         convolutions = sum(
             convolution.weights * math.prod(sides) for convolution, sides in self._placed(shape)
         )
@@ -108,7 +107,7 @@ class StagedNetwork(PrecodeNetwork):
         return convolutions + self.dense_parameters(shape, classes)
 
     def _placed(self, shape: tuple[int, ...]) -> Iterator[tuple[Convolution, tuple[int, ...]]]:
-        """Every convolution, with height and width of its outputs."""
+        """Iterate over all convolutions with height and width of their outputs."""
         sides = shape[1:]
         for stage in self.stages(shape[0]):
             for convolution in stage:
@@ -117,7 +116,7 @@ class StagedNetwork(PrecodeNetwork):
             sides = self._after_pooling(sides)
 
     def _halved(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Height and width behind the last stage."""
+        """Return height and width after the last stage."""
         *_, (_, sides) = self._placed(shape)
         return self._after_pooling(sides)
 

@@ -24,7 +24,7 @@ POOLINGS: dict[str, type[nn.MaxPool2d | nn.AvgPool2d]] = {
 
 
 def staged_layers(model: StagedNetwork, shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Convolutions and dense layers, all side by side.
+    """Build a network of convolutions and dense layers as one flat sequence.
 
     Args:
         model: see `convolutional_layers` and `classifier_layers`.
@@ -38,10 +38,10 @@ def staged_layers(model: StagedNetwork, shape: tuple[int, ...], classes: int) ->
 def convolutional_layers(
     model: StagedNetwork, channels: int, norm: Norm = "none"
 ) -> list[nn.Module]:
-    """Convolutions, each activated, and what pools each stage's outputs.
+    """Build the convolutions, their activations and the pooling after each stage.
 
     Args:
-        model: names stages, activation, pooling and downsampling.
+        model: spec with stages, activation, pooling and downsampling.
         channels: of an image.
         norm: "batch" between each convolution and its activation; convolutions keep their biases.
     """
@@ -57,10 +57,10 @@ def convolutional_layers(
 def classifier_layers(
     model: StagedNetwork, shape: tuple[int, ...], classes: int
 ) -> list[nn.Module]:
-    """Dense layers and, before the last, the variational block, if there is one.
+    """Build the dense layers and, before the last, the variational block if there is one.
 
     Args:
-        model: names widths, activation, the share of values that are dropped and the block.
+        model: spec with widths, activation, dropout probability and variational block.
         shape: of an image.
         classes: number of outputs.
     """
@@ -72,14 +72,14 @@ def classifier_layers(
 def dense_layers(
     sizes: Sequence[tuple[int, int]], nonlinearity: str, dropout: float
 ) -> list[nn.Module]:
-    """Dense layers, each but the last activated and dropped out.
+    """Build dense layers, each but the last followed by an activation and dropout.
 
-    Dropout stands there even where it drops nothing: torchvision's names count it.
+    Dropout layers are there even with probability 0, as torchvision's parameter names count them.
 
     Args:
         sizes: inputs and outputs of each layer.
         nonlinearity: name of the activation.
-        dropout: share of the values that are dropped in training.
+        dropout: probability with which values are dropped in training.
     """
     *hidden, last = sizes
     layers: list[nn.Module] = []
@@ -89,10 +89,10 @@ def dense_layers(
 
 
 def vgg_layers(model: VGG, shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Normalisation, convolutions, average pooling and dense layers.
+    """Build a VGG network, with torchvision's parameter names.
 
     Args:
-        model: names normalisations, the side averaged to and what its layers are made of.
+        model: spec with normalisations, pooled side and layer sizes.
         shape: of an image.
         classes: number of outputs.
     """

@@ -1,7 +1,7 @@
-"""Layers that draw random numbers in training mode: dropout of every kind and the like.
+"""Stochastic layers: those that draw random numbers in training mode, such as dropout.
 
-A broadcast network is in evaluation mode. Where clients train, its stochastic layers alone are in
-training mode, so that normalisation goes by running statistics while dropout draws its masks.
+A broadcast network is in evaluation mode. When clients train, only its stochastic layers are in
+training mode, so that normalisation uses running statistics while dropout draws masks.
 """
 
 from __future__ import annotations
@@ -19,45 +19,46 @@ from gleak.models.parameters import shared_copy
 
 SAMPLES = 2
 _NAMES: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
-"""Stochastic layers of the networks that have been examined."""
+"""Results of `stochastic_layers` by network."""
 
 
 @contextmanager
 def sampling(network: nn.Module, inputs: Tensor) -> Iterator[None]:
-    """Put the stochastic layers of a network into training mode; others stay in their mode.
+    """Put only the stochastic layers of a network into training mode, in the block.
 
     Args:
-        network: whose layers draw in the block.
-        inputs: samples that it takes, to find these layers with; Shape (N, *shape).
+        network: network whose layers draw in the block.
+        inputs: samples that it accepts, to find these layers; Shape (N, *shape).
     """
     layers = [network.get_submodule(name) for name in stochastic_layers(network, inputs)]
-    resting = [layer for layer in layers if not layer.training]
-    for layer in resting:
+    switched = [layer for layer in layers if not layer.training]
+    for layer in switched:
         layer.training = True
     try:
         yield
     finally:
-        for layer in resting:
+        for layer in switched:
             layer.training = False
 
 
 def stochastic_layers(network: nn.Module, inputs: Tensor) -> tuple[str, ...]:
     """Return the names of the layers that draw random numbers in training mode.
 
-    They are found by running a copy of the network once and watching torch's random state; what is
-    found is remembered.
+    They are found by running a copy of the network once and watching torch's random state. Results
+    are
+    cached.
 
     Args:
-        network: left as it is.
-        inputs: samples that it takes; Shape (N, *shape).
+        network: not changed.
+        inputs: samples that it accepts; Shape (N, *shape).
     """
     if network not in _NAMES:
         copied = shared_copy(network).train()
         for layer in copied.modules():
             if isinstance(layer, _NormBase):
                 layer.eval()
-        some = inputs[:1].expand(SAMPLES, *inputs.shape[1:]).detach().clone()
-        _NAMES[network] = drawing_layers(copied, some)
+        samples = inputs[:1].expand(SAMPLES, *inputs.shape[1:]).detach().clone()
+        _NAMES[network] = sampling_layers(copied, samples)
     return _NAMES[network]
 
 
@@ -65,7 +66,7 @@ def deterministic_copy(network: nn.Module) -> nn.Module:
     """Return a copy in evaluation mode that shares the parameters and never draws.
 
     Args:
-        network: left as it is.
+        network: not changed.
     """
     copied = shared_copy(network).eval()
     _NAMES[copied] = ()
@@ -73,28 +74,27 @@ def deterministic_copy(network: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def drawing_layers(network: nn.Module, inputs: Tensor) -> tuple[str, ...]:
+def sampling_layers(network: nn.Module, inputs: Tensor) -> tuple[str, ...]:
     """Return the names of the layers that draw from torch's random state in one forward pass.
 
-    A layer's own draws count, not those of the layers within it. The random state is afterwards as
-    before.
+    Draws are attributed to the innermost layer. The random state is restored.
 
     Args:
-        network: in the mode it is to run in.
+        network: in the mode in which it runs.
         inputs: Shape (N, *shape).
     """
     with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
-        watch = _Watch(network, inputs.device)
+        watch = _RandomStateWatch(network, inputs.device)
         with watch:
             network(inputs)
-    return tuple(watch.found)
+    return tuple(watch.names)
 
 
-class _Watch:
+class _RandomStateWatch:
     """Forward hooks that attribute changes of the random state to layers."""
 
     def __init__(self, network: nn.Module, device: torch.device) -> None:
-        self.found: dict[str, None] = {}
+        self.names: dict[str, None] = {}
         self._device, self._running = device, [""]
         self._state = self._read()
         self._hooks = [
@@ -128,8 +128,8 @@ class _Watch:
         self._running.pop()
 
     def _attribute(self) -> None:
-        """Credit what was drawn since the last hook to the innermost layer that is running."""
+        """Attribute a new random state to the innermost layer that is running."""
         state = self._read()
         if not torch.equal(state, self._state):
-            self.found[self._running[-1]] = None
+            self.names[self._running[-1]] = None
             self._state = state

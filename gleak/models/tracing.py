@@ -1,4 +1,4 @@
-"""What happens in the layers of a network in one forward pass."""
+"""Inputs, outputs and errors of the layers of a network in one forward pass."""
 
 from __future__ import annotations
 
@@ -15,78 +15,78 @@ Hook = Callable[..., None]
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass through a layer.
+    """One forward pass through a layer.
 
     Args:
         name: of the layer; "" for the network itself.
         layer: the layer.
-        given: its first argument; None if that is no tensor of floating point.
-        output: what it gives; None if that is no tensor.
+        inputs: its first argument; None if that is not a floating-point tensor.
+        output: its output; None if that is not a floating-point tensor.
     """
 
     name: str
     layer: nn.Module
-    given: Tensor | None
+    inputs: Tensor | None
     output: Tensor | None
 
 
 @torch.no_grad()
 def trace(network: nn.Module, inputs: Tensor) -> list[Pass]:
-    """Run samples through a network; return the passes through its layers as they finish.
+    """Run samples through a network and return the passes through its layers as they finish.
 
     Args:
-        network: in the mode it is to run in.
+        network: in the mode in which it runs.
         inputs: Shape (N, *shape).
     """
-    found: list[Pass] = []
-    given: list[Tensor | None] = []
+    passes: list[Pass] = []
+    pending: list[Tensor | None] = []
 
-    def taker(_: str) -> Hook:
-        def take(_: nn.Module, arguments: tuple[Any, ...]) -> None:
-            given.append(_values(arguments[0]) if arguments else None)
+    def before(_: str) -> Hook:
+        def store(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+            pending.append(_values(arguments[0]) if arguments else None)
 
-        return take
+        return store
 
-    def keeper(name: str) -> Hook:
-        def keep(layer: nn.Module, _: Any, output: Any) -> None:
-            found.append(Pass(name, layer, given.pop(), _values(output)))
+    def after(name: str) -> Hook:
+        def finish(layer: nn.Module, _: Any, output: Any) -> None:
+            passes.append(Pass(name, layer, pending.pop(), _values(output)))
 
-        return keep
+        return finish
 
-    with _hooked(network, before=taker, after=keeper):
+    with _hooked(network, before=before, after=after):
         network(inputs.clone())
-    return found
+    return passes
 
 
 def _values(value: Any) -> Tensor | None:
-    """A copy of a tensor of floating point, as a later layer may overwrite it."""
+    """Return a copy of a floating-point tensor, as a later layer may overwrite it, or None."""
     if isinstance(value, Tensor) and value.is_floating_point():
         return value.detach().clone()
     return None
 
 
 def failing_layer(network: nn.Module, inputs: Tensor) -> tuple[str, Exception] | None:
-    """Run samples through a network; return the innermost layer that raises, and its error.
+    """Run samples through a network and return the innermost layer that raises, with its error.
 
     Args:
-        network: in the mode it is to run in.
+        network: in the mode in which it runs.
         inputs: Shape (N, *shape).
 
     Returns:
-        None where nothing is raised.
+        None if nothing is raised.
     """
     running: list[str] = []
 
-    def entering(name: str) -> Hook:
+    def before(name: str) -> Hook:
         return lambda *_: running.append(name)
 
-    def leaving(_: str) -> Hook:
+    def after(_: str) -> Hook:
         def leave(*_: Any) -> None:
             running.pop()
 
         return leave
 
-    with torch.no_grad(), _hooked(network, before=entering, after=leaving):
+    with torch.no_grad(), _hooked(network, before=before, after=after):
         try:
             network(inputs.clone())
         except Exception as error:
@@ -94,8 +94,8 @@ def failing_layer(network: nn.Module, inputs: Tensor) -> tuple[str, Exception] |
     return None
 
 
-def described(network: nn.Module, name: str) -> str:
-    """Return how an error names a layer: name and class, or the class of the network itself."""
+def describe_layer(network: nn.Module, name: str) -> str:
+    """Return the description of a layer for errors: its name and class."""
     if not name:
         return f"the forward method of {type(network).__name__}"
     return f"layer {name!r} ({type(network.get_submodule(name)).__name__})"
@@ -107,7 +107,7 @@ def _hooked(
     before: Callable[[str], Hook] | None = None,
     after: Callable[[str], Hook] | None = None,
 ) -> Iterator[None]:
-    """Register hooks of every layer, made from its name, for the block."""
+    """Register hooks for each layer, made from its name, in the block."""
     hooks = []
     for name, layer in network.named_modules():
         if before is not None:

@@ -1,4 +1,4 @@
-"""PRECODE's variational block (Scheliga et al. 2022)."""
+"""Variational block of PRECODE (Scheliga et al. 2022)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 class GaussianSample(Penalised):
-    """A sample of each Gaussian whose mean and deviation it is given, b = mu + sigma eps.
+    """Samples of Gaussians with given means and deviations, b = mu + sigma eps.
 
-    Deviations are softplus(s) of given values s (ours: exponentials, of log-variances, would
-    overflow sooner). A sample is drawn in training mode, by torch's own random numbers; in
-    evaluation mode b is the mean. The penalty is beta times KL(N(mu, sigma^2) || N(0, 1)) in nats,
-    summed over the k values of a sample (Kingma and Welling 2014, Appendix B).
+    Deviations are softplus(s) of given values s (ours: exponentials of log-variances would overflow
+    earlier). In training mode, samples are drawn from torch's global random state; in evaluation
+    mode b
+    is the mean. The penalty is beta times KL(N(mu, sigma^2) || N(0, 1)) in nats, summed over the k
+    values of a sample (Kingma and Welling 2014, Appendix B).
 
     Args:
         beta: weight of the divergence.
@@ -33,7 +34,7 @@ class GaussianSample(Penalised):
         self.beta, self.spread = beta, 1.0
 
     def forward(self, statistics: Tensor) -> Tensor:
-        """Means, then values s of deviations, Shape (N, 2 k), to samples, Shape (N, k)."""
+        """Map means and values s of deviations, Shape (N, 2 k), to samples, Shape (N, k)."""
         means, deviations = _means_and_deviations(statistics)
         if not self.training:
             return means
@@ -52,11 +53,11 @@ def _means_and_deviations(statistics: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def variational_layers(model: PrecodeNetwork, features: int) -> list[nn.Module]:
-    """The block, from features to as many features, where a model has one; else no layer.
+    """Return the variational block of a model, from features to as many features, or no layer.
 
     Args:
-        model: names the size of the bottleneck and the weight of its divergence.
-        features: what the last dense layer takes.
+        model: spec with the size of the bottleneck and the weight of the divergence.
+        features: number of inputs of the last dense layer.
     """
     if not model.precode:
         return []

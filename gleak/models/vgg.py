@@ -24,11 +24,12 @@ DEPTH = 2
 
 
 class VGG(StagedNetwork):
-    """Base of the VGG networks: stages of 3 x 3 convolutions, each max-pooled; dense layers.
+    """Base class of VGG networks: stages of 3 x 3 convolutions with max pooling, then dense layers.
 
-    Parameters have the names of torchvision's networks, with and without batch norm; where nothing
-    is pooled the numbers of the convolutions shift. Batch norm is in evaluation mode when clients
-    compute gradients: the running statistics are broadcast with the parameters.
+    Parameters have torchvision's names, with and without batch normalisation; without pooling the
+    indices of the convolutions shift. Batch normalisation is in evaluation mode when clients
+    compute
+    gradients: its running statistics are broadcast with the parameters.
     """
 
     activation: Activation = parameter(
@@ -44,16 +45,20 @@ class VGG(StagedNetwork):
     @property
     @abstractmethod
     def widths(self) -> list[list[int]]:
-        """Channels of each stage's convolutions."""
+        """Channels of the convolutions of each stage."""
 
     @property
     @override
     def values_per_channel(self) -> int:
-        """Batch norm adds a scale and a shift."""
+        """Trained values per channel: a bias, and with batch norm scale and shift."""
         return 3 if self.norm == "batch" else 1
 
     def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
-        """Refuse channels that ImageNet's means are not of, too; see `ModelSpec.check`."""
+        """Check modality and shape, and that images can be normalised as asked.
+
+        Raises:
+            IncompatibleError: see `ModelSpec.check` and `gleak.models.base.check_colours`.
+        """
         super().check(modality, shape)
         check_colours(self, self.normalise, shape)
 
@@ -73,9 +78,9 @@ class VGG(StagedNetwork):
 
 
 class DoublingVGG(VGG):
-    """Base of those of three stages of two convolutions, twice as wide each time.
+    """Base class of VGG networks of three stages of two convolutions and one hidden dense layer.
 
-    One hidden dense layer follows.
+    Widths double at each stage.
     """
 
     width: int
@@ -96,10 +101,12 @@ class DoublingVGG(VGG):
 class VGG7(DoublingVGG):
     """VGG-7: six convolutions in three stages, a hidden dense layer of 1,024 and the classifier.
 
-    ROG says no more than that it has seven layers and 3 x 3 kernels. The widths are our reading:
-    those of the network that quantisation is tried on under this name, in which the classifier does
-    not count. Its last stage leaves 4 x 4 positions of a CIFAR image; larger images are averaged to
-    as many, else the dense layer would have 134 million weights at 128 x 128.
+    ROG states only seven layers and 3 x 3 kernels. The widths are an assumption: those of the
+    network
+    of this name in quantisation papers, which do not count the classifier. The last stage has 4 x 4
+    positions for a CIFAR image; larger images are averaged to 4 x 4, as the dense layer would
+    otherwise
+    have 134 million weights at 128 x 128.
     """
 
     source = "ROG section 4.2 and Appendix D; Li et al. 2016, Ternary weight networks, section 3"
@@ -117,11 +124,12 @@ WIDTHS_AND_DEPTHS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 @register("vgg16")
 class VGG16(VGG):
-    """VGG-16 (configuration D); the first dense layer has 4,096 neurons.
+    """VGG-16 (configuration D), whose first dense layer has 4,096 neurons.
 
-    It is torchvision's network, with norm=batch its ``vgg16_bn``, so `pretrained` parameters fit:
-    images are averaged to 7 x 7 before the dense layers, which leaves those of 224 x 224 as they
-    are, and the first layer normalises by ImageNet's means and deviations. Dropout, 0.5 in
+    It equals torchvision's network (with norm=batch, ``vgg16_bn``), so that `pretrained` parameters
+    fit. Features are averaged to 7 x 7 before the dense layers, which does not change those of
+    224 x 224 images, and the first layer normalises by ImageNet's means and deviations. Dropout,
+    0.5 in
     training, is off by default.
     """
 
@@ -145,7 +153,7 @@ class VGG16(VGG):
 
 @register("vgg_small")
 class VGGSmall(DoublingVGG):
-    """Three stages of two convolutions, twice as wide each time, and one hidden dense layer."""
+    """Small VGG network for CPUs: three stages of two convolutions and one hidden dense layer."""
 
     source = "ours, after Simonyan and Zisserman 2015"
 

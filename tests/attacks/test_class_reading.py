@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gleak.attacks.class_reading import ClassFeatures, read_classes, whole_counts
 from gleak.core.registry import parse
 from gleak.crafting.mkor_classes import craft_classes, path_gains
-from gleak.models.chain import take_apart
+from gleak.models.chain import decompose
 from gleak.models.layers import ACTIVATIONS
 from gleak.models.sample_losses import sample_losses
 from gleak.models.staged_layers import dense_layers
@@ -72,12 +72,12 @@ def batch(
     network = nn.Sequential(*dense_layers([*sizes], activation, dropout)).eval()
     made_up, spec = torch.rand(64, FEATURES), parse("crafting", crafting)
     random = torch.Generator().manual_seed(0)
-    paths = craft_classes(take_apart(network).dense, made_up, spec, random)
+    paths = craft_classes(decompose(network).dense, made_up, spec, random)
     if sink is not None:
         network[-1].bias.data[sink] += 12
     secret = {
         "rows": paths.rows.numpy(),
-        "gains": path_gains(take_apart(network).dense, made_up, paths.rows).numpy(),
+        "gains": path_gains(decompose(network).dense, made_up, paths.rows).numpy(),
         "pairs": np.array([int(paths.pairs)]),
         "kept": np.array([(1 - dropout) ** (layers - 1)]),
         "chances": network(made_up).softmax(1).mean(0).detach().numpy(),

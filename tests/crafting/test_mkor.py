@@ -52,7 +52,7 @@ def test_networks_of_convolutions_and_dense_layers_fit(model: str) -> None:
     ("model", "crafting", "reason"),
     [
         ("lenet+width=4", "mkor", "two dense layers or more"),
-        ("resnet20+width=1", "mkor", "has no place for Residual"),
+        ("resnet20+width=1", "mkor", "cannot contain Residual"),
         ("mlp+hidden=16", "mkor", "no convolutions before dense layers"),
         ("vgg_small+width=2+hidden=20", "mkor", "'features.0' has 2 channels, and 6 are needed"),
         ("vgg_small+width=8+hidden=7", "mkor", "'classifier.0' has 7 neurons, .* need 8"),

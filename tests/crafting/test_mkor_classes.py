@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.crafting.mkor_classes import ClassPaths, craft_classes, needs_pairs, path_gains
-from gleak.models.chain import Chain, take_apart
+from gleak.models.chain import Chain, decompose
 from gleak.models.layers import ACTIVATIONS
 from gleak.models.staged_layers import dense_layers
 
@@ -43,7 +43,7 @@ def laid(
     torch.manual_seed(layers)
     sizes = pairwise([FEATURES, *[width] * (layers - 1), CLASSES])
     network = nn.Sequential(*dense_layers([*sizes], activation, dropout)).eval()
-    before, after = take_apart(deepcopy(network)), take_apart(network)
+    before, after = decompose(deepcopy(network)), decompose(network)
     random = torch.Generator().manual_seed(seed)
     paths = craft_classes(
         after.dense, torch.rand(16, FEATURES), parse("crafting", crafting), random

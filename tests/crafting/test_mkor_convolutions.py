@@ -14,7 +14,7 @@ from gleak.core.registry import parse
 from gleak.crafting.mkor_convolutions import craft_convolutions
 from gleak.crafting.mkor_network import synthetic_images
 from gleak.crafting.mkor_views import Layout, plan_views
-from gleak.models.chain import Chain, take_apart
+from gleak.models.chain import Chain, decompose
 from gleak.models.dense_layers import features_before
 
 SHAPE = (3, 16, 16)
@@ -51,7 +51,7 @@ Lay = Callable[..., Laid]
 def lay(untrained: Callable[..., nn.Module]) -> Lay:
     def laid(model: str, crafting: str, seed: int = 0) -> Laid:
         network = untrained(model, SHAPE)
-        before, after = take_apart(deepcopy(network)), take_apart(network)
+        before, after = decompose(deepcopy(network)), decompose(network)
         layout = plan_views(after.convolutions, SHAPE, None)
         random = torch.Generator().manual_seed(seed)
         channels = craft_convolutions(

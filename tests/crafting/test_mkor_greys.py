@@ -11,7 +11,7 @@ from torch import nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.crafting.mkor_greys import responses
-from gleak.models.chain import take_apart
+from gleak.models.chain import decompose
 
 SHAPE = (3, 16, 16)
 Untrained = Callable[..., nn.Module]
@@ -27,7 +27,7 @@ def test_responses_are_what_the_first_dense_layer_is_given_of_grey_images(
     untrained: Untrained, model: str
 ) -> None:
     network = untrained(model, SHAPE)
-    chain, channels = take_apart(network), torch.tensor([5, 0, 3])
+    chain, channels = decompose(network), torch.tensor([5, 0, 3])
     found = responses(network, chain, channels, SHAPE)
     assert found["responses"].shape[:2] == (len(found["levels"]), 3)
     for number in (0, len(found["levels"]) // 2, -1):
@@ -49,7 +49,7 @@ def test_curves_are_known_at_many_intensities_and_straight_lines_at_their_ends(
     untrained: Untrained, activation: str, curved: bool
 ) -> None:
     network = untrained(f"{MODELS[0]}+activation={activation}", SHAPE)
-    levels = responses(network, take_apart(network), torch.arange(2), SHAPE)["levels"]
+    levels = responses(network, decompose(network), torch.arange(2), SHAPE)["levels"]
     assert levels[[0, -1]].tolist() == [0, 1]
     assert (np.diff(levels) > 0).all()
     assert (len(levels) > 2) == curved
@@ -57,7 +57,7 @@ def test_curves_are_known_at_many_intensities_and_straight_lines_at_their_ends(
 
 def test_a_network_that_lets_nothing_through_is_refused(untrained: Untrained) -> None:
     network = untrained(MODELS[0], SHAPE)
-    chain = take_apart(network)
+    chain = decompose(network)
     nn.init.zeros_(chain.convolutions[2].layer.weight)
     with pytest.raises(
         IncompatibleError, match=r"behind 6 convolutions black and white look the same.*beta"

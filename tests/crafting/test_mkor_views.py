@@ -16,7 +16,7 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.crafting.mkor_convolutions import craft_convolutions
 from gleak.crafting.mkor_views import Layout, plan_views, view_arrays
-from gleak.models.chain import take_apart
+from gleak.models.chain import decompose
 
 NAIVE = parse("crafting", "mkor+hiding=naive")
 POOLS = {"max": nn.MaxPool2d, "mean": nn.AvgPool2d}
@@ -31,7 +31,7 @@ def convolution(
 def planned(
     *layers: nn.Module, shape: tuple[int, ...] = (1, 16, 16), directions: int | None = None
 ) -> Layout:
-    return plan_views(take_apart(nn.Sequential(*layers)).convolutions, shape, directions)
+    return plan_views(decompose(nn.Sequential(*layers)).convolutions, shape, directions)
 
 
 @st.composite
@@ -62,7 +62,7 @@ def networks(draw: st.DrawFn) -> tuple[nn.Sequential, str, int]:
 
 def leaves_out_nothing(layers: list[nn.Module], side: int) -> bool:
     values, odd = side, []
-    for step in take_apart(nn.Sequential(*layers)).convolutions:
+    for step in decompose(nn.Sequential(*layers)).convolutions:
         values -= 2 * (step.layer.kernel_size[0] // 2 - step.layer.padding[0])
         odd += [values % 2] if step.pool is not None else []
         values = values // step.factor if step.pool is not None else -(-values // step.factor)
@@ -77,7 +77,7 @@ def test_naive_channels_show_exactly_the_windows_of_the_plan(
 ) -> None:
     layers, way, side = network
     images = torch.rand(2, 1, side, side, generator=torch.Generator().manual_seed(0))
-    chain = take_apart(layers)
+    chain = decompose(layers)
     layout = plan_views(chain.convolutions, (1, side, side), directions)
     channels = craft_convolutions(chain, layout, images, NAIVE, torch.Generator())
     found = layers(images)[:, channels]
@@ -106,7 +106,7 @@ def test_windows_divide_the_image_as_finely_as_the_first_dividing_layer(
 ) -> None:
     """Their first pixels are evenly spaced, none stands twice, and those of all kinds agree."""
     layers, way, side = network
-    layout = plan_views(take_apart(layers).convolutions, (1, side, side), None)
+    layout = plan_views(decompose(layers).convolutions, (1, side, side), None)
     starts = {}
     for view in layout.views:
         steps = layout.windows.scale * np.arange(layout.windows.values)
@@ -131,7 +131,7 @@ def test_as_many_directions_are_taken_as_there_are_channels_for(
     width: int, channels: list[int]
 ) -> None:
     """The last layers divide, where there are most channels: three colours, their reverses, x 4."""
-    steps = take_apart(parse("model", f"vgg_small+width={width}").build((3, 16, 16), 4))
+    steps = decompose(parse("model", f"vgg_small+width={width}").build((3, 16, 16), 4))
     layout = plan_views(steps.convolutions, (3, 16, 16), None)
     assert [len(taps) for taps in layout.taps] == channels
     assert len({view.row for view in layout.views}) ** 2 == channels[-1] / channels[0]
@@ -141,7 +141,7 @@ def test_vgg16_shows_what_the_paper_says() -> None:
     """Section 3.4.2: 384 of 512 channels, windows of 32 pixels, shifted by multiples of 4."""
     with torch.device("meta"):
         network = parse("model", "vgg16").build((3, 224, 224), 10)
-    layout = plan_views(take_apart(network).convolutions, (3, 224, 224), 3)
+    layout = plan_views(decompose(network).convolutions, (3, 224, 224), 3)
     assert len(layout.views) == 384
     assert asdict(layout.windows) == {"scale": 32, "extent": 32, "values": 7, "side": 224}
     assert {view.row for view in layout.views} == {*range(0, 32, 4)}

@@ -9,7 +9,7 @@ from gleak.core.registry import parse
 from gleak.defenses import sensitivity
 from gleak.defenses.sensitivity import estimated_norms, exact_norms, sensitivities
 from gleak.models import batching
-from gleak.models.dense_layers import features_before, first_dense_entry
+from gleak.models.dense_layers import features_before, first_dense_input
 from gleak.runtime.seeding import drawing_from
 
 IMAGES = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -24,7 +24,7 @@ def network(name: str) -> nn.Module:
 
 
 def features_of(model: nn.Module) -> sensitivity.Features:
-    entry = first_dense_entry(model, IMAGES)
+    entry = first_dense_input(model, IMAGES)
     assert entry is not None
     return features_before(model, entry.layer)
 
@@ -61,7 +61,7 @@ def test_samples_and_elements_in_parts_give_the_same_sums(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = network("lenet+width=2")
-    entry = first_dense_entry(model, IMAGES)
+    entry = first_dense_input(model, IMAGES)
     assert entry is not None
     whole = sensitivities(model, entry, IMAGES, None)
     monkeypatch.setattr(batching, "VALUES", at_once * IMAGES[0].numel())

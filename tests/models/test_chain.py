@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.models.chain import Chain, take_apart
+from gleak.models.chain import Chain, decompose
 
 CONVOLUTION, DENSE = nn.Conv2d(1, 2, 3), nn.Linear(8, 4)
 CHAINS = (
@@ -44,7 +44,7 @@ def test_the_steps_one_after_another_are_the_network(model: str) -> None:
     images = torch.rand(5, 3, 16, 16)
     network(images)  # batch normalisation sees some, so that what it does is not the identity
     network.eval()
-    chain = take_apart(network)
+    chain = decompose(network)
     assert torch.equal(run(chain, images), network(images))
     for step in [*chain.convolutions, *chain.dense]:
         assert network.get_submodule(step.name) is step.layer
@@ -52,7 +52,7 @@ def test_the_steps_one_after_another_are_the_network(model: str) -> None:
 
 @pytest.mark.parametrize("model", CHAINS)
 def test_factors_say_by_how_much_images_shrink(model: str) -> None:
-    for step in take_apart(parse("model", model).build((3, 16, 16), 4)).convolutions:
+    for step in decompose(parse("model", model).build((3, 16, 16), 4)).convolutions:
         values = torch.zeros(1, step.layer.in_channels, 32, 32)
         padding = step.layer.kernel_size[0] // 2 - step.layer.padding[0]
         values = nn.functional.pad(values, [padding] * 4)
@@ -61,7 +61,7 @@ def test_factors_say_by_how_much_images_shrink(model: str) -> None:
 
 
 def test_each_step_has_what_stands_behind_it() -> None:
-    chain = take_apart(parse("model", "vgg_small+norm=batch+dropout=0.5").build((3, 16, 16), 4))
+    chain = decompose(parse("model", "vgg_small+norm=batch+dropout=0.5").build((3, 16, 16), 4))
     assert chain.normalisation is None
     assert [step.pool is not None for step in chain.convolutions] == [False, True] * 3
     assert all(step.norm.num_features == step.layer.out_channels for step in chain.convolutions)
@@ -81,7 +81,7 @@ def test_one_layer_in_several_places_stands_in_each() -> None:
         relu,
         nn.Linear(6, 4),
     )
-    chain, images = take_apart(network), torch.rand(3, 1, 2, 2)
+    chain, images = decompose(network), torch.rand(3, 1, 2, 2)
     assert torch.equal(run(chain, images), network(images))
     assert [step.activation for step in chain.convolutions] == [relu, relu]
     assert chain.dense[0].activation is relu
@@ -101,8 +101,8 @@ def test_one_layer_in_several_places_stands_in_each() -> None:
     ],
 )
 def test_a_layer_without_a_place_is_named(layers: list[nn.Module], stranger: str) -> None:
-    with pytest.raises(IncompatibleError, match=f"has no place for {stranger}$"):
-        take_apart(nn.Sequential(*layers))
+    with pytest.raises(IncompatibleError, match=f"cannot contain {stranger}$"):
+        decompose(nn.Sequential(*layers))
 
 
 @pytest.mark.parametrize(
@@ -119,15 +119,15 @@ def test_a_layer_without_a_place_is_named(layers: list[nn.Module], stranger: str
 def test_layers_in_an_order_that_no_step_has_are_refused(
     layers: list[nn.Module], stranger: str
 ) -> None:
-    with pytest.raises(IncompatibleError, match=f"has no place for {stranger}$"):
-        take_apart(nn.Sequential(CONVOLUTION, *layers))
+    with pytest.raises(IncompatibleError, match=f"cannot contain {stranger}$"):
+        decompose(nn.Sequential(CONVOLUTION, *layers))
 
 
 def test_branching_networks_are_refused() -> None:
-    with pytest.raises(IncompatibleError, match="has no place for Residual"):
-        take_apart(parse("model", "resnet20").build((3, 8, 8), 4))
+    with pytest.raises(IncompatibleError, match="cannot contain Residual"):
+        decompose(parse("model", "resnet20").build((3, 8, 8), 4))
 
 
 def test_a_network_that_is_no_sequence_is_refused() -> None:
-    with pytest.raises(IncompatibleError, match=r"ModuleDict, is no torch\.nn\.Sequential"):
-        take_apart(nn.ModuleDict({"convolution": CONVOLUTION}))
+    with pytest.raises(IncompatibleError, match=r"ModuleDict, is not a torch\.nn\.Sequential"):
+        decompose(nn.ModuleDict({"convolution": CONVOLUTION}))

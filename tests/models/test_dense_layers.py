@@ -12,9 +12,9 @@ from gleak.models import batching
 from gleak.models.dense_layers import (
     features_before,
     find_classifier,
-    first_dense_entry,
+    first_dense_input,
     first_dense_layer,
-    last_dense_entry,
+    last_dense_input,
     takes_samples,
     true_embeddings,
 )
@@ -33,7 +33,7 @@ class Alarm(nn.Module):
 @pytest.mark.parametrize("name", NAMES)
 def test_features_are_what_the_first_dense_layer_is_given(name: str) -> None:
     network = parse("model", name).build(IMAGES.shape[1:], 4).eval()
-    entry = first_dense_entry(network, IMAGES)
+    entry = first_dense_input(network, IMAGES)
     assert entry is not None
     assert torch.equal(features_before(network, entry.layer)(IMAGES), entry.embeddings)
 
@@ -48,7 +48,7 @@ def test_what_comes_behind_is_not_run_and_the_network_is_left_as_it_was() -> Non
 
 def test_features_are_differentiable() -> None:
     network = parse("model", "lenet+width=2").build(IMAGES.shape[1:], 4)
-    layer = first_dense_entry(network, IMAGES)
+    layer = first_dense_input(network, IMAGES)
     images = IMAGES.clone().requires_grad_()
     (slopes,) = torch.autograd.grad(features_before(network, layer.layer)(images).sum(), images)
     assert (slopes != 0).flatten(1).any(1).all()
@@ -57,7 +57,7 @@ def test_features_are_differentiable() -> None:
 def test_a_layer_that_is_not_passed_is_named() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 4))
     network[0].spare = nn.Linear(2, 2)
-    with pytest.raises(ValueError, match=r"does not pass layer '0\.spare'"):
+    with pytest.raises(ValueError, match=r"layer '0\.spare' does not run"):
         features_before(network, "0.spare")(IMAGES)
 
 
@@ -87,7 +87,7 @@ def without_hooks(network: nn.Module) -> bool:
 )
 def test_the_first_dense_layer_is_found_by_name(name: str, layer: str, width: int) -> None:
     network = parse("model", name).build(IMAGES.shape[1:], 4).eval()
-    entry = first_dense_entry(network, IMAGES)
+    entry = first_dense_input(network, IMAGES)
     assert entry is not None
     assert entry.layer == layer
     assert entry.embeddings.shape == (5, width)
@@ -125,21 +125,21 @@ def test_where_only_the_network_tells_the_neurons_are_unknown() -> None:
 )
 def test_the_last_dense_layer_is_that_of_the_classes(name: str, layer: str, width: int) -> None:
     network = parse("model", name).build(IMAGES.shape[1:], 4).eval()
-    entry = last_dense_entry(network, IMAGES)
+    entry = last_dense_input(network, IMAGES)
     assert entry is not None
     assert (entry.layer, entry.embeddings.shape) == (layer, (5, width))
     assert torch.equal(network.get_submodule(layer)(entry.embeddings), network(IMAGES))
 
 
 def test_what_stands_before_the_last_dense_layer_does_not_matter() -> None:
-    entry = last_dense_entry(Twice(), IMAGES)
+    entry = last_dense_input(Twice(), IMAGES)
     assert entry is not None
     assert entry.layer == "last"
 
 
 def test_a_layer_without_a_bias_is_passed_over() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(432, 7, bias=False), nn.Linear(7, 4))
-    entry = first_dense_entry(network, IMAGES)
+    entry = first_dense_input(network, IMAGES)
     assert entry is not None
     assert entry.layer == "2"
     assert torch.equal(entry.embeddings, network[1](IMAGES.flatten(1)))
@@ -155,14 +155,14 @@ def test_a_layer_without_a_bias_is_passed_over() -> None:
     ids=["no dense layer", "passed twice", "not one vector a sample"],
 )
 def test_other_networks_have_none(network: nn.Module) -> None:
-    assert first_dense_entry(network, IMAGES) is None
+    assert first_dense_input(network, IMAGES) is None
     assert true_embeddings(network, IMAGES[None].numpy()) is None
 
 
 def test_hooks_are_gone_after_a_failure() -> None:
     network = parse("model", "mlp").build((5,), 4)
     with pytest.raises(RuntimeError):
-        first_dense_entry(network, torch.zeros(2, 6))
+        first_dense_input(network, torch.zeros(2, 6))
     assert without_hooks(network)
 
 
@@ -272,7 +272,7 @@ def test_a_weight_that_is_computed_or_shared_is_not_its_own() -> None:
     normed = nn.Sequential(parametrizations.weight_norm(nn.Linear(6, 4)))
     assert find_classifier(normed, (6,), 4).weight is None
     with pytest.raises(
-        IncompatibleError, match="is no dense layer with a weight and a bias of its own"
+        IncompatibleError, match="is not a dense layer with its own weight and bias"
     ):
         find_classifier(normed, (6,), 4).dense_parameters()
 
@@ -288,6 +288,6 @@ def test_a_network_without_one_is_refused(classes: int) -> None:
     network = Tangle()
     network.unused = nn.Linear(4, 5)
     with pytest.raises(
-        IncompatibleError, match=f"no dense layer with {classes} outputs that its logits"
+        IncompatibleError, match=f"no dense layer with {classes} outputs on which its logits"
     ):
         find_classifier(network, (6,), classes)

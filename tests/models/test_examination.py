@@ -55,25 +55,25 @@ REFUSED: dict[str, tuple[Callable[[Layer, Tensor], object], str]] = {
     "tuple": (lambda _, x: (x, x), "returns a tuple, not a tensor of logits; wrap"),
     "dictionary": (lambda _, x: {"logits": x}, "returns a dict, not a tensor of logits; wrap"),
     "another number of logits": (lambda _, x: x[:, :2], r"\(3, 2\) .*expected \(3, 4\)"),
-    "NaN": (lambda _, x: (x - 99).log(), r"'2.0' \(Layer\) gives values that are not finite"),
+    "NaN": (lambda _, x: (x - 99).log(), r"'2.0' \(Layer\) returns values that are not finite"),
     "NaN in derivatives": (lambda _, x: (x - x).sqrt() + x, "gradient of .*not finite"),
     "changes a parameter": (growing, r"'2.0' \(Layer\) changes its parameter 'scale'"),
-    "changes with every pass": (counting, r"'2.0' \(Layer\) gives different values"),
+    "changes with every pass": (counting, r"'2.0' \(Layer\) returns different values"),
     "draws in evaluation mode": (
         lambda _, x: functional.dropout(x, 0.5),
         r"'2.0' \(Layer\) draws random numbers in evaluation mode.*training=self.training",
     ),
     "draws from numpy": (
         lambda _, x: x + float(np.random.default_rng().random()),
-        r"'2.0' \(Layer\) gives different values.*by torch's functions",
+        r"'2.0' \(Layer\) returns different values.*by torch's functions",
     ),
     "draws from a generator of its own": (
         lambda layer, x: x + torch.rand((), generator=layer.generator),
-        r"'2.0' \(Layer\) gives different values",
+        r"'2.0' \(Layer\) returns different values",
     ),
-    "keeps what it draws": (remembering_draws, r"'2.0' \(Layer\) gives different values"),
-    "raises": (lambda _, x: x @ x, r"'2.0' \(Layer\) does not take samples of shape \(3, 8, 8\)"),
-    "detached": (lambda _, x: x.detach(), "no trained parameter has a part in the logits"),
+    "keeps what it draws": (remembering_draws, r"'2.0' \(Layer\) returns different values"),
+    "raises": (lambda _, x: x @ x, r"'2.0' \(Layer\) does not accept samples of shape \(3, 8, 8\)"),
+    "detached": (lambda _, x: x.detach(), "the logits depend on no trained parameter"),
 }
 
 

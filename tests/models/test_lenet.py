@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gleak.core.registry import parse
-from gleak.models.chain import take_apart
+from gleak.models.chain import decompose
 
 MNIST = ((1, 28, 28), 10)
 DOWNSAMPLINGS = ["pooling", "stride"]
@@ -54,7 +54,7 @@ def test_every_layer_but_the_last_is_followed_by_a_sigmoid() -> None:
 
 @pytest.mark.parametrize("downsampling", DOWNSAMPLINGS)
 def test_layers_of_lenet5_run_one_after_another(downsampling: str) -> None:
-    chain = take_apart(build_lenet5(f"+downsampling={downsampling}+dropout=0.25"))
+    chain = decompose(build_lenet5(f"+downsampling={downsampling}+dropout=0.25"))
     assert [step.factor for step in chain.convolutions] == [2, 2]
     assert [step.dropout for step in chain.dense] == [0.25, 0.25, 0]
 
@@ -101,6 +101,6 @@ def test_every_layer_but_the_last_is_followed_by_a_relu_and_nothing_is_normalise
 
 @pytest.mark.parametrize("downsampling", ["pooling", "stride"])
 def test_layers_of_lenet128_run_one_after_another(downsampling: str) -> None:
-    chain = take_apart(build_lenet128(f"+downsampling={downsampling}+dropout=0.25"))
+    chain = decompose(build_lenet128(f"+downsampling={downsampling}+dropout=0.25"))
     assert [step.factor for step in chain.convolutions] == [2, 2]
     assert [step.dropout for step in chain.dense] == [0.25, 0]

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from gleak.models.stochastic import (
     deterministic_copy,
-    drawing_layers,
     sampling,
+    sampling_layers,
     stochastic_layers,
 )
 from gleak.models.variational import GaussianSample
@@ -104,4 +104,4 @@ def test_finding_stochastic_layers_changes_neither_network_nor_random_state() ->
 
 def test_draws_are_those_of_the_innermost_layer() -> None:
     model = nn.Sequential(nn.Sequential(nn.Dropout(), nn.Identity()), nn.Dropout())
-    assert drawing_layers(model, INPUTS) == ("0.0", "1")
+    assert sampling_layers(model, INPUTS) == ("0.0", "1")

@@ -22,7 +22,7 @@ from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.matching.label_inference import inferred_labels
-from gleak.models.dense_layers import Classifier, features_before, find_classifier
+from gleak.models.layer_search import Classifier, features_before, find_classifier
 from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
 from gleak.simulation.batches import draw_batches

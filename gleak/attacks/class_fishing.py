@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.matching.problem import mean_gradients
-from gleak.models.dense_layers import find_classifier
+from gleak.models.layer_search import find_classifier
 
 if TYPE_CHECKING:
     from gleak.observation import Observation

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.matching.label_inference import parameters_of_labels
-from gleak.models.dense_layers import find_classifier, first_dense_layer
+from gleak.models.layer_search import find_classifier, first_dense_layer
 from gleak.models.sample_losses import sample_losses
 
 if TYPE_CHECKING:

@@ -126,7 +126,7 @@ class FeatureInvertingAttack(AttackSpec):
         from gleak.matching.image_inversion import EMBEDDINGS, FeatureInversion
         from gleak.matching.label_inference import inferred_labels
         from gleak.matching.problem import mean_gradients
-        from gleak.models.dense_layers import features_before
+        from gleak.models.layer_search import features_before
 
         layer = embedding_layer(observation.model, observation.input_shape)
         classes, samples = observation.classes, observation.batch_size
@@ -152,7 +152,7 @@ def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
         IncompatibleError: there is none, it is given the samples themselves, or samples interact.
     """
     from gleak.models.batching import interacting_layer
-    from gleak.models.dense_layers import first_dense_layer
+    from gleak.models.layer_search import first_dense_layer
     from gleak.models.tracing import describe_layer
 
     layer = first_dense_layer(network, shape)

@@ -151,7 +151,7 @@ class UnmixingAttack(AttackSpec):
 
 
 def _layer_to_unmix(model: nn.Module, shape: tuple[int, ...]) -> str:
-    from gleak.models.dense_layers import first_dense_layer
+    from gleak.models.layer_search import first_dense_layer
 
     layer = first_dense_layer(model, shape)
     if layer is None:

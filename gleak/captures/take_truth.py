@@ -14,7 +14,7 @@ from gleak.artifacts.private import Private
 from gleak.captures.folder import check_said
 from gleak.knowledge.loading import fingerprints
 from gleak.models.broadcast import load_network
-from gleak.models.dense_layers import true_embeddings
+from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.simulation.drift import measure_drift
 from gleak.simulation.grants import write_truth

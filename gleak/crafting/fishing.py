@@ -56,7 +56,7 @@ class Fishing(CraftingSpec):
     def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
         """A dense layer of logits, with the target."""
         self._check_target(classes, "the dataset")
-        from gleak.models.dense_layers import find_classifier
+        from gleak.models.layer_search import find_classifier
 
         find_classifier(network, shape, classes).dense_parameters()
 
@@ -78,7 +78,7 @@ class Fishing(CraftingSpec):
     def _names(self, model: Model) -> tuple[str, str]:
         """Of the last layer's weight and bias."""
         from gleak.models.broadcast import load_network
-        from gleak.models.dense_layers import find_classifier
+        from gleak.models.layer_search import find_classifier
 
         shape = tuple(map(int, model.input_shape))
         network = load_network(model, str(model.model))

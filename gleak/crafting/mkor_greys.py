@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.models.chain import Chain
-from gleak.models.dense_layers import features_before
+from gleak.models.layer_search import features_before
 
 STRAIGHT = (nn.ReLU, nn.Identity, nn.LeakyReLU)
 CURVED_LEVELS = 33

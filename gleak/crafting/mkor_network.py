@@ -15,7 +15,7 @@ from gleak.crafting.mkor_convolutions import craft_convolutions
 from gleak.crafting.mkor_greys import responses
 from gleak.crafting.mkor_views import Layout, plan_views, view_arrays
 from gleak.models.chain import Chain, decompose
-from gleak.models.dense_layers import features_before
+from gleak.models.layer_search import features_before
 from gleak.runtime.seeding import stream, torch_stream
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What every dataset spec provides."""
+"""Base class of dataset specs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Modality = Literal["image", "tabular"]
 
 
 class DatasetSpec(Spec):
-    """A dataset: what is known of it before it is read, and how to read it."""
+    """A dataset: its properties that are known before it is read, and how to read it."""
 
     kind: ClassVar[str] = "dataset"
     modality: ClassVar[Modality] = "image"
@@ -27,42 +27,43 @@ class DatasetSpec(Spec):
 
     @property
     def classes(self) -> int | None:
-        """Number of classes, None where only the files tell."""
+        """Number of classes; None if it is only known from the files."""
         return None
 
     @property
     def sizes(self) -> dict[str, int] | None:
-        """Samples in each split, None where only the files tell."""
+        """Number of samples in each split; None if it is only known from the files."""
         return None
 
     def classes_in(self, data_dir: Path) -> int | None:
-        """Number of classes, counted in a user's folder where only that tells; None: not there."""
+        """Return the number of classes, counted in the user's folder if needed; None if unknown."""
         return self.classes
 
     def check_data(self, data_dir: Path) -> None:
-        """Refuse a folder of data that is not there, where the dataset is read from it.
+        """Check that the folder of data exists, if the dataset is read from it.
 
         Args:
-            data_dir: where the user keeps image folders and tables; nothing is read or made there.
+            data_dir: folder with the user's image folders and tables; nothing is read or written
+                there.
 
         Raises:
-            DataError: what is missing, and what to do.
+            DataError: names what is missing and how to fix it.
         """
         if self.reads_data_dir and not data_dir.is_dir():
             raise DataError(
-                f"config: data_dir = {data_dir}: no such folder, and dataset {self} is read from "
-                f"it; make it (mkdir -p {data_dir}), or set data_dir in config.yaml (or --config "
-                "data_dir=...) to the folder that holds your data"
+                f"config: data_dir = {data_dir}: no such folder, but dataset {self} is read from "
+                f"it; create it (mkdir -p {data_dir}), or set data_dir in config.yaml (or --config "
+                "data_dir=...) to the folder that contains your data"
             )
 
     @abstractmethod
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """Read or make the samples.
+        """Read or generate the samples.
 
         Args:
-            data_dir: where the user keeps image folders and tables.
+            data_dir: folder with the user's image folders and tables.
             seed: for datasets that draw samples (random crops).
 
         Raises:
-            DataError: nothing usable there; the message says where to put what.
+            DataError: there are no usable data; names the expected location.
         """

@@ -15,7 +15,7 @@ from gleak.core.errors import DataError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
-from gleak.data.image_arrays import quantize, side, to_pixels
+from gleak.data.image_arrays import quantize, size_field, to_pixels
 from gleak.data.splits import SPLITS, Split, join_splits, stratified
 from gleak.runtime.seeding import stream
 
@@ -25,19 +25,21 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_bundled(path: str) -> Iterator[IO[bytes]]:
-    """Open a file by its place in a package, ``skimage/data/astronaut.png``.
+    """Open a file of an installed package by its path, such as ``skimage/data/astronaut.png``.
+
+    Files are opened directly, as scikit-image's own functions download a missing file.
 
     Raises:
-        DataError: the installed package does not carry it.
+        DataError: the installed package does not contain the file.
     """
-    package, _, place = path.partition("/")
+    package, _, name = path.partition("/")
     try:
-        with files(package).joinpath(place).open("rb") as file:
+        with files(package).joinpath(name).open("rb") as file:
             yield file
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read ({error}); install scikit-image 0.26 and scikit-learn from "
-            f"their wheels, which carry it"
+            f"their wheels, which contain it"
         ) from error
 
 
@@ -46,29 +48,29 @@ BRIGHTEST = 16
 
 @register("digits")
 class Digits(DatasetSpec):
-    """Handwritten digits of 8 x 8 grey pixels, resized."""
+    """Handwritten digits, 8 x 8 grey pixels, resized."""
 
     source: ClassVar[str] = "bundled with scikit-learn; UCI, Alpaydin and Kaynak 1998, CC BY 4.0"
 
-    size: int = side(16)
+    size: int = size_field(16)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Grey."""
+        """Shape of an image, grey."""
         return (1, self.size, self.size)
 
     @property
     def classes(self) -> int:
-        """Always 10."""
+        """Number of classes, 10."""
         return 10
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Of 1,797 digits, a quarter is for testing."""
+        """Number of samples in each split; a quarter of 1,797 is for testing."""
         return {"train": 1347, "test": 450}
 
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """All digits; the same for every ``seed``."""
+        """Read all digits, independently of ``seed``."""
         from sklearn.datasets import load_digits
 
         digits = load_digits()
@@ -78,32 +80,32 @@ class Digits(DatasetSpec):
 
 @register("faces")
 class Faces(DatasetSpec):
-    """100 faces and 100 patches of background, 25 x 25 grey pixels, resized."""
+    """100 faces and 100 background patches, 25 x 25 grey pixels, resized."""
 
     source: ClassVar[str] = "bundled with scikit-image; from LFW, no explicit licence"
 
-    size: int = side(32)
+    size: int = size_field(32)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Grey."""
+        """Shape of an image, grey."""
         return (1, self.size, self.size)
 
     @property
     def classes(self) -> int:
-        """Face or background."""
+        """Number of classes: face and background."""
         return 2
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Of 200 patches, a quarter is for testing."""
+        """Number of samples in each split; a quarter of 200 is for testing."""
         return {"train": 150, "test": 50}
 
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """All patches, faces first in the file; the same for every ``seed``.
+        """Read all patches, independently of ``seed``; faces come first in the file.
 
         Raises:
-            DataError: the installed scikit-image does not carry them.
+            DataError: the installed scikit-image does not contain them.
         """
         with open_bundled("skimage/data/lfw_subset.npy") as file:
             patches = np.load(file)
@@ -131,37 +133,38 @@ TRIES = 100
 
 @register("photos")
 class Photos(DatasetSpec):
-    """Random square crops of ten colour photographs, each photograph a class.
+    """Random square crops of ten colour photographs, each of which is a class.
 
-    Train crops come from a photograph's left half and test crops from its right half, so no
-    pixel is in both splits. Sides range from ``size`` to the shorter side of the half, uniformly.
+    Train crops are drawn from the left half of a photograph and test crops from its right half, so
+    that
+    the splits share no pixel. Sides are uniform between ``size`` and the shorter side of the half.
     """
 
     source: ClassVar[str] = "bundled with scikit-image (public domain, CC0), scikit-learn (CC BY)"
 
-    size: int = side(32, largest=NARROWEST_HALF)
+    size: int = size_field(32, largest=NARROWEST_HALF)
     crops: int = parameter(64, "crops of each photograph in each split", ge=1)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """RGB."""
+        """Shape of an image, RGB."""
         return (3, self.size, self.size)
 
     @property
     def classes(self) -> int:
-        """One for each photograph."""
+        """Number of photographs."""
         return len(PHOTOGRAPHS)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """``crops`` of each photograph in both splits."""
+        """Number of samples in each split, ``crops`` per photograph."""
         return dict.fromkeys(SPLITS, self.crops * len(PHOTOGRAPHS))
 
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """Draw the crops, each photograph and split from its own random stream.
+        """Draw the crops, with a random stream for each photograph and split.
 
         Raises:
-            DataError: the installed packages do not carry them.
+            DataError: the installed packages do not contain the photographs.
         """
         pictures = [read_photograph(name) for name in PHOTOGRAPHS]
         train, test = (self._draw_split(pictures, split, seed) for split in SPLITS)
@@ -181,10 +184,10 @@ class Photos(DatasetSpec):
 
 
 def read_photograph(name: str) -> Image:
-    """One of `PHOTOGRAPHS`, whole, in RGB.
+    """Read one of `PHOTOGRAPHS` in RGB.
 
     Raises:
-        DataError: the installed package does not carry it.
+        DataError: the installed package does not contain it.
     """
     from PIL.Image import open as open_image
 
@@ -193,22 +196,22 @@ def read_photograph(name: str) -> Image:
 
 
 def half(photograph: Image, split: str) -> Image:
-    """The part of a photograph that a split draws from: left for train, right for test."""
+    """Return the half of a photograph that a split draws from: left for train, right for test."""
     middle = photograph.width // 2
     left, right = (0, middle) if split == "train" else (middle, photograph.width)
     return photograph.crop((left, 0, right, photograph.height))
 
 
 def draw_crops(region: Image, size: int, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Square crops of random side (``size`` up to the shorter side) and place, resized.
+    """Draw square crops of random position and side (``size`` up to the shorter side), resized.
 
-    A crop that is nearly flat is drawn again, at most 100 times.
+    A crop with almost no contrast is drawn again, at most 100 times.
 
     Args:
-        region: where to crop; both sides at least ``size``.
-        size: side of the crops given back, in pixels.
+        region: image to crop; both sides at least ``size``.
+        size: side of the returned crops, in pixels.
         count: number of crops.
-        generator: source of randomness; the first crops do not depend on ``count``.
+        generator: random generator; the first crops do not depend on ``count``.
 
     Returns:
         Shape (count, 3, size, size), uint8.
@@ -217,7 +220,7 @@ def draw_crops(region: Image, size: int, count: int, generator: np.random.Genera
 
 
 def _draw_crop(region: Image, size: int, generator: np.random.Generator) -> np.ndarray:
-    """A random square; one that is all sky is drawn again: it would leave nothing to recover."""
+    """Draw a random square; draw again if there is almost no contrast."""
     for _ in range(TRIES):
         edge = int(generator.integers(size, min(region.size), endpoint=True))
         left = int(generator.integers(0, region.width - edge, endpoint=True))

@@ -14,30 +14,38 @@ from gleak.core.errors import DataError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
-from gleak.data.image_arrays import quantize, side, stack_pixels
+from gleak.data.image_arrays import quantize, size_field, stack_pixels
 from gleak.data.image_folder import ImageFolderDataset, advice
-from gleak.data.splits import Split, first_of_each, join_splits, stratified
+from gleak.data.splits import Split, first_per_class, join_splits, stratified
 from gleak.runtime.torchvision_ops import ensure_operators
 
 
 class DownloadableDataset(ImageFolderDataset):
-    """An image folder ``<data_dir>/<name>``, else a download kept in ``<data_dir>/<library>``."""
+    """Base class of datasets read from ``<data_dir>/<name>`` if it exists, else downloaded.
+
+    Downloads are kept in ``<data_dir>/<library>``.
+    """
 
     library: ClassVar[str]
 
     @override
     def check_data(self, data_dir: Path) -> None:
-        """What is not in the folder is downloaded."""
+        """Check the image folder if there is one; otherwise the dataset will be downloaded.
+
+        Raises:
+            DataError: the image folder has no split folders, or there is no ``data_dir``.
+        """
         DatasetSpec.check_data(self, data_dir)
         if self.root(data_dir).is_dir():
             super().check_data(data_dir)
 
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """Read the image folder, or download.
+        """Read the image folder, or download the dataset.
 
         Raises:
-            DataError: as for any image folder; also where there is none and the download fails, or
-                no ``data_dir`` to keep it in.
+            DataError: see `ImageFolderDataset.load`; also if there is no folder and the download
+                fails, or
+                no ``data_dir`` for it.
         """
         self.check_data(data_dir)
         root = self.root(data_dir)
@@ -53,7 +61,7 @@ class DownloadableDataset(ImageFolderDataset):
             ) from error
 
     def _download_alone(self, home: Path) -> Dataset:
-        """Jobs that run side by side must not write the same download."""
+        """Download under a file lock, as parallel jobs must not write the same files."""
         from filelock import FileLock
 
         home.mkdir(parents=True, exist_ok=True)
@@ -62,22 +70,25 @@ class DownloadableDataset(ImageFolderDataset):
 
     @abstractmethod
     def download(self, home: Path) -> Dataset:
-        """Fetch what is not yet in ``home``, and read it.
+        """Download missing files to ``home`` and read them.
 
         Raises:
-            OSError: no network or no place to write.
-            RuntimeError: what came is not what was asked for.
+            OSError: there is no network, or ``home`` is not writable.
+            RuntimeError: the downloaded files are corrupted.
         """
 
 
 class TorchvisionDataset(DownloadableDataset):
-    """A dataset that torchvision downloads, with its own train and test split."""
+    """Base class of datasets that torchvision downloads, with their own train and test split.
+
+    ``archive`` names the class in ``torchvision.datasets``.
+    """
 
     library: ClassVar[str] = "torchvision"
     archive: ClassVar[str]
 
     def download(self, home: Path) -> Dataset:
-        """Both splits in stored order; ``archive`` names the class in ``torchvision.datasets``."""
+        """Download and read both splits, in stored order; see the base class."""
         ensure_operators()
         from torchvision import datasets
 
@@ -89,54 +100,54 @@ class TorchvisionDataset(DownloadableDataset):
 
     def _split(self, archive: Any) -> Split:
         labels = np.asarray(archive.targets)
-        chosen = first_of_each(labels, self.limit)
+        chosen = first_per_class(labels, self.limit)
         pictures = (archive[int(index)][0] for index in chosen)
         return stack_pixels(pictures, len(chosen), self.shape), labels[chosen]
 
 
 @register("cifar10")
 class Cifar10(TorchvisionDataset):
-    """CIFAR-10: small colour photographs of 10 kinds of things, 50,000 and 10,000 in full."""
+    """CIFAR-10: small colour images of 10 classes, 50,000 for training and 10,000 for testing."""
 
     source: ClassVar[str] = "Krizhevsky 2009; no explicit licence, published for research"
     archive: ClassVar[str] = "CIFAR10"
 
     @property
     def classes(self) -> int:
-        """Always 10."""
+        """Number of classes, 10."""
         return 10
 
 
 @register("cifar100")
 class Cifar100(TorchvisionDataset):
-    """CIFAR-100: small colour photographs, 100 fine classes, 50,000 and 10,000 in full."""
+    """CIFAR-100: small colour images of 100 classes, 50,000 for training and 10,000 for testing."""
 
     source: ClassVar[str] = "Krizhevsky 2009; no explicit licence, published for research"
     archive: ClassVar[str] = "CIFAR100"
 
     @property
     def classes(self) -> int:
-        """Always the 100 fine classes."""
+        """Number of fine classes, 100."""
         return 100
 
 
 @register("mnist")
 class Mnist(TorchvisionDataset):
-    """MNIST: handwritten digits in grey, 60,000 and 10,000 in full."""
+    """MNIST: grey images of handwritten digits, 60,000 for training and 10,000 for testing."""
 
     source: ClassVar[str] = "LeCun et al. 1998; commonly given as CC BY-SA 3.0"
     archive: ClassVar[str] = "MNIST"
 
-    size: int = side(28)
+    size: int = size_field(28)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Grey stays one channel."""
+        """Shape of an image, grey."""
         return (1, self.size, self.size)
 
     @property
     def classes(self) -> int:
-        """Always 10."""
+        """Number of classes, 10."""
         return 10
 
 
@@ -145,12 +156,14 @@ WINDOW = slice(61, 189)
 
 @register("lfw")
 class Lfw(DownloadableDataset):
-    """Faces of people who have many pictures, in colour; an image folder is taken as it is.
+    """Labeled Faces in the Wild: colour images of people with many images, or an image folder.
 
-    The download goes through scikit-learn: torchvision no longer offers one. Of each 250 x 250
-    picture the central 128 x 128 pixels, which hold the face, are kept and resized; the split is
-    3:1 within each person. CPL (section 4.1) speaks of 106 people with "more than 14" images:
-    106 have at least 14, and 96 more than 14.
+    The download uses scikit-learn, as torchvision no longer offers one. The central 128 x 128
+    pixels of
+    each 250 x 250 image, which contain the face, are cropped and resized; each person's images are
+    split 3:1. CPL (section 4.1) reports 106 people with "more than 14" images: 106 have at least
+    14,
+    and 96 more than 14.
     """
 
     source: ClassVar[str] = "Huang et al. 2007, from figshare; no explicit licence, for research"
@@ -161,7 +174,7 @@ class Lfw(DownloadableDataset):
     )
 
     def download(self, home: Path) -> Dataset:
-        """People, by name, and their faces; Shape (M, 3, size, size)."""
+        """Download and read faces with people as classes; Shape (M, 3, size, size)."""
         from sklearn.datasets import fetch_lfw_people
 
         people = fetch_lfw_people(
@@ -176,5 +189,5 @@ class Lfw(DownloadableDataset):
         return join_splits(self._thin(train), self._thin(test), list(people.target_names))
 
     def _thin(self, split: Split) -> Split:
-        chosen = first_of_each(split[1], self.limit)
+        chosen = first_per_class(split[1], self.limit)
         return split[0][chosen], split[1][chosen]

@@ -14,7 +14,7 @@ from gleak.core.errors import DataError
 from gleak.core.registry import register
 from gleak.core.spec import FILE_NAME, parameter
 from gleak.data.base import DatasetSpec
-from gleak.data.image_arrays import read_pixels, side
+from gleak.data.image_arrays import read_pixels, size_field
 from gleak.data.splits import SPLITS, Split, join_splits
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -22,26 +22,27 @@ Listing = dict[str, list[Path]]
 
 
 class ImageFolderDataset(DatasetSpec):
-    """Square images from folders named after their classes.
+    """Base class of datasets of square images in folders named after their classes.
 
-    Classes are numbered in the order of their sorted names. A split whose folder is missing is
-    empty; at least one must be there.
+    Classes are numbered in the order of their sorted names. A split without a folder is empty; at
+    least
+    one must exist.
     """
 
     reads_data_dir: ClassVar[bool] = True
 
-    size: int = side(32)
+    size: int = size_field(32)
     limit: int | None = parameter(
-        None, "at most so many images per class and split; none: all", ge=1
+        None, "largest number of images per class and split; none: all", ge=1
     )
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """RGB, unless a dataset says otherwise."""
+        """Shape of an image, by default RGB."""
         return (3, self.size, self.size)
 
     def root(self, data_dir: Path) -> Path:
-        """Folder that holds the split folders."""
+        """Return the folder that contains the split folders."""
         return data_dir / self.name
 
     @override
@@ -52,18 +53,25 @@ class ImageFolderDataset(DatasetSpec):
 
     @override
     def check_data(self, data_dir: Path) -> None:
-        """There must be a split."""
+        """Check that there is a split folder.
+
+        Raises:
+            DataError: neither split has a folder, or there is no ``data_dir``.
+        """
         super().check_data(data_dir)
         root = self.root(data_dir)
         if not any((root / split).is_dir() for split in SPLITS):
-            raise DataError(f"{self.name}: neither {root}/train nor {root}/test; {advice(root)}")
+            raise DataError(
+                f"{self.name}: neither {root}/train nor {root}/test exists; {advice(root)}"
+            )
 
     def load(self, data_dir: Path, seed: int) -> Dataset:
         """Read the images, sorted by class and file name.
 
         Raises:
-            DataError: no split folder, no images in a class, classes that differ between splits
-                or from the known number, or a file that is not a whole image; names the path.
+            DataError: there are no split folders, a class without images, classes that differ
+                between
+                splits or from the known number, or a damaged image file; names the path.
         """
         self.check_data(data_dir)
         root = self.root(data_dir)
@@ -79,37 +87,37 @@ class ImageFolderDataset(DatasetSpec):
 
 
 def advice(root: Path) -> str:
-    """What to do about a missing image folder: the layout wanted and the setting to change."""
+    """Return how to fix a missing image folder: the expected layout and the setting to change."""
     return (
-        f"put images into {root}/train/<class>/ and {root}/test/<class>/ (one split may be left "
-        f"out), or set data_dir in config.yaml (or --config data_dir=...) to the folder that "
-        f"holds {root.name}/"
+        f"put images into {root}/train/<class>/ and {root}/test/<class>/ (one split may be "
+        f"missing), or set data_dir in config.yaml (or --config data_dir=...) to the folder that "
+        f"contains {root.name}/"
     )
 
 
 def list_images(folder: Path, limit: int | None) -> Listing:
-    """Image files of each class folder, sorted; other and hidden files are ignored.
+    """List the image files of each class folder, sorted, without other and hidden files.
 
     Args:
         folder: of one split.
-        limit: keep the first so many of each class; None keeps all.
+        limit: number of images to keep per class; None keeps all.
 
     Raises:
-        DataError: no class folders, or one without images.
+        DataError: there are no class folders, or one has no images.
     """
     classes = class_folders(folder)
     if not classes:
-        raise DataError(f"{folder}: holds no class folders; add <class>/<image> or remove it")
+        raise DataError(f"{folder}: no class folders; add <class>/<image> or remove it")
     listing = {c.name: _images_below(c)[:limit] for c in classes}
     for name, files in listing.items():
         if not files:
             kinds = " ".join(sorted(SUFFIXES))
-            raise DataError(f"{folder / name}: holds no images ({kinds}); add some or remove it")
+            raise DataError(f"{folder / name}: no images ({kinds}); add some or remove it")
     return listing
 
 
 def class_folders(folder: Path) -> list[Path]:
-    """The folders of classes in that of a split, sorted; hidden ones are ignored."""
+    """Return the class folders of a split, sorted, without hidden ones."""
     return sorted(c for c in folder.iterdir() if c.is_dir() and not c.name.startswith("."))
 
 
@@ -122,7 +130,7 @@ def _images_below(folder: Path) -> list[Path]:
 
 
 def _class_names(root: Path, listings: dict[str, Listing]) -> list[str]:
-    """The classes that all splits agree on."""
+    """Return the class names, which must be the same in all splits."""
     first, *others = listings
     for split in others:
         differing = sorted(set(listings[first]) ^ set(listings[split]))
@@ -130,7 +138,7 @@ def _class_names(root: Path, listings: dict[str, Listing]) -> list[str]:
             named = ", ".join(differing[:5])
             raise DataError(
                 f"{root}/{first} and {root}/{split} differ in {len(differing)} class folders "
-                f"({named}); both must hold the same classes"
+                f"({named}); both must contain the same classes"
             )
     return list(listings[first])
 
@@ -139,14 +147,14 @@ def _read_split(listing: Listing, shape: tuple[int, ...]) -> Split:
     files = [path for paths in listing.values() for path in paths]
     labels = np.repeat(np.arange(len(listing)), [len(paths) for paths in listing.values()])
     inputs = np.empty((len(files), *shape), dtype=np.uint8)
-    for place, path in zip(inputs, files, strict=True):
-        place[...] = read_pixels(path, shape)
+    for row, path in zip(inputs, files, strict=True):
+        row[...] = read_pixels(path, shape)
     return inputs, labels
 
 
 @register("folder")
 class Folder(ImageFolderDataset):
-    """Images of your own: ``<data_dir>/<folder>/{train,test}/<class>/<image>``."""
+    """User's images in ``<data_dir>/<folder>/{train,test}/<class>/<image>``."""
 
     source: ClassVar[str] = "the user's own images"
 
@@ -155,51 +163,54 @@ class Folder(ImageFolderDataset):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Grey or RGB, as asked."""
+        """Shape of an image, grey or RGB."""
         return (self.channels, self.size, self.size)
 
     def root(self, data_dir: Path) -> Path:
-        """The folder that is named."""
+        """Return the folder named by the spec."""
         return data_dir / self.folder
 
 
 @register("imagenet")
 class Imagenet(ImageFolderDataset):
-    """ImageNet-1k: photographs; its validation images, sorted by class, as test.
+    """ImageNet-1k; the test split is its validation split, sorted by class.
 
-    Class folders named by their WordNet ids come in the standard order of classes. All of it
-    would fill 190 GB of memory, so a few images of each class are the default.
+    With class folders named by WordNet ids, classes are in the standard order. By default only a
+    few
+    images per class are read, as all of them would take 190 GB of memory.
     """
 
     source: ClassVar[str] = "Russakovsky et al. 2015; ImageNet terms: non-commercial research"
 
-    size: int = side(224)
-    limit: int | None = parameter(10, "at most so many images per class and split; none: all", ge=1)
+    size: int = size_field(224)
+    limit: int | None = parameter(
+        10, "largest number of images per class and split; none: all", ge=1
+    )
 
     @property
     def classes(self) -> int:
-        """Always 1,000."""
+        """Number of classes, 1,000."""
         return 1000
 
 
 @register("imagenet_sample")
 class ImagenetSample(ImageFolderDataset):
-    """A few photographs of ImageNet, of any of its classes, such as one image of each."""
+    """A few images of ImageNet, of any of its classes, for example one of each."""
 
     source: ClassVar[str] = "e.g. EliSchwartz/imagenet-sample-images; ImageNet terms"
 
-    size: int = side(224)
+    size: int = size_field(224)
 
 
 @register("tiny_imagenet")
 class TinyImagenet(ImageFolderDataset):
-    """Tiny-ImageNet-200: 64 x 64 photographs; its validation images, sorted by class, as test."""
+    """Tiny-ImageNet-200 (64 x 64); the test split is its validation split, sorted by class."""
 
     source: ClassVar[str] = "Stanford CS231n; ImageNet terms: non-commercial research"
 
-    size: int = side(64)
+    size: int = size_field(64)
 
     @property
     def classes(self) -> int:
-        """Always 200."""
+        """Number of classes, 200."""
         return 200

@@ -1,4 +1,4 @@
-"""The stage ``prepare_dataset``: from a spec to ``dataset.h5``."""
+"""The stage ``prepare_dataset``, which writes ``dataset.h5``."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from gleak.data.base import DatasetSpec
 
 
 def prepare_dataset(spec: DatasetSpec, data_dir: Path, seed: int, output: Path) -> None:
-    """Read or make the samples and write them.
+    """Read or generate the samples of a dataset and write them.
 
     Args:
-        spec: which dataset.
-        data_dir: where the user keeps image folders and tables.
+        spec: the dataset.
+        data_dir: folder with the user's image folders and tables.
         seed: of the run.
-        output: the ``dataset.h5`` to write.
+        output: path of the ``dataset.h5`` to write.
 
     Raises:
-        DataError: nothing usable in ``data_dir``.
+        DataError: there are no usable data in ``data_dir``.
         ArtifactError: ``output`` cannot be written.
     """
     dataset = spec.load(data_dir, seed)

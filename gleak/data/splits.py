@@ -1,4 +1,4 @@
-"""Splits of labelled samples: cutting them, thinning them out, and joining them as a `Dataset`."""
+"""Train and test splits of labelled samples."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TEST_SHARE = 0.25
 
 
 def stratified(inputs: np.ndarray, labels: np.ndarray) -> tuple[Split, Split]:
-    """Cut samples 3:1 into train and test, each class alike, always in the same way.
+    """Split samples 3:1 into train and test, stratified by class and deterministic.
 
     Args:
         inputs: Shape (M, ...).
         labels: Shape (M), class indices.
 
     Returns:
-        The train and the test split, each in the order the samples were given.
+        The train and the test split, each in the order of the given samples.
     """
     from sklearn.model_selection import train_test_split
 
@@ -33,8 +33,8 @@ def stratified(inputs: np.ndarray, labels: np.ndarray) -> tuple[Split, Split]:
     return (inputs[train], labels[train]), (inputs[test], labels[test])
 
 
-def first_of_each(labels: np.ndarray, limit: int | None) -> np.ndarray:
-    """Indices of the first ``limit`` samples of each class (None: of all), in ascending order."""
+def first_per_class(labels: np.ndarray, limit: int | None) -> np.ndarray:
+    """Return ascending indices of the first ``limit`` samples per class (None: of all)."""
     if limit is None:
         return np.arange(len(labels))
     chosen = [np.flatnonzero(labels == label)[:limit] for label in np.unique(labels)]
@@ -42,7 +42,7 @@ def first_of_each(labels: np.ndarray, limit: int | None) -> np.ndarray:
 
 
 def join_splits(train: Split, test: Split, class_names: Sequence[str], **facts: Any) -> Dataset:
-    """A `Dataset` of two splits; ``facts`` are its further fields."""
+    """Create a `Dataset` of two splits; ``facts`` are its other fields."""
     return Dataset(
         train_inputs=train[0],
         train_labels=train[1].astype(np.int64),

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Features:
-    """Both splits of a table as numbers.
+    """Numeric features of both splits of a table.
 
     Args:
         train: Shape (M, F), float32 in [0, 1].
-        test: like ``train``, with its own M.
-        names: of each column, ``age`` or ``sex=Male``.
-        groups: of each column, the number of the table's column it came from; Shape (F).
+        test: as ``train``, with its own M.
+        names: name of each feature, such as ``age`` or ``sex=Male``.
+        groups: index of the table's column of each feature; Shape (F).
     """
 
     train: np.ndarray
@@ -35,16 +35,16 @@ class Features:
     names: list[str]
     groups: np.ndarray
 
-    def facts(self) -> dict[str, Any]:
-        """What a `Dataset` of a table states beside its samples."""
+    def dataset_fields(self) -> dict[str, Any]:
+        """Return the fields of a tabular `Dataset` beside its samples."""
         names = np.array(self.names, dtype=object)
         return {"modality": "tabular", "feature_names": names, "feature_groups": self.groups}
 
 
 def encode_table(train: DataFrame, test: DataFrame) -> Features:
-    """Scale numeric columns by the train split and write the others as one-hot groups.
+    """Encode columns as features: numeric ones scaled by the train split, others one-hot.
 
-    A test value outside the train range is clipped; categories are those of both splits, sorted.
+    Test values outside the train range are clipped; categories are those of both splits, sorted.
     """
     blocks = [_encode_column(train[name], test[name]) for name in train.columns]
     groups = [np.full(len(names), number) for number, (names, _, _) in enumerate(blocks)]
@@ -57,7 +57,7 @@ def encode_table(train: DataFrame, test: DataFrame) -> Features:
 
 
 def _encode_column(train: Series, test: Series) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Names of the columns that one column becomes, and their values in both splits."""
+    """Return names and values, in both splits, of the features of one column."""
     if train.dtype.kind in "fiu":
         low, high = train.min(), train.max()
         scaled = [((part - low) / ((high - low) or 1)).clip(0, 1) for part in (train, test)]
@@ -90,10 +90,10 @@ FEATURES = 108
 
 @register("adult")
 class Adult(DatasetSpec):
-    """Census records, and whether the income is above 50,000 dollars a year.
+    """UCI Adult (Census Income): whether a person's income exceeds 50,000 dollars a year.
 
-    Six columns are scaled, eight become one-hot groups in which "unknown" (``?``) is a category
-    of its own: 108 features.
+    Six columns are scaled and eight are one-hot encoded, with "unknown" (``?``) as a category: 108
+    features.
     """
 
     reads_data_dir: ClassVar[bool] = True
@@ -103,31 +103,35 @@ class Adult(DatasetSpec):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """6 continuous features and 9 + 16 + 7 + 15 + 6 + 5 + 2 + 42 of one-hot groups."""
+        """Shape of a sample: 6 numeric and 9 + 16 + 7 + 15 + 6 + 5 + 2 + 42 one-hot features."""
         return (FEATURES,)
 
     @property
     def classes(self) -> int:
-        """Above 50,000 dollars or not."""
+        """Number of classes: above 50,000 dollars or not."""
         return 2
 
     @override
     def check_data(self, data_dir: Path) -> None:
-        """Both files must be there."""
+        """Check that both files exist.
+
+        Raises:
+            DataError: names the missing file.
+        """
         super().check_data(data_dir)
         for path in self._files(data_dir):
             if not path.is_file():
                 raise DataError(f"{path}: no such file; {_advice(path.parent)}")
 
     def _files(self, data_dir: Path) -> list[Path]:
-        """Of the train and the test split."""
+        """Return the paths of the train and the test split."""
         return [data_dir / "adult" / name for name in ("adult.data", "adult.test")]
 
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """The files ``adult.data`` (train) and ``adult.test`` in ``<data_dir>/adult``.
+        """Read ``adult.data`` (train) and ``adult.test`` in ``<data_dir>/adult``.
 
         Raises:
-            DataError: a file is missing, malformed, or does not hold every category.
+            DataError: a file is missing or malformed, or lacks a category.
         """
         self.check_data(data_dir)
         folder = data_dir / "adult"
@@ -136,18 +140,18 @@ class Adult(DatasetSpec):
         features = encode_table(train, test)
         if len(features.names) != FEATURES:
             raise DataError(
-                f"{folder}: its categories give {len(features.names)} features instead of "
+                f"{folder}: its categories give {len(features.names)} features, not "
                 f"{FEATURES}; {_advice(folder)}"
             )
         splits = (features.train, labels[0]), (features.test, labels[1])
-        return join_splits(*splits, INCOMES, **features.facts())
+        return join_splits(*splits, INCOMES, **features.dataset_fields())
 
 
 def read_records(path: Path) -> DataFrame:
-    """One of the two files: a row for each record, ``|`` beginning a comment, no header.
+    """Read one of the two files: a row per record, comments after ``|``, no header.
 
     Raises:
-        DataError: missing, or not 15 columns of the kinds known.
+        DataError: the file is missing, or has other than 15 columns of the known types.
     """
     from pandas import read_csv
 
@@ -158,7 +162,7 @@ def read_records(path: Path) -> DataFrame:
         raise DataError(f"{path}: cannot be read ({error}); {_advice(path.parent)}") from error
     if table.shape[1] != len(COLUMNS) or table.isna().any(axis=None):
         raise DataError(
-            f"{path}: every row must hold {len(COLUMNS)} values; {_advice(path.parent)}"
+            f"{path}: every row must have {len(COLUMNS)} values; {_advice(path.parent)}"
         )
     table.columns = list(COLUMNS)
     table["income"] = table["income"].str.removesuffix(".")
@@ -175,34 +179,34 @@ def _advice(folder: Path) -> str:
     return (
         f"put adult.data and adult.test from https://archive.ics.uci.edu/dataset/2/adult into "
         f"{folder}, or set data_dir in config.yaml (or --config data_dir=...) to the folder that "
-        f"holds adult/"
+        f"contains adult/"
     )
 
 
 @register("breast_cancer")
 class BreastCancer(DatasetSpec):
-    """30 measurements of cell nuclei in 569 biopsies, malignant or benign."""
+    """Breast Cancer Wisconsin: 30 measurements of cell nuclei in 569 biopsies."""
 
     modality: ClassVar[Modality] = "tabular"
     source: ClassVar[str] = "bundled with scikit-learn; UCI, Wolberg et al. 1995, CC BY 4.0"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One number for each measurement."""
+        """Shape of a sample: one value per measurement."""
         return (30,)
 
     @property
     def classes(self) -> int:
-        """Malignant or benign."""
+        """Number of classes: malignant and benign."""
         return 2
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Of 569 biopsies, a quarter is for testing."""
+        """Number of samples in each split; a quarter of 569 is for testing."""
         return {"train": 426, "test": 143}
 
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """All biopsies; the same for every ``seed``."""
+        """Read all biopsies, independently of ``seed``."""
         from pandas import DataFrame
         from sklearn.datasets import load_breast_cancer
 
@@ -214,5 +218,5 @@ class BreastCancer(DatasetSpec):
             (features.train, train[1]),
             (features.test, test[1]),
             [str(name) for name in biopsies.target_names],
-            **features.facts(),
+            **features.dataset_fields(),
         )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.models.batching import batch_slices, memory_slices
-from gleak.models.dense_layers import DenseInput, features_before
+from gleak.models.layer_search import DenseInput, features_before
 
 Features = Callable[[Tensor], Tensor]
 """Function from samples, Shape (N, *shape), to their representations, Shape (N, E)."""

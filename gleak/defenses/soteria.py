@@ -14,7 +14,7 @@ from gleak.defenses.base import DefenseSpec
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gleak.models.dense_layers import DenseInput
+    from gleak.models.layer_search import DenseInput
 
 
 @register("soteria")
@@ -90,7 +90,7 @@ class Soteria(DefenseSpec):
         """Return the defended layer and its input for one sample."""
         import torch
 
-        from gleak.models.dense_layers import first_dense_input, last_dense_input
+        from gleak.models.layer_search import first_dense_input, last_dense_input
 
         find = {"first_dense": first_dense_input, "classifier": last_dense_input}[self.layer]
         with torch.no_grad():

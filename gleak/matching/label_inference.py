@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.matching.label_counts import ClassifierGradients, count_labels
-from gleak.models.dense_layers import Classifier, find_classifier
+from gleak.models.layer_search import Classifier, find_classifier
 from gleak.models.parameters import trained_parameters
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SPARSE = 0.05
 
 
 def classifier_of(observation: Observation) -> Classifier:
-    """The layer that labels are read off; see `gleak.models.dense_layers.find_classifier`.
+    """The layer that labels are read off; see `gleak.models.layer_search.find_classifier`.
 
     Raises:
         IncompatibleError: the model has no such layer.

@@ -14,7 +14,7 @@ from gleak.clients.base import ClientSpec, check_batch
 from gleak.core.errors import error_context
 from gleak.defenses.base import DefenseSpec
 from gleak.models.broadcast import load_network
-from gleak.models.dense_layers import true_embeddings
+from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
 from gleak.simulation.batches import draw_batches
 from gleak.simulation.drift import measure_drift

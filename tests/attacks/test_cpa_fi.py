@@ -14,7 +14,7 @@ from gleak.attacks.cpa_fi import CPAFI
 from gleak.attacks.cpa_fi_gm import CPAFIGM
 from gleak.attacks.run import observe
 from gleak.core.registry import parse
-from gleak.models.dense_layers import features_before
+from gleak.models.layer_search import features_before
 from gleak.observation import Observation
 from gleak.unmixing.mixtures import Sources
 

@@ -23,7 +23,7 @@ from gleak.attacks.window_reading import (
 )
 from gleak.core.registry import parse
 from gleak.crafting.mkor_network import craft_network
-from gleak.models.dense_layers import features_before
+from gleak.models.layer_search import features_before
 
 SHAPE = (3, 16, 16)
 SMALL = "vgg_small+width=24+hidden=16"

@@ -15,7 +15,7 @@ from gleak.crafting.mkor_convolutions import craft_convolutions
 from gleak.crafting.mkor_network import synthetic_images
 from gleak.crafting.mkor_views import Layout, plan_views
 from gleak.models.chain import Chain, decompose
-from gleak.models.dense_layers import features_before
+from gleak.models.layer_search import features_before
 
 SHAPE = (3, 16, 16)
 SMALL = "vgg_small+width=8+hidden=24"

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.data.splits import first_of_each, stratified
+from gleak.data.splits import first_per_class, stratified
 
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=40).map(np.array)
 
@@ -16,12 +16,12 @@ def test_the_first_of_each_class_are_kept_in_order(labels: np.ndarray, limit: in
         if seen[label] < limit:
             kept.append(index)
         seen[label] += 1
-    assert list(first_of_each(labels, limit)) == kept
+    assert list(first_per_class(labels, limit)) == kept
 
 
 @given(labels=LABELS)
 def test_without_a_limit_all_are_kept(labels: np.ndarray) -> None:
-    assert list(first_of_each(labels, None)) == list(range(len(labels)))
+    assert list(first_per_class(labels, None)) == list(range(len(labels)))
 
 
 @given(per_class=st.integers(1, 10), classes=st.integers(2, 5))

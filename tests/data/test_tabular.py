@@ -138,7 +138,7 @@ def test_files_without_all_categories_are_refused(folder: Path) -> None:
     rows = [record(number, ">50K", countries=41) for number in range(50)]
     for name in ("adult.data", "adult.test"):
         (folder / name).write_text("\n".join(rows))
-    with pytest.raises(DataError, match="107 features instead of 108"):
+    with pytest.raises(DataError, match="107 features, not 108"):
         Adult().load(folder.parent, seed=0)
 
 

@@ -9,7 +9,7 @@ from gleak.core.registry import parse
 from gleak.defenses import sensitivity
 from gleak.defenses.sensitivity import estimated_norms, exact_norms, sensitivities
 from gleak.models import batching
-from gleak.models.dense_layers import features_before, first_dense_input
+from gleak.models.layer_search import features_before, first_dense_input
 from gleak.runtime.seeding import drawing_from
 
 IMAGES = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))

@@ -23,7 +23,7 @@ from gleak.matching.label_inference import (
     inferred_labels,
     lowest_of_rows,
 )
-from gleak.models.dense_layers import Classifier, find_classifier
+from gleak.models.layer_search import Classifier, find_classifier
 
 CLASSES = 10
 

@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.models import batching
-from gleak.models.dense_layers import (
+from gleak.models.layer_search import (
     features_before,
     find_classifier,
     first_dense_input,

@@ -14,8 +14,8 @@ from PIL import Image
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.experiments.axis_labels import AxisLabels
 from gleak.experiments.figure_spec import FigureData, FigureSpec, Shown
-from gleak.experiments.labels import AxisLabels
 from gleak.experiments.study import Study, load_study
 from gleak.figures.published import REQUIRED
 from gleak.metrics.score_table import COLUMNS, TYPES

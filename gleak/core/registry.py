@@ -30,7 +30,7 @@ PACKAGES = {
     "distance": "gleak.matching.distances",
     "optimizer": "gleak.matching.optimizers",
     "metric": "gleak.metrics",
-    "figure": "gleak.figures",
+    "figure": "gleak.figures.kinds",
 }
 _REGISTERED: dict[str, dict[str, type[Spec]]] = {kind: {} for kind in PACKAGES}
 S = TypeVar("S", bound=type[Spec])

@@ -12,7 +12,7 @@ from gleak.core.errors import SpecError, nearest
 from gleak.core.numbers import format_number
 from gleak.core.registry import parse
 from gleak.core.spec import format_value
-from gleak.experiments.labels import TRUTH, AxisLabels, bare
+from gleak.experiments.axis_labels import TRUTH, AxisLabels, bare
 
 NAME = "name"
 

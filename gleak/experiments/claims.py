@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
 from gleak.core.errors import SpecError
+from gleak.experiments.axis_labels import BLIND, TRUTH, AxisLabels
 from gleak.experiments.figure_spec import Over, R, Statistic, merge_controls
-from gleak.experiments.labels import BLIND, TRUTH, AxisLabels
 from gleak.metrics.score_table import LEVEL_COLUMNS
 
 Verdict = Literal["holds", "fails", "no data"]

@@ -14,7 +14,7 @@ from typing_extensions import override
 from gleak.core.errors import SpecError
 from gleak.core.spec import Spec, parameter
 from gleak.experiments.axes import check_axis, level_of, place
-from gleak.experiments.labels import BLIND, TRUTH, AxisLabels
+from gleak.experiments.axis_labels import BLIND, TRUTH, AxisLabels
 from gleak.metrics.score_table import LEVEL_COLUMNS
 
 if TYPE_CHECKING:

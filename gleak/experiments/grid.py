@@ -18,8 +18,8 @@ from gleak.core.registry import load, parse
 from gleak.core.settings import Scale
 from gleak.core.yaml_input import at_scale
 from gleak.experiments.axes import check_axis, field_values
+from gleak.experiments.axis_labels import BLIND, AxisLabels, bare, canonical
 from gleak.experiments.cell import LEVELS, SCORED_BY, TRUTH, Cell
-from gleak.experiments.labels import BLIND, AxisLabels, bare, canonical
 from gleak.experiments.own_models import check_own_model, is_own
 from gleak.experiments.refusals import (
     Refusal,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
+from gleak.experiments.axis_labels import BLIND
 from gleak.experiments.cell import LEVELS, TRUTH, Cell
-from gleak.experiments.labels import BLIND
 
 
 @dataclass(frozen=True)

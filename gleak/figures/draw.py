@@ -1,4 +1,4 @@
-"""Drawing one figure of a study: what the workflow calls."""
+"""Entry point of the workflow for drawing one figure of a study."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from gleak.core.errors import ArtifactError
+from gleak.experiments.axis_labels import AxisLabels
 from gleak.experiments.figure_spec import FigureData, Row, Shown
-from gleak.experiments.labels import AxisLabels
 from gleak.figures.published import REQUIRED, read_published
-from gleak.figures.summary import CELL, cells_of, refusals
+from gleak.figures.statistics import CELL, cells_of, refusals
 from gleak.metrics.score_table import empty_scores, read_scores
 
 if TYPE_CHECKING:
@@ -33,17 +33,17 @@ def draw(
     """Draw a figure.
 
     Args:
-        study: what `gleak.experiments.study.load_study` read.
+        study: from `gleak.experiments.study.load_study`.
         figure: its name in the study.
-        scale: at which it is drawn.
-        scores: the table of each of the figure's grids (`gleak.figures.tabulate`).
-        published: the paper's values, None if there are none.
-        paths: where reconstructions, the truth and knowledge lie; figures that show images read
-            `Study.shown`, some their `FigureSpec.trainings`.
-        folder: written are ``<figure>`` plus each of the figure's ``suffixes``.
+        scale: of the grids.
+        scores: table of each of the figure's grids (`gleak.figures.tabulate`).
+        published: the paper's values; None if there are none.
+        paths: of reconstructions, private data and knowledge: figures of images read the cells of
+            `Study.shown`, others their `FigureSpec.trainings`.
+        folder: of the outputs, ``<figure>`` plus each of the figure's ``suffixes``.
 
     Raises:
-        ArtifactError: a table is not that of the grid.
+        ArtifactError: if a table does not have the cells of its grid.
     """
     spec, grids = study.figure(figure), study.drawn(figure, scale)
     table = _read(scores, grids)
@@ -55,7 +55,7 @@ def draw(
 
 
 def _shown(rows: Sequence[Row], scores: pd.DataFrame, paths: Paths) -> list[Shown]:
-    """The cells of which more is shown than their scores."""
+    """Return the cells with the files of their reconstructions."""
     reasons = refusals(scores)
     return [
         Shown(
@@ -69,7 +69,7 @@ def _shown(rows: Sequence[Row], scores: pd.DataFrame, paths: Paths) -> list[Show
 
 
 def _read(scores: Sequence[Path], grids: Sequence[Grid]) -> pd.DataFrame:
-    """The tables of the grids, one below the other; each must be that of its grid."""
+    """Read and concatenate the tables of the grids; each must have the cells of its grid."""
     tables = [read_scores([path]) for path in scores]
     for path, table, grid in zip(scores, tables, grids, strict=True):
         _check_cells(path, table, grid)

@@ -1,4 +1,4 @@
-"""Judging a study's expectations by its scores."""
+"""Verdicts on the expectations of a study."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gleak.artifacts.atomic import atomic
 from gleak.core.errors import GleakError
 from gleak.core.numbers import format_value
 from gleak.core.registry import parse
+from gleak.experiments.axis_labels import AxisLabels
 from gleak.experiments.claims import Expectation
-from gleak.experiments.labels import AxisLabels
-from gleak.figures.summary import Row, records, summarise
+from gleak.figures.statistics import Row, records, summarise
 from gleak.metrics.score_table import read_scores
 
 if TYPE_CHECKING:
@@ -29,22 +29,22 @@ NO_DATA = "no data"
 
 
 def judge_study(study: Study, scale: str, scores: Mapping[str, Path], folder: Path) -> pd.DataFrame:
-    """Hold every claim of a study against our scores.
+    """Check every expectation of a study against our scores.
 
-    Writes ``expectations.csv`` and ``expectations.md``: one row per expectation and group of
-    cells that it compares (the paper may be right about MNIST and wrong about LFW).
+    Writes ``expectations.csv`` and ``expectations.md``: one row per expectation and group of cells
+    that it compares (a claim may hold on MNIST and fail on LFW).
 
     Args:
-        study: whose expectations.
+        study: with the expectations.
         scale: of the grids.
         scores: grid -> its table (`gleak.figures.tabulate`).
-        folder: where to write.
+        folder: of the outputs.
 
     Returns:
         The table.
 
     Raises:
-        GleakError: a gate fails or has no data; everything is written before.
+        GleakError: if a gate fails or has no data, after all files are written.
     """
     tables = {grid: read_scores([path]) for grid, path in scores.items()}
     rows = [
@@ -78,7 +78,7 @@ def _stop_at_gates(table: pd.DataFrame) -> None:
 
 
 def _verdicts(expectation: Expectation, scores: pd.DataFrame, names: AxisLabels) -> Iterator[Row]:
-    """One verdict per group; a single one without data where the grid has no such cells."""
+    """Yield one verdict per group; a single one without data if the grid has no such cells."""
     metric = str(parse("metric", expectation.metric))
     summary = summarise(scores, metric, expectation.statistic, expectation.over)
     groups = expectation.groups(names, records(summary))
@@ -99,7 +99,7 @@ def _verdicts(expectation: Expectation, scores: pd.DataFrame, names: AxisLabels)
 def _values(
     along: str, order: list[str], rows: list[Row], names: AxisLabels
 ) -> tuple[list[str], list[float], list[str]]:
-    """What is compared, its numbers, NaN where there are none, and these as text."""
+    """Return the labels of the compared cells, their values (NaN for none) and these as text."""
     nothing: Row = {"ours": math.nan, "reason": ""}
     labels, compared = [""] * len(rows), rows
     if along:

@@ -1,4 +1,4 @@
-"""The numbers in plots of means: the means, their bands, the paper's values, the controls."""
+"""Numbers of plots: means, error bands, published values, means of the controls."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ from scipy.stats import bootstrap
 from gleak.core.numbers import format_number
 from gleak.core.registry import parse
 from gleak.experiments.axes import has_field, label_alone, label_place, level_of
+from gleak.experiments.axis_labels import BLIND, TRUTH, AxisLabels
 from gleak.experiments.figure_spec import FigureData, Over
-from gleak.experiments.labels import BLIND, TRUTH, AxisLabels
-from gleak.figures.plot import MeanPlot, Plot
+from gleak.figures.kinds.base import MeanPlot, Plot
 from gleak.figures.published import add_published
-from gleak.figures.summary import CELL, VICTIM, Row, cells_of, counted, records, select, summarise
+from gleak.figures.statistics import (
+    CELL,
+    VICTIM,
+    Row,
+    cells_of,
+    counted,
+    records,
+    select,
+    summarise,
+)
 
 RESAMPLES = 2000
 NUMBERS = ["metric", "statistic", "over", "failed", "x", "hue", "facet", "ours", "low", "high"]
@@ -25,9 +34,9 @@ COLUMNS = [*CELL, *NUMBERS, *BOOKS]
 
 
 def summarise_points(figure: MeanPlot, material: FigureData) -> pd.DataFrame:
-    """One row per point: its cell, place, mean, band and published value, in the study's order.
+    """Compute one row per point: cell, position, mean, band, published value; in study order.
 
-    The column ``shown`` has its metric as the study writes it.
+    The column ``shown`` has its metric as written in the study.
     """
     names, scores = material.names, material.scores
     chosen = pd.DataFrame(figure.chosen(names, cells_of(scores)), columns=CELL)
@@ -37,19 +46,19 @@ def summarise_points(figure: MeanPlot, material: FigureData) -> pd.DataFrame:
 
 
 def place_rows(figure: Plot, names: AxisLabels, table: pd.DataFrame) -> pd.DataFrame:
-    """Add to the rows of cells their x, hue and facet, and put them in the study's order.
+    """Add x, hue and facet to the rows of cells, and sort them in the order of the study.
 
     Args:
-        figure: says where they stand.
-        names: of the grid.
-        table: the levels of each cell, and ``shown``, its metric as the study writes it.
+        figure: spec with the axes.
+        names: labels of the grid.
+        table: levels of each cell, and ``shown``, its metric as written in the study.
     """
     placed = [point for row in records(table) for point in _place(figure, names, row, table)]
     return pd.DataFrame(_sort(figure, names, placed))
 
 
 def summarise_controls(figure: Plot, material: FigureData) -> pd.DataFrame:
-    """The controls' means in each panel, over all cells there; columns as of the points."""
+    """Compute the controls' means over all cells of each panel; columns as of the points."""
     names = material.names
     wanted = {k: v for k, v in names.select(figure.where).items() if k != "attack"}
     scores = select(material.scores, wanted)
@@ -74,7 +83,7 @@ def _summarise(figure: MeanPlot, scores: pd.DataFrame, shown: str, over: Over) -
 
 
 def _bands(figure: MeanPlot, rows: pd.DataFrame) -> pd.DataFrame:
-    """Low and high of each cell: over victims, whose samples are not independent."""
+    """Compute the error band of each cell over victims, whose samples are not independent."""
     victims = rows.groupby(VICTIM, as_index=False)["value"].mean()
     band = interval if figure.error == "ci" else deviation
     bands = [
@@ -86,24 +95,24 @@ def _bands(figure: MeanPlot, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def interval(values: np.ndarray) -> tuple[float, float]:
-    """95% bootstrapped confidence interval of the mean (percentiles); none for one value."""
+    """Compute a 95% percentile bootstrap interval of the mean; NaN for a single value."""
     if len(values) < 2:
         return math.nan, math.nan
-    found = bootstrap(
+    result = bootstrap(
         (values,), np.mean, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(0)
     ).confidence_interval
-    return float(found.low), float(found.high)
+    return float(result.low), float(result.high)
 
 
 def deviation(values: np.ndarray) -> tuple[float, float]:
-    """One standard deviation of the sample to either side of the mean; none for one value."""
+    """Compute the mean minus and plus one standard deviation; NaN for a single value."""
     if len(values) < 2:
         return math.nan, math.nan
     return float(values.mean() - values.std(ddof=1)), float(values.mean() + values.std(ddof=1))
 
 
 def _place(figure: Plot, names: AxisLabels, row: Row, compared: pd.DataFrame) -> list[Row]:
-    """The point of a cell; for one that belongs to several colours, one in each of them."""
+    """Return the points of a cell: one, or one per colour if it belongs to several."""
     placed = {**row, "x": figure.along(names, row), "facet": _facet(figure, names, row)}
     if figure.hue is None:
         return [{**placed, "hue": ""}]
@@ -120,7 +129,7 @@ def _facet(figure: Plot, names: AxisLabels, row: Row) -> str:
 
 
 def _panels_of_control(figure: Plot, names: AxisLabels, row: Row) -> list[str]:
-    """The panels a control belongs to: its own, or every one where attacks are told apart."""
+    """Return the panels of a control: its own, or all if panels distinguish attacks."""
     if figure.facets is None or level_of(figure.facets) != "attack":
         return [_facet(figure, names, row)]
     attacks = [value for value in names.values["attack"] if value not in (BLIND, TRUTH)]
@@ -128,7 +137,7 @@ def _panels_of_control(figure: Plot, names: AxisLabels, row: Row) -> list[str]:
 
 
 def _sort(figure: Plot, names: AxisLabels, points: list[Row]) -> list[Row]:
-    """Metrics, panels and colours in the order of the study, points along x."""
+    """Sort by metric, panel and colour in the order of the study, then along x."""
     metrics = list(figure.measured)
     facets = _rank(figure.facets, names, label_alone)
     hues = _rank(figure.hue, names, label_place)
@@ -143,7 +152,7 @@ def _sort(figure: Plot, names: AxisLabels, points: list[Row]) -> list[Row]:
 
 
 def _rank(axis: str | None, names: AxisLabels, label: Callable[..., str]) -> dict[str, int]:
-    """Labels of an axis -> their place in the order of the study."""
+    """Map the labels of an axis to their rank in the order of the study."""
     if axis is None:
         return {"": 0}
     level = level_of(axis)
@@ -152,7 +161,7 @@ def _rank(axis: str | None, names: AxisLabels, label: Callable[..., str]) -> dic
 
 
 def categories(figure: Plot, names: AxisLabels, points: pd.DataFrame) -> dict[float | str, str]:
-    """What is printed for each x that is found, where not all are numbers; in the study's order."""
+    """Return the tick label of each x in the points, in the order of the study."""
     level, found = level_of(figure.x), set(points["x"])
     order = dict.fromkeys(figure.along(names, {level: value}) for value in names.values[level])
     return {x: x if isinstance(x, str) else format_number(x) for x in order if x in found}

@@ -1,7 +1,7 @@
-"""The papers' own values: ``studies/published/<study>.csv``.
+"""Values published in the papers: ``studies/published/<study>.csv``.
 
-Columns: ``figure`` (as in the study), any of the levels (canonical or not; empty where it does
-not matter), ``metric``, ``statistic``, ``value`` in the units of our metrics, and ``note``.
+Columns: ``figure`` (as in the study), any of the levels (canonical or not; empty matches any
+value), ``metric``, ``statistic``, ``value`` in the units of our metrics, and ``note``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pandas as pd
 
 from gleak.core.errors import SpecError, nearest
 from gleak.core.registry import parse
-from gleak.experiments.labels import AxisLabels, canonical
-from gleak.figures.summary import Row, records
+from gleak.experiments.axis_labels import AxisLabels, canonical
+from gleak.figures.statistics import Row, records
 from gleak.metrics.score_table import LEVEL_COLUMNS
 
 REQUIRED = ("figure", "metric", "statistic", "value", "note")
@@ -23,10 +23,10 @@ COLUMNS = (*REQUIRED, *LEVEL_COLUMNS)
 
 
 def read_published(path: Path | str) -> pd.DataFrame:
-    """Read and check the published values; specs in canonical form.
+    """Read and check published values, with specs in canonical form.
 
     Raises:
-        SpecError: a column or a spec that is none; names the file and line.
+        SpecError: an unknown column or spec, or a repeated value; names the file and line.
     """
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     found = set(map(str, table))
@@ -58,16 +58,16 @@ def _each(column: pd.Series, read: Callable[[str], object], path: Path | str) ->
 def add_published(
     summary: pd.DataFrame, published: pd.DataFrame, names: AxisLabels
 ) -> pd.DataFrame:
-    """Put the published value beside each of ours.
+    """Add the published value to each row of a summary.
 
     Args:
         summary: from `gleak.figures.summary.summarise`.
         published: the rows of one figure.
-        names: says what is compared with what.
+        names: labels of the grid, with its substitutes.
 
     Returns:
-        The summary with the columns ``published`` (NaN for none) and ``stand_in``, which says
-        for which published specs ours stand in.
+        The summary with the columns ``published`` (NaN for none) and ``stand_in``, the published
+        specs that ours substitute.
     """
     levels = [level for level in LEVEL_COLUMNS if level in published]
     rows = records(summary)

@@ -1,9 +1,9 @@
-"""The images of cells as strips: what was sent, how its search went, what was found."""
+"""Strips of images of selected samples: truth, course of the search, result."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -13,25 +13,40 @@ import pandas as pd
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 from gleak.experiments.figure_spec import Shown
-from gleak.figures.picks import Values, pick
-from gleak.figures.samples import SampleFigure
-from gleak.figures.summary import CELL
+from gleak.figures.kinds.base import SampleFigure
+from gleak.figures.statistics import CELL, records, select
 from gleak.metrics.reconstruction.assignment import UNASSIGNED, match_samples
 
 TRUTH, START, SNAPSHOT, RESULT = "truth", "start", "snapshot", "result"
+BEST, WORST = "best", "worst"
+Values = Mapping[tuple[int, int], float]
+"""Values of a figure's metric, by victim and sample."""
 NO_VALUES: Values = MappingProxyType({})
 
 
 @dataclass(frozen=True)
+class Pick:
+    """A sample to show.
+
+    Args:
+        sample: its index in the batch.
+        place: best, worst, or "" where samples are not ranked.
+    """
+
+    sample: int
+    place: str = ""
+
+
+@dataclass(frozen=True)
 class Picture:
-    """One image and what is said about it.
+    """One image of a sample.
 
     Args:
         step: truth, start, snapshot or result.
-        iteration: when it was taken; None for the truth and for searches without a record.
-        pixels: Shape (C, H, W); None where there is none to show: it was not kept, or, of a result,
-            nothing was found for this sample.
+        iteration: of the search; None for the truth and for searches without a record.
+        pixels: Shape (C, H, W); None if it was not recorded or the sample was not recovered.
         mse: to the truth; NaN without an image.
     """
 
@@ -43,15 +58,15 @@ class Picture:
 
 @dataclass(frozen=True)
 class Strip:
-    """The pictures of one sample of one victim: the truth first, the result last.
+    """Pictures of one sample of one victim: the truth first, the result last.
 
     Args:
         shown: the cell.
-        victim, sample: their numbers.
-        converged: whether the attack's own criterion was met.
-        pictures: in the order of time.
-        place: best or worst, where the figure tells which of a batch it is.
-        metric, value: what stands under the result; where it is NaN, the error does.
+        victim, sample: their indices.
+        converged: True if the attack met its own stopping criterion.
+        pictures: in temporal order.
+        place: best or worst, if samples are ranked.
+        metric, value: printed below the result; the MSE if the value is NaN.
     """
 
     shown: Shown
@@ -65,28 +80,28 @@ class Strip:
 
 
 def read_strips(figure: SampleFigure, shown: Shown, values: Values = NO_VALUES) -> list[Strip]:
-    """The strips of one cell; its reconstructions are put in the order of the truth.
+    """Read the strips of one cell, with reconstructions matched to the truth.
 
-    Of a cell that was refused there is one, with nothing in the place of the result.
+    A refused cell has one strip, without an image.
 
     Args:
-        figure: says what is shown.
+        figure: spec with the numbers of victims and samples.
         shown: the cell.
         values: of the figure's metric.
 
     Raises:
-        IncompatibleError: the cell is not about images.
+        IncompatibleError: if the cell has no image data.
     """
     if shown.reason:
         nothing = Picture(RESULT, None, None, math.nan)
         return [Strip(shown, 0, 0, converged=False, pictures=[nothing])]
     private = Private.read(shown.private, victims=slice(figure.victims))
-    found = Reconstruction.read(shown.reconstruction, victims=slice(figure.victims))
+    reconstruction = Reconstruction.read(shown.reconstruction, victims=slice(figure.victims))
     if private.modality != "image":
         raise IncompatibleError(
             f"{shown.private}: holds {private.modality} data; no images to show"
         )
-    order = match_samples(private, found)
+    order = match_samples(private, reconstruction)
     victims, samples = private.inputs.shape[:2]
     picks = {victim: pick(figure, values, victim, samples) for victim in range(victims)}
     return [
@@ -94,8 +109,8 @@ def read_strips(figure: SampleFigure, shown: Shown, values: Values = NO_VALUES) 
             shown,
             victim,
             picked.sample,
-            bool(found.converged[victim]),
-            list(_pictures(figure, private, found, order, victim, picked.sample)),
+            bool(reconstruction.converged[victim]),
+            list(_pictures(figure, private, reconstruction, order, victim, picked.sample)),
             picked.place,
             figure.metric,
             values.get((victim, picked.sample), math.nan),
@@ -125,7 +140,7 @@ def _pictures(
 
 
 def _assigned(images: np.ndarray, victim: int, place: int) -> np.ndarray | None:
-    """The image assigned to a true sample; None where none was left or none was kept."""
+    """Return the image assigned to a true sample; None if there is none or none was recorded."""
     return None if place == UNASSIGNED or victim >= len(images) else images[victim, place]
 
 
@@ -139,7 +154,7 @@ def _picture(
 
 
 def _chosen_snapshots(figure: SampleFigure, found: Reconstruction) -> list[int]:
-    """The start, and as many others as are wanted and there, spread evenly; none of results."""
+    """Return the indices of the start and of evenly spaced snapshots; none in result layouts."""
     if figure.course is None or found.snapshots is None or found.snapshot_iteration is None:
         return []
     last = len(found.snapshot_iteration) - 1
@@ -148,9 +163,9 @@ def _chosen_snapshots(figure: SampleFigure, found: Reconstruction) -> list[int]:
 
 
 def tabulate_strips(strips: list[Strip]) -> pd.DataFrame:
-    """One row per picture: its cell, victim, sample, step, iteration and error.
+    """Tabulate one row per picture: its cell, victim, sample, step, iteration and error.
 
-    ``place`` says whether the sample is the best or the worst, ``value`` is of the figure's metric.
+    ``place`` is best or worst if samples are ranked, ``value`` is of the figure's metric.
     """
     rows = [
         {
@@ -181,3 +196,32 @@ def tabulate_strips(strips: list[Strip]) -> pd.DataFrame:
     ]
     columns = [*CELL, *books]
     return pd.DataFrame(rows, columns=columns).astype({"iteration": "Int64"})
+
+
+def read_values(figure: SampleFigure, shown: Shown, scores: pd.DataFrame) -> Values:
+    """Return the value of the figure's metric for each sample of a cell that has one."""
+    metric = str(parse("metric", figure.metric))
+    rows = select(scores, {**shown.row, "metric": metric}).dropna(subset=["sample", "value"])
+    return {(int(row["victim"]), int(row["sample"])): row["value"] for row in records(rows)}
+
+
+def pick(figure: SampleFigure, values: Values, victim: int, samples: int) -> list[Pick]:
+    """Select the samples of a victim to show: the first, or the best, or the worst.
+
+    Args:
+        figure: spec with selection and number; for ``both`` that number of each, at most half.
+        values: of its metric; a sample without a value ranks below all others.
+        victim: index of the victim.
+        samples: number of samples of the batch.
+    """
+    count = min(figure.samples, samples)
+    if figure.pick == "first":
+        return [Pick(sample) for sample in range(count)]
+    sign = -1 if parse("metric", figure.metric).better == "higher" else 1
+    ranked = sorted(range(samples), key=lambda s: sign * values.get((victim, s), sign * math.inf))
+    best = [Pick(sample, BEST) for sample in ranked]
+    worst = [Pick(sample, WORST) for sample in reversed(ranked)]
+    if figure.pick == "both":
+        half = min(count, max(1, samples // 2))
+        return [*best[:half], *worst[:half]]
+    return {BEST: best, WORST: worst}[figure.pick][:count]

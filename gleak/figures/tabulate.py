@@ -1,4 +1,4 @@
-"""The scores of a grid in one table, with warnings about evaluations that look unsound."""
+"""Table of all scores of a grid, with warnings about implausible evaluations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from gleak.experiments.labels import BLIND, TRUTH
-from gleak.figures.summary import CELL, summarise
+from gleak.experiments.axis_labels import BLIND, TRUTH
+from gleak.figures.statistics import CELL, summarise
 from gleak.metrics.score_table import read_scores, refused_scores, save_scores
 
 logger = logging.getLogger(__name__)
@@ -21,27 +21,27 @@ SETTING = [level for level in CELL if level != "attack"]
 def tabulate(
     scores: Sequence[Path], output: Path, refused: Sequence[Mapping[str, str]] = ()
 ) -> pd.DataFrame:
-    """Put the scores of a grid's cells into one table, sorted, whatever order they come in.
+    """Concatenate the scores of a grid's cells into one sorted table.
 
-    Logs a warning for each attack that is no better than the blind control, and for each that
-    was granted what the setting of a paper may not grant.
+    Logs a warning for each attack that is no better than the blind control, and for each that was
+    granted extra knowledge.
 
     Args:
-        scores: the ``scores.csv`` of every cell and control.
-        output: the table to write; equal inputs give equal bytes.
-        refused: the levels of what was refused before any job, and the ``reason``.
+        scores: ``scores.csv`` of every cell and control, in any order.
+        output: table to write; equal inputs give equal bytes.
+        refused: levels of the cells that were refused before any job, and the ``reason``.
 
     Returns:
         The table, in the form of `gleak.metrics.score_table`.
 
     Raises:
-        ArtifactError: a file is missing or is no table of scores.
+        ArtifactError: if a file is missing or is not a table of scores.
     """
     left_out = [refused_scores(each, each["reason"]) for each in refused]
     joined = pd.concat([read_scores(scores), *left_out])
     table = joined.sort_values(ORDER, na_position="first", ignore_index=True)
     for warning in [*_no_better_than_blind(table), *_granted(table)]:
-        logger.warning("the evaluation looks unsound: %s", warning)
+        logger.warning("implausible evaluation: %s", warning)
     save_scores(table, output)
     return table
 

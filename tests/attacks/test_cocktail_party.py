@@ -7,7 +7,7 @@ import torch
 
 from gleak.attacks.cocktail_party import CocktailParty
 from gleak.core.registry import load, parse
-from gleak.experiments.labels import setting
+from gleak.experiments.axis_labels import setting
 from gleak.runtime.checkpointing import Journal
 from gleak.unmixing.independent_components import LAPLACIAN, fixed_point
 from gleak.unmixing.mixtures import Mixture, whiten

@@ -12,7 +12,7 @@ from gleak.experiments.axes import (
     label_place,
     place,
 )
-from gleak.experiments.labels import AxisLabels
+from gleak.experiments.axis_labels import AxisLabels
 
 
 @pytest.mark.parametrize(

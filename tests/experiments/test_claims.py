@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.core.errors import SpecError
+from gleak.experiments.axis_labels import AxisLabels
 from gleak.experiments.claims import Bound, Closeness, Expectation, Order, Trend, sort_of
-from gleak.experiments.labels import AxisLabels
 
 COMMON = {"id": "a", "grid": "g", "metric": "mse", "claim": "c", "source": "s"}
 

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from gleak.core.errors import SpecError
-from gleak.experiments.labels import AxisLabels
+from gleak.experiments.axis_labels import AxisLabels
 from gleak.figures.published import add_published, read_published
-from gleak.figures.summary import summarise
+from gleak.figures.statistics import summarise
 from gleak.metrics.score_table import LEVEL_COLUMNS
 
 Scored = Callable[..., pd.DataFrame]

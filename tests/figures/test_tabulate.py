@@ -60,7 +60,7 @@ def test_grants_in_use_are_named_once(
     table = scored("mse", [[0.1], [0.2]], attack="idlg", grants="labels")
     with caplog.at_level(logging.WARNING):
         tabulate([write("all.csv", table)], tmp_path / "scores.csv")
-    assert caplog.messages == ["the evaluation looks unsound: idlg is granted labels"]
+    assert caplog.messages == ["implausible evaluation: idlg is granted labels"]
 
 
 def test_a_missing_file_is_named(tmp_path: Path):

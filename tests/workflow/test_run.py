@@ -245,7 +245,7 @@ def after(project: Project, *files: str, added: str = "\nEDITED = True\n") -> se
             "gleak/training/federated_training.py",
             {f"train_model {FL}", f"score_model {FL}", *MODELS},
         ),
-        ("gleak/figures/line_drawing.py", {"draw budget", "all"}),
+        ("gleak/figures/kinds/plot_drawing.py", {"draw budget", "all"}),
         ("gleak/figures/judge.py", {"judge", "all"}),
     ],
 )

@@ -1,0 +1,1 @@
+"""Drawing helpers: styles, panels, tables of texts, image grids and saving."""

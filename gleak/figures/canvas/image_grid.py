@@ -1,0 +1,104 @@
+"""Grids of images: rows of tiles with texts above, below and at the left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from gleak.figures.canvas.style import new_figure
+
+SIDE = 0.85  # inches of an image
+GAP = 0.1  # inches between images
+ABOVE, BELOW = 0.15, 0.12  # inches of a line of text above and below an image
+LEFT = 0.9  # inches for the labels of the rows
+MISSING: dict[str, Any] = {"hatch": "////", "facecolor": "0.95", "edgecolor": "0.7", "linewidth": 0}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """An image with texts.
+
+    Args:
+        pixels: Shape (C, H, W); None: a hatched tile if there is a text below, else nothing.
+        above, below: texts; "" for none.
+    """
+
+    pixels: np.ndarray | None
+    above: str = ""
+    below: str = ""
+
+
+EMPTY = Tile(None)
+
+
+@dataclass(frozen=True)
+class TileRow:
+    """Tiles beside each other, with a label at their left."""
+
+    label: str
+    tiles: list[Tile]
+
+    @property
+    def above(self) -> float:
+        """Height of the texts above, in inches."""
+        return ABOVE if any(tile.above for tile in self.tiles) else 0.0
+
+    @property
+    def below(self) -> float:
+        """Height of the texts below, in inches."""
+        return BELOW * max(len(tile.below.splitlines()) for tile in self.tiles)
+
+    @property
+    def height(self) -> float:
+        """Total height with the gap to the next row, in inches."""
+        return self.above + SIDE + self.below + GAP
+
+
+def draw_grid(rows: list[TileRow]) -> Figure:
+    """Draw rows of tiles below each other."""
+    width = LEFT + max(len(row.tiles) for row in rows) * (SIDE + GAP)
+    height = sum(row.height for row in rows)
+    canvas, bottom = new_figure(width, height), height
+    for row in rows:
+        bottom -= row.height
+        for column, tile in enumerate(row.tiles):
+            left, low = LEFT + column * (SIDE + GAP), bottom + GAP + row.below
+            axes = canvas.add_axes((left / width, low / height, SIDE / width, SIDE / height))
+            axes.set_axis_off()
+            _draw_tile(axes, tile)
+            if not column:
+                _write(axes, -0.12, 0.5, row.label, ha="right", va="center", size=7.5)
+    return canvas
+
+
+def _draw_tile(axes: Axes, tile: Tile) -> None:
+    """Draw an image and its texts; hatched if the image is missing."""
+    if tile.pixels is not None:
+        _draw_pixels(axes, tile.pixels)
+    elif tile.below:
+        axes.add_patch(Rectangle((0, 0), 1, 1, transform=axes.transAxes, **MISSING))
+    axes.set_title(tile.above, fontsize=7, pad=2)
+    _write(axes, 0.5, -0.04, tile.below, ha="center", va="top", size=6.5, color="0.3")
+
+
+def _draw_pixels(axes: Axes, image: np.ndarray) -> None:
+    """Draw an image of Shape (C, H, W) without interpolation."""
+    pixels = image.transpose(1, 2, 0)
+    grey = pixels.shape[2] == 1
+    axes.imshow(
+        pixels[..., 0] if grey else pixels,
+        cmap="gray" if grey else None,
+        vmin=0,
+        vmax=1,
+        interpolation="nearest",
+    )
+
+
+def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
+    """Write a text beside an image, at a position relative to its sides."""
+    axes.text(x, y, text, transform=axes.transAxes, **style)

@@ -1,0 +1,162 @@
+"""Panels of plots: their grid, ticks, control lines and legends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from gleak.core.numbers import format_value
+from gleak.experiments.axes import label_axis
+from gleak.experiments.axis_labels import BLIND, TRUTH, AxisLabels
+from gleak.experiments.figure_spec import Over
+from gleak.figures.canvas.style import (
+    NEUTRAL,
+    PANEL,
+    colours,
+    new_figure,
+)
+from gleak.figures.statistics import records
+
+CONTROLS = {TRUTH: (0, (6, 2)), BLIND: (0, (1, 1.5))}
+PAPER, FAILED = "paper", "none succeeded:\nover the failed"
+OF = {"all": "", "successful": "of successes", "successful_else_all": "of successes, if any"}
+LEGEND = 1.3  # inches beside the panels
+LONGEST_TICK = 12  # characters of a line below a tick
+Colour = tuple[float, float, float]
+
+
+def new_panels(
+    lines: int, columns: int, size: tuple[float, float], **shared: Any
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure and its panels, Shape (lines, columns), each of a size in inches."""
+    canvas = new_figure(columns * size[0] + LEGEND, lines * size[1])
+    canvas.set_layout_engine("constrained")
+    panels = canvas.subplots(lines, columns, squeeze=False, **shared)
+    for axes in panels.flat:
+        sns.despine(ax=axes)
+    return canvas, panels
+
+
+def draw_controls(axes: Axes, controls: pd.DataFrame) -> None:
+    """Draw the means of the controls as lines across a panel."""
+    for row in records(controls):
+        axes.axhline(row["ours"], color=NEUTRAL, lw=1, ls=CONTROLS[row["attack"]], zorder=1)
+
+
+def mark_missing(axes: Axes, x: float, colour: Colour, reason: str) -> None:
+    """Write a dash for no value, or n/a for a refused cell, at the bottom of a panel."""
+    look: dict[str, Any] = {"ha": "center", "weight": "bold", "color": colour}
+    axes.text(x, 0.01, format_value(math.nan, reason), transform=axes.get_xaxis_transform(), **look)
+
+
+def label_metric(names: AxisLabels, metric: str, over: Over) -> str:
+    """Return the label of the y axis."""
+    return f"{names.metric(metric)}\n{OF[over]}".strip()
+
+
+def wrap(labels: Iterable[str]) -> list[str]:
+    """Break long tick labels into several lines."""
+    pieces = [label.replace(" (", "\n(").splitlines() for label in labels]
+    return ["\n".join(fill(p, LONGEST_TICK, break_long_words=False) for p in ps) for ps in pieces]
+
+
+def hues(points: pd.DataFrame) -> dict[str, Colour]:
+    """Return the colour of each hue."""
+    labels = list(dict.fromkeys(points["hue"]))
+    return dict(zip(labels, colours(len(labels)), strict=True))
+
+
+def add_legend(
+    canvas: Figure,
+    hue: str | None,
+    names: AxisLabels,
+    handles: Sequence[Artist],
+    controls: pd.DataFrame,
+) -> None:
+    """Draw the legend beside the panels: the given handles, then the controls that are drawn.
+
+    Args:
+        canvas: figure.
+        hue: axis of the colours, the title of the legend.
+        names: labels of the grid.
+        handles: of everything but the controls.
+        controls: means of the controls.
+    """
+    drawn = set(controls.loc[controls["ours"].notna(), "attack"])
+    lines = [
+        Line2D([], [], color=NEUTRAL, lw=1, ls=style, label=names.label("attack", control))
+        for control, style in CONTROLS.items()
+        if control in drawn
+    ]
+    title = "" if hue is None else label_axis(hue, names)
+    every = [*handles, *lines]
+    canvas.legend(handles=every, title=title, loc="outside right center", frameon=False)
+
+
+def references(points: pd.DataFrame, looks: Mapping[str, Artist]) -> list[Artist]:
+    """Return the legend handles of the paper's values and of means over failed attacks, if drawn.
+
+    Args:
+        points: from `gleak.figures.points.summarise_points`.
+        looks: a handle for ``published`` and for ``failed``.
+    """
+    drawn = {"published": points["published"].notna().any(), "failed": points["failed"].any()}
+    return [handle for column, handle in looks.items() if drawn[column]]
+
+
+TOGETHER = 0.85  # share of a place on x that its slots take
+SLOT, LETTER = 0.2, 0.062  # inches, at least, of a slot and of a letter below the ticks
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Positions of bars or boxes: groups along x, colours side by side in each.
+
+    Args:
+        places: x -> the centre of its group.
+        colours: hue -> its colour, from left to right.
+        share: fraction of a slot that its bar takes; the rest, at its right, is for a marker.
+    """
+
+    places: dict[float | str, float]
+    colours: dict[str, Colour]
+    share: float
+
+    @property
+    def width(self) -> float:
+        """Width of a bar."""
+        return self.share * TOGETHER / len(self.colours)
+
+    @property
+    def rest(self) -> float:
+        """Width of a slot without its bar."""
+        return (1 - self.share) * TOGETHER / len(self.colours)
+
+    def bar(self, x: float | str, hue: str) -> float:
+        """Return the centre of a bar."""
+        return self._left(x, hue) + self.width / 2
+
+    def marker(self, x: float | str, hue: str) -> float:
+        """Return the centre of the rest of a slot, beside its bar."""
+        return self._left(x, hue) + self.width + self.rest / 2
+
+    def inches(self, ticks: list[str]) -> float:
+        """Return the width of a panel in which neither bars nor labels overlap, in inches."""
+        longest = max(len(line) for tick in ticks for line in tick.splitlines())
+        group = max(SLOT * len(self.colours) / TOGETHER, LETTER * longest)
+        return max(PANEL[0], group * len(ticks))
+
+    def _left(self, x: float | str, hue: str) -> float:
+        number = list(self.colours).index(hue)
+        return self.places[x] + TOGETHER * (number / len(self.colours) - 1 / 2)

@@ -1,0 +1,133 @@
+"""Comparison of attacks by their properties, as in AGIC Table VII."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from typing_extensions import override
+
+from gleak.attacks.base import AttackSpec
+from gleak.core.errors import SpecError, nearest
+from gleak.core.registry import parse, register
+from gleak.core.spec import parameter
+from gleak.experiments.axis_labels import bare
+from gleak.experiments.figure_spec import TABLE_SUFFIXES, FigureData, FigureSpec, as_list
+
+ATTACK = "attack"
+Facts = Mapping[str, Sequence[str]]
+
+
+def _canonical(text: str) -> str:
+    try:
+        return str(parse("attack", text))
+    except SpecError as error:
+        raise ValueError(str(error)) from None
+
+
+def _canonical_keys(labels: dict[str, str]) -> dict[str, str]:
+    """Return the labels with keys that are attacks in canonical form."""
+    return {_canonical_or_same(text): label for text, label in labels.items()}
+
+
+def _canonical_or_same(text: str) -> str:
+    try:
+        return _canonical(text)
+    except ValueError:
+        return text
+
+
+@register("attacks")
+class Attacks(FigureSpec):
+    """Properties of attacks, from their specs alone: no cell is computed.
+
+    One row per attack, in the order given.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = TABLE_SUFFIXES
+
+    attacks: Annotated[
+        list[Annotated[str, AfterValidator(_canonical)]],
+        BeforeValidator(as_list),
+        Field(description="specs of the attacks, or one of them", min_length=1),
+    ]
+    labels: Annotated[dict[str, str], AfterValidator(_canonical_keys)] = parameter(
+        {}, "spec, name, or other text in the table -> what is printed"
+    )
+
+    @property
+    def specs(self) -> list[AttackSpec]:
+        """Specs of the attacks."""
+        return [parse("attack", text) for text in self.attacks]
+
+    @property
+    @override
+    def modules(self) -> frozenset[str]:
+        parts = [part for spec in self.specs for part in spec.components()]
+        return super().modules.union(*(part.modules for part in parts))
+
+    @property
+    def facts(self) -> list[Facts]:
+        """Properties of each attack, see `facts_of`."""
+        return [facts_of(spec) for spec in self.specs]
+
+    def label(self, text: str) -> str:
+        """Return the label of a text; a spec without its own label has that of its name."""
+        return self.labels.get(text, self.labels.get(bare(text), text))
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        texts = {text for row in self.facts for key in row for text in (key, *row[key])}
+        known = texts | {bare(text) for text in texts}
+        for text in self.labels:
+            if text not in known:
+                raise ValueError(f"label {text!r} is not in the table; {nearest(text, known)}")
+        printed = [self.label(text) for text in self.attacks]
+        twice = sorted({text for text in printed if printed.count(text) > 1})
+        if twice:
+            raise ValueError(f"several attacks are called {', '.join(twice)}; give each a label")
+        return self
+
+    @override
+    def draw(self, material: FigureData, stem: Path) -> None:
+        from gleak.figures.kinds.table_drawing import draw_attacks
+
+        draw_attacks(self, stem)
+
+
+def facts_of(spec: AttackSpec) -> Facts:
+    """Return the properties of an attack.
+
+    Returns:
+        Column -> its texts, empty where the column does not apply: the attack itself, the main
+        loss term, the other terms, the optimiser, how labels are inferred, knowledge that is
+        granted or trained, data modalities, whether updates of several epochs are combined, how an
+        update of several local steps is inverted, the crafting it relies on, and the source.
+    """
+    traits = spec.traits()
+    facts = {
+        ATTACK: [str(spec)],
+        "main loss term": traits.losses,
+        "other terms": traits.terms,
+        "optimiser": traits.optimizers or [_without_optimizer(spec)],
+        "labels": [traits.labels],
+        "extra knowledge": sorted({*spec.grants, *(known.name for known in spec.knowledge)}),
+        "data": sorted(spec.modalities) if spec.modalities < AttackSpec.modalities else ["any"],
+        "several epochs": ["yes" if spec.joins_epochs else "no"],
+        "local steps": [_local_steps(spec)],
+        "crafted parameters": [spec.crafting or ""],
+        "source": [spec.source],
+    }
+    return {column: [text for text in texts if text] for column, texts in facts.items()}
+
+
+def _without_optimizer(spec: AttackSpec) -> str:
+    return "" if spec.evaluations else "none, no iterations"
+
+
+def _local_steps(spec: AttackSpec) -> str:
+    if not spec.takes_local_steps:
+        return "no"
+    return "unrolled" if spec.repeats_local_steps else "as one batch"

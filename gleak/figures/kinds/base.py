@@ -1,0 +1,156 @@
+"""Base classes of the kinds of figures."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, with_config
+from typing_extensions import TypedDict, override
+
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.registry import parse
+from gleak.core.spec import parameter
+from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.figure_spec import FigureSpec, GridFigure, Over, Row, without_controls
+from gleak.knowledge.base import Pretraining
+from gleak.metrics.score_table import LEVEL_COLUMNS
+
+
+class Plot(GridFigure):
+    """Base class of the kinds that show metrics along an axis.
+
+    If hue is of the same level as x (``x: defense.std``, ``hue: defense.name``), a cell whose
+    spec lacks the field of x (``none``) is drawn in every colour.
+    """
+
+    x: str = Field(description="axis: a level, or a field of its specs such as defense.std")
+    hue: str | None = parameter(None, "axis told apart by colour")
+    facets: str | None = parameter(None, "axis told apart by panels, side by side")
+
+    @property
+    @abstractmethod
+    def measured(self) -> Mapping[str, Over]:
+        """Metrics on y, each with the reconstructions that it averages."""
+
+    @abstractmethod
+    def along(self, names: AxisLabels, row: Row) -> float | str:
+        """Return the position of a cell on x: a number, or its tick label."""
+
+    @property
+    @override
+    def used_metrics(self) -> Sequence[str]:
+        return list(self.measured)
+
+    @property
+    @override
+    def used_axes(self) -> Sequence[str]:
+        return [axis for axis in (self.x, self.hue, self.facets) if axis is not None]
+
+    @override
+    def chosen(self, names: AxisLabels, rows: Sequence[Row]) -> list[Row]:
+        return without_controls(super().chosen(names, rows))
+
+
+class MeanPlot(Plot):
+    """Base class of the plots that show means with their error bands."""
+
+    error: Literal["ci", "sd"] = parameter(
+        "ci", "95% bootstrapped confidence interval of the mean, or one standard deviation"
+    )
+
+
+class SampleFigure(GridFigure):
+    """Base class of the kinds that show single samples of some victims."""
+
+    needs: ClassVar[Literal["scores", "reconstructions"]] = "reconstructions"
+
+    victims: int = parameter(4, "victims shown of each cell, the first ones", ge=1)
+    samples: int = parameter(1, "samples shown of each victim", ge=1)
+    pick: Literal["first", "best", "worst", "both"] = parameter(
+        "first", "which samples; both: so many of the best, and then of the worst"
+    )
+    metric: str = parameter("mse", "number under each result, by which the best and worst are told")
+
+    @property
+    @override
+    def used_metrics(self) -> Sequence[str]:
+        return [self.metric]
+
+    @property
+    @override
+    def used_axes(self) -> Sequence[str]:
+        return LEVEL_COLUMNS
+
+    @property
+    def course(self) -> int | None:
+        """Number of snapshots shown besides the start; None if only the result is shown."""
+        return None
+
+    @override
+    def check(self, names: AxisLabels, rows: Sequence[Row]) -> None:
+        super().check(names, rows)
+        if parse("metric", self.metric).per != "sample":
+            raise SpecError(f"metric {self.metric!r} is not of single samples; choose mse or ssim")
+        for dataset in {row["dataset"]: None for row in self.chosen(names, rows)}:
+            if (modality := parse("dataset", dataset).modality) != "image":
+                raise SpecError(
+                    f"dataset {dataset!r} holds {modality} data, which have no images to show; "
+                    "choose one of images under where, or another kind of figure"
+                )
+
+    @override
+    def chosen(self, names: AxisLabels, rows: Sequence[Row]) -> list[Row]:
+        return without_controls(super().chosen(names, rows))
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Trained(TypedDict):
+    """A training in a study file: a public dataset, and the spec of the trained knowledge."""
+
+    dataset: str
+    spec: str
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, dict) else value
+
+
+def _canonical(written: Trained) -> Trained:
+    try:
+        training = Pretraining.parse(written["dataset"], written["spec"])
+    except (SpecError, IncompatibleError) as error:
+        raise ValueError(str(error)) from None
+    return {"dataset": str(training.dataset), "spec": str(training.knowledge)}
+
+
+Trainings = Annotated[
+    list[Annotated[Trained, AfterValidator(_canonical)]],
+    BeforeValidator(_as_list),
+    Field(description="the public dataset and the spec of each", min_length=1),
+]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class AtScale(TypedDict):
+    """Fields of a figure that a scale may override."""
+
+    knowledge: Trainings
+
+
+class TrainedFigure(FigureSpec):
+    """Base class of the kinds drawn from trained knowledge, which may differ between scales."""
+
+    knowledge: Trainings
+    quick: AtScale | None = parameter(None, "what is different at this scale")
+    small: AtScale | None = parameter(None, "what is different at this scale")
+
+    def written(self, scale: str) -> list[Trained]:
+        """Return the trainings at a scale, as in the study file."""
+        own: AtScale | None = getattr(self, scale, None)
+        return self.knowledge if own is None else own["knowledge"]
+
+    @override
+    def trainings(self, scale: str) -> Sequence[Pretraining]:
+        return [Pretraining.parse(one["dataset"], one["spec"]) for one in self.written(scale)]

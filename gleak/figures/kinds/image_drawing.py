@@ -1,0 +1,149 @@
+"""Drawing of image grids."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+from gleak.core.numbers import REFUSED, format_number
+from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.figure_spec import FigureData, Row, Shown
+from gleak.figures.canvas.image_grid import EMPTY, Tile, TileRow, draw_grid
+from gleak.figures.canvas.style import save, save_numbers, theme
+from gleak.figures.kinds.samples import Images
+from gleak.figures.strips import (
+    NO_VALUES,
+    RESULT,
+    SNAPSHOT,
+    TRUTH,
+    Picture,
+    Strip,
+    Values,
+    read_strips,
+    read_values,
+    tabulate_strips,
+)
+
+
+def draw_images(figure: Images, material: FigureData, stem: Path) -> None:
+    """Write an image grid and the errors of the images in it."""
+    strips = [
+        strip
+        for shown in material.shown
+        for strip in read_strips(figure, shown, _values(figure, shown, material))
+    ]
+    save_numbers(tabulate_strips(strips), stem)
+    rows = LAYOUTS[figure.layout](strips, material.names)
+    with theme():
+        save(draw_grid(rows), stem)
+
+
+def _values(figure: Images, shown: Shown, material: FigureData) -> Values:
+    """Return the scores that results and picks need; none if the MSE of the images is enough."""
+    unused = figure.pick == "first" and figure.metric == "mse"
+    return NO_VALUES if unused else read_values(figure, shown, material.scores)
+
+
+def lay_out_search(strips: list[Strip], names: AxisLabels) -> list[TileRow]:
+    """Return one row per strip, with the results aligned in the last column."""
+    columns = max(len(strip.pictures) for strip in strips)
+    varying = names.varying([strip.shown.row for strip in strips])
+    rows = []
+    for strip in strips:
+        *before, result = [_tile(strip, picture, names) for picture in strip.pictures]
+        gap = [EMPTY] * (columns - len(strip.pictures))
+        sample = f", sample {strip.sample}" if strip.sample else ""
+        victim = [] if strip.shown.reason else [f"victim {strip.victim}{sample}"]
+        texts = [*_headings(strip.shown.row, names, varying), *victim]
+        rows.append(TileRow("\n".join(texts), [*before, *gap, result]))
+    return rows
+
+
+def lay_out_results(strips: list[Strip], names: AxisLabels) -> list[TileRow]:
+    """Return a row of the truth, then the results of the following cells with the same truth."""
+    cells = [list(run) for _, run in groupby(strips, key=lambda strip: strip.shown)]
+    groups = _sharing_truth(cells)
+    varying = names.varying([strip.shown.row for strip in strips])
+    return [row for group in groups for row in _group(group, names, varying)]
+
+
+def _sharing_truth(cells: list[list[Strip]]) -> list[list[list[Strip]]]:
+    """Group consecutive cells with the same truth; a refused cell joins those before it."""
+    groups: list[list[list[Strip]]] = []
+    truth: list[bytes] = []
+    for cell in cells:
+        own = _truth_of(cell)
+        if not groups or (own and truth and own != truth):
+            groups.append([])
+            truth = own
+        groups[-1].append(cell)
+        truth = truth or own
+    return groups
+
+
+def _group(cells: list[list[Strip]], names: AxisLabels, varying: list[str]) -> list[TileRow]:
+    """Return the rows of cells with the same truth; their common levels label the truth."""
+    rows = [cell[0].shown.row for cell in cells]
+    inside = [level for level in varying if len({row[level] for row in rows}) > 1]
+    common = _headings(rows[0], names, [level for level in varying if level not in inside])
+    sent = next((cell for cell in cells if not cell[0].shown.reason), [])
+    truths = [Tile(strip.pictures[0].pixels, above=strip.place) for strip in sent]
+    results = [
+        TileRow(
+            "\n".join(_headings(row, names, inside)) or RESULT,
+            [replace(_tile(strip, strip.pictures[-1], names), above="") for strip in cell],
+        )
+        for row, cell in zip(rows, cells, strict=True)
+    ]
+    return [TileRow("\n".join([*common, TRUTH]), truths or [EMPTY]), *results]
+
+
+def _truth_of(cell: list[Strip]) -> list[bytes]:
+    """Return the true images of a cell as bytes; none if the cell was refused."""
+    truths = [strip.pictures[0].pixels for strip in cell]
+    return [truth.tobytes() for truth in truths if truth is not None]
+
+
+LAYOUTS: dict[str, Callable[[list[Strip], AxisLabels], list[TileRow]]] = {
+    "search": lay_out_search,
+    "results": lay_out_results,
+}
+
+
+def _headings(row: Row, names: AxisLabels, levels: list[str]) -> list[str]:
+    return [names.heading(level, row[level]) for level in levels]
+
+
+def _tile(strip: Strip, picture: Picture, names: AxisLabels) -> Tile:
+    """Return a picture with its texts; empty for a step of the search that was not recorded."""
+    if picture.pixels is None and picture.step != RESULT:
+        return EMPTY
+    return Tile(picture.pixels, _above(picture), _below(strip, picture, names))
+
+
+def _above(picture: Picture) -> str:
+    """Return the step and its iteration: ``start``, ``iteration 20``, ``result (113)``."""
+    if picture.step == SNAPSHOT:
+        return f"iteration {picture.iteration}"
+    after = picture.step == RESULT and picture.iteration is not None
+    return f"{picture.step} ({picture.iteration})" if after else picture.step
+
+
+def _below(strip: Strip, picture: Picture, names: AxisLabels) -> str:
+    if picture.step == TRUTH:
+        return ""
+    if strip.shown.reason:
+        return REFUSED
+    verdict = "" if strip.converged or picture.step != RESULT else "\nnot converged"
+    number = "not found" if picture.pixels is None else _number(strip, picture, names)
+    return f"{number}{verdict}"
+
+
+def _number(strip: Strip, picture: Picture, names: AxisLabels) -> str:
+    """Return the metric of a result (``SSIM 0.7``), or its MSE if the metric has no value."""
+    if strip.metric == "mse" or picture.step != RESULT or math.isnan(strip.value):
+        return f"MSE {format_number(picture.mse)}"
+    return f"{names.metric(strip.metric)} {format_number(strip.value)}"

@@ -1,0 +1,122 @@
+"""Statistics of scores: one number per cell and metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gleak.core.registry import parse
+from gleak.experiments.figure_spec import Over, Statistic
+from gleak.metrics.score_table import LEVEL_COLUMNS, REFUSED, UNAVAILABLE
+
+Row = Mapping[str, Any]
+SUCCESS = "success_content"
+CELL = list(LEVEL_COLUMNS)
+VICTIM = [*CELL, "victim"]
+SAMPLE = [*VICTIM, "sample"]
+
+
+def records(table: pd.DataFrame) -> list[Row]:
+    """Return the rows of a table, each by column name."""
+    return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+
+
+def cells_of(scores: pd.DataFrame) -> list[Row]:
+    """Return the levels of every cell of a table, in order of first appearance."""
+    return records(scores[CELL].drop_duplicates())
+
+
+def refusals(scores: pd.DataFrame) -> pd.Series:
+    """Return the reason of each refused cell, by its levels."""
+    rows = scores[scores["status"] == REFUSED].drop_duplicates(CELL)
+    return rows.set_index(CELL)["reason"]
+
+
+def select(scores: pd.DataFrame, wanted: Mapping[str, str]) -> pd.DataFrame:
+    """Select the rows of a table with these values in their columns."""
+    for level, value in wanted.items():
+        scores = scores[scores[level] == value]
+    return scores
+
+
+def counted(scores: pd.DataFrame, metric: str, over: Over) -> pd.DataFrame:
+    """Select the rows of one metric that enter a statistic.
+
+    Rows without a value do not: unavailable values, and distances of unmatched samples (whose
+    success is 0). A sample is successful if its ``success_content`` is 1, a victim (for metrics
+    with one number per batch) if all its samples are.
+
+    Args:
+        scores: in the form of `gleak.metrics.score_table`.
+        metric: canonical spec.
+        over: all rows; only those of successful reconstructions; or these, and all rows of a cell
+            without any success, as the failed attacks ended when their budget was exhausted (CPL,
+            section 4.2, on Table 7).
+
+    Returns:
+        The rows, with the column ``failed``: True if they count because their cell has no success.
+    """
+    rows = scores[(scores["metric"] == metric) & (scores["status"] != UNAVAILABLE)]
+    rows = rows[rows["value"].notna()].assign(failed=False)
+    if over == "all":
+        return rows
+    successful = _is_successful(rows, scores)
+    if over == "successful":
+        return rows[successful]
+    some = rows.assign(some=successful).groupby(CELL)["some"].transform("any")
+    return rows.assign(failed=~some)[successful | ~some]
+
+
+def _is_successful(rows: pd.DataFrame, scores: pd.DataFrame) -> np.ndarray:
+    success = scores[scores["metric"] == SUCCESS]
+    recovered, lost = success[success["value"] == 1], success[success["value"] != 1]
+    whole = _keys(recovered, VICTIM).difference(_keys(lost, VICTIM))
+    by_victim = _keys(rows, VICTIM).isin(whole)
+    by_sample = _keys(rows, SAMPLE).isin(_keys(recovered, SAMPLE))
+    return np.where(rows["sample"].isna(), by_victim, by_sample)
+
+
+def _keys(rows: pd.DataFrame, columns: list[str]) -> pd.MultiIndex:
+    """Return an index of rows with -1 for missing samples, as missing values never match."""
+    return pd.MultiIndex.from_frame(rows[columns].fillna({"sample": -1}).astype({"victim": int}))
+
+
+def summarise(
+    scores: pd.DataFrame, metric: str, statistic: Statistic = "mean", over: Over = "all"
+) -> pd.DataFrame:
+    """Compute one statistic of one metric for each cell, in order of first appearance.
+
+    Args:
+        scores: in the form of `gleak.metrics.score_table`.
+        metric: canonical spec.
+        statistic: of the counted rows; var and std are unbiased (divided by n - 1); best is the
+            mean over victims of the best sample of each, as in MKOR's tables.
+        over: the rows that count, see `counted`.
+
+    Returns:
+        The levels and metric, statistic, over, failed (no success, so ours is over the failed),
+        ours (NaN if no row counts), count (rows that count), rows (all rows of the metric) and
+        reason (of the refusal; empty for other cells).
+    """
+    cells = scores[CELL].drop_duplicates().set_index(CELL)
+    rows = counted(scores, metric, over)
+    entering = rows.groupby(CELL)
+    all_rows = scores[scores["metric"] == metric].groupby(CELL).size()
+    table = cells.assign(metric=metric, statistic=statistic, over=over)
+    table["failed"] = entering["failed"].any().reindex(cells.index, fill_value=False)
+    table["ours"] = _aggregate(rows, metric, statistic).reindex(cells.index)
+    table["count"] = entering.size().reindex(cells.index, fill_value=0)
+    table["rows"] = all_rows.reindex(cells.index, fill_value=0)
+    table["reason"] = refusals(scores).reindex(cells.index, fill_value="")
+    return table.reset_index()
+
+
+def _aggregate(rows: pd.DataFrame, metric: str, statistic: Statistic) -> pd.Series:
+    """Compute the statistic of each cell."""
+    if statistic != "best":
+        return rows.groupby(CELL)["value"].agg(statistic)
+    best = "max" if parse("metric", metric).better == "higher" else "min"
+    return rows.groupby(VICTIM)["value"].agg(best).groupby(level=CELL).mean()

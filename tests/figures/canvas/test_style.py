@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from gleak.core.errors import ArtifactError
+from gleak.figures.canvas.style import new_figure, save, save_numbers
+
+
+def break_off(_: object, path: Path, **__: object) -> None:
+    path.write_text("half")
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_leaves_no_half_figure_and_no_half_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Figure, "savefig", break_off)
+    monkeypatch.setattr(pd.DataFrame, "to_csv", break_off)
+    with pytest.raises(ArtifactError, match=r"figure\.svg: could not be written.*No space left"):
+        save(new_figure(1, 1), tmp_path / "figure")
+    with pytest.raises(ArtifactError, match=r"figure\.csv: could not be written.*No space left"):
+        save_numbers(pd.DataFrame({"a": [1]}), tmp_path / "figure")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dot_in_the_name_is_no_suffix(tmp_path: Path) -> None:
+    save_numbers(pd.DataFrame({"a": [0.1]}), tmp_path / "noise.small")
+    assert (tmp_path / "noise.small.csv").read_text() == "a\n0.1\n"

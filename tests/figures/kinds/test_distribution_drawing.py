@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gleak.core.errors import SpecError
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.figure_spec import FigureData
+from gleak.figures.kinds.distribution_drawing import (
+    QUANTILES,
+    place_values,
+    spread,
+    summarise_control_means,
+    summarise_quantiles,
+)
+from gleak.metrics.score_table import LEVEL_COLUMNS
+
+HEADER = "metric,x,hue,facet,q0.05,q0.25,q0.5,q0.75,q0.95,mean,count,rows,reason"
+
+
+def make(**fields: Any) -> Any:
+    base = {"grid": "noise", "x": "defense.std", "y": "ssim", "hue": "defense.name"}
+    return build_spec(find("figure", "distribution"), {**base, **fields})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"x": "defense", "hue": None},
+        {"x": "attack", "hue": "defense", "facets": "dataset"},
+    ],
+)
+def test_figures_are_written_the_same_each_time(
+    draw_twice: Callable[[Any, FigureData], None], noise: FigureData, fields: dict[str, Any]
+):
+    draw_twice(make(**fields), noise)
+
+
+def test_the_table_beside_the_figure_holds_boxes_and_controls(noise: FigureData, tmp_path: Path):
+    make().draw(noise, tmp_path / "noise")
+    lines = (tmp_path / "noise.csv").read_text().splitlines()
+    assert lines[0] == ",".join([*LEVEL_COLUMNS, HEADER])
+    table = pd.read_csv(tmp_path / "noise.csv").set_index(["attack", "x", "hue"])
+    box = table.loc[("cpl+restarts=0", "0.01", "Gaussian")]
+    assert box[["q0.05", "q0.5", "q0.95", "mean"]].tolist() == pytest.approx([0.11, 0.2, 0.29, 0.2])
+    assert table.groupby("attack").size().to_dict() == {"cpl+restarts=0": 5, "blind": 1, "truth": 1}
+
+
+def test_a_single_value_equal_values_and_none_are_drawn(
+    noise: FigureData, scored: Callable[..., pd.DataFrame], tmp_path: Path
+):
+    values = {"none": [[0.5]], "gaussian": [[1.0] * 3] * 2, "laplace+std=1e-4": [[np.nan]]}
+    tables = [
+        scored("ssim", found, defense=defense, attack="cpl+restarts=0")
+        for defense, found in values.items()
+    ]
+    make().draw(replace(noise, scores=pd.concat(tables)), tmp_path / "few")
+    counts = pd.read_csv(tmp_path / "few.csv").groupby("defense")["count"].first()
+    assert counts.to_dict() == {"gaussian": 6, "laplace+std=1e-4": 0, "none": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"y": "sssim"}, "unknown metric 'sssim'"),
+        ({"x": "defence"}, "unknown axis 'defence'"),
+        ({"x": "defense.name", "hue": None}, "several cells share a place"),
+    ],
+)
+def test_what_the_grid_cannot_serve_is_refused(
+    noise: FigureData, fields: dict[str, Any], fault: str
+):
+    rows = noise.scores[list(LEVEL_COLUMNS)].drop_duplicates().to_dict("records")
+    with pytest.raises(SpecError, match=fault):
+        make(**fields).check(noise.names, rows)
+
+
+def test_bands_of_means_are_no_field_of_it():
+    with pytest.raises(SpecError, match="unknown field 'error'"):
+        make(error="sd")
+
+
+@given(st.integers(1, 400))
+def test_points_fill_their_place_evenly(count: int):
+    places = np.sort(spread(count))
+    assert (np.abs(places) <= 0.5).all()
+    gaps = np.diff([-0.5, *places, 0.5])
+    assert gaps.max() <= 3 / (count + 1)
+
+
+Scored = Callable[..., pd.DataFrame]
+VALUES = {
+    "none": [[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]],
+    "gaussian": [[0.9, 0.0], [0.3, 0.3]],
+}
+
+
+def of_defenses(**fields: Any) -> Any:
+    base = {"grid": "noise", "x": "defense", "y": "ssim"}
+    return build_spec(find("figure", "distribution"), {**base, **fields})
+
+
+@pytest.fixture
+def material(noise: FigureData, scored: Scored) -> FigureData:
+    """Values of two cells, and of the blind control in one of them."""
+    attack = {"attack": "cpl+restarts=0"}
+    tables = [scored("ssim", found, defense=name, **attack) for name, found in VALUES.items()]
+    lost = scored("ssim", [[np.nan]], status="unmatched", defense="none", **attack)
+    blind = scored("ssim", [[0.1, 0.3]], attack="blind")
+    return replace(noise, scores=pd.concat([*tables, lost, blind]))
+
+
+def test_quantiles_equal_those_of_numpy(material: FigureData):
+    boxes = summarise_quantiles(of_defenses(), material).set_index("defense")
+    for name, found in VALUES.items():
+        values = np.ravel(found)
+        expected = np.quantile(values, list(QUANTILES.values()))
+        assert boxes.loc[name, list(QUANTILES)].tolist() == pytest.approx(list(expected))
+        assert boxes.loc[name, "mean"] == pytest.approx(values.mean())
+        assert boxes.loc[name, "count"] == len(values)
+    assert boxes["rows"].to_dict() == {"none": 9, "gaussian": 4}
+
+
+def test_a_cell_without_values_has_a_place_and_no_quantiles(material: FigureData, scored: Scored):
+    lost = scored("ssim", [[np.nan]], status="unavailable", defense="laplace+std=1e-4")
+    cells = pd.concat([material.scores, lost.assign(attack="cpl+restarts=0")])
+    boxes = summarise_quantiles(of_defenses(), replace(material, scores=cells)).set_index("defense")
+    assert boxes.loc["laplace+std=1e-4", "count"] == 0
+    assert boxes.loc["laplace+std=1e-4", [*QUANTILES, "mean"]].isna().all()
+
+
+def test_specs_without_the_field_of_x_stand_with_every_colour(noise: FigureData):
+    boxes = summarise_quantiles(of_defenses(x="defense.std", hue="defense.name"), noise)
+    starts = boxes[boxes["defense"] == "none"]
+    assert starts[["x", "hue"]].to_numpy().tolist() == [["none", "Gaussian"], ["none", "laplace"]]
+
+
+def test_every_value_stands_beside_its_box(material: FigureData):
+    figure = of_defenses()
+    placed = place_values(figure, material, summarise_quantiles(figure, material))
+    found = {key: values.tolist() for key, values in placed.items()}
+    assert found == {
+        ("none", "", ""): np.ravel(VALUES["none"]).tolist(),
+        ("Gaussian (std=0.01)", "", ""): np.ravel(VALUES["gaussian"]).tolist(),
+    }
+
+
+def test_controls_are_means(material: FigureData):
+    (control,) = summarise_control_means(of_defenses(), material).to_dict("records")
+    assert (control["attack"], control["mean"], control["count"]) == ("blind", 0.2, 2)

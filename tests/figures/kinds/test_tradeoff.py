@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gleak.core.errors import SpecError
+from gleak.core.registry import find
+from gleak.core.spec import build_spec
+from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.figure_spec import FigureData, FigureSpec, Row
+from gleak.figures.kinds.tradeoff_drawing import frontier, tabulate_points
+
+DEFENSES = ("none", "gaussian")
+MODELS = ("lenet", "lenet+precode=8")
+PAIRS = [("none", "lenet"), ("gaussian", "lenet"), ("none", "lenet+precode=8")]
+JOINED = {"defense": "training.defense", "model.precode": "model.precode"}
+AFTER = ("crafting", "client", "defense", "attack")
+
+
+def make(**fields: Any) -> Any:
+    base = {"grid": "attacks", "models": "models", "joined": JOINED, "privacy": "mse"}
+    return build_spec(find("figure", "tradeoff"), {**base, **fields})
+
+
+def trained(defense: str, model: str, cell: Callable[..., dict[str, str]]) -> dict[str, str]:
+    training = "federated" if defense == "none" else f"federated+defense={defense}"
+    return cell(model=model, training=training, dataset="photos", **dict.fromkeys(AFTER, ""))
+
+
+@pytest.fixture
+def grids(
+    names: AxisLabels, cell: Callable[..., dict[str, str]]
+) -> list[tuple[AxisLabels, list[Row]]]:
+    """Two attacks under a defence, none, and a network that defends itself; and the models."""
+    values = {**names.values, "model": MODELS, "defense": DEFENSES, "attack": ("cpl", "dlg")}
+    attacks = replace(names, values=values, labels={"lenet+precode=8": "PRECODE", "cpl": "CPL"})
+    rows = [
+        cell(defense=defense, model=model, attack=attack)
+        for defense, model in PAIRS
+        for attack in ("cpl", "dlg")
+    ]
+    models = [trained(*pair, cell) for pair in PAIRS]
+    kept = {level: tuple({row[level] for row in models}) for level in ("dataset", "model")}
+    trainings = ("federated", "federated+defense=gaussian")
+    return [(attacks, rows), (AxisLabels({**kept, "training": trainings}), models)]
+
+
+@pytest.fixture
+def material(
+    grids: list[tuple[AxisLabels, list[Row]]], scored: Callable[..., pd.DataFrame]
+) -> FigureData:
+    """Error 0.1, 0.2 and so on of attacks, accuracy 0.9, 0.8 and 0.7 of models."""
+    (names, rows), (_, models) = grids
+    errors = [scored("mse", [[k / 10, k / 10]], **row) for k, row in enumerate(rows, 1)]
+    accuracies = [scored("test_accuracy", [0.9 - k / 10], **row) for k, row in enumerate(models)]
+    published = pd.DataFrame(
+        {
+            "figure": "a",
+            "defense": ["gaussian"],
+            "attack": "cpl",
+            "metric": "mse",
+            "statistic": "mean",
+            "value": [0.35],
+            "note": "",
+        }
+    )
+    return FigureData(pd.concat([*errors, *accuracies]), published, names)
+
+
+def test_files_are_the_same_each_time(
+    material: FigureData, draw_twice: Callable[[FigureSpec, FigureData], None]
+):
+    draw_twice(make(circled={"attack": "dlg", "defense": "none"}), material)
+
+
+def test_each_attacked_cell_has_the_utility_of_its_own_model(material: FigureData):
+    points = tabulate_points(make(circled={"attack": "dlg", "model": "lenet"}), material)
+    assert points["privacy"].tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert points["utility"].tolist() == pytest.approx([0.9, 0.9, 0.8, 0.8, 0.7, 0.7])
+    assert points["point"].tolist() == ["none"] * 2 + ["gaussian"] * 2 + ["PRECODE"] * 2
+    assert points["hue"].tolist() == ["CPL", "dlg"] * 3
+    assert points["circled"].tolist() == [False, True, False, True, False, False]
+    assert points["published"].dropna().to_dict() == {2: 0.35}
+
+
+def test_a_metric_without_values_leaves_points_out_and_draws_the_rest(
+    material: FigureData, tmp_path: Path
+):
+    missing = material.scores["metric"] == "mse"
+    scores = material.scores.assign(value=material.scores["value"].mask(missing))
+    make().draw(replace(material, scores=scores), tmp_path / "a")
+    assert pd.read_csv(tmp_path / "a.csv")["privacy"].isna().all()
+    assert "no value of mse" in (tmp_path / "a.svg").read_text()
+
+
+def test_controls_are_left_out_and_models_are_not(grids: list[tuple[AxisLabels, list[Row]]]):
+    (names, rows), (models, trained_rows) = grids
+    figure = make()
+    figure.check_together(grids)
+    assert figure.chosen(names, [*rows, {**rows[0], "attack": "blind"}]) == rows
+    assert figure.chosen(models, trained_rows) == trained_rows
+
+
+@pytest.mark.parametrize(
+    ("fields", "keep", "fault"),
+    [
+        (
+            {},
+            slice(2),
+            "0 models of grid 'models' are joined with cells of defense none, model.pre",
+        ),
+        ({"joined": {"defense": "training.defense"}}, slice(None), "share a place: model varies"),
+        ({"joined": {**JOINED, "model": "training"}}, slice(None), "0 models of grid 'models'"),
+        ({"joined": {"defense": "training.defence"}}, slice(None), "did you mean 'defense'"),
+        ({"utility": "mse"}, slice(None), "metric 'mse' is of cells that end with attack"),
+        ({"privacy": "test_accuracy"}, slice(None), "'test_accuracy' is of cells that end with tr"),
+        ({"circled": {"attack": "cpa"}}, slice(None), "the grid has no attack 'cpa'"),
+        ({"hue": "atack"}, slice(None), "unknown axis 'atack'"),
+    ],
+)
+def test_faults_are_named(
+    grids: list[tuple[AxisLabels, list[Row]]], fields: dict[str, Any], keep: slice, fault: str
+):
+    (names, rows), (models, trained_rows) = grids
+    if "defense" in fields.get("joined", {}) and "model" not in fields["joined"]:
+        rows = rows if "share" in fault else rows[:4]
+    with pytest.raises(SpecError, match=fault):
+        make(**fields).check_together([(names, rows), (models, trained_rows[keep])])
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=8))
+def test_the_frontier_is_above_and_right_of_every_point(points: list[tuple[float, float]]):
+    found = frontier(points)
+    assert set(found) <= set(points)
+    assert all(any(x <= a and y <= b for a, b in found) for x, y in points)
+    assert all(a[0] < b[0] and a[1] > b[1] for a, b in pairwise(found))
+
+
+def test_an_attack_that_finds_less_moves_the_region_to_the_right():
+    weak, strong = ([(x + shift, 1 - x) for x in (0.1, 0.2)] for shift in (0.3, 0.0))
+    assert math.isclose(frontier(weak)[0][0] - frontier(strong)[0][0], 0.3)

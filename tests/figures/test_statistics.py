@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gleak.core.registry import parse
+from gleak.experiments.figure_spec import Over
+from gleak.figures.statistics import SUCCESS, counted, summarise
+
+Scored = Callable[..., pd.DataFrame]
+
+
+def test_success_is_a_metric():
+    assert str(parse("metric", SUCCESS)) == SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("statistic", "by_hand"),
+    [
+        ("mean", statistics.mean),
+        ("median", statistics.median),
+        ("min", min),
+        ("max", max),
+        ("var", statistics.variance),
+        ("std", statistics.stdev),
+    ],
+)
+def test_statistics_equal_a_hand_computation(scored: Scored, statistic: str, by_hand: Callable):
+    values = [3.0, 1.0, 8.0, 2.5]
+    row = summarise(scored("mse", [[v] for v in values]), "mse", statistic).iloc[0]
+    assert row["ours"] == pytest.approx(by_hand(values))
+    assert (row["count"], row["rows"]) == (4, 4)
+
+
+@pytest.mark.parametrize(("metric", "best"), [("ssim", (0.9 + 0.4) / 2), ("mse", (0.1 + 0.3) / 2)])
+def test_the_best_is_that_of_each_victim_on_average(scored: Scored, metric: str, best: float):
+    table = pd.concat(
+        [scored(metric, [[0.1, 0.9, np.nan], [0.3, 0.4, 0.3]]), scored(metric, [0.5], attack="dlg")]
+    )
+    assert summarise(table, metric, "best")["ours"].tolist() == pytest.approx([best, 0.5])
+
+
+def test_unconverged_rows_count_and_unmatched_ones_do_not(scored: Scored):
+    table = pd.concat(
+        [
+            scored("mse", [[1.0]]),
+            scored("mse", [[3.0]], "not_converged"),
+            scored("mse", [[np.nan]], "unmatched"),
+            scored("mse", [[np.nan]], "unavailable"),
+        ]
+    )
+    row = summarise(table, "mse").iloc[0]
+    assert (row["ours"], row["count"], row["rows"]) == (2.0, 2, 4)
+
+
+def test_a_cell_without_values_stays_with_nothing(scored: Scored):
+    table = pd.concat(
+        [scored("mse", [[1.0]]), scored("mse", [[np.nan]], "unmatched", attack="dlg")]
+    )
+    row = summarise(table, "mse").set_index("attack").loc["dlg"]
+    assert np.isnan(row["ours"])
+    assert (row["count"], row["rows"]) == (0, 1)
+
+
+def test_only_successful_samples_count(scored: Scored):
+    table = pd.concat(
+        [
+            scored(SUCCESS, [[1.0, 0.0], [1.0, 1.0]]),
+            scored("mse", [[0.1, 5.0], [0.2, 0.3]]),
+            scored("mse", [[9.0]], attack="dlg"),
+            scored(SUCCESS, [[0.0]], attack="dlg"),
+        ]
+    )
+    assert counted(table, "mse", "successful")["value"].tolist() == [0.1, 0.2, 0.3]
+
+
+def test_a_batch_is_successful_if_all_of_it_is(scored: Scored):
+    table = pd.concat(
+        [scored(SUCCESS, [[1.0, 0.0], [1.0, 1.0]]), scored("iterations", [300.0, 40.0])]
+    )
+    assert counted(table, "iterations", "successful")["value"].tolist() == [40.0]
+
+
+def test_an_unmatched_sample_makes_its_batch_unsuccessful(scored: Scored):
+    lost = scored(SUCCESS, [[np.nan]], "unmatched").assign(sample=1).astype({"sample": "Int64"})
+    table = pd.concat([scored(SUCCESS, [[1.0]]), lost, scored("iterations", [40.0])])
+    assert counted(table, "iterations", "successful").empty
+
+
+@pytest.fixture
+def half_failed(scored: Scored) -> pd.DataFrame:
+    """CPL recovers one of two images, DLG none."""
+    return pd.concat(
+        [
+            scored(SUCCESS, [[1.0], [0.0]]),
+            scored("mse", [[0.1], [0.5]]),
+            scored("iterations", [20.0, 300.0]),
+            scored(SUCCESS, [[0.0], [0.0]], attack="dlg"),
+            scored("mse", [[0.4], [0.6]], "not_converged", attack="dlg"),
+            scored("iterations", [300.0, 300.0], "not_converged", attack="dlg"),
+        ]
+    )
+
+
+@pytest.mark.parametrize(("metric", "cpl", "dlg"), [("mse", 0.1, 0.5), ("iterations", 20, 300)])
+def test_the_failed_count_where_none_succeeded(
+    half_failed: pd.DataFrame, metric: str, cpl: float, dlg: float
+):
+    found = summarise(half_failed, metric, over="successful_else_all").set_index("attack")
+    assert found["ours"].to_dict() == {"cpl": cpl, "dlg": dlg}
+    assert found["failed"].to_dict() == {"cpl": False, "dlg": True}
+    assert found["count"].to_dict() == {"cpl": 1, "dlg": 2}
+
+
+@pytest.mark.parametrize("over", ["all", "successful"])
+def test_nothing_else_counts_for_having_failed(half_failed: pd.DataFrame, over: Over):
+    found = summarise(half_failed, "mse", over=over)
+    assert found["failed"].tolist() == [False, False]
+
+
+def test_a_cell_without_values_has_not_failed(scored: Scored):
+    table = pd.concat([scored(SUCCESS, [[0.0]]), scored("ssim", [[np.nan]], "unavailable")])
+    row = summarise(table, "ssim", over="successful_else_all").iloc[0]
+    assert np.isnan(row["ours"])
+    assert not row["failed"]

@@ -1,1 +1,1 @@
-"""The file formats between stages: one frozen dataclass each, in HDF5."""
+"""File formats exchanged between stages: one frozen dataclass each, stored in HDF5."""

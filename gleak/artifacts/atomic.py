@@ -1,4 +1,4 @@
-"""Files that appear under their name only when they are whole."""
+"""Atomic writing of files and folders: filled under a temporary name, then renamed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gleak.core.errors import ArtifactError
 
 @contextmanager
 def atomic(path: Path | str) -> Iterator[Path]:
-    """Give a temporary name in the same folder; rename it to ``path`` when the block succeeds.
+    """Yield a temporary path in the same folder and rename it to ``path`` when the block succeeds.
 
     Raises:
         ArtifactError: no permission or no space; the temporary file is removed.
@@ -29,8 +29,8 @@ def atomic(path: Path | str) -> Iterator[Path]:
         temporary.replace(path)
     except OSError as error:
         raise ArtifactError(
-            f"{path}: could not be written ({error}); nothing was kept: see to the space and the "
-            "permissions of its folder, and run again"
+            f"{path}: could not be written ({error}); check the free space and the permissions of "
+            "its folder, and run again"
         ) from error
     finally:
         with suppress(OSError):
@@ -38,7 +38,7 @@ def atomic(path: Path | str) -> Iterator[Path]:
 
 
 def discard(path: Path) -> None:
-    """Remove a file, if it is there, and what a killed job left of it."""
+    """Remove a file, if it exists, and temporary files left by killed jobs."""
     path.unlink(missing_ok=True)
     _remove_partial(path)
 
@@ -50,12 +50,12 @@ def _remove_partial(path: Path) -> None:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Give an empty folder beside ``path``, which takes that name when the block succeeds.
+    """Yield an empty temporary folder and rename it to ``path`` when the block succeeds.
 
-    A folder that is there is replaced then, and stays as it is if the block fails.
+    An existing folder is then replaced; it is unchanged if the block fails.
 
     Raises:
-        ArtifactError: no permission or no space; nothing is left behind.
+        ArtifactError: no permission or no space; the temporary folder is removed.
     """
     temporary, former = (
         path.with_name(f".{path.name}.{os.getpid()}.{what}") for what in ("partial", "former")
@@ -69,7 +69,10 @@ def whole_folder(path: Path) -> Iterator[Path]:
             path.rename(former)
         temporary.rename(path)
     except OSError as error:
-        raise ArtifactError(f"{path}: could not be written ({error}); nothing was kept") from error
+        raise ArtifactError(
+            f"{path}: could not be written ({error}); check the free space and the permissions of "
+            "its folder, and run again"
+        ) from error
     finally:
         if former.exists() and not path.exists():
             former.rename(path)

@@ -1,4 +1,4 @@
-"""``dataset.h5``: the samples of one dataset, both splits."""
+"""``dataset.h5``: samples and labels of one dataset, in two splits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gleak.artifacts.store import Artifact
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(Artifact):
-    """Two splits of labelled samples.
+    """Train and test split of labelled samples.
 
-    Images are stored as 8-bit intensities and read through `samples`; tabular columns are scaled
-    to [0, 1] and one-hot groups stand side by side.
+    Images are stored as 8-bit intensities and read through `samples`. Tabular columns are scaled
+    to [0, 1]; the columns of a one-hot group are adjacent.
 
     Args:
         train_inputs: Shape (M, C, H, W) uint8 for images, (M, F) float32 for tables.
@@ -25,9 +25,9 @@ class Dataset(Artifact):
         test_labels: like ``train_labels``.
         class_names: one name per class.
         modality: "image" or "tabular".
-        feature_names: of a table, one name per column.
-        feature_groups: of a table, one group number per column; the columns of a one-hot group
-            share theirs, a continuous column has its own.
+        feature_names: one name per column of a table.
+        feature_groups: one group number per column of a table; the columns of a one-hot group share
+            a number, a continuous column has its own.
     """
 
     format: ClassVar[str] = "gleak/dataset"
@@ -54,11 +54,11 @@ class Dataset(Artifact):
         return tuple(self.train_inputs.shape[1:])
 
     def labels(self, split: str) -> np.ndarray:
-        """Labels of the split "train" or "test"; Shape (M)."""
+        """Return the labels of the split "train" or "test"; Shape (M)."""
         return np.asarray(getattr(self, f"{split}_labels"))
 
     def samples(self, split: str, indices: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Samples of a split as float32 in [0, 1]; Shape (len(indices), *shape)."""
+        """Return samples of a split as float32 in [0, 1]; Shape (len(indices), *shape)."""
         chosen = getattr(self, f"{split}_inputs")[indices]
         scale = 255.0 if chosen.dtype == np.uint8 else 1.0
         return np.asarray(chosen, dtype=np.float32) / np.float32(scale)

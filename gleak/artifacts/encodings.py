@@ -1,4 +1,4 @@
-"""How one parameter of an update is sent, and stored: as the server receives it."""
+"""Encodings of the parameters of an update, as sent by clients and stored."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from gleak.core.errors import ArtifactError, DamagedError
 
 
 class Encoding(ABC):
-    """What every form has in common; each part that tells victims apart begins (V, R)."""
+    """Base of the encodings; arrays that differ between victims begin with axes (V, R)."""
 
     code: ClassVar[str]
     schemas: ClassVar[dict[str, ArraySchema]]
 
     @classmethod
     def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
-        """Join updates along the axis of victims, 0, or of rounds, 1.
+        """Concatenate updates along the axis of victims, 0, or of rounds, 1.
 
-        What does not tell victims apart is the same in all of them.
+        Arrays that do not depend on the victim are equal in all of them.
         """
         joined: dict[str, np.ndarray] = {
             name: np.concatenate([getattr(part, name) for part in parts], axis)
@@ -41,19 +41,19 @@ class Encoding(ABC):
 
     @abstractmethod
     def decode(self) -> np.ndarray:
-        """The values the server computes from what it received; Shape (V, R, *shape)."""
+        """Compute the values that the server obtains; Shape (V, R, *shape)."""
 
     @property
     @abstractmethod
     def weight_shape(self) -> tuple[int, ...]:
-        """Shape of the parameter; nothing is decoded."""
+        """Shape of the parameter, without decoding."""
 
     def sent(self) -> np.ndarray | None:
-        """Which of the values were sent, Shape (V, R, *shape); None: no value was left out."""
+        """Return the mask of transmitted values, Shape (V, R, *shape); None if complete."""
         return None
 
     def fault(self) -> str | None:
-        """What is wrong with parts that each fit their schema, said after the parameter's key."""
+        """Describe an inconsistency between arrays that match their schemas; None if consistent."""
         return None
 
     @property
@@ -80,7 +80,6 @@ class Dense(Encoding):
 
     @override
     def decode(self) -> np.ndarray:
-        """The values as they are."""
         return self.values
 
     @property
@@ -91,7 +90,7 @@ class Dense(Encoding):
 
 @dataclass(frozen=True)
 class Sparse(Encoding):
-    """The entries of a parameter that were sent; all others count as zero.
+    """Transmitted entries of a parameter; all others are zero.
 
     Args:
         indices: Shape (V, R, K), positions in the flattened parameter; -1 marks an unused slot.
@@ -112,7 +111,6 @@ class Sparse(Encoding):
     @classmethod
     @override
     def stack(cls, parts: Sequence[Self], axis: int = 0) -> Self:
-        """Short rows are filled up with unused slots."""
         width = max(part.indices.shape[-1] for part in parts)
 
         def widen(values: np.ndarray, fill: int) -> np.ndarray:
@@ -125,7 +123,6 @@ class Sparse(Encoding):
 
     @override
     def decode(self) -> np.ndarray:
-        """Zero where nothing was sent."""
         size = prod(self.weight_shape)
         flat = np.zeros((*self.indices.shape[:2], size + 1), self.values.dtype)
         np.put_along_axis(
@@ -138,19 +135,18 @@ class Sparse(Encoding):
     def weight_shape(self) -> tuple[int, ...]:
         return tuple(map(int, self.shape))
 
+    @override
     def sent(self) -> np.ndarray | None:
-        """Which of the values were sent, Shape (V, R, *shape); the server knows as much."""
         entries = Sparse(self.indices, np.ones(self.indices.shape, dtype=bool), self.shape)
         return entries.decode()
 
     @override
     def fault(self) -> str | None:
-        """Positions outside the parameter."""
         size = prod(self.weight_shape)
         if min(self.weight_shape, default=0) < 0:
-            return f"/shape {self.weight_shape} is none of a parameter"
+            return f"/shape {self.weight_shape} is not a valid shape"
         if self.indices.size and not -1 <= self.indices.min() <= self.indices.max() < size:
-            return f"/indices point outside its {size} values"
+            return f"/indices are out of range for {size} values"
         return None
 
 
@@ -161,7 +157,7 @@ class Factored(Encoding):
     Args:
         left: Shape (V, R, m, k).
         right: Shape (V, R, k, n).
-        shape: Shape (A), the shape of the parameter, whose m n values the product holds.
+        shape: Shape (A), the shape of the parameter, which has m n values.
     """
 
     code: ClassVar[str] = "factored"
@@ -176,7 +172,6 @@ class Factored(Encoding):
 
     @override
     def decode(self) -> np.ndarray:
-        """The product."""
         return (self.left @ self.right).reshape(*self.leading, *self.shape)
 
     @property
@@ -186,17 +181,16 @@ class Factored(Encoding):
 
     @override
     def fault(self) -> str | None:
-        """A shape that does not hold the product's values."""
         rows, columns = self.left.shape[2], self.right.shape[3]
         fits = prod(self.weight_shape) == rows * columns
         if fits and min(self.weight_shape, default=0) >= 0:
             return None
-        return f"/shape {self.weight_shape} does not hold {rows} x {columns} values"
+        return f"/shape {self.weight_shape} does not have {rows} x {columns} values"
 
 
 @dataclass(frozen=True)
 class Quantized(Encoding):
-    """Whole numbers, and for each victim and round what one is worth (ROG Equation 6).
+    """Integer codes with one scale for each victim and round (ROG Equation 6).
 
     Args:
         codes: Shape (V, R, *shape), sign(g_i) xi_i: between -s and s.
@@ -213,7 +207,6 @@ class Quantized(Encoding):
 
     @override
     def decode(self) -> np.ndarray:
-        """Codes times their scale."""
         scales = self.scales.reshape(*self.leading, *[1] * (self.codes.ndim - 2))
         return np.asarray(self.codes * scales)
 
@@ -225,7 +218,7 @@ class Quantized(Encoding):
 
 @dataclass(frozen=True)
 class Signs(Encoding):
-    """The sign of every value, and nothing of its size.
+    """Signs of all values, without magnitudes.
 
     Args:
         codes: Shape (V, R, *shape): -1, 0 or 1.
@@ -239,7 +232,6 @@ class Signs(Encoding):
 
     @override
     def decode(self) -> np.ndarray:
-        """The signs as numbers."""
         return self.codes.astype(np.float32)
 
     @property
@@ -249,9 +241,8 @@ class Signs(Encoding):
 
     @override
     def fault(self) -> str | None:
-        """A code that is no sign."""
         if self.codes.size and not -1 <= self.codes.min() <= self.codes.max() <= 1:
-            return " holds codes other than -1, 0 and 1"
+            return " contains codes other than -1, 0 and 1"
         return None
 
 
@@ -262,7 +253,7 @@ ENCODINGS: dict[str, type[Encoded]] = {
 
 
 def store_encoded(group: h5py.Group, name: str, encoded: Encoded) -> None:
-    """Store a parameter, marked with its code: one part as a dataset, several as a group."""
+    """Store an encoded parameter: a single array as a dataset, several as a group."""
     if len(encoded.schemas) == 1:
         ((part, schema),) = encoded.schemas.items()
         store_array(group, name, getattr(encoded, part), schema, encoding=encoded.code)
@@ -274,10 +265,10 @@ def store_encoded(group: h5py.Group, name: str, encoded: Encoded) -> None:
 
 
 def load_encoded(group: h5py.Group, name: str, victims: slice = slice(None)) -> Encoded:
-    """Load one parameter as it was sent, cut to a range of victims.
+    """Load one encoded parameter for a range of victims.
 
     Raises:
-        ArtifactError: an encoding this version does not know, or parts that are missing.
+        ArtifactError: unknown encoding, or missing arrays.
     """
     stored = member(group, name, h5py.Group, h5py.Dataset)
     code = attribute_of(stored, "encoding")
@@ -296,15 +287,15 @@ def load_encoded(group: h5py.Group, name: str, victims: slice = slice(None)) -> 
 
 
 def check_encoded(where: str, key: str, encoded: Encoded) -> None:
-    """Check the parts of a parameter.
+    """Check the arrays of an encoded parameter.
 
     Args:
-        where: what the error calls the artifact.
+        where: name of the artifact in error messages.
         key: HDF5 key of the parameter.
-        encoded: the parameter as it was sent.
+        encoded: the encoded parameter.
 
     Raises:
-        ArtifactError: wrong shapes, values that are not finite, parts that do not fit together.
+        ArtifactError: wrong shapes, values that are not finite, or inconsistent arrays.
     """
     check(
         where,

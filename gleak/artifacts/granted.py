@@ -1,4 +1,4 @@
-"""``granted/*.h5``: what a setting gives the attacker beside the update, one file each."""
+"""``granted/*.h5``: auxiliary knowledge that a setting grants the attacker, one file each."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ GRANTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Granted(Artifact):
-    """One piece of granted knowledge, for each victim or the same for all.
+    """One piece of granted knowledge, per victim or shared by all.
 
-    What each grant is stands in `gleak.simulation.grants`.
+    The grants are described in `gleak.simulation.grants`.
 
     Args:
         grant: one of `GRANTS`.
-        shared: the same for all victims, and stored once.
-        values: Shape (V, ...), of samples in [0, 1] or of activations; (1, ...) if shared.
+        shared: True if the values are the same for all victims, and stored once.
+        values: Shape (V, ...), samples in [0, 1] or activations; (1, ...) if shared.
     """
 
     format: ClassVar[str] = "gleak/granted"
@@ -43,7 +43,7 @@ class Granted(Artifact):
 
     @classmethod
     def _load(cls, file: h5py.File, only: Collection[str] | None, victims: slice) -> dict[str, Any]:
-        """What is shared is loaded whole, whichever victims are asked for."""
+        """Load the values; shared ones are loaded whole for any range of victims."""
         return super()._load(
             file, only, victims if not attribute_of(file, "shared") else slice(None)
         )

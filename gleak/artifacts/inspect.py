@@ -1,4 +1,4 @@
-"""What an artifact holds, for people: its tree as text, its samples as pictures."""
+"""Human-readable views of an artifact: its tree as text, its samples as pictures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INPUTS = {
 
 @dataclass
 class Statistics:
-    """Smallest, largest, mean and standard deviation of values that arrive in parts."""
+    """Running minimum, maximum, mean and standard deviation."""
 
     count: int = 0
     smallest: float = np.inf
@@ -38,7 +38,7 @@ class Statistics:
     squares: float = 0.0
 
     def add(self, part: np.ndarray) -> None:
-        """Count values in; sums of squared deviations join as in Chan et al. (1979)."""
+        """Include further values; sums of squared deviations merge as in Chan et al. (1979)."""
         values = part.astype(np.float64, copy=False).ravel()
         if not values.size:
             return
@@ -53,7 +53,7 @@ class Statistics:
         self.largest = float(np.fmax(self.largest, values.max()))
 
     def texts(self) -> list[str]:
-        """min, mean, max and std; nothing if no value was added."""
+        """Return min, mean, max and std as text; empty if no value was added."""
         if not self.count:
             return []
         deviation = (self.squares / self.count) ** 0.5
@@ -61,10 +61,10 @@ class Statistics:
 
 
 def describe_file(path: Path | str) -> str:
-    """Root attributes and a table of every dataset; values are read a part at a time.
+    """Return root attributes and a table of all datasets; values are read in chunks.
 
     Raises:
-        ArtifactError: missing, truncated or foreign.
+        ArtifactError: missing, truncated or foreign file.
     """
     with open_checked(path) as file:
         datasets: list[h5py.Dataset] = []
@@ -126,7 +126,7 @@ def _statistics(dataset: h5py.Dataset) -> Statistics:
 
 
 def _align(rows: list[tuple[str, ...]]) -> list[str]:
-    """Columns of equal width, text to the left and numbers to the right."""
+    """Pad columns to equal width, text left-aligned and numbers right-aligned."""
     full = [[*row, *[""] * (len(HEADER) - len(row))] for row in rows]
     widths = [max(map(len, column)) for column in zip(*full, strict=True)]
     sides = ["<" if column < LEFT_ALIGNED else ">" for column in range(len(HEADER))]
@@ -139,18 +139,18 @@ def _align(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def save_image(path: Path | str, image: int, output: Path | str) -> Path:
-    """Save one stored sample as a PNG; tiny ones are enlarged without smoothing.
+    """Save one stored sample as a PNG; small ones are enlarged without smoothing.
 
     Args:
         path: ``dataset.h5`` (its test split), ``private.h5`` or ``reconstruction.h5``.
-        image: number of the sample; samples of several victims are counted through.
+        image: index of the sample; samples of all victims are numbered consecutively.
         output: the PNG.
 
     Returns:
         ``output`` as a path.
 
     Raises:
-        ArtifactError: no images in the file, no such image, or no way to write there.
+        ArtifactError: no images in the file, no such image, or the output cannot be written.
     """
     with open_checked(path) as file:
         sample = _read_image(file, image)
@@ -162,13 +162,15 @@ def save_image(path: Path | str, image: int, output: Path | str) -> Path:
 
 
 def _read_image(file: h5py.File, image: int) -> np.ndarray:
-    """One image; Shape (C, H, W)."""
+    """Read one image; Shape (C, H, W)."""
     where, kind = file.filename, str(attribute_of(file, "format"))
     modality = attribute_of(file, "modality")
     if kind not in INPUTS:
-        raise ArtifactError(f"{where}: {kind} holds no images; these do: {', '.join(INPUTS)}")
+        raise ArtifactError(
+            f"{where}: {kind} has no images; formats with images: {', '.join(INPUTS)}"
+        )
     if modality != "image":
-        raise ArtifactError(f"{where}: holds {modality} data, not images")
+        raise ArtifactError(f"{where}: contains {modality} data, not images")
     inputs = member(file, INPUTS[kind], h5py.Dataset)
     check_storage(inputs)
     leading, channels = inputs.shape[:-3], inputs.shape[-3:-2]
@@ -176,7 +178,7 @@ def _read_image(file: h5py.File, image: int) -> np.ndarray:
         raise DamagedError(where, f"{inputs.name} has shape {inputs.shape}, not images")
     count = int(np.prod(leading))
     if not 0 <= image < count:
-        raise ArtifactError(f"{where}: no image {image}; it holds images 0 to {count - 1}")
+        raise ArtifactError(f"{where}: no image {image}; valid: 0 to {count - 1}")
     return np.asarray(inputs[tuple(map(int, np.unravel_index(image, leading)))])
 
 
@@ -190,7 +192,7 @@ def _picture(sample: np.ndarray) -> Image:
 
 
 def _enlarge(picture: Image) -> Image:
-    """The least whole multiple whose shorter side has `SMALLEST_SIDE` pixels."""
+    """Enlarge by the least integer factor that gives a shorter side of `SMALLEST_SIDE` pixels."""
     from PIL.Image import Resampling
 
     factor = -(-SMALLEST_SIDE // min(picture.size))

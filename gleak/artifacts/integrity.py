@@ -1,9 +1,9 @@
-"""Digests of what an artifact holds, stored beside it: damage is found when something is read.
+"""Digests of artifact contents, stored with them, so that damage is detected on reading.
 
-Each object of a file has its own in an attribute: a dataset's is of its values and attributes, a
-group's of its attributes and of its members' names and digests. So the root's tells one content
-from another, and a part is checked without reading the rest. They tell of accidents; who damages a
-file on purpose can give it new ones.
+Every HDF5 object has a digest in an attribute: that of a dataset covers its values and attributes,
+that of a group its attributes and the names and digests of its members. The root's digest thus
+identifies the whole content, and each part can be verified without reading the rest. Digests detect
+accidental damage; whoever edits a file on purpose can also recompute them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ATTRIBUTE = "digest"
 
 
 def digest_values(values: np.ndarray) -> bytes:
-    """Of an array's type, shape and content."""
+    """Compute the digest of an array's type, shape and values."""
     if values.dtype.kind in "OUST":
         texts = [text.decode() if isinstance(text, bytes) else str(text) for text in values.flat]
         return _hash(json.dumps(["text", values.shape, texts]).encode())
@@ -31,17 +31,17 @@ def digest_values(values: np.ndarray) -> bytes:
 
 
 def seal(item: h5py.HLObject, body: bytes) -> None:
-    """Store the digest of an object once its attributes are set.
+    """Store the digest of an object whose attributes are complete.
 
     Args:
         item: a dataset or a group.
-        body: of its values or members.
+        body: digest of its values or members.
     """
     set_attribute(item, ATTRIBUTE, _digest(item, body))
 
 
 def seal_group(group: h5py.Group) -> None:
-    """Store the digests of a group and of the groups in it, all of whose datasets have theirs."""
+    """Store the digests of a group and its subgroups, whose datasets must already have theirs."""
     for item in group.values():
         if isinstance(item, h5py.Group):
             seal_group(item)
@@ -49,7 +49,7 @@ def seal_group(group: h5py.Group) -> None:
 
 
 def check_dataset(dataset: h5py.Dataset, values: np.ndarray) -> None:
-    """Compare a dataset's digest with all of its values.
+    """Compare a dataset's digest with its values and attributes.
 
     Raises:
         DamagedError: they differ.
@@ -58,7 +58,7 @@ def check_dataset(dataset: h5py.Dataset, values: np.ndarray) -> None:
 
 
 def check_group(group: h5py.Group) -> None:
-    """Compare a group's digest with its attributes and with which members it has.
+    """Compare a group's digest with its attributes and members.
 
     Raises:
         DamagedError: they differ.
@@ -67,15 +67,15 @@ def check_group(group: h5py.Group) -> None:
 
 
 def digest_of(item: h5py.HLObject) -> str:
-    """The digest that an object says it has; "" if it says none."""
+    """Return the stored digest of an object; "" if it has none."""
     return str(attribute_of(item, ATTRIBUTE) or "")
 
 
 def set_attribute(item: h5py.HLObject, name: str, value: Any) -> None:
-    """Give an object a number, truth value or text; a text has the length that it needs.
+    """Store a number, boolean or string as an attribute; strings are stored at fixed length.
 
-    HDF5 keeps texts of any length elsewhere in the file, and may search for ever for one whose
-    place is damaged.
+    HDF5 stores strings of variable length elsewhere in the file, and may search endlessly for one
+    whose reference is damaged.
     """
     if isinstance(value, str):
         coded = value.encode()
@@ -85,16 +85,18 @@ def set_attribute(item: h5py.HLObject, name: str, value: Any) -> None:
 
 
 def attribute_of(item: h5py.HLObject, name: str) -> Any:
-    """A number, truth value or text that an object has as an attribute, None if there is none.
+    """Return a number, boolean or string stored as an attribute, None if it is absent.
 
     Raises:
-        DamagedError: it is something else, which no artifact has; it is not read.
+        DamagedError: an attribute of another type or shape, which no artifact has; it is not read.
     """
     if name not in item.attrs:
         return None
     stored = item.attrs.get_id(name)
     if stored.shape != () or stored.dtype.kind not in "fiubS":
-        raise DamagedError(item.file.filename, f"{item.name} has an attribute {name!r} of no use")
+        raise DamagedError(
+            item.file.filename, f"attribute {name!r} of {item.name} has an unsupported type"
+        )
     value = item.attrs[name]
     if isinstance(value, bytes):
         return value.decode()
@@ -102,16 +104,16 @@ def attribute_of(item: h5py.HLObject, name: str) -> Any:
 
 
 def is_text(kind: np.dtype) -> bool:
-    """Whether values of this type are texts."""
+    """Return True if a dtype is that of strings."""
     return h5py.check_string_dtype(kind) is not None
 
 
 def _check(item: h5py.HLObject, body: bytes) -> None:
     if not digest_of(item):
-        fault = "has no digest: it was made by hand, or by an older gleak"
+        fault = "has no digest: it was not written by this version of gleak"
         raise DamagedError(item.file.filename, f"{item.name} {fault}")
     if digest_of(item) != _digest(item, body):
-        raise DamagedError(item.file.filename, f"{item.name} is not what was written")
+        raise DamagedError(item.file.filename, f"{item.name} does not match its digest")
 
 
 def _digest(item: h5py.HLObject, body: bytes) -> str:
@@ -124,7 +126,7 @@ def _members(group: h5py.Group) -> bytes:
 
 
 def _named(group: h5py.Group) -> Iterator[tuple[str, str]]:
-    """Names and digests; a link, which no artifact has, is named and not followed."""
+    """Yield names and digests of members; links, which no artifact has, are not followed."""
     for name in group:
         link = group.get(name, getlink=True)
         yield name, digest_of(group[name]) if isinstance(link, h5py.HardLink) else "link"

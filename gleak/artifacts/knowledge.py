@@ -13,19 +13,19 @@ from gleak.artifacts.store import Artifact
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge(Artifact):
-    """What an attacker may bring, how its training went, and what it was trained on.
+    """A pretrained network, its training losses and fingerprints of its training samples.
 
     Args:
         knowledge: its canonical spec.
         dataset: canonical spec of the public dataset.
         input_shape: shape of one sample.
-        classes: of the public dataset.
+        classes: number of classes of the public dataset.
         class_names: one name per class.
-        parameters: of the network, by name.
-        buffers: what it holds besides, by name.
-        loss_step: steps after which losses were noted.
-        losses: by name, the mean since the step before.
-        fingerprints: of each public sample it was trained on, see `gleak.knowledge.loading`.
+        parameters: parameters of the network, by name.
+        buffers: buffers of the network, by name.
+        loss_step: steps at which losses were recorded.
+        losses: by name, the mean since the previous record.
+        fingerprints: hash of each public sample used in training, see `gleak.knowledge.loading`.
     """
 
     format: ClassVar[str] = "gleak/knowledge"

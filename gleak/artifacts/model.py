@@ -1,4 +1,4 @@
-"""``model.h5`` and ``parameters.h5``: the parameters a server broadcasts."""
+"""``model.h5``, ``parameters.h5`` and ``secret.h5``: broadcast parameters and a server's secret."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from gleak.artifacts.store import Artifact
 
 @dataclass(frozen=True, kw_only=True)
 class Model(Artifact):
-    """Parameters and buffers of one model, and how its training went.
+    """Parameters and buffers of a model, and its training history.
 
     Args:
         model: canonical spec of the architecture.
         modality: "image" or "tabular".
         input_shape: shape of one sample.
         classes: number of outputs.
-        parameters: what clients train, by name.
-        buffers: what they do not (normalisation), by name.
+        parameters: trainable parameters, by name.
+        buffers: other state (normalisation), by name.
         train_loss: mean loss of each epoch or round; empty if untrained.
-        test_accuracy: after each epoch or round; of an untrained model, one value.
+        test_accuracy: after each epoch or round; one value if untrained.
     """
 
     format: ClassVar[str] = "gleak/model"
@@ -40,10 +40,10 @@ class Model(Artifact):
 
 @dataclass(frozen=True, kw_only=True)
 class Secret(Artifact):
-    """Where a server put what it means to read; clients and their audits never see it.
+    """Record that a server keeps of its crafted parameters; clients and their audits never see it.
 
     Args:
-        values: by a name of the crafting's own; what each is stands with that crafting.
+        values: arrays by name, defined by the crafting.
     """
 
     format: ClassVar[str] = "gleak/secret"

@@ -1,4 +1,4 @@
-"""``private.h5``: the truth. Scoring reads it; no attack ever does."""
+"""``private.h5``: the true samples of each update, read by scoring and never by an attack."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from gleak.artifacts.store import Artifact
 
 @dataclass(frozen=True, kw_only=True)
 class Private(Artifact):
-    """The samples behind each victim's update.
+    """True samples and labels of each victim, and properties of its update.
 
     Args:
         inputs: Shape (V, N, C, H, W) or (V, N, F), values in [0, 1].
         labels: Shape (V, N), class indices.
-        indices: Shape (V, N), positions in the split they were drawn from; -1 of captured ones.
+        indices: Shape (V, N), positions in the split they were drawn from; -1 if captured.
         modality: "image" or "tabular".
-        feature_groups: of a table, one group number per column, as in
+        feature_groups: one group number per column of a table, as in
             `gleak.artifacts.dataset.Dataset`.
-        embeddings: Shape (V, N, E), what the broadcast model's first dense layer is given of each
-            sample; left out where that is the sample itself, or there is no such layer.
-        rounds: Shape (V, R, B), which of the samples stand behind each observed round; left out
-            where one round has them all.
-        drift: Shape (V), how far each victim's local steps are from one on its whole batch (see
-            `gleak.simulation.drift`); left out for clients of one step.
-        noise_multipliers: Shape (V, S), for each local step of all rounds the deviation of its
-            noise over how far one sample can move it; left out where steps have none.
-        perturbation: Shape (V, R), how much the defence changed what each victim sent in each round
-            (see `gleak.simulation.update_error`); left out for captured clients.
+        embeddings: Shape (V, N, E), inputs of the broadcast model's first dense layer; absent if
+            these are the samples themselves, or there is no such layer.
+        rounds: Shape (V, R, B), positions of the samples used in each observed round; absent if
+            every round uses all.
+        drift: Shape (V), relative distance of the local steps from one step on the whole batch (see
+            `gleak.simulation.drift`); absent for clients of one step.
+        noise_multipliers: Shape (V, S), standard deviation of the noise of each local step of all
+            rounds, relative to the step's sensitivity to one sample; absent without such noise.
+        perturbation: Shape (V, R), relative change of each update by the defence (see
+            `gleak.simulation.perturbation`); absent for captured clients.
     """
 
     format: ClassVar[str] = "gleak/private"

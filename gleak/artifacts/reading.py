@@ -1,7 +1,7 @@
-"""Opening artifacts and reading what is in them: nothing is trusted before it has been checked.
+"""Validated reading of artifacts: no content is trusted before it has been checked.
 
-A file may be damaged, or made to harm: shapes that no memory holds, links to other files, values
-of types that run code or hide others. What an artifact never has is refused before it is read.
+A file may be damaged or malicious: shapes larger than any memory, links to other files, types that
+run code or hide other values. Anything that no artifact contains is rejected before it is read.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from gleak.artifacts.integrity import attribute_of, check_dataset, check_group, 
 from gleak.core.errors import ArtifactError, DamagedError, RefusedError, nearest
 
 REFUSED = "gleak/refused"
-"""Format of what stands in place of an artifact that was refused; see `gleak.artifacts.refused`."""
+"""Format of the file that replaces a refused artifact; see `gleak.artifacts.refused`."""
 MOST_COMPRESSED = 1100
-"""Bytes that one stored byte may stand for; deflate comes to 1032 at most."""
+"""Maximum compression ratio; that of deflate is 1032."""
 SMALL_BYTES = 4096
-"""Arrays up to this size are stored as they are."""
+"""Arrays up to this size are stored uncompressed."""
 FILTERS = (h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32)
 DAMAGE = (OSError, LookupError, RuntimeError, ValueError, TypeError, OverflowError, UnicodeError)
-"""What h5py raises on reading what is broken."""
+"""Errors that h5py raises on damaged files."""
 
 
 @contextmanager
 def open_checked(
     path: Path | str, kind: str | None = None, version: int | None = None
 ) -> Iterator[h5py.File]:
-    """Open an artifact for reading after checking that it is one, of this format and version.
+    """Open an artifact for reading after checking its format and version.
 
     Args:
         path: the HDF5 file.
-        kind: its format; None takes any.
-        version: of the format.
+        kind: expected format; None accepts any.
+        version: expected version of the format.
 
     Raises:
-        ArtifactError: missing, or may not be read.
-        DamagedError: truncated, foreign, damaged, or of another format or version.
-        RefusedError: a format is wanted, and what should have it was refused.
+        ArtifactError: missing or unreadable file.
+        DamagedError: truncated, foreign or damaged file, or another format or version.
+        RefusedError: the file records the refusal of the expected artifact.
     """
     if not Path(path).is_file():
         raise ArtifactError(f"{path}: no such file")
     try:
         file = h5py.File(path, "r")
     except PermissionError as error:
-        raise ArtifactError(f"{path}: may not be read ({error})") from None
+        raise ArtifactError(f"{path}: cannot be read ({error})") from None
     except DAMAGE as error:
-        raise DamagedError(path, f"not a whole HDF5 file ({error})") from None
+        raise DamagedError(path, f"not a complete HDF5 file ({error})") from None
     with file:
         try:
             _check_kind(path, file, kind, version)
@@ -67,9 +67,9 @@ def open_checked(
 def _check_kind(path: Path | str, file: h5py.File, kind: str | None, version: int | None) -> None:
     found = (attribute_of(file, "format"), attribute_of(file, "format_version"))
     if not str(found[0]).startswith("gleak/"):
-        raise DamagedError(path, "an HDF5 file, but not one that gleak wrote")
+        raise DamagedError(path, "an HDF5 file, but not written by gleak")
     if kind is not None and found[0] != REFUSED and found != (kind, version):
-        fault = f"holds {found[0]} version {found[1]}, expected {kind} version {version}"
+        fault = f"contains {found[0]} version {found[1]}, expected {kind} version {version}"
         raise DamagedError(path, fault)
 
 
@@ -79,24 +79,24 @@ def _check_refusal(file: h5py.File, kind: str | None) -> None:
 
 
 def content_digest(path: Path | str) -> str:
-    """What tells an artifact's content from any other; little of the file is read.
+    """Return the digest that identifies an artifact's content; little of the file is read.
 
     Raises:
-        ArtifactError: see `open_checked`.
+        ArtifactError: the file is not a valid artifact.
     """
     with open_checked(path) as file:
         return digest_of(file)
 
 
 def load_attributes(file: h5py.File, declared: dict[str, Any]) -> dict[str, Any]:
-    """The root attributes that are declared.
+    """Load the declared root attributes.
 
     Args:
         file: an artifact.
-        declared: names and defaults; one whose default is None may be absent.
+        declared: names and defaults; an attribute whose default is None may be absent.
 
     Raises:
-        DamagedError: one is missing.
+        DamagedError: an attribute is missing.
     """
     found = {name: attribute_of(file, name) for name in declared}
     for name, default in declared.items():
@@ -106,10 +106,10 @@ def load_attributes(file: h5py.File, declared: dict[str, Any]) -> dict[str, Any]
 
 
 def member(group: h5py.Group, name: str, *kinds: type) -> Any:
-    """What a group holds under a name; a group is checked, a dataset only when it is loaded.
+    """Return the object of this name in a group; groups are verified here, datasets when loaded.
 
     Raises:
-        DamagedError: nothing there, a link to elsewhere, or none of these kinds.
+        DamagedError: missing, a link, or none of these kinds.
     """
     link = group.get(name, getlink=True)
     found = group[name] if isinstance(link, h5py.HardLink) else link
@@ -125,10 +125,10 @@ def member(group: h5py.Group, name: str, *kinds: type) -> Any:
 
 
 def chosen_keys(group: h5py.Group, only: Collection[str] | None) -> list[str]:
-    """The keys of a group that are asked for, in the order stored; all if ``only`` is None.
+    """Return the requested keys of a group in stored order; all if ``only`` is None.
 
     Raises:
-        ArtifactError: a key that is not there; the error gives the nearest one.
+        ArtifactError: a key that does not exist; names the nearest one.
     """
     for key in only or ():
         if key not in group:
@@ -139,12 +139,12 @@ def chosen_keys(group: h5py.Group, only: Collection[str] | None) -> list[str]:
 
 
 def load_array(group: h5py.Group, name: str, select: slice = slice(None)) -> np.ndarray:
-    """One dataset as an array, text as str; ``select`` cuts the leading dimension on disk.
+    """Load a dataset as an array, text as str; ``select`` slices the leading axis on disk.
 
-    What is loaded whole is compared with its digest; of a part every chunk has a checksum.
+    Datasets loaded whole are compared with their digest; for slices every chunk has a checksum.
 
     Raises:
-        DamagedError: no such dataset, one that no artifact holds, or other values than written.
+        DamagedError: missing dataset, unsupported storage, or values that do not match the digest.
     """
     dataset = member(group, name, h5py.Dataset)
     check_storage(dataset)
@@ -158,35 +158,35 @@ def load_array(group: h5py.Group, name: str, select: slice = slice(None)) -> np.
 
 
 def check_storage(dataset: h5py.Dataset) -> None:
-    """Refuse a dataset that no artifact holds, before any of its values is read.
+    """Reject a dataset that no artifact contains, before any of its values is read.
 
     Raises:
-        DamagedError: values in other files, of types that are no numbers or texts, packed by other
-            means than gleak's, or more than the bytes that are stored can stand for.
-        ArtifactError: more than the machine has memory.
+        DamagedError: values in other files, types other than numbers and text, other compression
+            than gleak's, or an implausible compression ratio.
+        ArtifactError: larger than the machine's memory.
     """
     where, made = dataset.file.filename, dataset.id.get_create_plist()
     packed = [made.get_filter(number)[0] for number in range(made.get_nfilters())]
     stored = min(dataset.id.get_storage_size(), Path(where).stat().st_size)
     fault = None
     if dataset.is_virtual or made.get_external_count():
-        fault = "has its values in other files"
+        fault = "stores its values in other files"
     elif dataset.dtype.kind not in "fiubS":
-        fault = "holds neither numbers nor texts of fixed length"
+        fault = "contains neither numbers nor strings of fixed length"
     elif not set(packed) <= set(FILTERS):
-        fault = "is packed in a way that gleak does not pack"
+        fault = "uses an unsupported compression"
     elif dataset.nbytes > MOST_COMPRESSED * stored:
-        fault = f"claims {dataset.nbytes / 1e9:.3g} GB and stores {stored} bytes"
+        fault = f"claims {dataset.nbytes / 1e9:.3g} GB but stores {stored} bytes"
     if fault:
         raise DamagedError(where, f"{dataset.name} {fault}")
     if dataset.nbytes > _memory():
         raise ArtifactError(
-            f"{where}: {dataset.name} holds {dataset.nbytes / 1e9:.3g} GB, more than the "
-            f"{_memory() / 1e9:.3g} GB of memory of this machine; use a larger one"
+            f"{where}: {dataset.name} has {dataset.nbytes / 1e9:.3g} GB, more than the "
+            f"{_memory() / 1e9:.3g} GB of memory of this machine; use a larger machine"
         )
 
 
 @cache
 def _memory() -> int:
-    """Bytes of memory that this machine has in all."""
+    """Return the total memory of this machine in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

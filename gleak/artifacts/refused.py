@@ -1,4 +1,4 @@
-"""What stands in place of an artifact whose specs turn out not to fit together while it is made."""
+"""Refusals: files that replace an artifact whose specs turn out to be incompatible in a job."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Refused(Artifact):
-    """A refusal; reading it as any other artifact raises its reason as a `RefusedError`.
+    """A recorded refusal; reading it as any other artifact raises a `RefusedError` with its reason.
 
     Args:
-        reason: why there is no such artifact, and what to change.
+        reason: why the artifact cannot be made, and what to change.
     """
 
     format: ClassVar[str] = REFUSED
@@ -32,12 +32,12 @@ class Refused(Artifact):
 
 @contextmanager
 def refusing(*outputs: Path | str) -> Iterator[None]:
-    """Write refusals in place of all outputs of a job if its specs do not fit together.
+    """Write refusals in place of all outputs of a job if its specs are incompatible.
 
-    What depends on the job is refused for the same reason, and everything else goes on.
+    Jobs that depend on it are refused for the same reason; all others are unaffected.
 
     Args:
-        outputs: the artifacts that the block makes; what it has made of them is replaced.
+        outputs: artifacts that the block writes; existing files are replaced.
     """
     try:
         yield
@@ -49,7 +49,7 @@ def refusing(*outputs: Path | str) -> Iterator[None]:
 
 
 def refusal_in(path: Path | str) -> str | None:
-    """The reason that stands in place of an artifact; None for any other or no file."""
+    """Return the reason of a refusal; None if the file is missing or another artifact."""
     try:
         return Refused.read(path).reason
     except ArtifactError:

@@ -1,9 +1,9 @@
-"""How an artifact's arrays are declared: dimensions, units and type beside each field.
+"""Array declarations of artifacts: dimensions, units and type of each field.
 
-A dimension named twice in one artifact (``victim``, say) has one size; ``...`` stands for any
-number of further dimensions. ``weight...`` stands for those of a parameter and ``feature...`` for
-those of a sample, which have names of their own; samples of one artifact have one shape. `check`
-compares arrays with what was declared.
+A dimension name that occurs twice in an artifact (``victim``, say) has one size; ``...`` matches
+any number of further dimensions. ``weight...`` matches those of a parameter and ``feature...``
+those of a sample, which are named by rank; all samples of an artifact have one shape. `check`
+compares arrays with their declarations.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ KINDS = {
 
 @dataclass(frozen=True)
 class ArraySchema:
-    """What one array (or every array of a group) must look like.
+    """Declaration of one array, or of every array of a group.
 
     Args:
-        dims: names of the dimensions; at most one stands for any number of them and ends in
-            ``...``.
-        units: what a value means; "1" for a pure number.
+        dims: names of the dimensions; at most one ends in ``...`` and matches any number of them.
+        units: meaning of a value; "1" for a pure number.
         kind: float, int, bool, number (float or int), any (of these) or text.
-        group: the field is a mapping, an HDF5 group of such arrays.
-        optional: the field may be None and is then absent from the file.
-        finite: values that are NaN or infinite are refused.
-        packed: compressed on disk.
+        group: True if the field is a mapping, stored as an HDF5 group of such arrays.
+        optional: True if the field may be None and is then absent from the file.
+        finite: True if NaN and infinite values are rejected.
+        packed: True if compressed on disk.
     """
 
     dims: tuple[str, ...]
@@ -56,22 +55,22 @@ class ArraySchema:
 
     @property
     def spread(self) -> str | None:
-        """The name that stands for any number of dimensions, None where there is none."""
+        """Name that matches any number of dimensions, None if there is none."""
         return next((name for name in self.dims if name.endswith("...")), None)
 
 
 def array(dims: str, units: str, kind: str = "float", *, optional: bool = False) -> Any:
-    """A dataclass field stored as one HDF5 dataset."""
+    """Declare a dataclass field stored as one HDF5 dataset."""
     return _declare(ArraySchema(tuple(dims.split()), units, kind, optional=optional))
 
 
 def arrays(dims: str, units: str, kind: str = "float", **others: bool) -> Any:
-    """A dataclass field stored as an HDF5 group with one dataset per key.
+    """Declare a dataclass field stored as an HDF5 group with one dataset per key.
 
     Args:
-        dims: see `ArraySchema`.
-        units: see there.
-        kind: see there.
+        dims: as in `ArraySchema`.
+        units: as in `ArraySchema`.
+        kind: as in `ArraySchema`.
         **others: its ``optional``, ``finite`` or ``packed``.
     """
     return _declare(ArraySchema(tuple(dims.split()), units, kind, group=True, **others))
@@ -82,22 +81,22 @@ def _declare(schema: ArraySchema) -> Any:
 
 
 def attribute(default: Any = None) -> Any:
-    """A dataclass field stored as a root attribute; one whose default is None may be absent."""
+    """Declare a field stored as a root attribute; it may be absent if its default is None."""
     return field(default=default, metadata={"attribute": True})
 
 
 def array_fields(cls: type) -> dict[str, ArraySchema]:
-    """The declared arrays of an artifact class, in order."""
+    """Return the declared arrays of an artifact class, in order."""
     return {f.name: f.metadata["schema"] for f in fields(cls) if "schema" in f.metadata}
 
 
 def attribute_fields(cls: type) -> dict[str, Any]:
-    """The declared root attributes of an artifact class with their defaults, in order."""
+    """Return the declared root attributes of an artifact class with their defaults, in order."""
     return {f.name: f.default for f in fields(cls) if f.metadata.get("attribute")}
 
 
 def dims_of(schema: ArraySchema, rank: int) -> list[str]:
-    """The dimension names of an array of this rank, ``...`` written out."""
+    """Return the dimension names of an array of this rank, with ``...`` expanded."""
     if schema.spread is None:
         return list(schema.dims)
     at = schema.dims.index(schema.spread)
@@ -111,11 +110,11 @@ def check(where: str, named: Mapping[str, tuple[ArraySchema, np.ndarray]]) -> No
     """Compare arrays with their schemas: type, rank, equal sizes of equal names, finiteness.
 
     Args:
-        where: what the error calls the artifact, a file name for example.
-        named: for each HDF5 key, what was declared and what is there.
+        where: name of the artifact in error messages, a file name for example.
+        named: for each HDF5 key, its schema and its array.
 
     Raises:
-        ArtifactError: names the artifact, the key, and what was expected there.
+        ArtifactError: names the artifact, the key, and the expected content.
     """
     sizes: dict[str, tuple[int, str]] = {}
     for key, (schema, value) in named.items():
@@ -123,14 +122,14 @@ def check(where: str, named: Mapping[str, tuple[ArraySchema, np.ndarray]]) -> No
         _check_dims(where, key, schema, value, sizes)
         if schema.finite and value.dtype.kind == "f" and not np.isfinite(value).all():
             bad = int(value.size - np.isfinite(value).sum())
-            raise ArtifactError(f"{where}: {key} holds {bad} values that are NaN or infinite")
+            raise ArtifactError(f"{where}: {key} contains {bad} values that are NaN or infinite")
 
 
 def _check_type(where: str, key: str, schema: ArraySchema, value: np.ndarray) -> None:
     if value.dtype.kind not in KINDS[schema.kind]:
-        raise ArtifactError(f"{where}: {key} holds {value.dtype}, expected {schema.kind} values")
+        raise ArtifactError(f"{where}: {key} has type {value.dtype}, expected {schema.kind} values")
     if value.dtype.kind == "O" and not all(isinstance(item, str) for item in value.flat):
-        raise ArtifactError(f"{where}: {key} holds objects that are not text")
+        raise ArtifactError(f"{where}: {key} contains objects that are not text")
 
 
 def _check_dims(

@@ -1,9 +1,9 @@
-"""Artifacts: whole under their final name, checked both ways.
+"""Base of the file formats: atomic writing, validated reading.
 
 A file is written under a temporary name in the same folder, flushed to disk, read back and
-validated, then renamed; a failure leaves nothing behind. Nothing volatile (time, host) goes in, so
-equal content gives equal bytes. HDF5 builds the file in memory and plain writes put it on disk:
-told that the disk is full, HDF5 can neither name the cause nor close the file (it crashes later).
+validated, then renamed; after a failure no file remains. It contains nothing volatile (time, host),
+so equal content gives equal bytes. HDF5 builds the file in memory and plain writes put it on disk:
+if the disk is full, HDF5 itself can neither name the cause nor close the file (it crashes later).
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from gleak.artifacts.schema import (
     dims_of,
 )
 
-CHUNK_BYTES = 2**20  # what HDF5 keeps of a dataset while reading; larger chunks are unpacked anew
+CHUNK_BYTES = 2**20  # HDF5 caches this much of a dataset; larger chunks are unpacked repeatedly
 
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """Base of the file formats: a frozen dataclass whose fields declare what is stored.
+    """Base of the file formats: a frozen dataclass whose fields declare the stored content.
 
     Args:
-        spec: the canonical specs that made it, joined by ``/`` as in its path.
-        seed: the seed it was made under; None in what an attacker sees, which must not tell it.
+        spec: canonical specs of the artifact, joined by ``/`` as in its path.
+        seed: seed of the run; None in files that an attacker sees, which must not reveal it.
     """
 
     format: ClassVar[str]
@@ -58,7 +58,7 @@ class Artifact:
         """Check the arrays against their declarations.
 
         Raises:
-            ArtifactError: names the artifact, the key and what was expected.
+            ArtifactError: names the artifact, the key and the expected content.
         """
         named = {}
         for name, schema in array_fields(type(self)).items():
@@ -71,10 +71,10 @@ class Artifact:
         check(where or self.format, named)
 
     def write(self, path: Path | str) -> None:
-        """Write the artifact; the final name appears only when the file is whole.
+        """Write the artifact atomically.
 
         Raises:
-            ArtifactError: invalid content, no permission, or no space; nothing is left behind.
+            ArtifactError: invalid content, no permission, or no space; no partial file remains.
         """
         path = Path(path)
         self.validate(str(path))
@@ -90,12 +90,12 @@ class Artifact:
         only: Collection[str] | None = None,
         victims: slice | None = None,
     ) -> Self:
-        """Read and validate; parts that are not asked for are not loaded from disk.
+        """Read and validate an artifact; parts that are not requested are not loaded from disk.
 
         Args:
             path: the HDF5 file.
-            only: of fields that are groups, load these keys alone (a parameter of an update).
-            victims: of arrays that begin with the victim dimension, load this range alone.
+            only: keys to load of fields that are groups (parameters of an update).
+            victims: range to load of arrays whose first dimension is the victim.
 
         Raises:
             ArtifactError: missing, truncated, foreign, wrong version, wrong shape, not finite.
@@ -109,14 +109,14 @@ class Artifact:
 
     @classmethod
     def _load(cls, file: h5py.File, only: Collection[str] | None, victims: slice) -> dict[str, Any]:
-        """The arrays by field name."""
+        """Load the arrays by field name."""
         return {
             name: _load_field(file, name, schema, only, victims)
             for name, schema in array_fields(cls).items()
         }
 
     def _packed(self) -> memoryview:
-        """The bytes of the file."""
+        """Return the bytes of the file."""
         buffer = io.BytesIO()
         with h5py.File(buffer, "w") as file:
             self._store(file)
@@ -142,7 +142,7 @@ class Artifact:
 
 
 def create_group(parent: h5py.Group, name: str) -> h5py.Group:
-    """A group that lists its keys in the order they were stored, which is that of the model."""
+    """Create a group that keeps its keys in insertion order, which is the order of the model."""
     return parent.create_group(name, track_order=True)
 
 
@@ -151,17 +151,16 @@ def store_array(
 ) -> None:
     """Store one array with its dimensions, units and digest.
 
-    It is compressed unless it is tiny or declared otherwise.
-
-    Chunks are small parts that follow each other in memory, so one victim or a part of a large
-    parameter is read without the rest. Texts are stored at the length of the longest.
+    It is compressed unless it is tiny or declared otherwise. Chunks are small and contiguous in
+    memory, so that one victim or a slice of a large parameter is read without the rest. Strings are
+    stored at the length of the longest.
 
     Args:
-        group: what holds it.
-        name: its key there.
-        value: its values.
-        schema: what was declared.
-        **attributes: stored beside it.
+        group: parent group.
+        name: key in the group.
+        value: the array.
+        schema: its declaration.
+        **attributes: further attributes of the dataset.
     """
     stored, kind = _encoded(value) if value.dtype.kind in "OUST" else (value, value.dtype)
     packing = _packing(stored) if schema.packed and stored.nbytes > SMALL_BYTES else {}
@@ -173,7 +172,7 @@ def store_array(
 
 
 def _packing(value: np.ndarray) -> dict[str, Any]:
-    """How HDF5 stores what is not tiny."""
+    """Return the HDF5 storage options of compressed arrays."""
     return {
         "chunks": _chunks(value),
         "compression": "gzip",
@@ -184,14 +183,14 @@ def _packing(value: np.ndarray) -> dict[str, Any]:
 
 
 def _encoded(texts: np.ndarray) -> tuple[np.ndarray, np.dtype]:
-    """Texts as bytes of one length, and their type."""
+    """Encode strings as bytes of equal length; return them and their dtype."""
     coded = [text if isinstance(text, bytes) else str(text).encode() for text in texts.flat]
     kind = h5py.string_dtype(length=max([1, *map(len, coded)]))
     return np.array(coded, dtype=kind).reshape(texts.shape), kind
 
 
 def _chunks(value: np.ndarray) -> tuple[int, ...]:
-    """Whole trailing dimensions, as many as fit; at least one entry of the others."""
+    """Return a chunk shape: as many whole trailing dimensions as fit."""
     budget, chunks = CHUNK_BYTES // value.itemsize, []
     for size in reversed(value.shape):
         chunks.append(max(1, min(size, budget)))

@@ -1,4 +1,4 @@
-"""``update.h5``: what the server sees of each victim."""
+"""``update.h5``: updates that the server receives from each victim."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Update(Artifact):
     """Updates of V independent clients over R observed rounds.
 
     Args:
-        update: for each parameter, its values as sent; decoded Shape (V, R, *shape).
+        update: encoded values of each parameter; decoded Shape (V, R, *shape).
         content: "gradient" (the mean loss's gradient) or "difference" (weights after minus before).
-        batch_size: samples behind one round of one client.
-        mini_batch: samples of one local step.
-        local_steps: optimisation steps behind one round.
+        batch_size: number of samples that one client uses in one round.
+        mini_batch: number of samples of one local step.
+        local_steps: number of optimisation steps in one round.
         local_lr: learning rate of those steps.
-        reduction: how the loss joins the samples of a batch.
+        reduction: reduction of the loss over the samples of a batch.
         loss: "cross_entropy" or "nll_raw".
-        epochs: how often the rounds go through all samples of a client.
-        broadcast: for each parameter, what was broadcast before each round, Shape (R, *shape);
-            left out where one round was observed, before which they were those of the cell.
+        epochs: number of passes of the rounds over all samples of a client.
+        broadcast: for each parameter, its value broadcast before each round, Shape (R, *shape);
+            absent if one round was observed, before which it was the model of the cell.
     """
 
     format: ClassVar[str] = "gleak/update"
@@ -63,11 +63,11 @@ class Update(Artifact):
         return next(iter(self.update.values())).leading[1]
 
     def validate(self, where: str | None = None) -> None:
-        """Check every parameter; all must hold the same victims and rounds."""
+        """Check every parameter, and that all have the same victims and rounds."""
         where = where or self.format
         super().validate(where)
         if not self.update:
-            raise ArtifactError(f"{where}: /update holds no parameter")
+            raise ArtifactError(f"{where}: /update contains no parameter")
         for name, encoded in self.update.items():
             check_encoded(where, f"/update/{name}", encoded)
         first, *others = self.update
@@ -75,8 +75,8 @@ class Update(Artifact):
         for name in others:
             if (found := self.update[name].leading) != expected:
                 raise ArtifactError(
-                    f"{where}: /update/{name} holds (victim, round) = {found}, "
-                    f"but /update/{first} holds {expected}"
+                    f"{where}: /update/{name} has (victim, round) = {found}, "
+                    f"but /update/{first} has {expected}"
                 )
 
     def _store(self, file: h5py.File) -> None:

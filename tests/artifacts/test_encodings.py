@@ -89,8 +89,8 @@ def test_factored_stacks_along_victims() -> None:
 @pytest.mark.parametrize(
     ("left", "right", "shape", "fault"),
     [
-        ((1, 1, 4, 2), (1, 1, 2, 6), (4, 5), r"/shape \(4, 5\) does not hold 4 x 6 values"),
-        ((1, 1, 4, 2), (1, 1, 2, 6), (4,), r"/shape \(4,\) does not hold 4 x 6 values"),
+        ((1, 1, 4, 2), (1, 1, 2, 6), (4, 5), r"/shape \(4, 5\) does not have 4 x 6 values"),
+        ((1, 1, 4, 2), (1, 1, 2, 6), (4,), r"/shape \(4,\) does not have 4 x 6 values"),
         ((1, 1, 4, 2), (1, 1, 3, 6), (4, 6), "/right has 3 along 'rank'"),
         ((1, 1, 4, 2), (2, 1, 2, 6), (4, 6), "/right has 2 along 'victim'"),
         ((1, 1, 4), (1, 1, 2, 6), (4, 6), r"/left has shape \(1, 1, 4\), expected"),
@@ -107,10 +107,10 @@ def test_factors_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("indices", "values", "fault"),
     [
-        ([[[12]]], [[[1.0]]], "/update/w/indices point outside its 12 values"),
-        ([[[-2]]], [[[1.0]]], "/update/w/indices point outside its 12 values"),
-        ([[[0.5]]], [[[1.0]]], "/update/w/indices holds float64, expected int"),
-        ([[[0]]], [[[np.inf]]], "/update/w/values holds 1 values that are NaN or infinite"),
+        ([[[12]]], [[[1.0]]], "/update/w/indices are out of range for 12 values"),
+        ([[[-2]]], [[[1.0]]], "/update/w/indices are out of range for 12 values"),
+        ([[[0.5]]], [[[1.0]]], "/update/w/indices has type float64, expected int"),
+        ([[[0]]], [[[np.inf]]], "/update/w/values contains 1 values that are NaN or infinite"),
         ([[[0, 1]]], [[[1.0]]], "/update/w/values has 1 along 'entry'"),
     ],
 )
@@ -153,9 +153,9 @@ def test_signs_decode_to_numbers() -> None:
 @pytest.mark.parametrize(
     ("encoded", "fault"),
     [
-        (Signs(np.full((1, 1, 2), 2)), "/update/w holds codes other than -1, 0 and 1"),
-        (Signs(np.ones((1, 1, 2))), "/update/w holds float64, expected int"),
-        (Quantized(np.ones((1, 1, 2)), np.ones((1, 1))), "/update/w/codes holds float64"),
+        (Signs(np.full((1, 1, 2), 2)), "/update/w contains codes other than -1, 0 and 1"),
+        (Signs(np.ones((1, 1, 2))), "/update/w has type float64, expected int"),
+        (Quantized(np.ones((1, 1, 2)), np.ones((1, 1))), "/update/w/codes has type float64"),
         (Quantized(np.ones((1, 2, 2), int), np.ones((1, 1))), "/update/w/scales has 1 along"),
     ],
 )

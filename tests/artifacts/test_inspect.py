@@ -64,7 +64,7 @@ def test_knowledge_is_described_by_what_it_was_trained_on(tmp_path: Path, codec:
     assert lines["knowledge"].split()[1] == "codec+steps=2+batch_size=4+width=4+size=32"
     assert "point 2" in lines["/losses/mse"]
     assert "public_sample 40" in lines["/fingerprints"]
-    with pytest.raises(ArtifactError, match="gleak/knowledge holds no images"):
+    with pytest.raises(ArtifactError, match="gleak/knowledge has no images"):
         save_image(codec, 0, tmp_path / "picture.png")
 
 
@@ -99,7 +99,7 @@ def test_large_arrays_are_read_in_small_parts(
 
 def test_a_file_that_is_no_artifact_is_told(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(ArtifactError, match=r"notes\.txt: not a whole HDF5 file"):
+    with pytest.raises(ArtifactError, match=r"notes\.txt: not a complete HDF5 file"):
         describe_file(tmp_path / "notes.txt")
 
 
@@ -164,15 +164,17 @@ def test_samples_of_several_victims_are_counted_through(private: Private, tmp_pa
 @pytest.mark.parametrize("image", [-1, 6])
 def test_an_image_out_of_range_is_told(private: Private, tmp_path: Path, image: int) -> None:
     private.write(tmp_path / "private.h5")
-    with pytest.raises(ArtifactError, match=rf"no image {image}; it holds images 0 to 5"):
+    with pytest.raises(ArtifactError, match=rf"no image {image}; valid: 0 to 5"):
         save_image(tmp_path / "private.h5", image, tmp_path / "x.png")
 
 
 def test_files_without_images_are_told(update: Update, tmp_path: Path) -> None:
     update.write(tmp_path / "update.h5")
-    with pytest.raises(ArtifactError, match=r"update\.h5: gleak/update holds no images; these do"):
+    with pytest.raises(
+        ArtifactError, match=r"update\.h5: gleak/update has no images; formats with"
+    ):
         save_image(tmp_path / "update.h5", 0, tmp_path / "x.png")
-    with pytest.raises(ArtifactError, match=r"dataset\.h5: holds tabular data, not images"):
+    with pytest.raises(ArtifactError, match=r"dataset\.h5: contains tabular data, not images"):
         save_image(table(tmp_path / "dataset.h5"), 0, tmp_path / "x.png")
     mislabelled = pictures(tmp_path / "odd.h5", np.zeros((1, 5, 8, 8), np.uint8))
     with pytest.raises(ArtifactError, match=r"/test_inputs has shape \(1, 5, 8, 8\), not images"):

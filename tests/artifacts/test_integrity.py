@@ -78,7 +78,9 @@ def test_what_was_never_sealed_is_told(private: Private, tmp_path: Path) -> None
     private.write(path)
     with h5py.File(path, "r+") as file:
         del file.attrs["digest"]
-    with pytest.raises(DamagedError, match=r"/ has no digest: .* by an older gleak; delete it"):
+    with pytest.raises(
+        DamagedError, match=r"/ has no digest: .* by this version of gleak; delete it"
+    ):
         Private.read(path)
 
 

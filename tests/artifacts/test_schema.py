@@ -49,11 +49,11 @@ def test_fields_are_told_apart() -> None:
     [
         ("victim", "float", np.zeros((2, 2)), r"shape \(2, 2\), expected \(victim\)"),
         ("victim sample ...", "float", np.zeros(2), r"shape \(2,\), expected \(victim sample"),
-        ("victim", "int", np.zeros(2), "holds float64, expected int values"),
-        ("victim", "float", np.zeros(2, bool), "holds bool, expected float values"),
+        ("victim", "int", np.zeros(2), "has type float64, expected int values"),
+        ("victim", "float", np.zeros(2, bool), "has type bool, expected float values"),
         ("victim", "float", np.array([1, np.nan, np.inf]), "2 values that are NaN or infinite"),
         ("victim", "text", np.array(["a", 1], object), "objects that are not text"),
-        ("victim", "float", np.array(None), "holds object, expected float"),
+        ("victim", "float", np.array(None), "has type object, expected float"),
     ],
 )
 def test_a_fault_is_told_with_its_place(

@@ -57,21 +57,21 @@ def edit_unnoticed(path: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Damage, str]] = {
-    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-100]), "not a whole HDF5"),
-    "cut short": (lambda path: path.write_bytes(path.read_bytes()[:60]), "not a whole HDF5"),
-    "empty": (lambda path: path.write_bytes(b""), "not a whole HDF5"),
-    "text": (lambda path: path.write_text("hello"), "not a whole HDF5"),
-    "foreign": (overwrite, "not one that gleak wrote"),
-    "edited": (edit_unnoticed, "/labels is not what was written"),
+    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-100]), "not a complete HDF5"),
+    "cut short": (lambda path: path.write_bytes(path.read_bytes()[:60]), "not a complete HDF5"),
+    "empty": (lambda path: path.write_bytes(b""), "not a complete HDF5"),
+    "text": (lambda path: path.write_text("hello"), "not a complete HDF5"),
+    "foreign": (overwrite, "not written by gleak"),
+    "edited": (edit_unnoticed, "/labels does not match its digest"),
 }
 FAULTS: dict[str, tuple[Edit, str]] = {
     "other format": (
         lambda file: set_attribute(file, "format", "gleak/model"),
-        "holds gleak/model version 1, expected gleak/private version 1",
+        "contains gleak/model version 1, expected gleak/private version 1",
     ),
     "other version": (
         lambda file: file.attrs.__setitem__("format_version", 99),
-        "holds gleak/private version 99, expected gleak/private version 1",
+        "contains gleak/private version 99, expected gleak/private version 1",
     ),
     "missing key": (lambda file: file.__delitem__("labels"), "/labels is missing"),
     "missing attribute": (
@@ -81,10 +81,10 @@ FAULTS: dict[str, tuple[Edit, str]] = {
     "group for dataset": (group_for_dataset, "/labels is not a dataset"),
     "nan": (
         lambda file: file["inputs"].__setitem__((0, 0, 0, 0, 0), np.nan),
-        "/inputs holds 1 values that are NaN",
+        "/inputs contains 1 values that are NaN",
     ),
     "rank": (swap("labels", np.zeros(3, int)), r"/labels has shape (3,)"),
-    "type": (swap("labels", np.zeros((3, 2))), "/labels holds float64, expected int"),
+    "type": (swap("labels", np.zeros((3, 2))), "/labels has type float64, expected int"),
     "victims": (swap("labels", np.zeros((2, 2), int)), "/labels has 2 along 'victim'"),
 }
 
@@ -217,7 +217,7 @@ def test_open_checked_takes_any_artifact(stored: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", ["file", "file/below"])
 def test_a_folder_that_is_a_file_is_told(private: Private, tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ArtifactError, match=r"p\.h5: could not be written .*nothing was kept"):
+    with pytest.raises(ArtifactError, match=r"p\.h5: could not be written .*run again"):
         private.write(tmp_path / folder / "p.h5")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -239,7 +239,7 @@ def test_no_permission_is_told(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(h5py, "File", locked)
-    with pytest.raises(ArtifactError, match=r"private\.h5: may not be read .*Permission"):
+    with pytest.raises(ArtifactError, match=r"private\.h5: cannot be read .*Permission"):
         Private.read(stored)
 
 

@@ -40,13 +40,13 @@ def test_an_unknown_parameter_is_answered_with_the_nearest(stored: Path) -> None
 
 def test_parameters_of_unequal_victims_are_refused(update: Update, tmp_path: Path) -> None:
     odd = replace(update, update={**update.update, "b": Dense(np.zeros((2, 2, 6)))})
-    with pytest.raises(ArtifactError, match=r"file\.h5: /update/b holds .*\(2, 2\).*\(3, 2\)"):
+    with pytest.raises(ArtifactError, match=r"file\.h5: /update/b has .*\(2, 2\).*\(3, 2\)"):
         odd.write(tmp_path / "file.h5")
     thin = Factored(np.zeros((3, 1, 2, 1)), np.zeros((3, 1, 1, 6)), np.array([2, 6]))
     odd = replace(update, update={**update.update, "b": thin})
-    with pytest.raises(ArtifactError, match=r"file\.h5: /update/b holds .*\(3, 1\).*\(3, 2\)"):
+    with pytest.raises(ArtifactError, match=r"file\.h5: /update/b has .*\(3, 1\).*\(3, 2\)"):
         odd.write(tmp_path / "file.h5")
-    with pytest.raises(ArtifactError, match="/update holds no parameter"):
+    with pytest.raises(ArtifactError, match="/update contains no parameter"):
         replace(update, update={}).validate()
 
 
@@ -57,7 +57,7 @@ def test_values_must_be_finite(stored: Path, forged: Forge, key: str) -> None:
     with forged(stored) as file:
         dataset = file["update"][key]
         dataset[(0,) * dataset.ndim] = np.nan
-    with pytest.raises(ArtifactError, match=rf"update\.h5: /update/{key} holds 1 values"):
+    with pytest.raises(ArtifactError, match=rf"update\.h5: /update/{key} contains 1 values"):
         Update.read(stored)
 
 

@@ -184,7 +184,9 @@ def test_costs_of_shares_are_added_and_the_largest_memory_counts(tmp_path: Path)
 def test_an_update_that_is_not_finite_is_named(folder: Path, forged: Forge, value: float) -> None:
     with forged(folder / "update.h5") as file:
         file["update/0.weight/values"][2, 0, 1] = value
-    with pytest.raises(ArtifactError, match=r"update\.h5: /update/0\.weight/values holds 1 values"):
+    with pytest.raises(
+        ArtifactError, match=r"update\.h5: /update/0\.weight/values contains 1 values"
+    ):
         run(folder, folder / "reconstruction.h5")
     assert not (folder / "reconstruction.h5").exists()
 

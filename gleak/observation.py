@@ -1,4 +1,4 @@
-"""What an attacker may see: the one thing that every attack is given."""
+"""Observation of the attacker, the only input of every attack."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Observation:
-    """Everything the attacker has: the server's view of V victims and what the setting grants.
+    """Everything that is available to the attacker: the server's view of V victims, and grants.
 
     Args:
-        update: for each parameter that the attack reads, what the server computed from what was
-            sent; Shape (V, R, *shape).
-        sent: for each parameter of which only some values were sent, which; Shape (V, R, *shape).
+        update: for each parameter that the attack reads, the server's estimate from what was sent;
+            Shape (V, R, *shape).
+        sent: for each parameter of which only some values were sent, their mask;
+            Shape (V, R, *shape).
         model: the architecture with the broadcast parameters, on the device of the update.
         modality: "image" or "tabular".
         input_shape: shape of one sample.
         classes: number of outputs.
-        batch_size: samples behind one update.
+        batch_size: number of samples averaged in one update.
         mini_batch, local_steps, local_lr, loss, content, epochs: as in
             `gleak.artifacts.update.Update`.
-        granted: by grant name, Shape (V, ...); only those the attack's spec asks for.
-        victim_ids: Shape (V), each victim's number; with the seed it names its random stream.
-        seed: of the attack's own randomness.
-        cell_victims: victims of the whole cell, if these are a share of them.
-        spec: canonical path of the cell the update comes from.
-        secret: what the server remembers of the parameters it crafted; see
-            `gleak.artifacts.model.Secret`. Empty where the attack's spec does not ask for it.
-        broadcast: parameters before each round, Shape (R, *shape); empty where there is one round,
+        granted: by grant name, Shape (V, ...); only those that the attack's spec requests.
+        victim_ids: number of each victim, which with the seed determines its random stream;
+            Shape (V).
+        seed: of the attack's random numbers.
+        cell_victims: number of victims of the whole cell, if these are a part of them.
+        spec: canonical path of the cell that the update comes from.
+        secret: data that the server keeps about the parameters it crafted; see
+            `gleak.artifacts.model.Secret`. Empty if the attack's spec does not request it.
+        broadcast: parameters before each round, Shape (R, *shape); empty if there is one round,
             at the parameters of the model.
-        knowledge: by name ("codec"), the networks that the attacker brings, trained on public data;
-            only those the attack's spec asks for, in evaluation mode, on the device of the update.
-        journal: where a long attack leaves what it has come to.
-        verified_ways: by model of the client, the constructor of dummy gradients that was found to
-            be right for this network (see `gleak.matching.choice`); shared by the observations
-            that are derived from one.
+        knowledge: by name ("codec"), the attacker's networks, trained on public data; only those
+            that the attack's spec requests, in evaluation mode, on the device of the update.
+        journal: stores the progress of a long attack.
+        verified_ways: by model of the client, the constructor of dummy gradients that was verified
+            for this network (see `gleak.matching.choice`); shared by derived observations.
     """
 
     update: dict[str, Tensor]
@@ -71,25 +72,25 @@ class Observation:
 
     @property
     def victims(self) -> int:
-        """How many victims are attacked at once."""
+        """Number of victims that are attacked at once."""
         return len(self.victim_ids)
 
     @property
     def total_victims(self) -> int:
-        """How many victims the cell has, attacked here or elsewhere."""
+        """Number of victims of the cell, attacked here or elsewhere."""
         return max(self.cell_victims, self.victims)
 
     @property
     def rounds(self) -> int:
-        """How many updates of each victim were observed."""
+        """Number of observed updates of each victim."""
         return len(next(iter(self.update.values()))[0])
 
     def of_round(self, number: int) -> Observation:
-        """One round alone, at the parameters that were broadcast before it.
+        """Return the observation of one round, at the parameters that were broadcast before it.
 
-        Its random streams are its own, as those of another seed are.
+        Its random streams differ from those of other rounds, like those of another seed.
         """
-        some = slice(number, number + 1)
+        rounds = slice(number, number + 1)
         from gleak.models.parameters import independent_copy
 
         model = independent_copy(self.model)
@@ -98,8 +99,8 @@ class Observation:
                 parameter.data = self.broadcast[name][number].clone()
         return replace(
             self,
-            update={name: value[:, some] for name, value in self.update.items()},
-            sent={name: value[:, some] for name, value in self.sent.items()},
+            update={name: value[:, rounds] for name, value in self.update.items()},
+            sent={name: value[:, rounds] for name, value in self.sent.items()},
             model=model,
             seed=self.seed + number,
             epochs=1,
@@ -107,13 +108,13 @@ class Observation:
         )
 
     def of_victim(self, row: int) -> Observation:
-        """One victim alone."""
-        some = slice(row, row + 1)
+        """Return the observation of one victim."""
+        rows = slice(row, row + 1)
         return replace(
             self,
-            update={name: value[some] for name, value in self.update.items()},
-            sent={name: value[some] for name, value in self.sent.items()},
-            granted={name: value[some] for name, value in self.granted.items()},
-            victim_ids=self.victim_ids[some],
+            update={name: value[rows] for name, value in self.update.items()},
+            sent={name: value[rows] for name, value in self.sent.items()},
+            granted={name: value[rows] for name, value in self.granted.items()},
+            victim_ids=self.victim_ids[rows],
             cell_victims=self.total_victims,
         )

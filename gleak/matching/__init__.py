@@ -1,1 +1,1 @@
-"""Gradient matching: the engine and the parts that attacks assemble it from."""
+"""Gradient matching: the search engine and the components that attacks assemble it from."""

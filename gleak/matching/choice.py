@@ -1,4 +1,7 @@
-"""Selection of the fastest correct method of computing dummy gradients."""
+"""Selection of the fastest correct method of computing dummy gradients.
+
+Each method is verified against plain differentiation, one victim after the other.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +31,21 @@ from gleak.models.tracing import describe_layer, failing_layer, trace
 Way = Callable[[ClientTraining], Gradients]
 VICTIMS = 2
 BATCHES = (1, 3)
-"""How many victims a way is tried with, and their batch sizes."""
+"""Number of victims that a method is tried with, and their batch sizes."""
 MINI_BATCH, STEPS = 2, 2
-"""Samples of a step and local steps that repeated training is tried with."""
+"""Samples of a step, and local steps, that repeated training is tried with."""
 KEPT = 4
-"""Networks whose check is remembered."""
+"""Number of networks whose check is cached."""
 log = logging.getLogger(__name__)
 ROUNDING = {torch.float64: 1e-14}
 SINGLE_ROUNDING = 1e-6
-"""Largest squared error that is rounding, relative to the squared length of what is right."""
+"""Largest squared error due to rounding, relative to the squared length of the expected value."""
 FAINT = 1e-6
-"""Share of the whole gradient's squared length below which that of a parameter counts as this."""
+"""Lower bound of a parameter's squared length in relative errors, as a share of the total."""
 
 
 def choose_gradients(training: ClientTraining) -> Gradients:
-    """Return the fastest way to this training's gradients that is right.
+    """Return the fastest correct method of computing the gradients of this training.
 
     Raises:
         IncompatibleError: see `verified_way`.
@@ -52,10 +55,10 @@ def choose_gradients(training: ClientTraining) -> Gradients:
 
 @lru_cache(KEPT)
 def check_gradients(network: nn.Module, loss: str, shape: tuple[int, ...], classes: int) -> None:
-    """Refuse a network whose gradients cannot be matched.
+    """Check that the gradients of a network can be matched.
 
     Args:
-        network: in evaluation mode; left as it is.
+        network: in evaluation mode; not modified.
         loss: see `gleak.models.sample_losses`.
         shape: of a sample.
         classes: number of logits.
@@ -68,18 +71,18 @@ def check_gradients(network: nn.Module, loss: str, shape: tuple[int, ...], class
 
 
 def verified_way(training: ClientTraining) -> Way:
-    """Return the constructor of the fastest way to dummy gradients that is right.
+    """Return the constructor of the fastest correct method of computing dummy gradients.
 
-    Each way is tried on random samples of a few victims, in double precision where the network
-    allows it: its gradients, and their derivatives with respect to samples and labels, must be
+    Each method is tried on random samples of a few victims, in double precision where the network
+    allows it: its gradients, and their derivatives with respect to samples and labels, must equal
     those of `torch.autograd`, one victim after the other.
 
     Args:
-        training: what is to be repeated.
+        training: the local training to repeat.
 
     Raises:
-        IncompatibleError: a layer cannot be differentiated twice, or no way gives the gradient of a
-            parameter; names the layer.
+        IncompatibleError: a layer cannot be differentiated twice, or no method gives the gradient
+            of a parameter; names the layer.
     """
     with differentiable_kernels(training.model):
         return _first_right_way(training)
@@ -100,13 +103,13 @@ def _first_right_way(training: ClientTraining) -> Way:
 
 
 def _ways(training: ClientTraining) -> Iterator[Way]:
-    """Ways that may serve, the fastest first; the last one serves where any does."""
+    """Return the candidate methods, the fastest first; the last one is the most general."""
     if training.local_steps == 1:
         yield from (LayerwiseGradients, VmappedGradients, LoopedGradients)
         return
     if _mostly_dense(training):
-        yield lambda some: LayerwiseUnrolled(some, LayerwiseGradients(some))
-    yield lambda some: GeneralUnrolled(some, VmappedGradients(some))
+        yield lambda local: LayerwiseUnrolled(local, LayerwiseGradients(local))
+    yield lambda local: GeneralUnrolled(local, VmappedGradients(local))
     yield _looped_steps
 
 
@@ -115,10 +118,10 @@ def _looped_steps(training: ClientTraining) -> GeneralUnrolled:
 
 
 def _mostly_dense(training: ClientTraining) -> bool:
-    """Whether dense layers hold most weights, so that it pays to form none of each victim's own.
+    """Return True if dense layers hold most weights, so that `LayerwiseUnrolled` is faster.
 
     Measured on one core: a LeNet for images of 128 x 128 takes two thirds of the time of
-    `GeneralUnrolled` and two fifths of its memory, a ResNet20 half as much time again.
+    `GeneralUnrolled` and two fifths of its memory, a ResNet20 one and a half times its time.
     """
     model, sizes = training.model, {True: 0, False: 0}
     for name in training.trained:
@@ -128,7 +131,7 @@ def _mostly_dense(training: ClientTraining) -> bool:
 
 
 def _double_model(training: ClientTraining) -> nn.Module:
-    """A copy of the network whose trained parameters alone require a gradient."""
+    """Copy the network so that only its trained parameters require a gradient."""
     samples = random_samples(training.model, max(BATCHES), training.input_shape)
     model = double_copy(training.model, samples)
     for name, value in model.named_parameters():
@@ -137,14 +140,14 @@ def _double_model(training: ClientTraining) -> nn.Module:
 
 
 def _reduced(training: ClientTraining) -> ClientTraining:
-    """The same with few steps of small mini-batches."""
+    """Return the same training with few steps of small mini-batches."""
     whole = training.mini_batch == training.batch_size
     size = MINI_BATCH if whole else STEPS * MINI_BATCH
     return replace(training, local_steps=STEPS, batch_size=size, mini_batch=MINI_BATCH)
 
 
 def _batches(training: ClientTraining, sizes: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Random samples and soft labels; one sample is left out where the network does not take it."""
+    """Draw samples and soft labels; a size of one is skipped if the network does not accept it."""
     drawn = random_samples(training.model, VICTIMS * max(sizes), training.input_shape)
     generator = torch.Generator().manual_seed(1)
     for size in sizes:
@@ -156,41 +159,43 @@ def _batches(training: ClientTraining, sizes: Sequence[int]) -> Iterator[tuple[T
 
 
 def _repeated_trial(training: ClientTraining, inputs: Tensor, targets: Tensor) -> Trial:
-    """Several local steps by the general way, whose single steps have been checked."""
+    """Build the trial of several local steps by the general method, checked for one step."""
     return Trial.of(inputs, targets, _looped_steps(training).mean_gradients(inputs, targets))
 
 
 def _check_general_way(training: ClientTraining, trials: Sequence[Trial]) -> None:
-    """The last way is right wherever a network can be run at other parameters than its own.
+    """Check the most general method.
+
+    It is correct wherever a network can be run at other parameters than its own.
 
     Raises:
-        IncompatibleError: names the layer whose gradient it does not give.
+        IncompatibleError: names the layer whose gradient is wrong.
     """
     looped = LoopedGradients(training)
     for wrong in filter(None, (trial.wrong_parameters(looped) for trial in trials)):
         layer, _, name = wrong[0].rpartition(".")
         raise IncompatibleError(
-            f"the gradient of {name!r} of {describe_layer(training.model, layer)} is not what "
-            "torch.autograd gives once the parameter is replaced by another tensor; use parameters "
+            f"the gradient of {name!r} of {describe_layer(training.model, layer)} differs from "
+            "that of torch.autograd once the parameter is replaced by another tensor; use parameters "
             "through the module that owns them, and keep no references to them elsewhere"
         )
 
 
 def _agrees(way: Way, training: ClientTraining, trials: Sequence[Trial]) -> bool:
-    """Whether a way gives what is right in all trials."""
+    """Return True if a method passes all trials."""
     try:
         gradients = way(training)
         return not any(trial.wrong_parameters(gradients) for trial in trials)
     except UnsplittableError:
         return False
     except Exception as error:  # under vmap a user's module may raise errors of any kind
-        log.debug("not taken for gradients: %s", error)
+        log.debug("method of computing gradients rejected: %s", error)
         return False
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Random samples of a few victims, and what is right of them.
+    """Random samples of a few victims, with the correct gradients and their derivatives.
 
     Args:
         inputs: Shape (V, N, *sample shape), to be differentiated.
@@ -207,7 +212,7 @@ class Trial:
 
     @classmethod
     def of(cls, inputs: Tensor, targets: Tensor, formed: Parameters) -> Trial:
-        """Return the trial of gradients that are known to be right.
+        """Build a trial from gradients that are known to be correct.
 
         Args:
             inputs: Shape (V, N, *sample shape).
@@ -220,7 +225,7 @@ class Trial:
         return cls(inputs, targets, gradients, slopes)
 
     def wrong_parameters(self, gradients: Gradients) -> list[str]:
-        """Return the names of the parameters whose gradients a way does not give.
+        """Return the names of the parameters whose gradients a method does not give.
 
         Where only their derivatives with respect to samples and labels are wrong, these are all
         parameters.
@@ -239,7 +244,7 @@ class Trial:
         )
 
     def _has_slopes(self, products: Sequence[Tensor]) -> bool:
-        """Whether inner products with the right gradients have the right derivatives."""
+        """Return True if inner products with the correct gradients have the correct derivatives."""
         found = _slopes(products, self.inputs, self.targets)
         pairs = list(zip(found, self.slopes, strict=True))
         error = sum(float((slope - right).square().sum()) for slope, right in pairs)
@@ -285,7 +290,7 @@ def plain_trial(training: ClientTraining, inputs: Tensor, targets: Tensor) -> Tr
 def _without_second_derivative(
     network: nn.Module, inputs: Tensor, error: Exception
 ) -> IncompatibleError:
-    """The error that names the layer which cannot be differentiated twice."""
+    """Build the error that names the layer which cannot be differentiated twice."""
     faulty = (
         describe_layer(network, one.name)
         for one in trace(network, inputs)
@@ -299,7 +304,7 @@ def _without_second_derivative(
 
 
 def _twice_differentiable(layer: nn.Module, given: Tensor) -> bool:
-    """Whether the derivative of a layer's output can be differentiated, tried on an input.
+    """Return True if the derivative of a layer's output can be differentiated, tried on an input.
 
     Layers of several inputs or outputs are not tried and pass.
     """

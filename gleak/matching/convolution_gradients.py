@@ -1,4 +1,4 @@
-"""Weight gradients of a convolution, victim by victim."""
+"""Weight gradients of a convolution, by victim."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MANY_PATCHES = 2**16
 def weight_gradient(
     layer: nn.Conv2d, inputs: Tensor, output_gradients: Tensor, victims: int
 ) -> Tensor:
-    """Gradient of each victim's loss at the layer's weight, differentiable in both arguments.
+    """Compute each victim's gradient of the layer's weight, differentiable in both arguments.
 
-    The product of output gradients and input patches. torch's own unfold and fold visit one value
-    at a time on a CPU; here patches are one strided copy, and going back is one strided sum for
-    each position in the kernel. On LeNet that takes a third off the cost of an evaluation. Where
-    the patches of a victim alone fill the cache, torch's own kernel, victim by victim, is two to
-    four times as fast on a CPU, and holds no patches. Which of the two is taken does not depend on
-    how many victims there are, nor does then a victim's result.
+    The product of output gradients and input patches. torch's unfold and fold visit one value at a
+    time on a CPU; here patches are one strided copy, and their adjoint is one strided sum for each
+    position in the kernel. On LeNet that saves a third of the cost of an evaluation. Where the
+    patches of a single victim fill the cache, torch's own kernel, called for each victim, is two to
+    four times as fast on a CPU, and stores no patches. The choice between the two, and hence a
+    victim's result, does not depend on the number of victims.
 
     Args:
         layer: with one group and zero padding.
@@ -46,7 +46,7 @@ def weight_gradient(
 
 
 def _one_by_one(layer: nn.Conv2d, inputs: Tensor, output_gradients: Tensor, victims: int) -> Tensor:
-    """By torch's kernel, which sums over all samples it is given."""
+    """Apply torch's kernel, which sums over all samples of a call, to each victim."""
     samples = len(inputs) // victims
     padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)
     gradients = [
@@ -57,7 +57,7 @@ def _one_by_one(layer: nn.Conv2d, inputs: Tensor, output_gradients: Tensor, vict
 
 
 class _PatchProduct(torch.autograd.Function):
-    """D^T A of each victim, D the output gradients and A the patches of the padded input."""
+    """D^T A of each victim, with the output gradients D and the patches A of the padded input."""
 
     @staticmethod
     def forward(
@@ -75,13 +75,13 @@ class _PatchProduct(torch.autograd.Function):
         patches, output_gradients = ctx.saved_tensors
         samples = len(output_gradients) // len(outputs[0])
         product = outputs[0].contiguous().repeat_interleave(samples, 0)
-        along_backs = (product @ patches).unflatten(2, ctx.shape[4:])
-        along_patches = (product.mT @ output_gradients).view(ctx.shape)
-        return _fold(along_patches, ctx.layer, ctx.padded), along_backs, None, None
+        output_slopes = (product @ patches).unflatten(2, ctx.shape[4:])
+        patch_slopes = (product.mT @ output_gradients).view(ctx.shape)
+        return _fold(patch_slopes, ctx.layer, ctx.padded), output_slopes, None, None
 
 
 def _patches(padded: Tensor, layer: nn.Conv2d, outputs: torch.Size) -> Tensor:
-    """What each output position sees; Shape (M, C, kh, kw, h, w)."""
+    """Extract the input patch of each output position; Shape (M, C, kh, kw, h, w)."""
     sample, channel, down, right = padded.stride()
     strides = (
         *(sample, channel, layer.dilation[0] * down, layer.dilation[1] * right),
@@ -92,7 +92,7 @@ def _patches(padded: Tensor, layer: nn.Conv2d, outputs: torch.Size) -> Tensor:
 
 
 def _fold(patches: Tensor, layer: nn.Conv2d, shape: torch.Size) -> Tensor:
-    """The adjoint of `_patches`: every value back to where it was seen, added up."""
+    """Add every value of the patches to its position in the input; the adjoint of `_patches`."""
     padded = patches.new_zeros(shape)
     for i in range(patches.shape[2]):
         rows = _seen(i, patches.shape[4], layer.stride[0], layer.dilation[0])
@@ -102,7 +102,7 @@ def _fold(patches: Tensor, layer: nn.Conv2d, shape: torch.Size) -> Tensor:
     return padded
 
 
-def _seen(place: int, outputs: int, stride: int, dilation: int) -> slice:
-    """Positions that one place of the kernel visits along an axis."""
-    first = place * dilation
+def _seen(position: int, outputs: int, stride: int, dilation: int) -> slice:
+    """Return the positions along an axis that one kernel position visits."""
+    first = position * dilation
     return slice(first, first + (outputs - 1) * stride + 1, stride)

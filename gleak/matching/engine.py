@@ -1,7 +1,7 @@
-"""Search for the samples of all victims: gradient matching, feature inversion (docs/design.md, 4).
+"""Engine of the searches: gradient matching and feature inversion (docs/design.md, 4).
 
-All victims of a cell advance as one batch without influencing each other: each has its own random
-stream, optimizer state, stopping point and restarts. The engine has no access to the true samples.
+All victims of a cell advance as one batch without influencing each other: each has a separate
+random stream, optimizer state, stop and restarts. The engine has no access to the true samples.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CPU_BYTES = 4 * 2**30
 GPU_SHARE = 0.6
 ACTIVATION_BYTES = 400
 SHORTAGES = ("can't allocate memory", "could not create a primitive", "could not create a memory")
-"""Said by torch's allocator on a CPU, and by oneDNN, which does not call it memory."""
+"""Error texts of torch's allocator on a CPU, and of oneDNN, which does not mention memory."""
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def match(observation: Observation, parts: Parts) -> Reconstruction:
     """Reconstruct every victim by matching gradients.
 
     Raises:
-        IncompatibleError: the client or model is not one these parts can serve.
+        IncompatibleError: the client or model does not fit these components.
         GleakError: not even one victim fits into memory.
     """
     problem = parts.code.reparametrized(GradientMatching.of(observation, parts), observation)
@@ -49,12 +49,12 @@ def match(observation: Observation, parts: Parts) -> Reconstruction:
 
 
 def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconstruction:
-    """Search the samples of every victim that a problem asks for.
+    """Search for the samples of every victim of a problem.
 
     Args:
-        problem: reparametrized by the observation.
-        observation: of the same victims; gives their random streams and what the start begins with.
-        steps: of the client, that an evaluation repeats.
+        problem: built from the observation.
+        observation: of the same victims; provides random streams, and grants for the start.
+        steps: number of the client's local steps that an evaluation repeats.
 
     Raises:
         GleakError: not even one victim fits into memory.
@@ -63,16 +63,16 @@ def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconst
     outcomes = in_chunks(
         observation.victims,
         victims_in_memory(problem, steps),
-        lambda some: _solve_chunk(problem.keep(some), observation, some, part),
+        lambda rows: _solve_chunk(problem.keep(rows), observation, rows, part),
         part,
     )
     return _reconstruction(problem, outcomes)
 
 
 def victims_in_memory(problem: Problem, steps: int) -> int:
-    """How many victims to advance at once: the optimiser's state decides, then the gradients.
+    """Compute the number of victims to advance at once, from optimizer state and gradients.
 
-    Each of the client's steps that an evaluation repeats keeps its own parameters and activations.
+    Each local step that an evaluation repeats keeps separate parameters and activations.
     """
     parameters = sum(value[0].numel() for value in problem.observed.values())
     state = problem.parts.optimizer.bytes_per_unknown() + ACTIVATION_BYTES * steps
@@ -83,37 +83,37 @@ def victims_in_memory(problem: Problem, steps: int) -> int:
 
 
 def in_chunks(victims: int, chunk: int, work: Callable[[slice], T], part: Part) -> list[T]:
-    """Do the work on ranges of victims; where memory runs out, halve the range and try again.
+    """Process ranges of victims; where memory runs out, halve the range and try again.
 
     Args:
-        victims: how many there are.
-        chunk: how many to begin with.
-        work: on a range of them.
-        part: of the job's journal; a job that goes on keeps to the ranges it had come to.
+        victims: number of victims.
+        chunk: first size of a range.
+        work: function applied to each range.
+        part: of the job's journal; a resumed job keeps the size of its ranges.
 
     Raises:
-        GleakError: one victim alone does not fit.
+        GleakError: a single victim does not fit.
     """
     done: list[T] = []
     start = 0
     chunk = int(part.stored.get("chunk", chunk))
     while start < victims:
         part.keep({"chunk": chunk})
-        some = slice(start, min(start + chunk, victims))
+        rows = slice(start, min(start + chunk, victims))
         try:
-            done.append(work(some))
+            done.append(work(rows))
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not _out_of_memory(error):
                 raise
             if chunk == 1:
                 raise GleakError(
-                    "memory does not hold even one victim; use a larger machine or a smaller model "
+                    "not even one victim fits into memory; use a larger machine or a smaller model "
                     f"({error})"
                 ) from error
             chunk = max(1, min(chunk, victims) // 2)
-            log.warning("out of memory: going on with %d victims at a time", chunk)
+            log.warning("out of memory: continuing with %d victims at a time", chunk)
         else:
-            start = some.stop
+            start = rows.stop
     return done
 
 
@@ -123,19 +123,19 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def _solve_chunk(
-    problem: Problem, observation: Observation, some: slice, part: Part
+    problem: Problem, observation: Observation, rows: slice, part: Part
 ) -> tuple[SearchState, Records]:
-    ids = observation.victim_ids[some]
+    ids = observation.victim_ids[rows]
     records = Records((len(ids), *problem.shape), problem.parts.iterations)
-    search = Search(problem, _drawer(problem, observation, some), records)
+    search = Search(problem, _drawer(problem, observation, rows), records)
     with Progress(problem.parts.iterations, f"searching {len(ids)} victims") as progress:
-        return search.run(progress, part.part(f"{some.start}-{some.stop}")), records
+        return search.run(progress, part.part(f"{rows.start}-{rows.stop}")), records
 
 
-def _drawer(problem: Problem, observation: Observation, some: slice) -> Draw:
-    """First points from each victim's own stream; DLG starts label logits at normal values."""
-    ids, start = observation.victim_ids[some], problem.parts.start
-    granted = {name: observation.granted[name][some].cpu() for name in start.grants}
+def _drawer(problem: Problem, observation: Observation, rows: slice) -> Draw:
+    """Return the function that draws each victim's first points; logits are normal (DLG)."""
+    ids, start = observation.victim_ids[rows], problem.parts.start
+    granted = {name: observation.granted[name][rows].cpu() for name in start.grants}
 
     def draw(row: int, attempt: int) -> Tensor:
         stream = torch_stream(observation.seed, "start", int(ids[row]), attempt)
@@ -174,11 +174,11 @@ def _reconstruction(
 
 
 def finished(inputs: Tensor, finish: Finish) -> np.ndarray:
-    """Samples in [0, 1], values that are not finite as 0.
+    """Convert samples to [0, 1], with values that are not finite as 0.
 
     Args:
         inputs: Shape (V, N, *sample shape).
-        finish: how.
+        finish: method of conversion.
     """
     samples = inputs.nan_to_num().cpu().numpy()
     if finish == "cut":
@@ -187,15 +187,15 @@ def finished(inputs: Tensor, finish: Finish) -> np.ndarray:
 
 
 def stretched(sample: np.ndarray) -> np.ndarray:
-    """Divided by its largest magnitude, so that it fills [0, 1] from above (ROG section 4.3)."""
+    """Divide a sample by its largest magnitude, then clip it to [0, 1] (ROG section 4.3)."""
     largest = np.abs(sample).max()
     return (sample / largest if largest else sample).clip(0, 1)
 
 
 def equalized(sample: np.ndarray) -> np.ndarray:
-    """Stretched, and then as many values at each intensity as at any other (ROG section 4.3).
+    """Stretch a sample, then equalise its histogram (ROG section 4.3).
 
-    All channels have one histogram, which keeps the order of colours.
+    All channels share one histogram, which preserves the order of colours.
     """
     from skimage.exposure import equalize_hist
 

@@ -28,10 +28,10 @@ POOL = 2
 
 @dataclass(frozen=True)
 class Images:
-    """What was made of the updates of one epoch, each alone.
+    """Images reconstructed from the updates of one epoch, each update separately.
 
     Args:
-        images: Shape (V, N, C, H, W), one update's after the other's; of one victim, without V.
+        images: Shape (V, N, C, H, W), update after update; of one victim, without V.
         labels: Shape (V, N).
         evaluations: Shape (V).
     """
@@ -41,16 +41,16 @@ class Images:
     evaluations: np.ndarray
 
     def of_victim(self, row: int) -> Images:
-        """The same of one victim alone."""
+        """Return the images of one victim alone."""
         return Images(self.images[row], self.labels[row], self.evaluations[row])
 
 
 @dataclass(frozen=True)
 class Sought(Images):
-    """Samples of one victim, each found in several updates.
+    """Samples of one victim, each reconstructed from several updates.
 
     Args:
-        rounds: Shape (N, E), which ones.
+        rounds: numbers of these updates; Shape (N, E).
     """
 
     rounds: np.ndarray
@@ -58,11 +58,11 @@ class Sought(Images):
 
 @dataclass(frozen=True)
 class EpochSettings:
-    """How updates of several epochs are paired and weighted.
+    """Settings for pairing and weighting the updates of several epochs.
 
     Args:
-        parts: of the search for the samples of one update.
-        matching_iterations: budget of an update before updates are paired.
+        parts: components of the search for the samples of one update.
+        matching_iterations: budget per update before updates are paired.
         gamma: weight of the updates after the first epoch.
         pooled: pair images by means of 2 x 2 pixels.
         label_filter: pair updates first that share an inferred label.
@@ -76,11 +76,11 @@ class EpochSettings:
 
 
 class EpochMatching:
-    """The search in all updates of some victims.
+    """Search over all updates of some victims.
 
     Args:
         observation: of several rounds.
-        settings: how updates are paired and weighted.
+        settings: for pairing and weighting updates.
     """
 
     def __init__(self, observation: Observation, settings: EpochSettings) -> None:
@@ -89,7 +89,7 @@ class EpochMatching:
         self.updates_of_epoch = observation.rounds // self.epochs
 
     def alone(self, epoch: int) -> Reconstruction:
-        """Every update of one epoch inverted by itself."""
+        """Reconstruct every update of one epoch separately."""
         found = self._invert(epoch, self.parts)
         return Reconstruction(
             inputs=found.images,
@@ -99,7 +99,7 @@ class EpochMatching:
         )
 
     def jointly(self) -> Reconstruction:
-        """Every sample sought in one update of each epoch."""
+        """Reconstruct every sample from one update of each epoch."""
         if self.updates_of_epoch == 1:
             every = torch.arange(self.observation.batch_size)
             rounds = range(self.epochs)
@@ -117,7 +117,7 @@ class EpochMatching:
         )
 
     def _invert(self, epoch: int, parts: Parts) -> Images:
-        """The updates of an epoch, each alone."""
+        """Reconstruct the updates of an epoch, each separately."""
         first = epoch * self.updates_of_epoch
         numbers = range(first, first + self.updates_of_epoch)
         found = [match(self.observation.of_round(number), parts) for number in numbers]
@@ -128,7 +128,7 @@ class EpochMatching:
         )
 
     def _of_victim(self, row: int, epochs: Sequence[Images]) -> Sought:
-        """All samples of one victim, each from a search of its own."""
+        """Reconstruct all samples of one victim, each by a separate search."""
         observation, size = self.observation.of_victim(row), self.observation.batch_size
         slots = self._slots([epoch.of_victim(row) for epoch in epochs])
         starts = self.updates_of_epoch * np.arange(self.epochs)
@@ -145,32 +145,32 @@ class EpochMatching:
         )
 
     def _slots(self, epochs: Sequence[Images]) -> np.ndarray:
-        """Where each sample of the first epoch stands in every one; Shape (N, E)."""
+        """Compute the position of each sample of the first epoch in every epoch; Shape (N, E)."""
         slots = [np.arange(len(epochs[0].labels))]
         for earlier, later in pairwise(epochs):
             slots.append(self._partners(earlier, later)[slots[-1]])
         return np.stack(slots, 1)
 
     def _partners(self, earlier: Images, later: Images) -> np.ndarray:
-        """For each image of an epoch the one of the next that is paired with it; Shape (N)."""
+        """Pair each image of an epoch with one of the next; Shape (N), positions there."""
         images = torch.from_numpy(earlier.images), torch.from_numpy(later.images)
-        costs = distances(*images, pooled=self.settings.pooled)
+        costs = image_distances(*images, pooled=self.settings.pooled)
         if not self.settings.label_filter:
             return pair_greedily(costs, torch.ones_like(costs, dtype=torch.bool))
         return pair_greedily(costs, share_a_label(self._lists(earlier), self._lists(later)))
 
     def _lists(self, epoch: Images) -> Tensor:
-        """Labels behind the update that each image is of; Shape (N, B)."""
+        """Return the labels of the update of each image; Shape (N, B)."""
         size = self.observation.batch_size
         return torch.from_numpy(epoch.labels).unflatten(0, (-1, size)).repeat_interleave(size, 0)
 
     def _seek(
         self, observation: Observation, rounds: Sequence[int], places: Sequence[Tensor]
     ) -> Reconstruction:
-        """Samples sought in one update of each epoch at once."""
+        """Search for samples in one update of each epoch at once."""
         weights = [1.0] + [self.settings.gamma] * (self.epochs - 1)
         updates = [
-            Part(observation.of_round(number), place, weight)
+            WeightedUpdate(observation.of_round(number), place, weight)
             for number, place, weight in zip(rounds, places, weights, strict=True)
         ]
         problem = JointMatching.of(updates, self.parts)
@@ -179,10 +179,10 @@ class EpochMatching:
 
 
 def _places(slots: Sequence[int], size: int) -> list[Tensor]:
-    """Which sample of a search each one of a batch is: the shared one, 0, or one of its own.
+    """Assign the samples of each batch to samples of the search: the shared one, 0, or others.
 
     Args:
-        slots: of the shared one in each batch.
+        slots: position of the shared sample in each batch.
         size: of a batch.
 
     Returns:
@@ -197,18 +197,18 @@ def _places(slots: Sequence[int], size: int) -> list[Tensor]:
 
 
 def _evaluations(found: Sequence[Reconstruction]) -> np.ndarray:
-    """Of all searches together; Shape (V)."""
+    """Sum the evaluations of all searches; Shape (V)."""
     return np.sum([one.evaluations for one in found if one.evaluations is not None], axis=0)
 
 
 @dataclass(frozen=True)
-class Part:
-    """One of the updates.
+class WeightedUpdate:
+    """Update that takes part in a joint search.
 
     Args:
-        observation: of one round, with its own broadcast parameters.
-        places: for each sample of its batch, which of the samples sought it is; Shape (B).
-        weight: how much its distance counts, gamma in Eq. 5.
+        observation: of one round, with its broadcast parameters.
+        places: for each sample of its batch, the index of the sample of the search; Shape (B).
+        weight: of its distance, gamma in Eq. 5.
     """
 
     observation: Observation
@@ -218,15 +218,15 @@ class Part:
 
 @dataclass(frozen=True)
 class JointMatching(Problem):
-    """The weighted sum of the objectives of several updates.
+    """Weighted sum of the objectives of several updates whose batches share samples (AGIC Eq. 5).
 
-    A sample that is in several batches is one unknown; the others of each batch are unknowns of
-    their own, which the update needs and nothing else tells of.
+    A sample that is in several batches is one unknown; the others of each batch are separate
+    unknowns, constrained by their own update alone.
 
     Args:
         problems: of each update alone.
-        places: see `Part`.
-        weights: see `Part`.
+        places: see `WeightedUpdate`.
+        weights: see `WeightedUpdate`.
     """
 
     problems: tuple[GradientMatching, ...]
@@ -234,12 +234,12 @@ class JointMatching(Problem):
     weights: tuple[float, ...]
 
     @classmethod
-    def of(cls, updates: Sequence[Part], parts: Parts) -> Self:
-        """The problem that some updates of the same victims pose; labels are fixed ones.
+    def of(cls, updates: Sequence[WeightedUpdate], parts: Parts) -> Self:
+        """Build the problem of several updates of the same victims; labels are fixed.
 
         Args:
-            updates: one or more; together their places are all from 0 on.
-            parts: of the attack.
+            updates: one or more; together their places are all integers from 0 on.
+            parts: components of the attack.
         """
         problems = tuple(GradientMatching.of(part.observation, parts) for part in updates)
         places = tuple(part.places.to(problems[0].device) for part in updates)
@@ -274,18 +274,18 @@ class JointMatching(Problem):
 
 
 def _targets(problems: Sequence[GradientMatching], places: Sequence[Tensor], count: int) -> Tensor:
-    """Label of each sample sought, as the first of its updates has it; Shape (V, N, classes)."""
-    told = problems[0].targets
-    assert told is not None
-    targets = told.new_zeros(len(told), count, told.shape[2])
+    """Return each sample's label in the first update that has it; Shape (V, N, classes)."""
+    first = problems[0].targets
+    assert first is not None
+    targets = first.new_zeros(len(first), count, first.shape[2])
     for problem, place in zip(reversed(problems), reversed(places), strict=True):
         assert problem.targets is not None
         targets[:, place] = problem.targets
     return targets
 
 
-def distances(first: Tensor, second: Tensor, pooled: bool) -> Tensor:
-    """Mean squared error of every image of one epoch with every one of the next.
+def image_distances(first: Tensor, second: Tensor, pooled: bool) -> Tensor:
+    """Compute the mean squared error between all images of one epoch and all of the next.
 
     Args:
         first: Shape (N, C, H, W).
@@ -301,10 +301,10 @@ def distances(first: Tensor, second: Tensor, pooled: bool) -> Tensor:
 
 
 def share_a_label(first: Tensor, second: Tensor) -> Tensor:
-    """Which updates of two epochs may hold the same sample by their labels.
+    """Mark the pairs of images whose updates share a label, so that they may show the same sample.
 
     Args:
-        first: Shape (N, B), labels behind the update that each image is of.
+        first: labels of the update of each image; Shape (N, B).
         second: Shape (M, B).
 
     Returns:
@@ -314,7 +314,7 @@ def share_a_label(first: Tensor, second: Tensor) -> Tensor:
 
 
 def pair_greedily(costs: Tensor, allowed: Tensor) -> np.ndarray:
-    """One-to-one pairs, the cheapest first; those that are not allowed after all that are.
+    """Compute one-to-one pairs, the cheapest first; pairs that are not allowed come last.
 
     Args:
         costs: Shape (N, N).

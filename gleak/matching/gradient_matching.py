@@ -1,4 +1,4 @@
-"""Gradient matching: dummy samples whose gradient is the observed one."""
+"""Gradient matching: search for samples whose gradient equals the observed one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GradientMatching(Problem):
-    """The distance between dummy and observed gradient, and priors.
+    """Distance between dummy and observed gradient, plus priors.
 
     Args:
-        parts: of the attack.
+        parts: components of the attack.
         observed: for each parameter, Shape (V, *shape).
-        gradients: how dummy gradients are computed.
-        sent: for each parameter that is compared in part, where; Shape (V, *shape).
+        gradients: method of computing dummy gradients.
+        sent: for each parameter that is compared in part, a mask; Shape (V, *shape).
     """
 
     parts: Parts
@@ -41,7 +41,7 @@ class GradientMatching(Problem):
 
     @classmethod
     def of(cls, observation: Observation, parts: Parts) -> Self:
-        """The problem an observation poses to an attack of these parts."""
+        """Build the problem from an observation and the components of an attack."""
         observed = mean_gradients(observation)
         return cls(
             parts=parts,
@@ -55,12 +55,12 @@ class GradientMatching(Problem):
 
     @cached_property
     def scale(self) -> Tensor:
-        """What distances are relative to; Shape (V)."""
+        """Scale of the distances, the distance of a zero gradient; Shape (V)."""
         return self.parts.distance.scale(list(self.observed.values()))
 
     @cached_property
     def layer_weights(self) -> dict[str, Tensor]:
-        """How much each parameter counts, Shape (V); none where all count alike."""
+        """Weight of each parameter, Shape (V); empty where all weights are equal."""
         return self.parts.layers.of(self.observed) if self.parts.layers else {}
 
     @override
@@ -84,7 +84,7 @@ class GradientMatching(Problem):
         return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
 
     def _pieces(self, inputs: Tensor, targets: Tensor) -> list[Piece]:
-        """Dummy and observed gradients, cut to what is compared, as much as each counts."""
+        """Compute the weighted pairs of gradients, masked to the compared values."""
         pieces = self.gradients(inputs, targets, self.observed)
         compared = [
             piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
@@ -93,12 +93,12 @@ class GradientMatching(Problem):
         return weighted(compared, self.layer_weights)
 
     def _label_term(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Squared distance of the probabilities to the labels (CPL Algorithm 1, line 12)."""
+        """Compute the squared distance of probabilities to labels (CPL Algorithm 1, line 12)."""
         return (self.gradients.logits(inputs).softmax(2) - targets).square().sum((1, 2))
 
 
 def _gradients(observation: Observation, parts: Parts) -> Gradients:
-    """The way to dummy gradients, which is verified once for all observations of a job."""
+    """Return the method of computing gradients, verified once for all observations of a job."""
     training = ClientTraining.of(observation, parts.client_model)
     ways = observation.verified_ways
     if parts.client_model not in ways:

@@ -1,6 +1,6 @@
 """Gradients of the dummy samples of many victims, for networks of any kind.
 
-`gleak.matching.layerwise` holds the faster implementation that most networks allow, and
+`gleak.matching.layerwise` is the faster method, which most networks allow, and
 `gleak.matching.choice` chooses between them.
 """
 
@@ -28,20 +28,20 @@ Parameters = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class ClientTraining:
-    """A network and the local training of clients, as far as dummy gradients depend on it.
+    """Network and local training of the clients, as far as dummy gradients depend on them.
 
     Args:
         model: with the broadcast parameters.
         loss: see `gleak.models.sample_losses`.
         input_shape: of a sample.
         classes: number of logits.
-        trained: names of the parameters that are trained; the others are frozen.
-        batch_size: samples behind an update.
-        mini_batch: samples of a local step.
-        local_steps: that an evaluation repeats.
+        trained: names of the trained parameters; the others are frozen.
+        batch_size: number of samples of an update.
+        mini_batch: number of samples of a local step.
+        local_steps: number of local steps that an evaluation repeats.
         local_lr: learning rate of these steps.
-        several_victims: whether there are others than the victims of one evaluation, of which its
-            outcome is to be independent (see `gleak.matching.layerwise`).
+        several_victims: True if the cell has several victims, so that the outcome of an evaluation
+            must not depend on the number of victims in it (see `layerwise.padded_rows`).
     """
 
     model: nn.Module
@@ -57,7 +57,7 @@ class ClientTraining:
 
     @classmethod
     def of(cls, observation: Observation, client_model: ClientModel) -> ClientTraining:
-        """Return the training that an attacker repeats who has this model of the client."""
+        """Return the training to repeat, given the attacker's model of the client."""
         return cls(
             model=observation.model,
             loss=observation.loss,
@@ -73,16 +73,16 @@ class ClientTraining:
 
 
 def repeated_steps(observation: Observation, client_model: ClientModel) -> int:
-    """Return how many of the client's steps one evaluation goes through."""
+    """Return the number of the client's local steps that one evaluation repeats."""
     return observation.local_steps if client_model == "unrolled" else 1
 
 
 class Gradients(ABC):
-    """A way to the dummy gradients of V victims."""
+    """Method of computing the dummy gradients of V victims."""
 
     @abstractmethod
     def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
-        """Compute the gradient of each victim's mean loss, beside the observed one.
+        """Compute the gradient of each victim's mean loss, paired with the observed one.
 
         Args:
             inputs: Shape (V, N, *sample shape).
@@ -95,7 +95,7 @@ class Gradients(ABC):
 
     @abstractmethod
     def logits(self, inputs: Tensor) -> Tensor:
-        """Compute logits at the broadcast parameters, each victim's batch for itself.
+        """Compute logits at the broadcast parameters, each victim's batch separately.
 
         Args:
             inputs: Shape (V, N, *sample shape).
@@ -106,7 +106,7 @@ class Gradients(ABC):
 
 
 class GeneralGradients(Gradients):
-    """Gradients by automatic differentiation of each victim's loss at its own parameters.
+    """Gradients by automatic differentiation of each victim's loss at separate parameters.
 
     Args:
         training: the network and its loss.
@@ -122,7 +122,6 @@ class GeneralGradients(Gradients):
 
     @override
     def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
-        """All pieces are formed."""
         gradients = self.gradients_at(self.broadcast(len(inputs)), inputs, targets)
         return [FormedPiece(name, gradients[name], observed[name]) for name in gradients]
 
@@ -131,14 +130,14 @@ class GeneralGradients(Gradients):
         return torch.stack([self.model(samples.clone()) for samples in inputs])
 
     def broadcast(self, victims: int) -> Parameters:
-        """Return the parameters that each victim begins with, not copied; Shape (V, *shape)."""
+        """Return the first parameters of each victim, not copied; Shape (V, *shape)."""
         return {
             name: value.expand(victims, *value.shape).requires_grad_()
             for name, value in self.parameters.items()
         }
 
     def gradients_at(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Parameters:
-        """Compute each victim's gradient at its own parameters, differentiable in all arguments.
+        """Compute each victim's gradient at its parameters, differentiable in all arguments.
 
         Args:
             parameters: Shape (V, *shape) each; they require a gradient.
@@ -153,7 +152,7 @@ class GeneralGradients(Gradients):
 
     @abstractmethod
     def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Compute each victim's mean loss at its own parameters; Shape (V)."""
+        """Compute each victim's mean loss at its parameters; Shape (V)."""
 
     def client_loss(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
         """Compute one victim's mean loss; Shape ()."""
@@ -163,10 +162,10 @@ class GeneralGradients(Gradients):
 
 
 class VmappedGradients(GeneralGradients):
-    """The network's passes vectorised over victims.
+    """Gradients by passes of the network that are vectorised over victims.
 
     The derivative is taken outside `vmap`. With `vmap(grad(...))` second derivatives through layer
-    and instance norm would be wrong: torch takes their statistics for constants there.
+    and instance norm would be wrong: torch treats their statistics as constants there.
     """
 
     @override
@@ -176,7 +175,7 @@ class VmappedGradients(GeneralGradients):
 
 
 class LoopedGradients(GeneralGradients):
-    """One victim after the other, for layers that torch cannot vectorise."""
+    """Gradients of one victim after the other, for layers that torch cannot vectorise."""
 
     @override
     def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:

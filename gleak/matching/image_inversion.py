@@ -1,4 +1,4 @@
-"""Inversion of features and of generators: objectives in which no image influences another."""
+"""Inversion of features and of generators, problems in which images do not interact."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ EMBEDDINGS = "embeddings"
 VALUES_AT_ONCE = {"cpu": 2**17, "cuda": 2**24}
 IMAGES = "images"
 Dissimilarity = Callable[[Tensor, Tensor], Tensor]
-"""Of M pairs of images, Shape (M, C, H, W) each in [0, 1]; Shape (M), differentiable."""
+"""Differentiable function of M pairs of images in [0, 1], Shape (M, C, H, W) each, to Shape (M)."""
 Terms = Sequence[tuple[float, Dissimilarity]]
-"""Weights, and what they are of."""
+"""Weights and the functions that they belong to."""
 
 
 @dataclass(frozen=True)
 class ImagewiseProblem(Problem):
-    """The mean of what each of a victim's images is to minimise for itself.
+    """Base class of problems with the mean of separate objectives of the victim's images.
 
-    Images go through networks in groups that memory holds, whatever the size of the batch.
+    Images are evaluated in groups that fit into memory, whatever the size of the batch.
     """
 
     @property
     @abstractmethod
     def wanted(self) -> list[Tensor]:
-        """What the images are measured by; Shape (V, N, ...) each."""
+        """Targets of the images; Shape (V, N, ...) each."""
 
     @abstractmethod
     def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
-        """Objective and distance of M images, each for itself; Shape (M) each.
+        """Compute objective and distance of M separate images; Shape (M) each.
 
         Args:
             unknowns: of each image; Shape (M, unknowns of an image).
-            *wanted: what `wanted` gives, of these images; Shape (M, ...) each.
+            *wanted: the targets of these images; Shape (M, ...) each.
         """
 
     @override
@@ -73,7 +73,7 @@ class ImagewiseProblem(Problem):
         )
 
     def _evaluate_group(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Objective, distance and the objective's gradient of some images."""
+        """Compute objective, distance and the objective's gradient of some images."""
         unknowns = unknowns.detach().requires_grad_()
         objective, distance = self.measure(unknowns, *wanted)
         (slopes,) = torch.autograd.grad(objective.sum(), unknowns)
@@ -82,12 +82,12 @@ class ImagewiseProblem(Problem):
 
 @dataclass(frozen=True)
 class FeatureInversion(ImagewiseProblem):
-    """One minus the cosine of each image's embedding with the wanted one, and total variation.
+    """One minus the cosine of each image's embedding with the target one, plus total variation.
 
-    Eq. 12 with its sign turned, the mean over a victim's images.
+    CPA Eq. 12 with the opposite sign (section IV-B), the mean over a victim's images.
 
     Args:
-        observed: the wanted ``embeddings``, one for each image; Shape (V, N, E).
+        observed: the target ``embeddings``, one per image; Shape (V, N, E).
         features: the network up to the embeddings, Shape (M, C, H, W) to (M, E).
     """
 
@@ -109,16 +109,16 @@ class FeatureInversion(ImagewiseProblem):
 
 @dataclass(frozen=True)
 class GuidedInversion(Problem):
-    """Feature inversion and gradient matching of the same images (Eq. 13, its sign turned).
+    """Feature inversion and gradient matching of the same images (CPA Eq. 13, negated).
 
-    Image i of a victim is the one whose embedding is sought to be the i-th. Which label belongs to
-    which embedding nobody tells, so labels in an order of their own would be wrong.
+    Image i of a victim corresponds to embedding i. Which label belongs to which embedding is
+    unknown, so labels in an independent order would be wrong.
 
     Args:
         observed: the gradients.
         targets: of the matching; its labels are the labels.
-        inversion: for every image alone.
-        matching: for each victim's images together.
+        inversion: of each image.
+        matching: of each victim's images together.
         weight: of the matching's objective.
     """
 
@@ -128,7 +128,7 @@ class GuidedInversion(Problem):
 
     @classmethod
     def of(cls, inversion: FeatureInversion, matching: GradientMatching, weight: float) -> Self:
-        """Both problems of the same victims as one, searched as the inversion is."""
+        """Combine both problems of the same victims, with the search settings of the inversion."""
         return cls(
             parts=inversion.parts,
             observed=matching.observed,
@@ -156,13 +156,13 @@ class GuidedInversion(Problem):
 
 @dataclass(frozen=True)
 class GeneratorInversion(ImagewiseProblem):
-    """A weighted sum of dissimilarities of each generated image and the wanted one (Eq. 19, 20).
+    """Weighted sum of dissimilarities of each generated image and the target one (ROG Eq. 19, 20).
 
-    Unknowns are the codes; labels are those of the wanted images, and stay.
+    Unknowns are the codes; labels are those of the target images, and fixed.
 
     Args:
-        observed: the wanted ``images``; Shape (V, N, C, H, W).
-        generator: codes and labels to images.
+        observed: the target ``images``; Shape (V, N, C, H, W).
+        generator: maps codes and labels to images.
         terms: of the sum.
     """
 
@@ -178,7 +178,7 @@ class GeneratorInversion(ImagewiseProblem):
         generator: ImageGenerator,
         terms: Terms,
     ) -> Self:
-        """The problem of generating what an attack made of an observation, its labels given."""
+        """Build the problem of generating an attack's reconstruction, with its labels."""
         like = next(iter(observation.update.values()))
         labels = torch.from_numpy(coarse.labels).long()
         return cls(
@@ -209,7 +209,7 @@ class GeneratorInversion(ImagewiseProblem):
 
     @override
     def draw(self, generator: Generator, granted: Mapping[str, Tensor]) -> Tensor:
-        """The start is one of codes."""
+        """Draw codes by the start; Shape (values)."""
         shape = (self.shape[0], self.generator.code_size)
         return self.parts.start.draw(shape, generator, granted).flatten().to(self.device)
 
@@ -229,12 +229,12 @@ class GeneratorInversion(ImagewiseProblem):
 
 
 def euclidean(one: Tensor, other: Tensor) -> Tensor:
-    """Length of the difference of images, over all of their values; a `Dissimilarity`."""
+    """Compute the length of the difference of images, over all values; a `Dissimilarity`."""
     return torch.linalg.vector_norm((one - other).flatten(1), dim=1)
 
 
 def perceptual(like: Tensor) -> Dissimilarity:
-    """LPIPS, on the device and in the precision of a tensor.
+    """Return LPIPS on the device and in the precision of a tensor.
 
     Raises:
         ArtifactError: see `gleak.runtime.perceptual.perceptual_network`.

@@ -1,9 +1,9 @@
-"""How many samples of each class a batch holds, by the gradients of the classifier.
+"""Number of samples of each class in a batch, from the gradients of the classifier.
 
 With cross-entropy the classifier's gradients are W = sum_i (p_i - e_i) x_i^T / N and
-b = sum_i (p_i - e_i) / N, where x_i are the inputs of the classifier, p_i the probabilities that it
-gives and e_i the one-hot labels. Were all n_j inputs of class j the same, x_j, then W = A^T diag(n)
-X / N and b = A^T n / N, with a row p_j - e_j of A for each class.
+b = sum_i (p_i - e_i) / N, where x_i are the inputs of the classifier, p_i its probabilities and
+e_i the one-hot labels. If all n_j inputs of class j were equal, x_j, then W = A^T diag(n) X / N
+and b = A^T n / N, with a row p_j - e_j of A for each class.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ ROUNDING = 1e-6
 """Share of the largest magnitude up to which an entry of a gradient counts as zero."""
 ITERATIONS = 10
 EXPLAINED = 0.2
-"""Where counts explain the bias gradient no entry is off by more, in units of the largest slope."""
+"""Largest error of an entry of the bias gradient, in units of the largest slope, to stop at."""
 EVENNESS = 0.01
 """Weight of the squared difference of counts from equal ones, in units of its square."""
 LEAST_FACTOR = 0.1
-"""Of a solution, in units of the count: a smaller one is taken for an error."""
+"""Least factor of a solution, in units of the count; a smaller one is considered an error."""
 TINY = 1e-12
 LARGEST = 1e6
-"""Of an input's values."""
+"""Bound of the classifier's inputs."""
 
 
 @dataclass(frozen=True)
 class ClassifierGradients:
-    """The classifier of a network and what one victim's update says of it, in double precision.
+    """The classifier of a network and its gradients in one victim's update, in double precision.
 
     Args:
         weight: gradient of its weight; Shape (classes, F).
-        bias: of its bias; Shape (classes).
+        bias: gradient of its bias; Shape (classes).
         layer_weight: as broadcast; Shape (classes, F).
-        layer_bias: Shape (classes).
-        one_sign: whether its inputs are never negative.
-        sparse: whether many of its inputs are zero.
+        layer_bias: as broadcast; Shape (classes).
+        one_sign: True if its inputs are never negative.
+        sparse: True if many of its inputs are zero.
     """
 
     weight: Tensor
@@ -49,24 +49,25 @@ class ClassifierGradients:
     sparse: bool
 
     def probabilities(self, inputs: Tensor) -> Tensor:
-        """Shape (K, F) to (K, classes)."""
+        """Compute probabilities from inputs; Shape (K, F) to (K, classes)."""
         return (inputs @ self.layer_weight.T + self.layer_bias).softmax(1)
 
     def possible(self, inputs: Tensor) -> Tensor:
-        """Estimates of inputs, brought to values that the classifier can be given; Shape (K, F)."""
+        """Clip estimated inputs to possible values; Shape (K, F)."""
         return inputs.nan_to_num(nan=0.0).clamp(0.0 if self.one_sign else -LARGEST, LARGEST)
 
 
 def count_labels(gradients: ClassifierGradients, samples: int) -> np.ndarray:
-    """Estimate how many samples of each class a batch holds.
+    """Estimate the number of samples of each class in a batch.
 
-    The inputs of each class are first taken to be the row of W over the entry of b, and their
-    probabilities give A; the counts are the whole numbers that fit N b = A^T n best. Other classes'
-    samples have a part in a row. So inputs are then estimated anew, as the least-norm solution of
-    N W = A^T diag(n) X, and counts with them, until the counts explain b or after `ITERATIONS`.
+    The inputs of each class are first estimated by the row of W divided by the entry of b, and
+    their probabilities give A; the counts are the integers that fit N b = A^T n best. Samples of
+    other classes contribute to a row. So inputs are then estimated again, as the least-norm
+    solution of N W = A^T diag(n) X, and counts with them, until the counts explain b or for
+    `ITERATIONS` repetitions.
 
-    True inputs and counts are a fixed point of this where samples of a class are all the same.
-    Samples that the network is sure of hardly show in b: of those, counts are taken to be even.
+    True inputs and counts are a fixed point if samples of a class are equal. Samples of which the
+    network is certain hardly change b: their counts are assumed to be even.
 
     Args:
         gradients: of the classifier.
@@ -90,7 +91,7 @@ def count_labels(gradients: ClassifierGradients, samples: int) -> np.ndarray:
 
 
 def _certain_classes(gradients: ClassifierGradients, samples: int) -> np.ndarray:
-    """Classes that a batch holds for certain, at most N of them; Shape (classes).
+    """Mark the classes that are certainly in the batch, at most N of them; Shape (classes).
 
     Only a label of the batch makes an entry of b negative, and, where inputs are not negative, one
     of W.
@@ -108,13 +109,13 @@ def _certain_classes(gradients: ClassifierGradients, samples: int) -> np.ndarray
 def _count_among(
     gradients: ClassifierGradients, samples: int, chosen: np.ndarray, least: np.ndarray
 ) -> np.ndarray:
-    """Counts of some classes, the others being absent; Shape (K).
+    """Estimate the counts of some classes if all others are absent; Shape (K).
 
     Args:
         gradients: of the classifier.
         samples: N.
         chosen: these classes; Shape (K).
-        least: of their counts; Shape (K).
+        least: lower bounds of their counts; Shape (K).
     """
     one_hot = torch.eye(len(gradients.bias), dtype=torch.double)[chosen]
     target = (samples * gradients.bias).numpy()
@@ -126,37 +127,39 @@ def _count_among(
         unexplained = np.abs(slopes.numpy().T @ counts - target).max()
         if unexplained < EXPLAINED * largest or repetition == ITERATIONS:
             break
-        held = counts > 0
-        inputs[held] = _inputs(gradients, samples, slopes[held], torch.from_numpy(counts[held]))
+        present = counts > 0
+        inputs[present] = _inputs(
+            gradients, samples, slopes[present], torch.from_numpy(counts[present])
+        )
     return counts
 
 
 def _inputs(gradients: ClassifierGradients, samples: int, slopes: Tensor, counts: Tensor) -> Tensor:
-    """Inputs of the classes that are held, given their slopes A and counts n; Shape (K, F).
+    """Estimate the inputs of the classes in the batch from slopes A and counts n; Shape (K, F).
 
-    Where at most half of the classes are held the equations tell the factor n of an input, too, as
-    that of b, which is an input of 1: errors of A that both have in common drop out.
+    Where at most half of the classes are in the batch, the equations also determine the factor n of
+    an input, as that of b, which is an input of 1: errors of A that both share cancel out.
     """
     given = samples * torch.cat([gradients.weight, gradients.bias[:, None]], 1)
     solution = torch.linalg.pinv(slopes.T) @ given
     sums, factors, expected = solution[:, :-1], solution[:, -1], counts.double()
-    told = (2 * len(slopes) <= slopes.shape[1]) & (factors.abs() > LEAST_FACTOR * expected)
-    return gradients.possible(sums / torch.where(told, factors, expected)[:, None])
+    determined = (2 * len(slopes) <= slopes.shape[1]) & (factors.abs() > LEAST_FACTOR * expected)
+    return gradients.possible(sums / torch.where(determined, factors, expected)[:, None])
 
 
 def whole_solution(
     slopes: np.ndarray, target: np.ndarray, samples: int, least: np.ndarray
 ) -> np.ndarray:
-    """Whole numbers n with a given sum that make |A^T n - t|^2 small.
+    """Find integers n with a given sum that make |A^T n - t|^2 small.
 
-    One after the other is added where it is best, then moved from one class to another while that
-    is better. `EVENNESS` decides between solutions that are as good.
+    Units are added one by one where the cost is least, then moved between classes while that
+    lowers the cost. `EVENNESS` decides between solutions of equal cost.
 
     Args:
         slopes: A; Shape (K, classes).
         target: t; Shape (classes).
         samples: the sum.
-        least: of each number; Shape (K).
+        least: lower bound of each number; Shape (K).
 
     Returns:
         Shape (K).

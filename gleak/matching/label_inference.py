@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from gleak.observation import Observation
 
 
-REMEDY = "only attacks that are granted the labels serve this model (labels=known)"
+REMEDY = "use an attack that is granted the labels (labels=known)"
 READING_WEIGHTS = ("rows", "counts")
 """Rules that read the gradient of the classifier's weight."""
 SPARSE = 0.05
-"""Share of zeros among the classifier's inputs from which they are sparse, as behind a ReLU."""
+"""Share of zeros above which the classifier's inputs are sparse, as after a ReLU."""
 
 
 def classifier_of(observation: Observation) -> Classifier:
-    """The layer that labels are read off; see `gleak.models.layer_search.find_classifier`.
+    """Return the layer that labels are inferred from (see `find_classifier`).
 
     Raises:
         IncompatibleError: the model has no such layer.
@@ -42,16 +42,16 @@ def _classifier(network: nn.Module, shape: tuple[int, ...], classes: int) -> Cla
 
 
 def check_rule(network: nn.Module, shape: tuple[int, ...], classes: int, rule: str) -> None:
-    """Refuse a network of whose updates a rule can infer no labels.
+    """Check that a rule can infer labels from the updates of a network.
 
     Args:
-        network: in evaluation mode; left as it is.
+        network: in evaluation mode; not modified.
         shape: of a sample.
         classes: number of outputs.
         rule: one of `RULES`.
 
     Raises:
-        IncompatibleError: says what the network lacks, and the remedy.
+        IncompatibleError: names what the network lacks, and the remedy.
     """
     classifier, trained = _classifier(network, shape, classes), trained_parameters(network)
     if not trained.keys() & {*parameters_of_labels(classifier)}:
@@ -61,10 +61,10 @@ def check_rule(network: nn.Module, shape: tuple[int, ...], classes: int, rule: s
 
 
 def parameters_of_labels(classifier: Classifier) -> list[str]:
-    """Names of the parameters that labels can be read off: the bias, or else the weight.
+    """Return the names of the parameters that labels can be inferred from: bias, then weight.
 
     Raises:
-        IncompatibleError: the layer has neither of its own.
+        IncompatibleError: the layer has neither as a parameter.
     """
     names = [name for name in (classifier.bias, classifier.weight) if name is not None]
     if not names:
@@ -76,15 +76,15 @@ def parameters_of_labels(classifier: Classifier) -> list[str]:
 
 
 def classifier_gradient(classifier: Classifier, update: dict[str, Tensor]) -> Tensor:
-    """One number per class from the classifier: its bias gradient, or the row sums of its weight's.
+    """Compute one number per class: the classifier's bias gradient, or its weight's row sums.
 
-    With cross-entropy the bias gradient of class i is the mean over samples of p_i - [label = i]. A
-    row of the weight gradient is that number times the layer's inputs, which a sigmoid or a ReLU
+    With cross-entropy the bias gradient of class i is the mean over samples of p_i - [label = i].
+    A row of the weight gradient is that number times the layer's inputs, which a sigmoid or a ReLU
     keeps positive, so the sum has its sign.
 
     Args:
         classifier: of the model.
-        update: gradients of the parameters that were trained, Shape (V, *shape).
+        update: gradients of the trained parameters, Shape (V, *shape).
 
     Returns:
         Shape (V, classes).
@@ -99,10 +99,10 @@ def classifier_gradient(classifier: Classifier, update: dict[str, Tensor]) -> Te
 
 
 def lowest_of_rows(classifier: Classifier, update: dict[str, Tensor]) -> Tensor:
-    """The least entry in each row of the classifier's weight gradient (GradInversion, Eq. 4).
+    """Compute the minimum of each row of the classifier's weight gradient (GradInversion, Eq. 4).
 
-    Behind an activation that is never negative, only rows of labels in the batch hold entries well
-    below zero. Other samples add to a row's sum, but less to its least entry.
+    After an activation that is never negative, only rows of labels in the batch contain entries
+    well below zero. Other samples add to a row's sum, but less to its minimum.
 
     Returns:
         Shape (V, classes).
@@ -114,12 +114,12 @@ def lowest_of_rows(classifier: Classifier, update: dict[str, Tensor]) -> Tensor:
 
 
 def weight_gradient(classifier: Classifier, update: dict[str, Tensor], rule: str) -> Tensor:
-    """The gradient of the classifier's weight itself.
+    """Return the gradient of the classifier's weight.
 
     Args:
         classifier: of the model.
-        update: gradients of the parameters that were trained, Shape (V, *shape).
-        rule: that asks for it, for the error.
+        update: gradients of the trained parameters, Shape (V, *shape).
+        rule: name of the rule that needs it, for the error.
 
     Returns:
         Shape (V, classes, ...).
@@ -141,32 +141,33 @@ def weight_gradient(classifier: Classifier, update: dict[str, Tensor], rule: str
 def _frozen(classifier: Classifier) -> IncompatibleError:
     return IncompatibleError(
         f"labels cannot be inferred: no gradient of the classifier, layer {classifier.name!r}, was "
-        f"sent; a layer that is frozen tells no labels: {REMEDY}"
+        f"sent, since the layer is frozen; {REMEDY}"
     )
 
 
 def infer_by_sign(scores: Tensor, samples: int) -> Tensor:
-    """The rows whose sign differs from the others': the most negative ones (iDLG, Eq. 3 and 4).
+    """Infer the labels of the most negative rows, whose sign differs (iDLG, Eq. 3 and 4).
 
-    No label can be given twice. Shape (V, samples).
+    Labels are distinct. Shape (V, samples).
 
     Raises:
         IncompatibleError: more samples than classes.
     """
     if samples > scores.shape[1]:
         raise IncompatibleError(
-            f"labels=sign and labels=rows give no label twice, so {scores.shape[1]} classes do not "
-            f"serve a batch of {samples}; use an attack that takes labels=auto or labels=known"
+            f"labels=sign and labels=rows infer distinct labels, so {scores.shape[1]} classes are "
+            f"too few for a batch of {samples}; use an attack that takes labels=auto or "
+            "labels=known"
         )
     return scores.argsort(1)[:, :samples]
 
 
 def infer_by_argmin(scores: Tensor, samples: int) -> Tensor:
-    """The smallest entry, sample by sample (CPL Algorithm 1, line 9).
+    """Infer the label of the smallest entry, sample by sample (CPL Algorithm 1, line 9).
 
-    The paper's rule is for one sample. For a batch it is repeated: each sample's share of the
-    negative entries is taken back from the label found before the next is sought, so labels may
-    repeat. Of a bias gradient that share is near 1/N. Shape (V, samples).
+    The paper's rule is for one sample. For a batch it is repeated: one sample's share of the
+    negative entries is subtracted from the label's entry before the next label is inferred, so
+    labels may repeat. For a bias gradient that share is near 1/N. Shape (V, samples).
     """
     share = scores.clamp(max=0).sum(1, keepdim=True) / samples
     left, found = scores.clone(), []
@@ -179,12 +180,12 @@ def infer_by_argmin(scores: Tensor, samples: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What labels are read off.
+    """Observations that labels are inferred from.
 
     Args:
         observation: of the victims.
         classifier: of the model.
-        update: gradients of the parameters that were trained, Shape (V, *shape).
+        update: gradients of the trained parameters, Shape (V, *shape).
     """
 
     observation: Observation
@@ -193,29 +194,29 @@ class Evidence:
 
     @property
     def samples(self) -> int:
-        """How many labels are sought of each victim."""
+        """Number of labels to infer for each victim."""
         return self.observation.batch_size
 
     @property
     def sums(self) -> Tensor:
-        """See `classifier_gradient`."""
+        """One number per class, see `classifier_gradient`."""
         return classifier_gradient(self.classifier, self.update)
 
     def can_be_counted(self) -> bool:
-        """Whether all is there that `infer_by_counts` rests on."""
+        """Return True if all inputs of `infer_by_counts` are available."""
         bias, weight = self.classifier.bias, self.classifier.weight
         sent = bias in self.update and weight in self.update
         return sent and self.classifier.gives_logits and self.observation.loss == "cross_entropy"
 
 
 def infer_by_counts(evidence: Evidence) -> Tensor:
-    """As many labels of each class as explain the classifier's gradients; Shape (V, samples).
+    """Infer as many labels of each class as explain the classifier's gradients; Shape (V, samples).
 
     Labels may repeat, and the network may be trained; see `gleak.matching.label_counts`.
 
     Raises:
-        IncompatibleError: a weight of its own, a bias, its gradients or cross-entropy are not
-            there.
+        IncompatibleError: the classifier lacks a weight parameter, a bias or their gradients, its
+            outputs are not the logits, or the loss is not cross-entropy.
     """
     classifier = evidence.classifier
     weight = weight_gradient(classifier, evidence.update, "counts")
@@ -223,7 +224,7 @@ def infer_by_counts(evidence: Evidence) -> Tensor:
         raise IncompatibleError(
             f"labels=counts needs cross-entropy (here: {evidence.observation.loss}), and a "
             f"classifier with a bias whose outputs are the logits, which layer {classifier.name!r} "
-            "does not give; use labels=argmin or labels=known"
+            "does not provide; use labels=argmin or labels=known"
         )
     features = classifier.features
     layer = evidence.observation.model.get_parameter(classifier.weight or "")
@@ -244,10 +245,10 @@ def infer_by_counts(evidence: Evidence) -> Tensor:
 
 
 def infer_automatically(evidence: Evidence) -> Tensor:
-    """By the rule that finds most labels with what is known (docs/results/labels.md).
+    """Infer labels by the most accurate rule for the available gradients (docs/results/labels.md).
 
-    Of one sample the least entry is exact, and of any number with the loss ``nll_raw``. Labels of
-    more samples are counted; where the classifier does not allow that, by `infer_by_argmin`.
+    For one sample the minimum is exact, and for any number with the loss ``nll_raw``. Labels of
+    several samples are counted; where the classifier does not allow it, `infer_by_argmin` is used.
     """
     if evidence.samples > 1 and evidence.can_be_counted():
         return infer_by_counts(evidence)
@@ -266,7 +267,7 @@ RULES: dict[str, Callable[[Evidence], Tensor]] = {
 
 
 def inferred_labels(rule: str, observation: Observation, gradients: dict[str, Tensor]) -> Tensor:
-    """Labels of every victim's samples, in ascending order; Shape (V, N).
+    """Infer the labels of every victim's samples, in ascending order; Shape (V, N).
 
     Args:
         rule: one of `RULES`.
@@ -274,7 +275,7 @@ def inferred_labels(rule: str, observation: Observation, gradients: dict[str, Te
         gradients: of the parameters, Shape (V, *shape).
 
     Raises:
-        IncompatibleError: the model has no classifier, or the rule cannot give so many labels.
+        IncompatibleError: the model has no classifier, or the rule cannot infer so many labels.
     """
     evidence = Evidence(observation, classifier_of(observation), gradients)
     return RULES[rule](evidence).sort(1).values

@@ -17,23 +17,23 @@ LayerFunction = Literal["linear", "exponential", "logarithmic"]
 FUNCTIONS: Mapping[LayerFunction, Callable[[int], float]] = MappingProxyType(
     {"linear": float, "exponential": math.exp, "logarithmic": math.log}
 )
-"""What a weight rises or falls with, at a convolution's place, which counts from 1."""
+"""Functions of a convolution's position, counted from 1, that the weights follow."""
 CONVOLUTION, DENSE = 4, 2
 """Dimensions of a layer's weight."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWeights:
-    """How much each layer's gradient counts.
+    """Weight of each layer's gradient in the distance.
 
-    The first convolution counts once and the last ``beta`` times (Eq. 7), dense layers as much as
-    the mean convolution (Eq. 8). Biases and batch normalisation count as the convolution or the
-    dense layer before them; of the paper's networks it tells no more.
+    The first convolution has weight 1 and the last ``beta`` (Eq. 7), dense layers have the mean
+    weight of the convolutions (Eq. 8). Biases and batch normalisation have the weight of the
+    convolution or dense layer before them; the paper does not specify them.
 
     Args:
-        beta: below 1 weights fall.
-        function: of the layer's place, that weights follow between the two.
-        relu_modifier: divide a convolution's weight by the share of its gradient that is not zero.
+        beta: weight of the last convolution; below 1 weights fall.
+        function: of the layer's position, that weights follow between the two.
+        relu_modifier: divide a convolution's weight by the share of its gradient that is nonzero.
     """
 
     beta: float
@@ -41,10 +41,10 @@ class LayerWeights:
     relu_modifier: bool = True
 
     def of(self, observed: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights of the parameters of V victims.
+        """Compute the weights of the parameters of V victims.
 
         Args:
-            observed: the gradients received, Shape (V, *shape), in the order of the layers.
+            observed: the observed gradients, Shape (V, *shape), in the order of the layers.
 
         Returns:
             For each parameter, Shape (V).
@@ -63,14 +63,14 @@ class LayerWeights:
         return weights
 
     def along(self, convolutions: int) -> list[float]:
-        """The weight of each convolution, before the modifier (Eq. 7)."""
+        """Compute the weight of each convolution, before the modifier (Eq. 7)."""
         rise = FUNCTIONS[self.function]
         first, last = rise(1), rise(max(convolutions, 2))
         places = range(1, convolutions + 1)
         return [1 + (self.beta - 1) * (rise(place) - first) / (last - first) for place in places]
 
     def _modifier(self, gradient: Tensor) -> Tensor:
-        """One over the share of values that are not zero; Shape (V). Without any, 1."""
+        """Compute one over the share of nonzero entries, or 1 without any; Shape (V)."""
         if not self.relu_modifier:
             return gradient.new_ones(len(gradient))
         shares = (gradient != 0).flatten(1).double().mean(1)
@@ -79,10 +79,10 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class WeightedPiece:
-    """A parameter's gradients, their products times the weight of the layer.
+    """Pair of gradients whose products and distances are multiplied by the weight of the layer.
 
     Args:
-        piece: as they are.
+        piece: the unweighted pair.
         weight: Shape (V).
     """
 
@@ -91,36 +91,36 @@ class WeightedPiece:
 
     @property
     def name(self) -> str:
-        """The parameter's name."""
+        """Name of the parameter."""
         return self.piece.name
 
     def within(self, sent: Tensor) -> WeightedPiece:
-        """Keep only the entries that were sent."""
+        """Mask both gradients; see `Piece.within`."""
         return WeightedPiece(self.piece.within(sent), self.weight)
 
     def squared_distance(self) -> Tensor:
-        """Shape (V)."""
+        """Compute the weighted squared distance; Shape (V)."""
         return self.weight * self.piece.squared_distance()
 
     def sign_distance(self, gain: float) -> Tensor:
-        """Shape (V)."""
+        """Compute the weighted distance of smoothed signs; Shape (V)."""
         return self.weight * self.piece.sign_distance(gain)
 
     def inner(self) -> Tensor:
-        """Shape (V)."""
+        """Compute the weighted inner product; Shape (V)."""
         return self.weight * self.piece.inner()
 
     def squared_norm(self) -> Tensor:
-        """Shape (V)."""
+        """Compute the weighted squared norm of the dummy gradient; Shape (V)."""
         return self.weight * self.piece.squared_norm()
 
     def target_squared_norm(self) -> Tensor:
-        """Shape (V)."""
+        """Compute the weighted squared norm of the observed gradient; Shape (V)."""
         return self.weight * self.piece.target_squared_norm()
 
 
 def weighted(pieces: Sequence[Piece], weights: Mapping[str, Tensor]) -> list[Piece]:
-    """Pieces whose layers count by these weights; those without one as they are."""
+    """Apply the weights of layers to pieces; those without a weight are unchanged."""
     return [
         WeightedPiece(piece, weights[piece.name]) if piece.name in weights else piece
         for piece in pieces

@@ -19,22 +19,22 @@ from gleak.matching.pieces import FormedPiece, OuterPiece
 from gleak.models.sample_losses import penalties, sample_losses
 
 Moved = Callable[[Tensor, Tensor], Tensor]
-"""From a layer's inputs and outputs to what it gives with parameters of each victim's own."""
+"""Function from a layer's inputs and outputs to its outputs at each victim's own parameters."""
 AT_REST: Mapping[str, Moved] = MappingProxyType({})
 LEAST_ROWS: dict[type[nn.Module], int] = {nn.Linear: 8, nn.Conv2d: 2}
-"""Rows from which on a layer's kernels stay the same, measured with MKL and oneDNN."""
+"""Number of rows from which the same kernels are used, measured with MKL and oneDNN."""
 
 
 class UnsplittableError(Exception):
-    """A network whose gradients cannot be split by victim layer by layer."""
+    """The gradients of a network cannot be split by victim layer by layer."""
 
 
 class LayerwiseGradients(Gradients):
     """Weight gradients from each layer's inputs A and the loss's gradients D at its outputs.
 
     The samples of all victims share one forward and one backward pass, whatever their number; the
-    split by victim is a batched product of A and D. It is right for networks whose trained layers
-    are each used once, through their forward methods and by no other way, and whose samples do not
+    split by victim is a batched product of A and D. It is correct for networks whose trained layers
+    are each used once, through their forward methods and in no other way, and whose samples do not
     interact; `gleak.matching.choice` compares it with plain differentiation before it is used.
 
     Args:
@@ -60,14 +60,14 @@ class LayerwiseGradients(Gradients):
 
     @override
     def logits(self, inputs: Tensor) -> Tensor:
-        """Samples do not interact."""
+        """Compute logits of all samples in one batch, since they do not interact."""
         logits: Tensor = self.model(inputs.flatten(0, 1).clone())
         return logits.unflatten(0, inputs.shape[:2])
 
     def split(
         self, inputs: Tensor, targets: Tensor, moved: Mapping[str, Moved] = AT_REST
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Inputs of every trained layer, and gradients of the victims' mean losses at its outputs.
+        """Compute every trained layer's inputs, and the mean losses' gradients at its outputs.
 
         Args:
             inputs: Shape (V, N, *sample shape).
@@ -90,11 +90,11 @@ class LayerwiseGradients(Gradients):
     def forward(
         self, inputs: Tensor, moved: Mapping[str, Moved] = AT_REST
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
-        """Inputs and outputs of every trained layer, and the logits.
+        """Compute inputs and outputs of every trained layer, and the logits.
 
         Args:
             inputs: Shape (M, *sample shape).
-            moved: what some layers give in place of their outputs.
+            moved: by layer, the function that replaces its outputs.
 
         Raises:
             UnsplittableError: a layer is used twice or never, or its output is overwritten.
@@ -135,7 +135,7 @@ def _replacing(shift: Moved) -> Callable[..., Tensor]:
 
 
 def by_victim(values: Tensor, victims: int) -> Tensor:
-    """Samples of a victim side by side; Shape (V, N * positions, features)."""
+    """Group the rows of values by victim; Shape (V, N * positions, features)."""
     return values.reshape(victims, -1, values.shape[-1])
 
 
@@ -171,7 +171,7 @@ def _normalisation(
 
 
 def normalised(layer: Any, inputs: Tensor) -> Tensor:
-    """What batch norm scales and shifts, by its running statistics; Shape (M, C, H, W)."""
+    """Normalise the inputs of batch norm by its running statistics; Shape (M, C, H, W)."""
     mean, deviation = layer.running_mean, (layer.running_var + layer.eps).sqrt()
     return (inputs - mean[:, None, None]) / deviation[:, None, None]
 
@@ -186,7 +186,7 @@ def _channel_bias(
 
 
 def channel_sums(values: Tensor, victims: int) -> Tensor:
-    """Sums over positions and a victim's samples; Shape (V * N, C, H, W) to (V, C)."""
+    """Sum over positions and a victim's samples; Shape (V * N, C, H, W) to (V, C)."""
     return values.sum((2, 3)).unflatten(0, (victims, -1)).sum(1)
 
 
@@ -198,13 +198,17 @@ LAYERS: dict[type[nn.Module], Callable[..., Sequence[Piece]]] = {
 
 
 def _trained_layers(training: ClientTraining) -> dict[str, nn.Module]:
-    """The layers that hold the trained parameters, by name."""
+    """Return the layers of the trained parameters, by name."""
     layers: dict[str, nn.Module] = {}
     for name, layer in training.model.named_modules():
-        own = {f"{name}.{key}" for key, _ in layer.named_parameters(recurse=False)}
-        if not own & training.trained:
+        parameters = {f"{name}.{key}" for key, _ in layer.named_parameters(recurse=False)}
+        if not parameters & training.trained:
             continue
-        if type(layer) not in LAYERS or not _splits_by_victim(layer) or own - training.trained:
+        if (
+            type(layer) not in LAYERS
+            or not _splits_by_victim(layer)
+            or parameters - training.trained
+        ):
             raise UnsplittableError(name)
         layers[name] = layer
     named = {f"{name}.{key}" for name in layers for key in ("weight", "bias")}
@@ -222,11 +226,16 @@ def _splits_by_victim(layer: nn.Module) -> bool:
 
 @contextmanager
 def padded_rows(network: nn.Module, rows: int) -> Iterator[None]:
-    """Let layers compute at least `LEAST_ROWS` rows in the block.
+    """Let layers compute at least `LEAST_ROWS` rows in the block, padded with zeros.
+
+    Matrix products and convolutions of few rows use other kernels than those of many, which sum in
+    another order: a difference of 1e-7 of the gradient on a CPU. A search by L-BFGS amplifies it
+    within tens of evaluations to the whole image. With padding, the outputs of a sample do not
+    depend on how many others are computed with it.
 
     Args:
         network: that is given rows of samples.
-        rows: how many samples; nothing is done where they are enough.
+        rows: number of samples; nothing is done where they are enough.
     """
     padded = [layer for layer in network.modules() if rows < LEAST_ROWS.get(type(layer), 0)]
     for layer in padded:
@@ -239,7 +248,7 @@ def padded_rows(network: nn.Module, rows: int) -> Iterator[None]:
 
 
 def _with_padding(forward: Callable[[Tensor], Tensor], least: int, input: Tensor) -> Tensor:
-    """What a layer gives of its input, computed with at least so many rows."""
+    """Apply a layer to an input padded to at least this many rows."""
     rows = len(input)
     missing = input.new_zeros(max(0, least - rows), *input.shape[1:])
     return forward(torch.cat([input, missing]))[:rows]

@@ -1,4 +1,4 @@
-"""The parts that an attack by search is assembled from."""
+"""Components that an attack by search is assembled from."""
 
 from __future__ import annotations
 
@@ -15,36 +15,39 @@ if TYPE_CHECKING:
     from gleak.matching.starts.base import StartSpec
 
 LabelRule = Literal["known", "joint", "sign", "rows", "argmin", "counts", "auto"]
-"""Granted, optimised with the samples, or read off the classifier's gradient by a rule; auto: by
-the one that finds most (see `gleak.matching.label_inference`)."""
+"""Source of the labels: granted, optimised together with the samples, or inferred from the
+classifier's gradient by a rule; auto: by the most accurate rule (`gleak.matching.label_inference`).
+"""
 
 ClientModel = Literal["one_step", "unrolled"]
-"""How the attacker repeats the client's training: as one step, or as all of its local steps."""
+"""The attacker's model of the client's training: one step, or all local steps."""
 
 Compared = Literal["sent", "nonzero", "all"]
-"""Which values of the gradient are matched: those that the client says it sent, only those of them
-that are not zero (a defence may have set the others to it, such as Soteria), or all."""
+"""Values of the gradient that are matched: those that the client declares as sent, only the nonzero
+ones among them (a defence such as Soteria may have set the others to zero), or all.
+"""
 
 Finish = Literal["cut", "stretched", "equalized"]
-"""How samples come into [0, 1] at the end: cut off, or divided by the largest magnitude, or then
-equalised by their histogram."""
+"""Conversion of the final samples to [0, 1]: clipped, divided by the largest magnitude, or divided
+and then equalised by their histogram.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchParts:
-    """How a search goes, whatever it minimises.
+    """Components and settings of a search, whatever it minimises.
 
     Args:
-        start: the first dummy input.
-        optimizer: how the dummy moves.
+        start: the first dummy samples.
+        optimizer: rule by which the dummy samples move.
         iterations: budget of one victim, restarts included.
-        threshold: a victim whose relative distance falls to this has converged; None: the budget
-            is spent in any case.
-        restarts: how often a diverged or stalled search may begin afresh.
+        threshold: relative distance at which a victim has converged; None: the whole budget is
+            spent.
+        restarts: number of times that a diverged or stalled search may restart.
         patience: evaluations without a better distance after which a search has stalled.
-        total_variation: weight of the image's mean absolute differences (InvertGrad); of images.
-        box: keep every unknown of a sample in [0, 1] after each step.
-        finish: how samples come into [0, 1] at the end.
+        total_variation: weight of the image's mean absolute differences (InvertGrad); for images.
+        box: clip every unknown of a sample to [0, 1] after each step.
+        finish: conversion of the final samples to [0, 1].
     """
 
     start: StartSpec
@@ -60,16 +63,16 @@ class SearchParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts(SearchParts):
-    """What an attack that matches gradients names; `gleak.matching.engine.match` does the rest.
+    """Components of an attack by gradient matching; `gleak.matching.engine.match` runs it.
 
     Args:
         labels: source of the labels (see `gleak.matching.label_inference`); "joint" optimises them.
-        code: what stands for a sample among the unknowns.
+        code: parametrisation of the samples.
         distance: between dummy and observed gradient.
-        layers: how much each layer counts in it; None: all alike.
-        client_model: how an update of several local steps is matched.
-        compared: of an update in which only some values were sent, these alone, or all, those left
-            out counting as zeros; or those that are not zero, however they were sent.
+        layers: weights of the layers in the distance; None: all equal.
+        client_model: treatment of an update of several local steps.
+        compared: for an update of which only some values were sent: match these alone, or all
+            values, with unsent ones counted as zeros; or the nonzero values, sent or not.
         label_term: weight of the output's squared distance to the label (CPL, line 12: alpha).
     """
 

@@ -1,4 +1,4 @@
-"""Dummy gradients beside observed ones, parameter by parameter (see `distances.base.Piece`)."""
+"""Pairs of dummy and observed gradients, by parameter (see `distances.base.Piece`)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _sum_squares(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class FormedPiece:
-    """A gradient with all its entries.
+    """Pair of gradients with a dummy gradient that is materialised.
 
     Args:
         name: of the parameter.
         gradient: Shape (V, *shape), attached to the graph of the dummy inputs.
-        target: Shape (V, *shape), the observed one.
+        target: the observed gradient; Shape (V, *shape).
     """
 
     name: str
@@ -31,36 +31,36 @@ class FormedPiece:
     target: Tensor
 
     def within(self, sent: Tensor) -> FormedPiece:
-        """Keep only the entries that were sent."""
+        """Mask both gradients; see `Piece.within`."""
         return FormedPiece(self.name, self.gradient * sent, self.target * sent)
 
     def squared_distance(self) -> Tensor:
-        """Shape (V)."""
+        """Compute the squared distance; Shape (V)."""
         return _sum_squares(self.gradient - self.target)
 
     def sign_distance(self, gain: float) -> Tensor:
-        """Shape (V)."""
+        """Compute the distance of smoothed signs; Shape (V)."""
         return _sum_squares((gain * self.gradient).tanh() - self.target)
 
     def inner(self) -> Tensor:
-        """Shape (V)."""
+        """Compute the inner product; Shape (V)."""
         return (self.gradient * self.target).flatten(1).sum(1)
 
     def squared_norm(self) -> Tensor:
-        """Shape (V)."""
+        """Compute the squared norm of the dummy gradient; Shape (V)."""
         return _sum_squares(self.gradient)
 
     def target_squared_norm(self) -> Tensor:
-        """Shape (V)."""
+        """Compute the squared norm of the observed gradient; Shape (V)."""
         return torch.linalg.vector_norm(self.target.flatten(1), dim=1).square()
 
 
 @dataclass(frozen=True)
 class OuterPiece:
-    """A dense layer's weight gradient D^T A, never formed as a whole.
+    """Pair of gradients of a dense layer's weight, with a dummy gradient D^T A in factored form.
 
     Its norm is sum((D D^T) * (A A^T)) and its inner product with the target G is
-    sum((A G^T) * D), which take memory for N x N and N x out entries only.
+    sum((A G^T) * D), which need memory for N x N and N x out entries only.
 
     Args:
         name: of the parameter.
@@ -75,38 +75,38 @@ class OuterPiece:
     target: Tensor
 
     def formed(self) -> FormedPiece:
-        """The same with all its entries."""
+        """Materialise the dummy gradient."""
         return FormedPiece(self.name, self.output_gradients.mT @ self.inputs, self.target)
 
     def within(self, sent: Tensor) -> FormedPiece:
-        """Form the gradient, and keep only the entries that were sent."""
+        """Materialise the dummy gradient and mask both; see `Piece.within`."""
         return self.formed().within(sent)
 
     def squared_distance(self) -> Tensor:
-        """Shape (V); exact near zero, where the expanded square would cancel."""
+        """Compute the squared distance; accurate near zero, where its expansion cancels."""
         return _OuterResidual.apply(self.inputs, self.output_gradients, self.target)
 
     def sign_distance(self, gain: float) -> Tensor:
-        """Shape (V); here the gradient has to be formed."""
+        """Compute the distance of smoothed signs of the materialised gradient; Shape (V)."""
         return self.formed().sign_distance(gain)
 
     def inner(self) -> Tensor:
-        """Shape (V)."""
+        """Compute the inner product; Shape (V)."""
         return ((self.inputs @ self.target.mT) * self.output_gradients).sum((1, 2))
 
     def squared_norm(self) -> Tensor:
-        """Shape (V)."""
+        """Compute the squared norm of the dummy gradient; Shape (V)."""
         return (
             (self.output_gradients @ self.output_gradients.mT) * (self.inputs @ self.inputs.mT)
         ).sum((1, 2))
 
     def target_squared_norm(self) -> Tensor:
-        """Shape (V)."""
+        """Compute the squared norm of the observed gradient; Shape (V)."""
         return torch.linalg.vector_norm(self.target.flatten(1), dim=1).square()
 
 
 class _OuterResidual(torch.autograd.Function):
-    """Squared norm of D^T A - G per victim, its residual formed block by block in one buffer."""
+    """Squared norm of D^T A - G by victim, its residual computed block by block in one buffer."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, output_gradients: Tensor, target: Tensor) -> Tensor:
@@ -115,24 +115,24 @@ class _OuterResidual(torch.autograd.Function):
         height = max(1, min(rows, BLOCK_ENTRIES // columns))
         buffer = target.new_empty(group * height * columns)
         total = target.new_zeros(victims)
-        along_backs, along_inputs = torch.zeros_like(output_gradients), torch.zeros_like(inputs)
+        output_slopes, input_slopes = torch.zeros_like(output_gradients), torch.zeros_like(inputs)
         for start in range(0, victims, group):
-            some = slice(start, start + group)
+            group_rows = slice(start, start + group)
             for top in range(0, rows, height):
                 band = slice(top, top + height)
-                wanted, back = target[some, band], output_gradients[some, :, band]
-                residual = buffer[: wanted.numel()].view(wanted.shape)
-                torch.bmm(back.mT, inputs[some], out=residual)
-                residual -= wanted
+                expected, back = target[group_rows, band], output_gradients[group_rows, :, band]
+                residual = buffer[: expected.numel()].view(expected.shape)
+                torch.bmm(back.mT, inputs[group_rows], out=residual)
+                residual -= expected
                 flat = residual.flatten(1)[:, None]
-                total[some] += (flat @ flat.mT).flatten()
-                along_backs[some, :, band] = inputs[some] @ residual.mT
-                along_inputs[some] += back @ residual
-        ctx.save_for_backward(along_inputs, along_backs)
+                total[group_rows] += (flat @ flat.mT).flatten()
+                output_slopes[group_rows, :, band] = inputs[group_rows] @ residual.mT
+                input_slopes[group_rows] += back @ residual
+        ctx.save_for_backward(input_slopes, output_slopes)
         return total
 
     @staticmethod
     def backward(ctx: Any, *outputs: Any) -> tuple[Tensor, Tensor, None]:
-        along_inputs, along_backs = ctx.saved_tensors
+        input_slopes, output_slopes = ctx.saved_tensors
         weight = 2 * outputs[0][:, None, None]
-        return weight * along_inputs, weight * along_backs, None
+        return weight * input_slopes, weight * output_slopes, None

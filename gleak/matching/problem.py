@@ -22,11 +22,11 @@ IMAGES = 5
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Objective, distance and descent information at V points.
+    """Objective, distance and gradient at V points.
 
     Args:
         objective: Shape (V), distance and priors, relative to the distance's scale.
-        distance: Shape (V), of what is matched alone, relative likewise.
+        distance: Shape (V), of the matched quantity alone, relative to the same scale.
         gradient: Shape (V, P), of the objective.
     """
 
@@ -35,7 +35,7 @@ class Evaluation:
     gradient: Tensor
 
     def plus(self, other: Evaluation, weight: float) -> Evaluation:
-        """Of this objective and ``weight`` times another at the same points."""
+        """Add ``weight`` times another evaluation at the same points."""
         return Evaluation(
             self.objective + weight * other.objective,
             self.distance + weight * other.distance,
@@ -45,14 +45,14 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Problem(ABC):
-    """What is matched, and how points of the search become samples and labels.
+    """Objective of a search, and the mapping from points to samples and labels.
 
-    Unknowns of a victim: its N samples, flat, and where labels are optimised also N x classes
+    The unknowns of a victim are its N samples, flat, and, where labels are optimised, N x classes
     logits.
 
     Args:
-        parts: of the attack, as far as the search goes by them.
-        observed: what is matched, by name; Shape (V, ...) each.
+        parts: components of the attack.
+        observed: quantities to match, by name; Shape (V, ...) each.
         targets: fixed one-hot labels, Shape (V, N, classes); None if optimised.
         shape: (N, *sample shape).
         classes: number of outputs.
@@ -66,21 +66,21 @@ class Problem(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where it is computed."""
+        """Device of the computation."""
         return next(iter(self.observed.values())).device
 
     @property
     def values(self) -> int:
-        """Unknowns that make the samples; they come first."""
+        """Number of unknowns of the samples, which come first."""
         return math.prod(self.shape)
 
     @property
     def unknowns(self) -> int:
-        """Length of a point."""
+        """Number of unknowns of a victim."""
         return self.values + (self.shape[0] * self.classes if self.targets is None else 0)
 
     def keep(self, rows: Tensor | slice) -> Self:
-        """The problem of these victims alone."""
+        """Return the problem of these victims alone."""
         return replace(
             self,
             observed={name: value[rows] for name, value in self.observed.items()},
@@ -88,35 +88,35 @@ class Problem(ABC):
         )
 
     def point(self, inputs: Tensor) -> Tensor:
-        """The first unknowns of a victim with these samples, Shape (N, ...); Shape (values)."""
+        """Return the unknowns of a victim's samples, Shape (N, ...); Shape (values)."""
         return inputs.flatten()
 
     def draw(self, generator: Generator, granted: Mapping[str, Tensor]) -> Tensor:
-        """Where a victim's samples begin; Shape (values), on the problem's device.
+        """Draw the first unknowns of a victim's samples; Shape (values), on the problem's device.
 
         Args:
-            generator: the victim's own stream.
-            granted: to this victim, what the start asks for.
+            generator: random stream of the victim.
+            granted: by grant name, what the start uses, of this victim.
         """
         return self.point(self.parts.start.draw(self.shape, generator, granted).to(self.device))
 
     def inputs(self, points: Tensor) -> Tensor:
-        """Samples at these points, as they are; Shape (V, N, *sample shape)."""
+        """Return the samples at these points, not clipped; Shape (V, N, *sample shape)."""
         return points[:, : self.values].unflatten(1, self.shape)
 
     def soft_labels(self, points: Tensor) -> Tensor:
-        """Label probabilities at these points; Shape (V, N, classes)."""
+        """Return the label probabilities at these points; Shape (V, N, classes)."""
         if self.targets is not None:
             return self.targets
         return points[:, self.values :].unflatten(1, (self.shape[0], -1)).softmax(2)
 
     @abstractmethod
     def evaluate(self, points: Tensor) -> Evaluation:
-        """Objective and gradient at V points; Shape (V, P)."""
+        """Compute the objective and its gradient at V points; Shape (V, P)."""
 
 
 def total_variation(inputs: Tensor) -> Tensor:
-    """Mean absolute difference of neighbours, along height plus along width (InvertGrad).
+    """Compute the mean absolute difference of neighbours, along height plus width (InvertGrad).
 
     Args:
         inputs: Shape (V, N, C, H, W).
@@ -129,10 +129,10 @@ def total_variation(inputs: Tensor) -> Tensor:
 
 
 def mean_gradients(observation: Observation) -> dict[str, Tensor]:
-    """What was received as a gradient, the mean over the local steps (CPL Algorithm 1, lines 4-6).
+    """Compute the mean gradient over the local steps (CPL Algorithm 1, lines 4-6).
 
     A difference of weights is minus the learning rate times the sum of the steps' gradients; the
-    paper's line 6 divides by the learning rate alone, and leaves out the sign.
+    paper's line 6 divides by the learning rate alone, and omits the sign.
 
     Returns:
         For each parameter, Shape (V, *shape), of the first round.
@@ -146,7 +146,7 @@ def mean_gradients(observation: Observation) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class CodedProblem(Problem):
-    """Unknowns are the codes of a victim's samples; what is minimised is as it was.
+    """Problem with codes of the samples as unknowns, and the same objective (ROG Eq. 14).
 
     Args:
         whole: the problem in the values of the samples themselves.
@@ -160,7 +160,7 @@ class CodedProblem(Problem):
 
     @classmethod
     def of(cls, problem: Problem, coder: Coder) -> Self:
-        """This problem in the codes of its samples."""
+        """Reparametrize a problem by the codes of its samples."""
         blank = next(iter(problem.observed.values())).new_zeros(1, *problem.shape[1:])
         with torch.no_grad():
             size = coder.encode(blank).shape[1]
@@ -196,7 +196,7 @@ class CodedProblem(Problem):
 
     @override
     def evaluate(self, points: Tensor) -> Evaluation:
-        """The derivative at the samples goes back through the decoder."""
+        """Evaluate the original problem, and backpropagate its gradient through the decoder."""
         points = points.detach().requires_grad_()
         inputs, logits = self.inputs(points).flatten(1), points[:, self.values :]
         whole = self.whole.evaluate(torch.cat([inputs.detach(), logits.detach()], 1))

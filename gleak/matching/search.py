@@ -1,4 +1,4 @@
-"""Search of V victims at once, each stopped and restarted on its own, and its records."""
+"""Search of V victims at once, each stopped and restarted separately, and its records."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from gleak.runtime.checkpointing import Part
     from gleak.runtime.progress import Progress
 
-BLOW_UP = 1e3
+DIVERGED = 1e3
 LEAST_GAIN = 0.2
 FINISHED_SHARE = 0.25
 NEAR = 1e-5
 Draw = Callable[[int, int], Tensor]
-"""From a victim's row and the number of its attempt to a first point, Shape (P)."""
+"""Function from a victim's row and the number of its attempt to a first point, Shape (P)."""
 RECORDS = 100
 SHOWN_VICTIMS = 4
 
 
 @dataclass
 class SearchState:
-    """The books of all victims; rows keep their place throughout.
+    """Best points and counters of all victims; the order of rows is fixed.
 
     Args:
-        points: Shape (V, P), where the objective was least.
-        objective: Shape (V), there.
-        distance: Shape (V), there.
+        points: points of least objective; Shape (V, P).
+        objective: at these points; Shape (V).
+        distance: at these points; Shape (V).
         evaluations: Shape (V).
         restarts: Shape (V).
         converged: Shape (V).
@@ -50,14 +50,14 @@ class SearchState:
 
     @classmethod
     def opened(cls, points: Tensor) -> SearchState:
-        """Empty books for V victims at these points."""
+        """Return the initial state of V victims at these points."""
         infinite = points.new_full((len(points),), torch.inf)
         none = torch.zeros_like(infinite).long()
         return cls(points.clone(), infinite, infinite.clone(), none, none.clone(), none.bool())
 
 
 class Attempt:
-    """The current attempt of each active victim: how good it was, and since when it has not gained.
+    """Progress of the current attempt of each active victim: best distance and evaluations since.
 
     The attacker judges by the gradient distance alone.
     """
@@ -68,32 +68,32 @@ class Attempt:
         self.idle = like.new_zeros(victims).long()
 
     def judge(self, evaluation: Evaluation, patience: int | None) -> Tensor:
-        """Which searches are lost: not finite, blown up, or stalled; Shape (V), a mask."""
+        """Mark failed attempts: not finite, diverged, or stalled; Shape (V), a mask."""
         distance = evaluation.distance
         finite = distance.isfinite() & evaluation.gradient.isfinite().all(1)
         self.first = torch.where(self.first.isinf(), distance, self.first)
         gained = distance < self.best * (1 - LEAST_GAIN)
         self.idle = torch.where(gained, 0, self.idle + 1)
         self.best = torch.where(gained, distance, self.best)
-        lost = ~finite | (distance > BLOW_UP * self.first)
-        return lost if patience is None else lost | (self.idle >= patience)
+        failed = ~finite | (distance > DIVERGED * self.first)
+        return failed if patience is None else failed | (self.idle >= patience)
 
     def restart(self, rows: Tensor) -> None:
-        """Begin anew on these victims; Shape (V), a mask."""
+        """Start a new attempt of these victims; Shape (V), a mask."""
         self.first[rows] = self.best[rows] = torch.inf
         self.idle[rows] = 0
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these victims alone."""
+        """Drop all victims except these; Shape (V), a mask."""
         self.first, self.best, self.idle = self.first[rows], self.best[rows], self.idle[rows]
 
 
 class Search:
-    """One run of the engine over the victims of a problem.
+    """Run of the engine over the victims of a problem.
 
     Args:
         problem: of V victims.
-        draw: gives first points, also for restarts.
+        draw: draws first points, also for restarts.
         records: of these victims.
     """
 
@@ -115,7 +115,7 @@ class Search:
 
         Args:
             progress: counts iterations.
-            part: of the job's journal; the search goes on where it stands there.
+            part: of the job's journal; the search resumes from its checkpoint.
         """
         every = self.parts.optimizer.evaluations_per_iteration
         self._resume(part.stored)
@@ -129,7 +129,7 @@ class Search:
         return self.ledger
 
     def _evaluate(self, progress: Progress, every: int) -> None:
-        """One evaluation, and what follows from it."""
+        """Evaluate the objective once, and advance."""
         evaluation = self.problem.evaluate(self.points)
         iteration, within = divmod(self.number, every)
         if not within:
@@ -140,7 +140,7 @@ class Search:
         self._advance(evaluation, spent)
 
     def _state(self) -> dict[str, Tensor | np.ndarray]:
-        """All that the next evaluation follows from; of a search at its end what came of it."""
+        """Return the state that the next evaluation depends on; at the end, the result alone."""
         parts: dict[str, Mapping[str, Tensor | np.ndarray]] = {
             "ledger": vars(self.ledger),
             "records": self.records.state(),
@@ -155,14 +155,14 @@ class Search:
         return {"number": np.array(self.number), **named}
 
     def _resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `_state` gave, if there is something."""
+        """Restore the state that `_state` returned, if there is one."""
         if not state:
             return
-        place = self.points.device
+        device = self.points.device
         found: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for key, value in state.items():
             part, _, name = key.partition(".")
-            found[part][name] = torch.from_numpy(value).to(place)
+            found[part][name] = torch.from_numpy(value).to(device)
         self.number = int(state["number"])
         self.ledger = SearchState(**found["ledger"])
         self.records.resume({name: value.cpu().numpy() for name, value in found["records"].items()})
@@ -183,16 +183,16 @@ class Search:
             self.records.record(iteration)
 
     def _advance(self, evaluation: Evaluation, spent: bool) -> None:
-        """Keep the books, stop what is finished, restart what is lost, move the others."""
-        lost = self.attempt.judge(evaluation, self.parts.patience) & self.running
-        arrived = self._enter(evaluation)
-        may_go_on = self._may_go_on()
-        finished = self.running & (arrived | (lost & ~may_go_on) | spent)
+        """Update the best points; stop finished victims, restart failed ones, move the others."""
+        failed = self.attempt.judge(evaluation, self.parts.patience) & self.running
+        converged = self._note(evaluation)
+        may_restart = self._may_restart()
+        finished = self.running & (converged | (failed & ~may_restart) | spent)
         if finished.any():
             self._finish(finished)
             if not self.running.any():
                 return
-        again = lost & may_go_on & self.running
+        again = failed & may_restart & self.running
         self.points = self.optimizer.step(self.points, evaluation.gradient)
         if self.parts.box:
             self.points[:, : self.problem.values].clamp_(0, 1)
@@ -200,10 +200,10 @@ class Search:
             self._restart(again)
         self._compact()
 
-    def _may_go_on(self) -> Tensor:
-        """Which victims would begin again if they were lost; Shape (V), a mask.
+    def _may_restart(self) -> Tensor:
+        """Mark the victims that may restart if their attempt fails; Shape (V).
 
-        Forgetting a memory that has gone stale near the end is not counted as a restart.
+        A reset of the optimizer's memory close to convergence does not count as a restart.
         """
         left = self.ledger.restarts[self.rows] < self.parts.restarts
         return left | (self._near(self.rows) & (self.parts.restarts > 0))
@@ -211,8 +211,8 @@ class Search:
     def _near(self, rows: Tensor) -> Tensor:
         return self.ledger.distance[rows] <= NEAR
 
-    def _enter(self, evaluation: Evaluation) -> Tensor:
-        """Note evaluations, best points and convergence; Shape (V), which have converged."""
+    def _note(self, evaluation: Evaluation) -> Tensor:
+        """Update counters, best points and convergence; Shape (V), a mask of converged victims."""
         ledger, live = self.ledger, self.running
         ledger.evaluations[self.rows[live]] += 1
         better = live & (evaluation.objective < ledger.objective[self.rows])
@@ -222,9 +222,9 @@ class Search:
         ledger.objective[rows] = evaluation.objective[better]
         if self.parts.threshold is None:
             return torch.zeros_like(live)
-        arrived = live & (evaluation.distance <= self.parts.threshold)
-        ledger.converged[self.rows[arrived]] = True
-        return arrived
+        converged = live & (evaluation.distance <= self.parts.threshold)
+        ledger.converged[self.rows[converged]] = True
+        return converged
 
     def _finish(self, finished: Tensor) -> None:
         rows = self.rows[finished]
@@ -237,16 +237,16 @@ class Search:
         self.ledger.restarts[rows] += ~self._near(rows)
         self.optimizer.restart(again)
         self.attempt.restart(again)
-        self.points[again] = torch.stack([self._afresh(row) for row in rows.tolist()])
+        self.points[again] = torch.stack([self._restart_point(row) for row in rows.tolist()])
 
-    def _afresh(self, row: int) -> Tensor:
-        """Where a lost search begins again: close to the end only its memory was at fault."""
+    def _restart_point(self, row: int) -> Tensor:
+        """Return the point of a restart: close to convergence the best one, else a new one."""
         if self._near(torch.as_tensor(row)):
             return self.ledger.points[row]
         return self.draw(row, int(self.ledger.restarts[row]))
 
     def _compact(self) -> None:
-        """Take finished victims out of the batch once they are a good share of it."""
+        """Remove finished victims from the batch once they are a large share of it."""
         if self.running.float().mean() > 1 - FINISHED_SHARE:
             return
         kept = self.running
@@ -260,14 +260,14 @@ class Search:
         )
 
     def _settle(self) -> None:
-        """Without a threshold a finite result is all an attack can ask for."""
+        """Without a threshold, count every finite result as converged."""
         if self.parts.threshold is None:
             self.ledger.converged = self.ledger.distance.isfinite()
         self.records.record(self.parts.iterations)
 
 
 def snapshot_iterations(iterations: int) -> list[int]:
-    """0, then 1, 2, 5, 10, 20, 50 and so on up to the budget."""
+    """Return 0, then 1, 2, 5, 10, 20, 50 and so on up to the budget."""
     series = [step * 10**power for power in range(12) for step in (1, 2, 5)]
     return [0, *(number for number in series if number <= iterations)]
 
@@ -289,42 +289,42 @@ class Records:
         self._shown = np.zeros((min(shape[0], SHOWN_VICTIMS), *shape[1:]), np.float32)
 
     def see(self, rows: Tensor, objective: Tensor, inputs: Tensor) -> None:
-        """Take notice of the present state of some victims.
+        """Note the present state of some victims.
 
         Args:
-            rows: Shape (W), which victims the other arguments are of.
-            objective: Shape (W); a value that is not finite leaves the one before.
+            rows: rows of these victims; Shape (W).
+            objective: Shape (W); a value that is not finite is ignored.
             inputs: Shape (W, N, ...).
         """
-        values, where = objective.double().cpu().numpy(), rows.cpu().numpy()
+        values, victims = objective.double().cpu().numpy(), rows.cpu().numpy()
         finite = np.isfinite(values)
-        self._values[where[finite]] = values[finite]
-        shown = where < SHOWN_VICTIMS
+        self._values[victims[finite]] = values[finite]
+        shown = victims < SHOWN_VICTIMS
         pictures = torch.nan_to_num(inputs[torch.as_tensor(shown)].clamp(0, 1))
-        self._shown[where[shown]] = pictures.float().cpu().numpy()
+        self._shown[victims[shown]] = pictures.float().cpu().numpy()
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that was seen and written down."""
-        found: dict[str, np.ndarray] = {"values": self._values, "shown": self._shown}
+        """Return all noted and recorded values."""
+        state: dict[str, np.ndarray] = {"values": self._values, "shown": self._shown}
         for name, rows in {"objective": self.objective, "pictures": self.pictures}.items():
             if rows:
-                found[name] = np.stack(rows)
-        return found
+                state[name] = np.stack(rows)
+        return state
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `state` gave."""
+        """Restore the state that `state` returned."""
         self._values, self._shown = state["values"], state["shown"]
         self.objective = list(state.get("objective", ()))
         self.pictures = list(state.get("pictures", ()))
 
     def due(self, iteration: int) -> bool:
-        """Whether something is to be recorded at the beginning of this iteration."""
+        """Return True if something is to be recorded at the beginning of this iteration."""
         return _due(self.iterations, self.objective, iteration) or _due(
             self.moments, self.pictures, iteration
         )
 
     def record(self, iteration: int) -> None:
-        """Write down what was seen last, for every moment up to this iteration."""
+        """Record the values noted last, for every recording time up to this iteration."""
         while _due(self.iterations, self.objective, iteration):
             self.objective.append(self._values.copy())
         while _due(self.moments, self.pictures, iteration):

@@ -1,7 +1,9 @@
 """Gradients of a client's local training, differentiated through all of its steps.
 
-The mean gradient over the local steps, each taken at the parameters that the steps before it lead
-to (InvertGrad, section 6).
+The mean gradient over the local steps, each taken at the parameters that the steps before it
+lead to (InvertGrad, section 6). The weights of a convolution are few, so each victim's weights
+are materialised. Those of a dense layer are many, but they change by a sum of outer products of
+few rows: its outputs are those at the broadcast weights, plus a term computed from these rows.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from gleak.matching.pieces import FormedPiece, OuterPiece
 class Unrolled(Gradients):
     """Mean gradient of T local steps of gradient descent, differentiated through all of them.
 
-    Steps take the samples in their order, a mini-batch at a time and from the first again after
-    the last; in which order the client took them an attacker does not know.
+    Steps take the samples in order, one mini-batch at a time, and start over after the last sample;
+    the client's own order is unknown to an attacker.
 
     Args:
         training: the local training.
@@ -42,16 +44,16 @@ class Unrolled(Gradients):
         return self._logits(inputs)
 
     def batches(self, inputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """What each step takes of every victim; Shape (V, mini_batch, ...)."""
+        """Return the samples of every victim for each step; Shape (V, mini_batch, ...)."""
         size = self.training.mini_batch
         for step in range(self.training.local_steps):
             first = step * size % self.training.batch_size
-            some = slice(first, first + size)
-            yield inputs[:, some], targets[:, some]
+            batch = slice(first, first + size)
+            yield inputs[:, batch], targets[:, batch]
 
 
 class GeneralUnrolled(Unrolled):
-    """Every victim has parameters of its own; serves networks of any kind.
+    """Unrolled training with separate parameters of every victim, for networks of any kind.
 
     Args:
         training: the local training.
@@ -62,16 +64,16 @@ class GeneralUnrolled(Unrolled):
         super().__init__(training, one_step)
         self._one_step = one_step
 
+    @override
     def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
-        """See `Unrolled`; all pieces are formed."""
         mean = self.mean_gradients(inputs, targets)
         return [FormedPiece(name, mean[name], observed[name]) for name in mean]
 
     def mean_gradients(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """For each parameter, Shape (V, *shape).
+        """Compute the mean gradient over the steps; for each parameter, Shape (V, *shape).
 
-        The steps' gradients are added up: a difference of weights would be rounded to the weights'
-        precision, which at a small learning rate is coarse.
+        The steps' gradients are summed: a difference of weights would be rounded to the precision
+        of the weights, which is coarse at a small learning rate.
         """
         rate, steps = self.training.local_lr, self.training.local_steps
         parameters = self._one_step.broadcast(len(inputs))
@@ -86,9 +88,9 @@ class GeneralUnrolled(Unrolled):
 
 
 class LayerwiseUnrolled(Unrolled):
-    """Layers stay at the broadcast parameters; what the steps change is added to their outputs.
+    """Unrolled training at the broadcast parameters, with steps added to the layers' outputs.
 
-    No weights of a dense layer are formed but the broadcast ones, see `gleak.matching.unrolled`.
+    No weights of a dense layer other than the broadcast ones are materialised, see `DenseSteps`.
 
     Args:
         training: the local training.
@@ -99,8 +101,8 @@ class LayerwiseUnrolled(Unrolled):
         super().__init__(training, one_step)
         self._one_step = one_step
 
+    @override
     def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
-        """See `Unrolled`."""
         victims, rate = len(inputs), self.training.local_lr
         layers = {
             name: STEPS[type(layer)](name, layer, victims, rate)
@@ -117,7 +119,7 @@ class LayerwiseUnrolled(Unrolled):
 
 
 class LayerSteps(ABC):
-    """The gradients of one layer in every local step so far, of V victims.
+    """Gradients of one layer in all local steps so far, of V victims.
 
     Args:
         name: of the layer.
@@ -132,20 +134,20 @@ class LayerSteps(ABC):
 
     @abstractmethod
     def follow(self, taken: Tensor, back: Tensor) -> None:
-        """Go along the gradient that these inputs, and gradients at the outputs, make.
+        """Add a step along the gradient computed from these inputs and output gradients.
 
         Args:
-            taken: Shape (V * N, ...).
-            back: Shape (V * N, ...).
+            taken: inputs of the layer; Shape (V * N, ...).
+            back: gradients at its outputs; Shape (V * N, ...).
         """
 
     @abstractmethod
     def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """What the layer gives after the steps, of outputs before them; see `layerwise.Moved`."""
+        """Compute the layer's outputs after the steps from those before; see `layerwise.Moved`."""
 
     @abstractmethod
     def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
-        """The mean of the gradients, beside the observed ones."""
+        """Return the mean gradients over the steps, paired with the observed ones."""
 
     def _bias_pieces(self, total: Tensor, observed: dict[str, Tensor], steps: int) -> list[Piece]:
         if self.layer.bias is None:
@@ -155,7 +157,7 @@ class LayerSteps(ABC):
 
 
 class DenseSteps(LayerSteps):
-    """Rows A and D of all steps; the sum of the gradients is D^T A."""
+    """Rows A and D of all steps of a dense layer; the sum of its gradients is D^T A."""
 
     def __init__(self, name: str, layer: nn.Linear, victims: int, rate: float) -> None:
         super().__init__(name, layer, victims, rate)
@@ -187,7 +189,7 @@ class DenseSteps(LayerSteps):
 
 
 class SummedSteps(LayerSteps):
-    """Base of the layers whose few weights have their gradients formed and added up."""
+    """Base class of layers with few weights, whose gradients are materialised and summed."""
 
     def __init__(self, name: str, layer: Any, victims: int, rate: float) -> None:
         super().__init__(name, layer, victims, rate)
@@ -202,7 +204,7 @@ class SummedSteps(LayerSteps):
 
     @abstractmethod
     def weight_gradient(self, taken: Tensor, back: Tensor) -> Tensor:
-        """Of each victim, as in `follow`; Shape (V, *weight shape)."""
+        """Compute each victim's gradient, arguments as in `follow`; Shape (V, *weight shape)."""
 
     @override
     def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
@@ -212,7 +214,7 @@ class SummedSteps(LayerSteps):
 
 
 class ConvolutionSteps(SummedSteps):
-    """A convolution; that of several victims is one with as many groups."""
+    """Steps of a convolution; those of several victims are one convolution with as many groups."""
 
     @override
     def weight_gradient(self, taken: Tensor, back: Tensor) -> Tensor:
@@ -234,7 +236,7 @@ class ConvolutionSteps(SummedSteps):
 
 
 class NormalisationSteps(SummedSteps):
-    """Batch norm by running statistics: a scale and a shift of each channel."""
+    """Steps of batch norm by running statistics: scale and shift of each channel."""
 
     @override
     def weight_gradient(self, taken: Tensor, back: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""Unmixing: telling apart the samples whose inputs to a dense layer its gradient mixes."""
+"""Unmixing: separation of the samples whose inputs to a dense layer its gradient mixes."""

@@ -18,25 +18,25 @@ from gleak.unmixing.edges import differences, variation_weights
 from gleak.unmixing.mixtures import White
 
 Term = Callable[[Tensor], Tensor]
-"""From rows of length 1, Shape (V, n, n), to what is to be small; Shape (V)."""
+"""Function from rows of length 1, Shape (V, n, n), to a term of the objective; Shape (V)."""
 JUDGED_EVERY = 50
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A sum of terms, to be minimised over unmixing matrices of V victims (CPA Eq. 10 and 11).
+    """Sum of terms, minimised over unmixing matrices of V victims (CPA Eq. 10 and 11).
 
-    The rows of a matrix count by their direction alone. Means are over rows, so that a weight means
-    the same for every number of sources.
+    Only the direction of a matrix's rows counts. Means are over rows, so that a weight has the same
+    effect for every number of sources.
 
     Args:
-        terms: for each victim's sources, with their weights.
+        terms: of each victim's sources, with their weights.
     """
 
     terms: list[tuple[float, Term]]
 
     def evaluate(self, matrices: Tensor) -> tuple[Tensor, Tensor]:
-        """Value and gradient.
+        """Compute value and gradient.
 
         Args:
             matrices: Shape (V, n, n).
@@ -53,10 +53,10 @@ class Objective:
 
 
 def negentropy(white: White) -> Term:
-    """Minus J of Eq. 8 with a = 1, over the centred sources, whose variance is one.
+    """Return minus J of Eq. 8 with a = 1, over the centred sources, whose variance is one.
 
-    Eq. 8 leaves open what is squared; as in the reference it is the mean of log cosh, though the
-    reference then sets the term to zero.
+    Eq. 8 is ambiguous about the square; as in the reference it is that of the mean log cosh, though
+    the reference then sets the term to zero.
     """
     signals = white.signals
 
@@ -69,7 +69,7 @@ def negentropy(white: White) -> Term:
 
 
 def total_variation(white: White, shape: tuple[int, ...]) -> Term:
-    """Eq. 3 of sources that are images of a shape (C, H, W)."""
+    """Return Eq. 3 of sources that are images of a shape (C, H, W)."""
     victims, count, _ = white.signals.shape
     steps = differences(white.signals.reshape(-1, *shape), orders=1)
     steps = (steps * variation_weights(shape).to(steps)).reshape(victims, count, -1)
@@ -81,16 +81,15 @@ def total_variation(white: White, shape: tuple[int, ...]) -> Term:
 
 
 def magnitude(white: White) -> Term:
-    """Mean magnitude of the sources, for embeddings that are mostly zero (Eq. 11, L1)."""
+    """Return the mean magnitude of sources, for embeddings that are mostly zero (Eq. 11, L1)."""
     signals = white.uncentred
     return lambda rows: (rows @ signals).abs().mean((1, 2))
 
 
 def mixed_signs(white: White) -> Term:
-    """The smaller of a source's positive and negative parts, for embeddings of one sign (Eq. 11).
+    """Return the smaller of positive and negative parts, for embeddings of one sign (Eq. 11).
 
-    Section IV-A writes the term without saying how values become a number; as in the reference it
-    is the Euclidean length of each part.
+    Section IV-A does not specify the norm of each part; as in the reference it is Euclidean.
     """
     signals = white.uncentred
 
@@ -102,7 +101,7 @@ def mixed_signs(white: White) -> Term:
 
 
 def dependence(temperature: float) -> Term:
-    """Mean of exp(T |cosine|) - 1 over pairs of rows (Eq. 9; in the reference i = j counts too)."""
+    """Return the mean of exp(T |cosine|) - 1 over pairs of rows (Eq. 9; reference: also i = j)."""
 
     def term(rows: Tensor) -> Tensor:
         count = rows.shape[1]
@@ -114,11 +113,11 @@ def dependence(temperature: float) -> Term:
 
 @dataclass(frozen=True)
 class Found:
-    """Where the search of each of V victims ended.
+    """Result of the search of each of V victims.
 
     Args:
-        matrices: Shape (V, n, n), where the objective was least when it was looked at.
-        objective: Shape (V), there.
+        matrices: Shape (V, n, n), with the least objective among the checked iterations.
+        objective: Shape (V), of these matrices.
         iterations: Shape (V).
     """
 
@@ -135,18 +134,18 @@ def descend(
     tolerance: float | None,
     part: Part,
 ) -> Found:
-    """Minimise from the first matrices on; a victim stops when its objective rests.
+    """Minimise from the first matrices on; a victim stops when its objective stalls.
 
-    It rests when it has fallen by less than ``tolerance``, relative to its size, since it was last
-    looked at, `JUDGED_EVERY` iterations before. Without a tolerance the budget is spent.
+    It stalls when it has decreased by less than ``tolerance``, relative to its size, since the last
+    check, `JUDGED_EVERY` iterations before. Without a tolerance the budget is spent.
 
     Args:
         objective: of V victims.
         first: Shape (V, n, n).
-        optimizer: how matrices move.
+        optimizer: update rule of the matrices.
         iterations: budget of every victim.
         tolerance: see above.
-        part: of the job's journal; the search goes on where it stands there.
+        part: of the job's journal; the search resumes from its checkpoint.
     """
     descent = Descent(first.flatten(1), optimizer, iterations, tolerance)
     descent.resume(part.stored)
@@ -163,7 +162,7 @@ def descend(
 
 
 class Descent:
-    """Where the search of V victims stands; arguments as in `descend`."""
+    """State of the search of V victims; arguments as for `descend`."""
 
     KEPT = ("points", "best", "least", "spent", "resting")
 
@@ -180,11 +179,11 @@ class Descent:
 
     @property
     def over(self) -> bool:
-        """Whether all rest, or the budget is spent."""
+        """True if all victims have stopped, or the budget is spent."""
         return bool(self.resting.all()) or self.number > self.iterations
 
     def judge(self, values: Tensor) -> bool:
-        """Note where the objective is least, and who rests; whether it was time to."""
+        """Update the least objective and the stopped victims; return True if this was a check."""
         if self.number % JUDGED_EVERY and self.number != self.iterations:
             return False
         running = ~self.resting.to(values.device)
@@ -196,19 +195,19 @@ class Descent:
         return True
 
     def step(self, gradients: Tensor) -> None:
-        """Move, unless that was the last look."""
+        """Move, unless that was the last check."""
         self.number += 1
         if not self.over:
             self.points = self.optimizer.step(self.points, gradients)
 
     def state(self) -> dict[str, Tensor]:
-        """What one step leaves to the next."""
+        """Return the state that one step passes to the next."""
         moments = {f"optimizer.{name}": each for name, each in self.optimizer.state().items()}
         own = {name: getattr(self, name) for name in self.KEPT}
         return {"number": torch.tensor(self.number), **own, **moments}
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `state` gave, if there is something."""
+        """Restore the state that `state` returned, if there is one."""
         if not state:
             return
         self.number = int(state["number"])

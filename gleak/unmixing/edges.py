@@ -1,12 +1,12 @@
 """Differences between neighbouring pixels, and images that have none.
 
-Images of a batch resemble each other in their broad layout (bright above, dark below), and so do
-not look independent; their edges lie in different places. Differences are linear, so a mixture of
-images has the same mixture of differences.
+Images of a batch resemble each other in their broad layout (bright above, dark below), and so
+do not look independent; their edges lie in different places. Differences are linear, so a
+mixture of images has the same mixture of differences.
 
-The differences of an image of one colour are all zero, so that unmixing by differences does not see
-it, and adds any share of it to the other images. In the space of the gradients it is what remains
-where differences vanish.
+The differences of an image of one colour are all zero, so that unmixing by differences does not
+detect it, and adds arbitrary shares of it to the other images. It is found in the space of the
+gradients, in the direction in which differences vanish.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from gleak.unmixing.mixtures import ROUNDING, Mixture, principal_components
 
 ROWS, COLUMNS = 2, 3
 FAINT = 0.01
-"""Weight of the mean colours beside the differences."""
+"""Weight of the mean colours relative to the differences."""
 LARGEST_RESIDUAL = 1e-2
-"""Relative distance of a sample's derivatives to those of the mixture, up to which they are its."""
+"""Largest relative distance of an image's derivatives from the space of the mixture's."""
 
 
 def differences(images: Tensor, orders: int = 2) -> Tensor:
-    """Differences along rows and columns, of the first order and, if asked for, the second.
+    """Compute differences along rows and columns, of the first order and optionally the second.
 
     Args:
         images: Shape (K, C, H, W).
         orders: 1 or 2; a side too short for an order has no such differences.
 
     Returns:
-        Shape (K, C, D): at each place the channels' differences stand below each other.
+        Shape (K, C, D): differences of all channels at the same position are in one column.
     """
     found = []
     for axis in (ROWS, COLUMNS):
@@ -47,10 +47,10 @@ def differences(images: Tensor, orders: int = 2) -> Tensor:
 def white_differences(
     mixtures: Tensor, count: int, shape: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
-    """Differences of mixed images, brought to unit covariance.
+    """Compute differences of mixed images, transformed to unit covariance.
 
-    The images' mean colours count as one place more, faintly: of a picture of one colour, which has
-    no differences, they are all there is.
+    The images' mean colours count as one more position, with a small weight: for an image of one
+    colour, which has no differences, they are the only signal.
 
     Args:
         mixtures: Shape (V, rows, F).
@@ -58,7 +58,7 @@ def white_differences(
         shape: of an image, (C, H, W).
 
     Returns:
-        The signals, Shape (V, n, C, D), and what makes them of the mixtures' rows, in double
+        The signals, Shape (V, n, C, D), and the transform from the mixtures' rows, in double
         precision, Shape (V, n, rows).
     """
     parts = [_white_differences(rows, count, shape) for rows in mixtures]
@@ -66,7 +66,7 @@ def white_differences(
 
 
 def _white_differences(rows: Tensor, count: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Of one victim: its images' principal components first, as few as there are sources."""
+    """Compute the same for one victim, from its images' largest principal components."""
     components = principal_components(rows.double(), count)
     images = (components @ rows.double()).unflatten(1, shape)
     steps = torch.cat([differences(images), FAINT * images.mean((2, 3))[..., None]], 2)
@@ -77,7 +77,7 @@ def _white_differences(rows: Tensor, count: int, shape: tuple[int, ...]) -> tupl
 
 
 def variation_weights(shape: tuple[int, ...]) -> Tensor:
-    """What turns the first differences' magnitudes into the total variation of Eq. 3.
+    """Compute the weights of first differences' magnitudes in the total variation of Eq. 3.
 
     Args:
         shape: (C, H, W).
@@ -93,7 +93,7 @@ def variation_weights(shape: tuple[int, ...]) -> Tensor:
 
 @dataclass(frozen=True)
 class FlatImage:
-    """The image of one colour in one victim's mixture, in double precision.
+    """Image of one colour in one victim's mixture, in double precision.
 
     Args:
         row: u, with u G the image and u b = 1; Shape (neurons).
@@ -106,13 +106,13 @@ class FlatImage:
     space: Tensor
 
     def derivatives(self, candidates: Tensor) -> Tensor | None:
-        """Which of some derivatives at the layer's outputs are the image's, in their true scale.
+        """Select the image's derivatives at the layer's outputs from candidates, and scale them.
 
         Args:
             candidates: of the image, one for each label, up to a factor; Shape (K, neurons).
 
         Returns:
-            Shape (neurons); None where none of them lies among the gradients' columns.
+            Shape (neurons); None if none of them lies in the column space of the gradients.
         """
         if self.space.shape[0] == self.space.shape[1]:
             return None
@@ -128,19 +128,19 @@ class FlatImage:
 def find_flat_image(
     weight: Tensor, bias: Tensor, most: int, shape: tuple[int, ...]
 ) -> FlatImage | None:
-    """The image of one colour in one victim's mixture.
+    """Find the image of one colour in one victim's mixture.
 
-    As many images differ from pixel to pixel as differences of the mixtures have rank; if the rank
-    of the mixtures, the bias's among them, is higher by one, one image does not.
+    The number of images that differ from pixel to pixel is the rank of the mixtures' differences;
+    if the rank of the mixtures, including the bias, is higher by one, one image does not.
 
     Args:
         weight: G; Shape (neurons, F).
         bias: b; Shape (neurons).
-        most: samples there can be.
+        most: maximum number of samples.
         shape: of an image, (C, H, W).
 
     Returns:
-        None where there is none, where there are several, and where noise hides it.
+        None if there is none, if there are several, or if noise hides it.
     """
     weight, bias = weight.double(), bias.double()
     joint = torch.cat([weight, weight.shape[1] ** 0.5 * bias[:, None]], 1)
@@ -162,14 +162,14 @@ def find_flat_image(
 
 
 def without(mixture: Mixture, victim: int, image: FlatImage, derivatives: Tensor | None) -> Mixture:
-    """The mixtures, of one victim without its image of one colour.
+    """Remove the image of one colour from the mixture of one victim.
 
     Args:
-        mixture: of V victims; left as it is.
-        victim: which one.
-        image: of it.
-        derivatives: of the image at the layer's outputs, Shape (neurons). None: unknown; then what
-            is left of the other images can have any share of this one.
+        mixture: of V victims; not modified.
+        victim: its index.
+        image: of this victim.
+        derivatives: of the image at the layer's outputs, Shape (neurons). None: unknown; then the
+            remaining images may contain arbitrary shares of this one.
     """
     taken = image.row / image.row.square().sum() if derivatives is None else derivatives
     weight, bias = mixture.weight.clone(), mixture.bias.clone()

@@ -18,7 +18,7 @@ FIXED_POINT_TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Scores:
-    """Derivatives of a contrast at sources, as the quasi-Newton step of ICA needs them.
+    """Derivatives of a contrast at sources, for the quasi-Newton step of ICA.
 
     Args:
         values: g, of the mean contrast for each value; Shape (V, n, C, D).
@@ -31,25 +31,26 @@ class Scores:
 
 @dataclass(frozen=True)
 class Contrast:
-    """Log of the mean of (r^2 + s^2 v)^(p/2), over p; r^2 sums a group's squares.
+    """Log of the mean of (r^2 + s^2 v)^(p/2), over p; r^2 is the sum of a group's squares.
 
-    Values in one group are small or large together: the colours' differences at one place. Small
-    for sparse sources of given variance v, and a likelihood: that of generalised normal sources.
+    Values in one group are small or large together: differences of the colour channels at one
+    position. Small for sparse sources of given variance v, and a likelihood: that of generalised
+    normal sources.
 
     Args:
         power: p, 1 for Laplacian sources; natural images' edges are sparser still.
-        smoothing: s, relative to the sources' deviation.
+        smoothing: s, relative to the sources' standard deviation.
     """
 
     power: float
     smoothing: float
 
     def measure(self, sources: Tensor) -> Tensor:
-        """Sum of the sources' contrasts; Shape (V, n, C, D) to (V)."""
+        """Sum the sources' contrasts; Shape (V, n, C, D) to (V)."""
         return self._squares(sources).pow(self.power / 2).mean((2, 3)).log().sum(1) / self.power
 
     def scores(self, sources: Tensor) -> Scores:
-        """Derivatives at sources of unit variance; see `Scores`."""
+        """Compute the derivatives at sources of unit variance; see `Scores`."""
         groups = sources.shape[2]
         squares = self._squares(sources)
         weights = squares.pow(self.power / 2 - 1)
@@ -68,15 +69,15 @@ LAPLACIAN = Contrast(power=1.0, smoothing=0.3)
 
 
 def fixed_point(white: Tensor, contrast: Contrast) -> Tensor:
-    """Orthogonal matrices whose sources are sparse, all components at once (symmetrically).
+    """Compute orthogonal matrices with sparse sources by FastICA, all components at once.
 
-    Hyvärinen and Oja 2000, section 6: every row moves to E[g(u z) z] - E[g'(u z)] u, then the rows
-    are made orthogonal. Begins at the identity; a victim stops when no row turns any more, or
-    after `FIXED_POINT_ITERATIONS`.
+    Symmetric FastICA (Hyvärinen and Oja 2000, section 6): every row moves to
+    E[g(u z) z] - E[g'(u z)] u, then the rows are orthogonalised. Starts at the identity;
+    a victim stops when no row rotates any more, or after `FIXED_POINT_ITERATIONS`.
 
     Args:
-        white: signals of unit covariance; Shape (V, n, C, D), grouped as `Contrast` has them.
-        contrast: how sparse sources are measured.
+        white: signals of unit covariance; Shape (V, n, C, D), grouped as for `Contrast`.
+        contrast: measure of sparsity.
 
     Returns:
         Shape (V, n, n).
@@ -84,33 +85,33 @@ def fixed_point(white: Tensor, contrast: Contrast) -> Tensor:
     victims, count = white.shape[:2]
     signals = white.flatten(2)
     matrices = torch.eye(count).to(signals).expand(victims, count, count)
-    resting = torch.zeros(victims, 1, 1).bool().to(white.device)
+    stopped = torch.zeros(victims, 1, 1).bool().to(white.device)
     for _ in range(FIXED_POINT_ITERATIONS):
         scores = contrast.scores((matrices @ signals).view_as(white))
         moved = scores.values.flatten(2) @ signals.mT / signals.shape[2]
         turned = _orthogonal(moved - scores.slopes[..., None] * matrices)
         angles = 1 - (turned * matrices).sum(2).abs().amin(1)
-        matrices = torch.where(resting, matrices, turned)
-        resting = resting | (angles < FIXED_POINT_TOLERANCE)[:, None, None]
-        if resting.all():
+        matrices = torch.where(stopped, matrices, turned)
+        stopped = stopped | (angles < FIXED_POINT_TOLERANCE)[:, None, None]
+        if stopped.all():
             break
     return matrices
 
 
 def _orthogonal(matrices: Tensor) -> Tensor:
-    """The nearest orthogonal matrices."""
+    """Return the nearest orthogonal matrices."""
     left, _, right = torch.linalg.svd(matrices)
     return left @ right
 
 
 @dataclass(frozen=True)
 class Likeliest:
-    """Where the search of each of V victims ended.
+    """Result of maximum likelihood for each of V victims.
 
     Args:
         matrices: Shape (V, n, n).
         iterations: Shape (V).
-        objective: minus the log-likelihood of a value, but for a constant; Shape (V).
+        objective: negative log-likelihood of a value, up to a constant; Shape (V).
     """
 
     matrices: Tensor
@@ -119,30 +120,30 @@ class Likeliest:
 
 
 def maximise_likelihood(white: Tensor, first: Tensor, contrast: Contrast) -> Likeliest:
-    """Matrices U that minimise the sources' contrast minus log |det U|.
+    """Find matrices U that minimise the sources' contrast minus log |det U|.
 
-    Real sources of a few thousand values are a little correlated, so that the best matrix is not
-    orthogonal as FastICA's is. Quasi-Newton steps U <- (1 - t S) U with the Hessian's 2 x 2 blocks
-    for independent sources, made definite where they are flatter than `FLATTEST` (Ablin, Cardoso
-    and Gramfort 2018), and t halved until the likelihood rises. A victim stops when it gains
-    less than `LIKELIHOOD_TOLERANCE`, or after `LIKELIHOOD_ITERATIONS`.
+    Real sources of a few thousand values are slightly correlated, so the best matrix is not
+    orthogonal as in FastICA. Quasi-Newton steps U <- (1 - t S) U with the Hessian's 2 x 2 blocks
+    for independent sources, made definite where their curvature is below `FLATTEST` (Ablin, Cardoso
+    and Gramfort 2018), and t halved until the likelihood rises. A victim stops when it gains less
+    than `LIKELIHOOD_TOLERANCE`, or after `LIKELIHOOD_ITERATIONS`.
 
     Args:
-        white: signals; Shape (V, n, C, D), grouped as `Contrast` has them.
+        white: signals; Shape (V, n, C, D), grouped as for `Contrast`.
         first: Shape (V, n, n).
-        contrast: how sparse sources are measured.
+        contrast: measure of sparsity.
     """
     matrices, least = first, _loss(white, first, contrast)
-    resting = torch.zeros_like(least).bool()
+    stopped = torch.zeros_like(least).bool()
     iterations = torch.zeros_like(least).long()
     for _ in range(LIKELIHOOD_ITERATIONS):
         matrices = _with_unit_sources(white, matrices)
         steps, slopes = _steps(white, matrices, contrast)
-        matrices, losses = _line_search(white, matrices, least, steps, slopes, resting, contrast)
-        iterations += ~resting
-        resting = resting | (least - losses < LIKELIHOOD_TOLERANCE)
+        matrices, losses = _line_search(white, matrices, least, steps, slopes, stopped, contrast)
+        iterations += ~stopped
+        stopped = stopped | (least - losses < LIKELIHOOD_TOLERANCE)
         least = losses
-        if resting.all():
+        if stopped.all():
             break
     return Likeliest(matrices, iterations, least)
 
@@ -152,7 +153,7 @@ def _sources(white: Tensor, matrices: Tensor) -> Tensor:
 
 
 def _loss(white: Tensor, matrices: Tensor, contrast: Contrast) -> Tensor:
-    """Minus the log-likelihood for each value, but for a constant; Shape (V)."""
+    """Compute the negative log-likelihood per value, up to a constant; Shape (V)."""
     return contrast.measure(_sources(white, matrices)) - torch.linalg.slogdet(matrices)[1]
 
 
@@ -161,7 +162,7 @@ def _with_unit_sources(white: Tensor, matrices: Tensor) -> Tensor:
 
 
 def _steps(white: Tensor, matrices: Tensor, contrast: Contrast) -> tuple[Tensor, Tensor]:
-    """The quasi-Newton steps S, and how fast the loss falls along them; Shape (V, n, n) and (V)."""
+    """Compute the quasi-Newton steps S and the decrease along them; Shape (V, n, n) and (V)."""
     sources = _sources(white, matrices)
     scores = contrast.scores(sources)
     gradient = scores.values.flatten(2) @ sources.flatten(2).mT / sources[0, 0].numel()
@@ -180,12 +181,12 @@ def _line_search(
     least: Tensor,
     steps: Tensor,
     slopes: Tensor,
-    resting: Tensor,
+    stopped: Tensor,
     contrast: Contrast,
 ) -> tuple[Tensor, Tensor]:
-    """Matrices and losses after the longest step that pays; as before where none does."""
+    """Return matrices and losses after the longest sufficient step; unchanged if there is none."""
     moved, losses, length = matrices, least, 1.0
-    waiting = ~resting
+    waiting = ~stopped
     for _ in range(HALVINGS):
         tried = matrices - length * steps @ matrices
         tried_losses = _loss(white, tried, contrast)

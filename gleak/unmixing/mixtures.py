@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 ROUNDING = 2 * torch.finfo(torch.float32).eps
-"""Of gradients: their singular values relative to the largest, where nothing else is left."""
+"""Rounding error of the singular values of gradients, relative to the largest."""
 TINY = 1e-30
 
 
@@ -20,7 +20,7 @@ class Mixture:
 
     With the layer's inputs X (N x F) and the loss's derivatives A (neurons x N) at its outputs they
     are G = A X and b = A 1 (CPA Eq. 7): the bias is one more feature, which is 1 for every sample.
-    Of several local steps the mean gradient is a mixture too, with the mean of the steps' A.
+    The mean gradient of several local steps is a mixture too, with the mean of the steps' A.
 
     Args:
         weight: G; Shape (V, neurons, F).
@@ -31,17 +31,17 @@ class Mixture:
     bias: Tensor
 
     def keep(self, victims: Tensor) -> Self:
-        """The mixtures of these victims; Shape (W), indices."""
+        """Return the mixtures of these victims; Shape (W), indices."""
         return type(self)(self.weight[victims], self.bias[victims])
 
 
 @dataclass(frozen=True)
 class White:
-    """Mixtures brought to uncorrelated signals of unit variance (CPA footnote 3).
+    """Mixtures transformed to uncorrelated signals of unit variance (CPA footnote 3).
 
     Args:
         signals: centred; Shape (V, n, F), in single precision.
-        means: what centring took away; Shape (V, n, 1).
+        means: subtracted by centring; Shape (V, n, 1).
         transform: from neurons to signals, in double precision; Shape (V, n, neurons).
     """
 
@@ -51,15 +51,15 @@ class White:
 
     @property
     def uncentred(self) -> Tensor:
-        """The signals with their means; Shape (V, n, F)."""
+        """Signals with their means; Shape (V, n, F)."""
         return self.signals + self.means
 
 
 def whiten(mixtures: Tensor, count: int) -> White:
-    """Centre every row, keep the largest principal components, scale them to unit variance.
+    """Centre every row and scale the largest principal components to unit variance.
 
-    A victim at a time, in double precision: gradients in single precision resolve singular values
-    down to 1e-7 of the largest, and their squares, which the covariance has, need the double.
+    One victim at a time, in double precision: gradients in single precision resolve singular values
+    down to 1e-7 of the largest, and their squares, in the covariance, need double precision.
 
     Args:
         mixtures: Shape (V, rows, F).
@@ -80,10 +80,10 @@ def _whiten_one(rows: Tensor, count: int) -> White:
 
 
 def principal_components(rows: Tensor, count: int) -> Tensor:
-    """What makes the largest principal components, of unit variance, of one victim's mixtures.
+    """Compute the transform to the largest principal components, of unit variance, of one victim.
 
     Args:
-        rows: in double precision; Shape (rows, F).
+        rows: mixtures in double precision; Shape (rows, F).
         count: n, of components.
 
     Returns:
@@ -95,20 +95,20 @@ def principal_components(rows: Tensor, count: int) -> Tensor:
 
 
 def visible_sources(mixture: Mixture, most: int) -> list[int]:
-    """How many sources of each victim stand above the rounding of single precision.
+    """Count the sources of each victim above the rounding error of single precision.
 
-    Fewer than the samples where some have no gradient, or the layer too few neurons that differ.
+    Fewer than the samples where some have no gradient, or too few neurons of the layer differ.
     """
     return [min(most, _rank(_singular_values(rows))) for rows in mixture.weight]
 
 
 def estimated_sources(mixture: Mixture) -> list[int]:
-    """The number of sources by the spectrum, for an attacker who is not told the batch size.
+    """Estimate the number of sources from the spectrum, if the batch size is unknown.
 
-    Singular values above the level that separates signal from noise of unknown size count, where
-    at least half of the neurons' singular values are noise (Gavish and Donoho 2014, section IV-C,
-    with their polynomial for the factor on the median); without noise, those above rounding. At
-    least 1, but for a gradient that is zero.
+    Counts singular values above the threshold that separates signal from noise of unknown size,
+    if at least half of the neurons' singular values are noise (Gavish and Donoho 2014, section
+    IV-C, with their polynomial for the factor on the median); without noise, those above rounding
+    error. At least 1, except for a zero gradient.
     """
     found = []
     for rows in mixture.weight:
@@ -121,7 +121,7 @@ def estimated_sources(mixture: Mixture) -> list[int]:
 
 
 def _singular_values(rows: Tensor) -> Tensor:
-    """Of the centred rows, the largest first."""
+    """Compute the singular values of the centred rows, in descending order."""
     centred = rows.double() - rows.double().mean(1, keepdim=True)
     return torch.linalg.eigvalsh(centred @ centred.T).clamp(min=0).sqrt().flip(0)
 
@@ -132,7 +132,7 @@ def _rank(values: Tensor) -> int:
 
 @dataclass(frozen=True)
 class Unmixing:
-    """Rows that unmix the gradients of V victims, and the books of the search for them.
+    """Rows that unmix the gradients of V victims, and statistics of the search for them.
 
     Args:
         rows: Shape (V, n, neurons).
@@ -147,14 +147,14 @@ class Unmixing:
 
 @dataclass(frozen=True)
 class Sources:
-    """What was unmixed for V victims, up to a factor for each source.
+    """Unmixed sources of V victims, up to a factor for each source.
 
     Args:
-        values: u G for each row u of the unmixing, not finite beyond a victim's own number of
-            sources; Shape (V, n, F).
-        factors: u b, which are the sources' own factors where the unmixing is right (see
-            `gleak.unmixing.mixtures`); Shape (V, n, 1).
-        iterations, objective: Shape (V), zero of a victim without sources.
+        values: u G for each row u of the unmixing, not finite beyond a victim's number of sources;
+            Shape (V, n, F).
+        factors: u b, the factors of the sources if the unmixing is correct (see `by_bias`);
+            Shape (V, n, 1).
+        iterations, objective: Shape (V), zero for a victim without sources.
     """
 
     values: Tensor
@@ -169,56 +169,58 @@ def separate(
     most: int,
     unmix: Callable[[Mixture, int], Unmixing],
 ) -> Sources:
-    """Unmix every victim; those with equally many sources together, those without any not at all.
+    """Unmix every victim; victims with the same number of sources are unmixed together.
 
     Args:
         mixture: of V victims.
-        counts: of each one's sources.
-        most: n, of no victim more.
-        unmix: from the mixtures of some victims and the number of their sources to an unmixing.
+        counts: number of sources of each victim; those with none are skipped.
+        most: n, the maximum of the counts.
+        unmix: function from mixtures of some victims and their number of sources to an unmixing.
     """
     victims = len(mixture.weight)
     values = mixture.weight.new_full((victims, most, mixture.weight.shape[2]), torch.nan)
     factors, objective = values[..., :1].clone(), values.new_zeros(victims)
     iterations = torch.zeros(victims).long()
     for count in sorted(set(counts) - {0}):
-        some = torch.tensor([number for number, own in enumerate(counts) if own == count])
-        part = mixture.keep(some)
-        found = unmix(part, count)
-        values[some, :count], factors[some, :count] = _applied(found.rows, part)
-        objective[some] = found.objective.to(objective)
-        iterations[some] = found.iterations.cpu()
+        selected = torch.tensor([row for row, each in enumerate(counts) if each == count])
+        kept = mixture.keep(selected)
+        unmixing = unmix(kept, count)
+        values[selected, :count], factors[selected, :count] = _applied(unmixing.rows, kept)
+        objective[selected] = unmixing.objective.to(objective)
+        iterations[selected] = unmixing.iterations.cpu()
     return Sources(values, factors, iterations, objective)
 
 
 def _applied(rows: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
-    """What rows make of the gradients, in double precision; Shape (V, n, F) and (V, n, 1)."""
-    sources = [own @ weight.double() for own, weight in zip(rows, mixture.weight, strict=True)]
+    """Apply rows to the gradients in double precision; Shape (V, n, F) and (V, n, 1)."""
+    sources = [each @ weight.double() for each, weight in zip(rows, mixture.weight, strict=True)]
     factors = rows @ mixture.bias.double()[..., None]
     return torch.stack(sources).to(mixture.weight), factors.to(mixture.weight)
 
 
 def by_bias(sources: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
-    """Intensities by the bias's factor, drawn together where they leave [0, 1].
+    """Divide sources by the factor of the bias, and compress them where they leave [0, 1].
 
-    An imperfect unmixing gives a factor that is too small, and values outside [0, 1] betray it: as
-    far as they reach, the image is compressed.
+    A row u of the unmixing gives its source up to a factor: u G = f x. The same row applied to the
+    bias's gradient gives u b = f, for the bias is a feature that is 1 for every sample. An inexact
+    unmixing gives a factor that is too small, and hence values outside [0, 1]; the image is
+    compressed by as much as they exceed it.
 
     Args:
         sources: Shape (V, n, F).
         factors: Shape (V, n, 1).
 
     Returns:
-        Both in [0, 1] and of Shape (V, n, F): by the factor, and by its opposite.
+        Both in [0, 1] and of Shape (V, n, F): by the factor, and by its negative.
     """
     scaled = sources / _away_from_zero(factors)
-    return _drawn_together(scaled), _drawn_together(-scaled)
+    return _compressed(scaled), _compressed(-scaled)
 
 
 def by_range(sources: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
-    """Intensities that fill [0, 1], as in CPA's reference; only the sign is the bias's.
+    """Stretch sources to fill [0, 1], as in CPA's reference; only the sign is that of the bias.
 
-    Args and returns as `by_bias`.
+    Args and returns as for `by_bias`.
     """
     signed = sources / _away_from_zero(factors)
     low, high = signed.amin(2, keepdim=True), signed.amax(2, keepdim=True)
@@ -227,9 +229,9 @@ def by_range(sources: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def embeddings_by_sign(sources: Tensor, factors: Tensor) -> Tensor:
-    """Embeddings behind a ReLU, which are not negative: the sign with the larger sum.
+    """Scale embeddings that follow a ReLU, so nonnegative: choose the sign with the larger sum.
 
-    The bias's sign is a weaker witness here: it was wrong for more of the embeddings of a trained
+    The bias's sign is less reliable here: it was wrong for more of the embeddings of a trained
     ``vgg_small`` (training images of CIFAR-10).
 
     Args:
@@ -237,7 +239,7 @@ def embeddings_by_sign(sources: Tensor, factors: Tensor) -> Tensor:
         factors: Shape (V, n, 1); their magnitudes give the scale.
 
     Returns:
-        Shape (V, n, E), what is negative cut to zero.
+        Shape (V, n, E), negative values clipped to zero.
     """
     signs = sources.sum(2, keepdim=True).sign()
     return (sources * signs / _away_from_zero(factors).abs()).clamp(min=0)
@@ -247,7 +249,7 @@ def _away_from_zero(factors: Tensor) -> Tensor:
     return factors.where(factors.abs() > TINY, TINY)
 
 
-def _drawn_together(images: Tensor) -> Tensor:
+def _compressed(images: Tensor) -> Tensor:
     low = images.amin(2, keepdim=True).clamp(max=0)
     high = images.amax(2, keepdim=True).clamp(min=1)
     return (images - low) / (high - low)

@@ -21,38 +21,38 @@ from torch.nn import functional
 from gleak.unmixing.relu_sparsity import Factors, Unmixed, gram, sharpen, solve, unmix
 
 STARTS = 128
-"""Directions that are searched at once."""
+"""Number of directions that are searched at once."""
 STEPS = 60
 WIDTHS = (0.3, 1e-5)
-"""Of the wells, relative to the signal: at the first and at the last step."""
+"""Widths of the wells relative to the signal, at the first and the last step."""
 AGAINST_THE_SIGN = 100.0
-"""Weight of a back of the wrong sign, relative to one of the right sign."""
+"""Weight of an output gradient of the wrong sign, relative to one of the right sign."""
 BEYOND_THE_SIGNAL = 10.0
 UPPER_WELL = 0.1
-"""Weight of the upper well, whose place is known less well than that of zero."""
+"""Weight of the upper well, whose position is less certain than that of zero."""
 GUESSED_ACTIVE = 0.1
-"""Weight that a neuron guessed to be active has at first."""
+"""First weight of a neuron that is guessed to be active."""
 FAINT = 0.1
-"""Signals weaker than this, relative to their median, are left out."""
+"""Threshold of signals relative to their median; weaker ones are excluded."""
 LOOSENESS = 0.1
-"""How freely the slopes at the outputs follow the output gradients, from their guess."""
+"""Regularisation of the slopes at the outputs towards their guess."""
 INDEPENDENT = 1e-3
 UNEXPLAINED = 0.02
-"""Of a candidate's output gradients, relative to their length, beside those that slopes explain."""
+"""Largest relative residual of a candidate's output gradients after fitting slopes."""
 UNDETERMINED = 1e-6
-"""Squared length that rows of length 1 have along directions they say nothing of."""
+"""Largest squared length of rows of length 1 along directions that they leave undetermined."""
 TYPICAL_MEAN, TYPICAL_SPREAD = 0.47, 0.22
-"""Of the values of natural pictures in [0, 1]."""
+"""Mean and standard deviation of the values of natural images in [0, 1]."""
 COLOUR = 0.3
-"""Size of what differs between channels, relative to what they share."""
+"""Size of the differences between channels, relative to their common part."""
 RAREST = 0.1
-"""Least share of a class that is reckoned with, relative to an equal one."""
+"""Lower bound of the share of a class, relative to an equal one."""
 SPREAD_OF_LOGITS = 2.0
-"""Of half of the guesses; the others have the batch's mean probabilities."""
+"""Spread of logits for half of the guesses; the others have the batch's mean probabilities."""
 
 
 def sparse_columns(factors: Factors, stream: torch.Generator) -> Tensor:
-    """The sparse search; Shape (STARTS, rank), of length 1.
+    """Run the sparse search; Shape (STARTS, rank), of length 1.
 
     Args:
         factors: of one victim's gradients.
@@ -64,12 +64,12 @@ def sparse_columns(factors: Factors, stream: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Guess:
-    """Where the signal search begins, for T directions.
+    """First point of the signal search, for T directions.
 
     Args:
         slopes: d, guessed; Shape (T, classes).
-        active: pattern of a picture; Shape (T, neurons).
-        certain: neuron taken to be active with more weight; Shape (T).
+        active: activation pattern of an image; Shape (T, neurons).
+        certain: index of the neuron assumed active with more weight; Shape (T).
     """
 
     slopes: Tensor
@@ -77,9 +77,13 @@ class Guess:
     certain: Tensor
 
     def anchors(self, present: Tensor) -> Tensor:
-        """Weights of the neurons whose mean back is to be that of the signal; Shape (T, neurons).
+        """Compute weights of the neurons whose mean output gradient is set to the signal's.
 
-        ``present`` tells where the signal is strong enough, Shape (T, neurons).
+        Args:
+            present: mask of neurons with a strong enough signal; Shape (T, neurons).
+
+        Returns:
+            Shape (T, neurons).
         """
         weights = self.active.double() * present
         weights = weights / weights.sum(1, keepdim=True).clamp(min=1)
@@ -89,11 +93,11 @@ class Guess:
 
 
 def signal_columns(factors: Factors, head: Tensor, guess: Guess) -> Tensor:
-    """The signal search, then sharpened; Shape (T, rank), of length 1.
+    """Run the signal search, then sharpen its directions; Shape (T, rank), of length 1.
 
-    Backs are measured relative to the signal, so the wells lie at 0 and 1; their mean over the
-    anchors is held at 1, or all would fall to 0. The guess fades in the first half of the steps;
-    in the second the slopes are fitted to the output gradients in the upper well.
+    Output gradients are measured relative to the signal, so the wells are at 0 and 1; their mean
+    over the anchors is fixed at 1, or all would converge to 0. The guess fades out in the first
+    half of the steps; in the second, slopes are fitted to the output gradients in the upper well.
 
     Args:
         factors: of one victim's gradients.
@@ -126,13 +130,13 @@ def signal_columns(factors: Factors, head: Tensor, guess: Guess) -> Tensor:
 
 
 def _present(signal: Tensor, factors: Factors) -> Tensor:
-    """Where a signal tells something; Shape (T, neurons)."""
+    """Mark the neurons with a strong enough signal; Shape (T, neurons)."""
     size = signal.abs()
     return (size > FAINT * size.median(1, keepdim=True).values) & factors.live()
 
 
 def _fit(basis: Tensor, signal: Tensor, weights: Tensor, upper: Tensor, anchors: Tensor) -> Tensor:
-    """Directions nearest to the wells, with mean 1 at the anchors; Shape (T, rank)."""
+    """Compute the directions nearest to the wells, with mean 1 at the anchors; Shape (T, rank)."""
     anchor = torch.where(anchors > 0, anchors / signal, 0.0) @ basis
     scaled = torch.where(weights > 0, weights / signal**2, 0.0)
     toward = torch.where(upper, scaled * signal, 0.0) @ basis
@@ -142,7 +146,7 @@ def _fit(basis: Tensor, signal: Tensor, weights: Tensor, upper: Tensor, anchors:
 
 
 def _well_weights(relative: Tensor, width: float) -> Tensor:
-    """Weights of the next least squares for a cost of the square root of the distance."""
+    """Compute the weights of the next least squares, for a cost of the root of the distance."""
     low = (relative.square() + width**2) ** -0.75
     high = ((relative - 1).square() + max(width, 0.1) ** 2) ** -0.75
     low = torch.where(relative < -width, AGAINST_THE_SIGN * low, low)
@@ -153,7 +157,7 @@ def _well_weights(relative: Tensor, width: float) -> Tensor:
 def _fitted_slopes(
     slopes: Tensor, head: Tensor, output_gradients: Tensor, weights: Tensor
 ) -> Tensor:
-    """Slopes that fit the output gradients, drawn to those given; Shape (T, classes)."""
+    """Fit slopes to the output gradients, regularised towards those given; Shape (T, classes)."""
     matrices = gram(head.T, weights)
     pull = LOOSENESS * matrices.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
     identity = torch.eye(len(head), dtype=head.dtype, device=head.device)
@@ -162,9 +166,9 @@ def _fitted_slopes(
 
 
 class Collection:
-    """The distinct candidates found so far for the columns of one victim, sparsest first.
+    """Distinct candidates for the columns of one victim, sparsest first.
 
-    Of a single sample there is but one.
+    A single sample has only one candidate.
     """
 
     def __init__(self, factors: Factors, head: Tensor | None) -> None:
@@ -173,10 +177,10 @@ class Collection:
         self._columns = factors.basis.new_ones(int(factors.rank == 1), factors.rank)
 
     def add(self, columns: Tensor) -> None:
-        """Take in those that are new, of which more zeros than N - 1 leave no choice.
+        """Add the new ones among columns with more zeros than the N - 1 that any choice can have.
 
         A mixture of two samples is zero where both are inactive, often at more neurons than a
-        single one; but there all their mixtures are, and no slopes explain it elsewhere.
+        single sample; but all of their mixtures are zero there, and no slopes explain it elsewhere.
         """
         sparse = columns[self._zeros(columns) >= self._factors.rank]
         true = self._determined(sparse) if self._head is None else self._explained(sparse)
@@ -185,11 +189,11 @@ class Collection:
         self._columns = self._distinct(joined[order])
 
     def complete(self) -> bool:
-        """Whether there are as many as samples."""
+        """Return True if there are as many columns as samples."""
         return len(self._columns) == self._factors.rank
 
     def unmix(self, weight: Tensor, bias: Tensor) -> Unmixed:
-        """What the columns make of the gradients; they must be complete."""
+        """Unmix the gradients by the columns, which must be complete."""
         return unmix(self._factors, self._columns, weight, bias)
 
     def _zeros(self, columns: Tensor) -> Tensor:
@@ -211,7 +215,7 @@ class Collection:
         return explained & (passing.sum(1) > len(self._head))
 
     def _distinct(self, columns: Tensor) -> Tensor:
-        """Those that are independent of the ones before them, as many as the rank at most."""
+        """Select linearly independent columns in order, at most as many as the rank."""
         left = columns.clone()
         chosen: list[int] = []
         for _ in range(min(self._factors.rank, len(columns))):
@@ -238,12 +242,12 @@ def search(
         factors: of one victim's gradients.
         weight: of the layer; Shape (neurons, F).
         bias: Shape (neurons).
-        head: weight of the last layer, where it comes next; Shape (classes, neurons).
-        proposals: searches that take turns, each giving candidates of Shape (T, rank).
-        rounds: after which to give up.
+        head: weight of the last layer, if it is the next layer; Shape (classes, neurons).
+        proposals: searches that alternate, each returning candidates of Shape (T, rank).
+        rounds: maximum number of searches.
 
     Returns:
-        The last complete choice, consistent or not; None if there never was one.
+        The last complete choice, consistent or not; None if there was none.
     """
     found, collection = None, Collection(factors, head)
     for turn in range(rounds):
@@ -262,17 +266,17 @@ def draw_guess(
     softmax: bool,
     stream: torch.Generator,
 ) -> Guess:
-    """As many guesses as are searched at once: a label that seems to occur and some picture each.
+    """Draw `STARTS` guesses, each of a probable label and some image.
 
     Args:
         shape: of a sample.
         weight: of the layer; Shape (neurons, F).
         bias: Shape (neurons).
         scores: gradient of the last layer's bias: the mean of p - [label]; Shape (classes).
-        softmax: whether the loss has one; without, p is zero.
+        softmax: True if the loss has one; without, p is zero.
         stream: of random numbers.
     """
-    pictures = draw_samples(shape, stream).to(weight).flatten(1)
+    images = draw_samples(shape, stream).to(weight).flatten(1)
     classes = len(scores)
     shares = (softmax / classes - scores.cpu()).clamp(min=RAREST / classes)
     labels = torch.multinomial(shares, STARTS, replacement=True, generator=stream)
@@ -282,16 +286,16 @@ def draw_guess(
     likely = softmax * (likely + SPREAD_OF_LOGITS * tempered).softmax(1)
     return Guess(
         slopes=(likely - functional.one_hot(labels, classes)).to(weight),
-        active=pictures @ weight.T + bias > 0,
+        active=images @ weight.T + bias > 0,
         certain=torch.randint(len(bias), (STARTS,), generator=stream).to(bias.device),
     )
 
 
 def draw_samples(shape: tuple[int, ...], stream: torch.Generator) -> Tensor:
-    """Samples like none in particular: of images with amplitudes as 1/frequency, else uniform.
+    """Draw arbitrary samples: images with amplitudes proportional to 1/frequency, tables uniform.
 
-    Natural pictures have that spectrum (Field 1987), so a network's neurons are active for them
-    as they are for pictures of a batch: as often, and together.
+    Natural images have that spectrum (Field 1987), so neurons of a network are active for these
+    samples as for images of a batch: as often, and together.
 
     Returns:
         Shape (STARTS, *shape), values in [0, 1].
@@ -299,12 +303,12 @@ def draw_samples(shape: tuple[int, ...], stream: torch.Generator) -> Tensor:
     if len(shape) != 3:
         return torch.rand(STARTS, *shape, generator=stream)
     shared = _coloured_noise((STARTS, 1, *shape[1:]), stream)
-    own = _coloured_noise((STARTS, *shape), stream)
-    return (TYPICAL_MEAN + TYPICAL_SPREAD * (shared + COLOUR * own)).clamp(0, 1)
+    separate = _coloured_noise((STARTS, *shape), stream)
+    return (TYPICAL_MEAN + TYPICAL_SPREAD * (shared + COLOUR * separate)).clamp(0, 1)
 
 
 def _coloured_noise(shape: tuple[int, ...], stream: torch.Generator) -> Tensor:
-    """Noise of variance 1 over all draws, with amplitudes as 1/frequency."""
+    """Draw noise of variance 1 over all draws, with amplitudes proportional to 1/frequency."""
     height, width = shape[-2:]
     rows, columns = torch.fft.fftfreq(height)[:, None], torch.fft.fftfreq(width)
     lowest = 0.5 / max(height, width)

@@ -1,12 +1,11 @@
-"""Unmixing a dense layer's gradient by the exact zeros that a ReLU after the layer leaves.
+"""Unmixing of a dense layer's gradient by the exact zeros of the output gradients before a ReLU.
 
 Of N samples x_i the gradients of a dense layer's weight and bias are G = A X and b = A 1, where
 A_ji is the loss's derivative at neuron j for sample i: its *output gradient*. A ReLU makes it
-exactly zero
-wherever the neuron is inactive. A rank factorisation [G b] = L R leaves an unknown invertible Q
-with A = L Q and [X 1] = Q^-1 R, and a column of Q is the one direction, but for its length, that
-L's rows send to zero at all neurons at which that sample is inactive. The lengths follow from
-A 1 = b. SPEAR (Dimitrov et al. 2024, sections 3 and 4); everything is in double precision.
+exactly zero wherever the neuron is inactive. A rank factorisation [G b] = L R leaves an unknown
+invertible Q with A = L Q and [X 1] = Q^-1 R, and a column of Q is the only direction, up to its
+length, that L's rows map to zero at all neurons at which that sample is inactive. The lengths
+follow from A 1 = b. SPEAR (Dimitrov et al. 2024, sections 3 and 4); all in double precision.
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ import torch
 from torch import Tensor
 
 CONSISTENT = 0.98
-"""Share of neurons at which a sample's pattern must be that of its output gradients; of two
-pictures of a batch about 0.78 agree."""
+"""Share of neurons at which a sample's activation pattern must equal that of its output gradients;
+for two different images of a batch about 0.78 agree.
+"""
 ROUNDING = 1e-4
-"""Backs smaller than this, relative to their root mean square, are taken for zeros."""
+"""Output gradients smaller than this, relative to their root mean square, count as zeros."""
 NOISE_REACH = 6.0
-"""And so are those within this many standard deviations of the noise."""
+"""Output gradients within this many standard deviations of the noise count as zeros."""
 SILENT = 1e-6
 """Length of a row of an orthonormal basis at a neuron that is inactive for all samples."""
 SHARPEST, STEPS = 1e-5, 40
@@ -30,7 +30,7 @@ SHARPEST, STEPS = 1e-5, 40
 
 @dataclass(frozen=True)
 class Factors:
-    """A rank factorisation of the gradients of weight and bias of one victim.
+    """Rank factorisation of the gradients of weight and bias of one victim.
 
     Args:
         basis: L, with orthonormal columns; Shape (neurons, rank).
@@ -44,15 +44,15 @@ class Factors:
 
     @property
     def rank(self) -> int:
-        """How many samples the gradient tells apart."""
+        """Number of samples that the gradient distinguishes."""
         return self.basis.shape[1]
 
     def live(self) -> Tensor:
-        """Neurons that are active for some sample; Shape (neurons)."""
+        """Mark the neurons that are active for some sample; Shape (neurons)."""
         return self.basis.norm(dim=1) > SILENT
 
     def unit_rows(self) -> Tensor:
-        """The basis with rows of length 1, those of silent neurons zero; Shape (neurons, rank)."""
+        """Return the basis with rows of length 1, or 0 if silent; Shape (neurons, rank)."""
         lengths = self.basis.norm(dim=1, keepdim=True)
         return torch.where(lengths > SILENT, self.basis / lengths, 0.0)
 
@@ -74,7 +74,7 @@ class Factors:
 def factorise(weight: Tensor, bias: Tensor, samples: int) -> Factors:
     """Factorise the gradients of one victim by their singular value decomposition.
 
-    The rank is the number of samples, or fewer where singular values drown in the rounding of
+    The rank is the number of samples, or less if singular values are below the rounding error of
     single precision: samples without a gradient, or the same one twice.
 
     Args:
@@ -94,12 +94,12 @@ def factorise(weight: Tensor, bias: Tensor, samples: int) -> Factors:
 
 @dataclass(frozen=True)
 class Unmixed:
-    """What a choice of Q makes of one victim's gradients.
+    """Inputs of one victim for a choice of Q.
 
     Args:
         inputs: X; Shape (rank, F).
         agreement: share of neurons at which each input's activation is that of its output
-            gradients; of true columns 1; Shape (rank).
+            gradients; 1 for true columns; Shape (rank).
     """
 
     inputs: Tensor
@@ -107,12 +107,12 @@ class Unmixed:
 
     @property
     def consistent(self) -> Tensor:
-        """Which inputs explain the zeros they were found by; Shape (rank)."""
+        """Mask of inputs that explain the zeros of their columns; Shape (rank)."""
         return self.agreement >= CONSISTENT
 
 
 def unmix(factors: Factors, columns: Tensor, weight: Tensor, bias: Tensor) -> Unmixed:
-    """Inputs from columns of Q, scaled so that the bias is the sum of output gradients.
+    """Compute inputs from columns of Q, scaled so that the bias is the sum of output gradients.
 
     Args:
         factors: of the gradients.
@@ -129,7 +129,7 @@ def unmix(factors: Factors, columns: Tensor, weight: Tensor, bias: Tensor) -> Un
 
 
 def gram(basis: Tensor, weights: Tensor) -> Tensor:
-    """The matrices L^T diag(w) L for many weightings w of the neurons.
+    """Compute the matrices L^T diag(w) L for many weightings w of the neurons.
 
     Args:
         basis: L; Shape (neurons, K).
@@ -144,7 +144,7 @@ def gram(basis: Tensor, weights: Tensor) -> Tensor:
 
 
 def solve(matrices: Tensor, right: Tensor) -> Tensor:
-    """Solve positive definite systems, kept so by a trace of the identity.
+    """Solve positive definite systems, regularised by a small multiple of the identity.
 
     Args:
         matrices: Shape (T, K, K).
@@ -157,16 +157,17 @@ def solve(matrices: Tensor, right: Tensor) -> Tensor:
 
 
 def sharpen(factors: Factors, starts: Tensor, width: float) -> Tensor:
-    """Move directions to near ones whose output gradients have more zeros.
+    """Move directions to nearby ones whose output gradients have more zeros.
 
-    That is a local minimum of the sum of the logarithms of their sizes, found by iteratively
-    reweighted least squares with one step of inverse iteration at a time. Backs are relative to
-    the length of the basis's rows, and count as zeros below a width that shrinks.
+    They converge to a local minimum of the sum of the logarithms of the output gradients' sizes, by
+    iteratively reweighted least squares with one step of inverse iteration at a time. Output
+    gradients are relative to the length of the basis's rows, and count as zeros below a width that
+    shrinks.
 
     Args:
         factors: of the gradients.
         starts: Shape (T, rank).
-        width: at which to begin, relative to the largest; how far a direction may move.
+        width: first width relative to the largest; it limits how far a direction may move.
 
     Returns:
         Of length 1; Shape (T, rank).

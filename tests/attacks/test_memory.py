@@ -64,7 +64,7 @@ def run(cell: Path, output: Path, spare: int) -> subprocess.CompletedProcess[str
 def test_chunks_are_halved_until_they_fit(cell: Path, tmp_path: Path) -> None:
     ended = run(cell, tmp_path / "short.h5", spare=120 * MEGABYTE)
     assert ended.returncode == 0, ended.stderr
-    assert "out of memory: going on with 64 victims at a time" in ended.stderr
+    assert "out of memory: continuing with 64 victims at a time" in ended.stderr
     files = (cell / "update.h5", cell / "model.h5", {})
     attack(parse("attack", SPEC), *files, tmp_path / "ample.h5", seed=3, device="cpu")
     short, ample = (Reconstruction.read(tmp_path / f"{name}.h5") for name in ("short", "ample"))
@@ -75,6 +75,6 @@ def test_chunks_are_halved_until_they_fit(cell: Path, tmp_path: Path) -> None:
 def test_memory_for_not_even_one_victim_is_told(cell: Path, tmp_path: Path) -> None:
     ended = run(cell, tmp_path / "short.h5", spare=0)
     assert ended.returncode == 1
-    assert "memory does not hold even one victim; use a larger machine" in ended.stderr
+    assert "not even one victim fits into memory; use a larger machine" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert not (tmp_path / "short.h5").exists()

@@ -60,7 +60,7 @@ def test_ranges_are_halved_until_they_fit(error: BaseException) -> None:
 @pytest.mark.parametrize("error", SHORTAGES, ids=lambda error: type(error).__name__)
 def test_a_victim_that_does_not_fit_alone_ends_it(error: BaseException) -> None:
     memory = Memory(0, error)
-    with pytest.raises(GleakError, match="memory does not hold even one victim"):
+    with pytest.raises(GleakError, match="not even one victim fits into memory"):
         in_chunks(4, 4, memory, Journal().part())
     assert memory.tried == [4, 2, 1]
 

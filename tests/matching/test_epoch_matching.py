@@ -14,8 +14,8 @@ from gleak.attacks.run import observe
 from gleak.core.registry import parse
 from gleak.matching.epoch_matching import (
     JointMatching,
-    Part,
-    distances,
+    WeightedUpdate,
+    image_distances,
     pair_greedily,
     share_a_label,
 )
@@ -27,17 +27,17 @@ PLACES = [torch.tensor([0, 1]), torch.tensor([2, 0])]
 
 
 @pytest.fixture
-def updates(simulate: Callable[..., Path]) -> list[Part]:
+def updates(simulate: Callable[..., Path]) -> list[WeightedUpdate]:
     """Two updates whose first and second sample, in this order, are taken for the same."""
     folder = simulate(client=CLIENT)
     observation = observe(folder / "update.h5", folder / "model.h5", {}, seed=0, device="cpu")
     return [
-        Part(observation.of_round(number), places, weight)
+        WeightedUpdate(observation.of_round(number), places, weight)
         for number, places, weight in zip((0, 3), PLACES, (1.0, 0.25), strict=True)
     ]
 
 
-def test_it_is_the_weighted_sum_of_each_updates_objective(updates: list[Part]) -> None:
+def test_it_is_the_weighted_sum_of_each_updates_objective(updates: list[WeightedUpdate]) -> None:
     joint = JointMatching.of(updates, SPEC.parts())
     points = torch.rand(2, joint.unknowns)
     assert joint.shape[0] == 3
@@ -49,7 +49,7 @@ def test_it_is_the_weighted_sum_of_each_updates_objective(updates: list[Part]) -
     torch.testing.assert_close(found.objective, expected)
 
 
-def test_its_gradient_is_that_of_finite_differences(updates: list[Part]) -> None:
+def test_its_gradient_is_that_of_finite_differences(updates: list[WeightedUpdate]) -> None:
     joint = JointMatching.of(updates, SPEC.parts())
     stream = torch.Generator().manual_seed(0)
     points, direction = (torch.rand(2, joint.unknowns, generator=stream) for _ in range(2))
@@ -59,7 +59,7 @@ def test_its_gradient_is_that_of_finite_differences(updates: list[Part]) -> None
     torch.testing.assert_close(slope, (ahead - behind) / (2 * step), rtol=0.05, atol=1e-3)
 
 
-def test_a_shared_sample_hears_of_all_its_updates(updates: list[Part]) -> None:
+def test_a_shared_sample_hears_of_all_its_updates(updates: list[WeightedUpdate]) -> None:
     """Without the second update's weight, its own other sample is moved by nothing."""
     silent = [updates[0], replace(updates[1], weight=0.0)]
     joint = JointMatching.of(silent, SPEC.parts())
@@ -68,7 +68,7 @@ def test_a_shared_sample_hears_of_all_its_updates(updates: list[Part]) -> None:
     assert gradient[:, :2].abs().flatten(2).sum(2).min() > 0
 
 
-def test_victims_are_kept_apart(updates: list[Part]) -> None:
+def test_victims_are_kept_apart(updates: list[WeightedUpdate]) -> None:
     joint = JointMatching.of(updates, SPEC.parts())
     points = torch.rand(2, joint.unknowns)
     both, second = joint.evaluate(points), joint.keep(slice(1, 2)).evaluate(points[1:])
@@ -79,14 +79,16 @@ def test_victims_are_kept_apart(updates: list[Part]) -> None:
 def test_distances_are_mean_squared_errors() -> None:
     first, second = torch.rand(3, 2, 4, 4), torch.rand(5, 2, 4, 4)
     expected = (first[:, None] - second[None]).square().mean((2, 3, 4))
-    torch.testing.assert_close(distances(first, second, pooled=False), expected)
+    torch.testing.assert_close(image_distances(first, second, pooled=False), expected)
 
 
 def test_pooling_takes_noise_away() -> None:
     torch.manual_seed(0)
     images = torch.rand(1, 1, 4, 4).repeat_interleave(2, 2).repeat_interleave(2, 3)
     noisy = images + 0.1 * torch.randn(200, 1, 8, 8)
-    plain, pooled = (distances(images, noisy, pooled=pooled).mean() for pooled in (False, True))
+    plain, pooled = (
+        image_distances(images, noisy, pooled=pooled).mean() for pooled in (False, True)
+    )
     assert float(pooled / plain) == pytest.approx(1 / 4, rel=0.05)
 
 

@@ -82,7 +82,7 @@ def test_without_a_bias_rows_of_the_weight_are_summed() -> None:
 
 
 def test_sign_refuses_more_samples_than_classes() -> None:
-    with pytest.raises(IncompatibleError, match="2 classes do not serve a batch of 3"):
+    with pytest.raises(IncompatibleError, match="2 classes are too few for a batch of 3"):
         infer_by_sign(torch.zeros(1, 2), 3)
 
 

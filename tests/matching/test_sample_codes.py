@@ -34,8 +34,8 @@ def test_decoding_is_linear() -> None:
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        ("photos+size=18", "multiples of 4, and those of photos.size=18 are 18 x 18"),
-        ("breast_cancer", "is one of images"),
+        ("photos+size=18", "divisible by 4, and images of photos.size=18 have 18 x 18"),
+        ("breast_cancer", "encodes images only"),
     ],
 )
 def test_what_has_no_such_code_is_refused(dataset: str, message: str) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.optimizers.quasi_newton import LBFGS
 from gleak.matching.search import (
-    BLOW_UP,
+    DIVERGED,
     NEAR,
     RECORDS,
     SHOWN_VICTIMS,
@@ -105,7 +105,7 @@ def test_a_search_that_blows_up_begins_afresh(make_bowl: MakeBowl) -> None:
     assert ledger.restarts.item() == 2
     assert ledger.distance.item() == pytest.approx(1e-4)
     assert not search.running.any()
-    assert BLOW_UP == 1e3
+    assert DIVERGED == 1e3
 
 
 def test_a_search_that_stalls_begins_afresh(make_bowl: MakeBowl) -> None:

@@ -189,5 +189,5 @@ def test_optimal_needs_training_samples() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_optimal_refuses_a_grant_without_samples(shape: tuple[int, ...]) -> None:
     nothing = {"class_sample": torch.empty(0, *shape[1:])}
-    with pytest.raises(IncompatibleError, match="grant class_sample holds no samples"):
+    with pytest.raises(IncompatibleError, match="grant class_sample is empty"):
         parse("start", "optimal").draw(shape, stream(), nothing)

@@ -1,4 +1,4 @@
-"""What every code provides."""
+"""Base classes of the codes of samples."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class Coder(Protocol):
-    """From images to codes and back (ROG Eq. 13)."""
+    """Encoder and decoder between images and codes (ROG Eq. 13)."""
 
     def encode(self, images: Tensor) -> Tensor:
-        """Shape (M, C, H, W) to (M, d)."""
+        """Encode images; Shape (M, C, H, W) to (M, d)."""
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Shape (M, d) to (M, C, H, W), differentiable."""
+        """Decode codes, differentiably; Shape (M, d) to (M, C, H, W)."""
 
 
 class CodeSpec(Spec):
-    """The unknowns that a search has in place of the values of a sample."""
+    """Parametrisation of a sample: what a search optimises in place of its values."""
 
     kind: ClassVar[str] = "code"
 
     def check(self, dataset: DatasetSpec) -> None:
-        """Refuse samples that have no such code.
+        """Check that the samples of a dataset can be encoded.
 
         Raises:
             IncompatibleError: names the code and what does not fit it.
@@ -39,4 +39,4 @@ class CodeSpec(Spec):
 
     @abstractmethod
     def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
-        """The same problem, in the unknowns of this code."""
+        """Return the same problem with the code as unknowns."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @register("pixels")
 class Pixels(CodeSpec):
-    """Samples as they are, also those of tables."""
+    """Identity: the values of a sample are the unknowns, for tables too."""
 
     @override
     def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
@@ -31,24 +31,22 @@ class Pixels(CodeSpec):
 
 @register("bicubic")
 class Bicubic(CodeSpec):
-    """An image of a share of the sides, enlarged in the loop (ROG section 4.2)."""
+    """Small image, enlarged by bicubic interpolation inside the search (ROG section 4.2)."""
 
     source = "ROG section 4.2"
 
-    scale: int = parameter(
-        4, "how much smaller height and width are", source="ROG section 4.2", ge=2
-    )
+    scale: int = parameter(4, "divisor of height and width", source="ROG section 4.2", ge=2)
 
+    @override
     def check(self, dataset: DatasetSpec) -> None:
-        """Refuse tables, and sides that are no multiple of the scale; see `CodeSpec.check`."""
         if dataset.modality != "image":
             raise IncompatibleError(
-                f"code {self} is one of images, and {dataset} has none; use code=pixels"
+                f"code {self} encodes images only, not {dataset}; use code=pixels"
             )
         if any(side % self.scale for side in dataset.shape[1:]):
             raise IncompatibleError(
-                f"code {self} takes sides that are multiples of {self.scale}, and those of "
-                f"{dataset} are {' x '.join(map(str, dataset.shape[1:]))}; choose another scale "
+                f"code {self} needs height and width divisible by {self.scale}, and images of "
+                f"{dataset} have {' x '.join(map(str, dataset.shape[1:]))}; choose another scale "
                 "or size"
             )
 
@@ -61,10 +59,10 @@ class Bicubic(CodeSpec):
 
 @dataclass(frozen=True)
 class BicubicCoder:
-    """See `gleak.matching.codes.base.Coder`.
+    """Coder by bicubic interpolation (see `gleak.matching.codes.base.Coder`).
 
     Args:
-        scale: by which sides are divided.
+        scale: divisor of height and width.
         shape: (C, H, W) of the images.
     """
 
@@ -72,7 +70,7 @@ class BicubicCoder:
     shape: tuple[int, ...]
 
     def encode(self, images: Tensor) -> Tensor:
-        """Shape (M, C, H, W) to (M, C H W / scale^2); antialiased."""
+        """Reduce images with antialiasing; Shape (M, C, H, W) to (M, C H W / scale^2)."""
         from torch.nn import functional
 
         small = functional.interpolate(
@@ -81,7 +79,7 @@ class BicubicCoder:
         return small.flatten(1)
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Interpolate codes to images; Shape (N, *shape)."""
+        """Enlarge codes to images; Shape (M, C H W / scale^2) to (M, *shape)."""
         from torch.nn import functional
 
         small = codes.unflatten(1, (self.shape[0], *self._sides))
@@ -95,7 +93,7 @@ class BicubicCoder:
 
 
 class Learned(CodeSpec):
-    """What the attack's codec makes of an image; not named in specs, since the codec is."""
+    """Code of the attack's autoencoder; it has no registered name, because the codec has one."""
 
     @override
     def reparametrized(self, problem: Problem, observation: Observation) -> Problem:

@@ -1,4 +1,4 @@
-"""What every distance provides, and the gradients it measures."""
+"""Base classes of the distances, and of the pairs of gradients that they measure."""
 
 from __future__ import annotations
 
@@ -13,52 +13,57 @@ if TYPE_CHECKING:
 
 
 class Piece(Protocol):
-    """The dummy gradient of one parameter beside the observed one, for V victims."""
+    """Dummy gradient of one parameter paired with the observed one, for V victims."""
 
     @property
     def name(self) -> str:
-        """Of the parameter."""
+        """Name of the parameter."""
 
     def within(self, sent: Tensor) -> Piece:
-        """The same gradients at these entries alone, zero elsewhere; Shape (V, *shape), a mask."""
+        """Return both gradients with all entries outside a mask set to zero.
+
+        Args:
+            sent: the mask; Shape (V, *shape).
+        """
 
     def squared_distance(self) -> Tensor:
-        """Sum of squared differences; Shape (V)."""
+        """Compute the sum of squared differences; Shape (V)."""
 
     def sign_distance(self, gain: float) -> Tensor:
-        """Sum of squared differences to tanh(gain g) of the dummy gradient g; Shape (V)."""
+        """Compute the sum of squared differences to tanh(gain x dummy gradient); Shape (V)."""
 
     def inner(self) -> Tensor:
-        """Inner product of dummy and observed gradient; Shape (V)."""
+        """Compute the inner product of dummy and observed gradient; Shape (V)."""
 
     def squared_norm(self) -> Tensor:
-        """Squared norm of the dummy gradient; Shape (V)."""
+        """Compute the squared norm of the dummy gradient; Shape (V)."""
 
     def target_squared_norm(self) -> Tensor:
-        """Squared norm of the observed gradient; Shape (V)."""
+        """Compute the squared norm of the observed gradient; Shape (V)."""
 
 
 class DistanceSpec(Spec):
-    """How far the dummy gradient is from the observed one."""
+    """Distance between the dummy gradient and the observed one."""
 
     kind: ClassVar[str] = "distance"
 
     @abstractmethod
     def measure(self, pieces: Sequence[Piece]) -> Tensor:
-        """The distance over all parameters; Shape (V), zero for equal gradients."""
+        """Compute the distance over all parameters; Shape (V), zero for equal gradients."""
 
     @abstractmethod
     def scale(self, observed: Sequence[Tensor]) -> Tensor:
-        """The distance of a gradient that is zero everywhere; Shape (V), positive.
+        """Compute the distance of a zero gradient from the observed one; Shape (V), positive.
 
-        ``observed`` holds what was received for each parameter, Shape (V, *shape).
+        The engine divides distances by it, so that a client with a small gradient (a confident
+        model) is matched as closely as one with a large gradient.
 
-        The engine works with distances relative to it, so that a client with a small gradient (a
-        confident model) is matched as closely as one with a large gradient.
+        Args:
+            observed: gradient of each parameter, Shape (V, *shape).
         """
 
 
 def total(values: Sequence[Tensor]) -> Tensor:
-    """Sum over parameters; Shape (V)."""
+    """Sum values over parameters; Shape (V)."""
     first, *rest = values
     return sum(rest, start=first)

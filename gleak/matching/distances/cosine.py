@@ -1,4 +1,4 @@
-"""One minus the cosine similarity."""
+"""Cosine distance between gradients."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class Cosine(DistanceSpec):
         target = total([piece.target_squared_norm() for piece in pieces])
         return 1 - inner / (squared * target).clamp_min(FLOOR).sqrt()
 
+    @override
     def scale(self, observed: Sequence[Tensor]) -> Tensor:
-        """One, as for any gradient orthogonal to the observed; see `DistanceSpec.scale`."""
+        """Return 1, as for any gradient orthogonal to the observed one; Shape (V)."""
         return observed[0].new_ones(len(observed[0]))

@@ -26,22 +26,21 @@ class L2(DistanceSpec):
     def measure(self, pieces: Sequence[Piece]) -> Tensor:
         return total([piece.squared_distance() for piece in pieces])
 
+    @override
     def scale(self, observed: Sequence[Tensor]) -> Tensor:
-        """Squared norm of the observed gradient; see `DistanceSpec.scale`."""
+        """Compute the squared norm of the observed gradient; Shape (V)."""
         return total([value.flatten(1).norm(dim=1).square() for value in observed]).clamp_min(FLOOR)
 
 
 @register("signs")
 class Signs(L2):
-    """Sum over all parameters of (tanh(a g') - s)^2, s the signs received (ROG Eq. 15)."""
+    """Sum over all parameters of (tanh(a g') - s)^2, s the observed signs (ROG Eq. 15)."""
 
     source = "ROG Equation 15"
 
-    gain: float = parameter(
-        1.0, "a: what gradients are multiplied by", source="ROG Equation 15", gt=0
-    )
+    gain: float = parameter(1.0, "a: factor of the dummy gradient", source="ROG Equation 15", gt=0)
 
     @override
     def measure(self, pieces: Sequence[Piece]) -> Tensor:
-        """Gradients are formed, whatever their size."""
+        """Compute the distance; Shape (V). Every gradient is materialised, whatever its size."""
         return total([piece.sign_distance(self.gain) for piece in pieces])

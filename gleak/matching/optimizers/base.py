@@ -1,4 +1,4 @@
-"""What every optimiser of the matching engine provides."""
+"""Base classes of the optimizers of a search."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class OptimizerState(ABC):
-    """The state of one optimiser over V independent problems, advanced together.
+    """State of an optimizer over V independent problems, advanced together.
 
-    Every row is a problem of its own: no row ever sees another. What one step leaves to the next
-    are the attributes that are tensors or whole numbers.
+    Each row is a separate problem, and no row influences another. Attributes that are tensors or
+    integers are the state that one step passes to the next.
     """
 
     def state(self) -> dict[str, Tensor]:
-        """What one step leaves to the next, by attribute."""
+        """Return the state that one step passes to the next, by attribute."""
         import torch
 
         return {
@@ -30,38 +30,43 @@ class OptimizerState(ABC):
         }
 
     def resume(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
+        """Restore the state that `state` returned."""
         for name, value in state.items():
             number = isinstance(getattr(self, name), int)
             setattr(self, name, int(value) if number else value)
 
     @abstractmethod
     def step(self, points: Tensor, gradients: Tensor) -> Tensor:
-        """The next points, Shape (V, P), from these points and the gradients at them."""
+        """Compute the next points from the present ones and their gradients; Shape (V, P) each."""
 
     @abstractmethod
     def keep(self, rows: Tensor) -> None:
-        """Go on with these problems alone; Shape (W), indices or a mask."""
+        """Drop all problems except these; Shape (W), indices or a mask."""
 
     @abstractmethod
     def restart(self, rows: Tensor) -> None:
-        """Forget what was learnt of these problems; Shape (V), a mask."""
+        """Reset the state of these problems; Shape (V), a mask."""
 
 
 class OptimizerSpec(Spec):
-    """How points move; one iteration may be several evaluations."""
+    """Rule by which points move; one iteration may be several evaluations."""
 
     kind: ClassVar[str] = "optimizer"
 
     @property
     def evaluations_per_iteration(self) -> int:
-        """Evaluations of value and gradient that count as one iteration."""
+        """Number of evaluations of value and gradient that count as one iteration."""
         return 1
 
     def bytes_per_unknown(self) -> int:
-        """Memory of the state for each unknown of one victim, in float32."""
+        """Return the memory of the state for each unknown of one victim, in float32."""
         return 16
 
     @abstractmethod
     def begin(self, points: Tensor, iterations: int) -> OptimizerState:
-        """Start on V problems at ``points``, Shape (V, P), with a budget of iterations."""
+        """Initialise the state for V problems.
+
+        Args:
+            points: the first ones; Shape (V, P).
+            iterations: the budget.
+        """

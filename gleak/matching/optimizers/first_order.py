@@ -20,7 +20,7 @@ EPSILON = 1e-8
 
 @register("adam")
 class Adam(OptimizerSpec):
-    """Adam (Kingma and Ba 2015), one evaluation an iteration."""
+    """Adam (Kingma and Ba 2015), on the gradient or on its sign; one evaluation per iteration."""
 
     lr: float = parameter(0.1, "learning rate at the start", source="InvertGrad", gt=0)
     signed: bool = parameter(False, "use the sign of the gradient", source="InvertGrad")
@@ -34,7 +34,7 @@ class Adam(OptimizerSpec):
     )
 
     def rate(self, progress: float) -> float:
-        """Learning rate after a share of the run, ``progress`` in [0, 1]."""
+        """Compute the learning rate after a share of the run, ``progress`` in [0, 1]."""
         if self.schedule == "cosine":
             fallen = (1 - math.cos(math.pi * progress)) / 2
             return self.lr * (1 - (1 - self.floor) * fallen)
@@ -42,13 +42,13 @@ class Adam(OptimizerSpec):
             return self.lr * 0.1 ** sum(progress >= share / 8 for share in (3, 5, 7))
         return self.lr
 
+    @override
     def begin(self, points: Tensor, iterations: int) -> OptimizerState:
-        """Start with zero moments; see `OptimizerSpec.begin`."""
         return AdamState(self, points, iterations)
 
 
 class AdamState(OptimizerState):
-    """Moments of V problems; each counts its own steps, so a restarted one begins anew."""
+    """Moments of V problems; each problem counts its own steps, so a restart resets the count."""
 
     def __init__(self, spec: Adam, points: Tensor, iterations: int) -> None:
         self.spec, self.iterations = spec, iterations
@@ -59,7 +59,7 @@ class AdamState(OptimizerState):
 
     @override
     def step(self, points: Tensor, gradients: Tensor) -> Tensor:
-        """The schedule follows the whole run, restarts included."""
+        """Compute the next points; the schedule spans the whole run, restarts included."""
         if self.spec.signed:
             gradients = gradients.sign()
         rate = self.spec.rate(self.done / self.iterations)
@@ -72,7 +72,7 @@ class AdamState(OptimizerState):
         return points - rate * mean / (deviation + EPSILON)
 
     def _correction(self, beta: float) -> Tensor:
-        """What a moment that began at zero is divided by; Shape (V, 1).
+        """Compute the bias correction of a moment that was initialised to zero; Shape (V, 1).
 
         In double precision, since powers of one number and of several are rounded differently.
         """
@@ -90,10 +90,11 @@ class AdamState(OptimizerState):
 
 @register("sgd")
 class SGD(OptimizerSpec):
-    """Gradient descent with momentum (Qian 1999), one evaluation an iteration.
+    """Gradient descent with momentum (Qian 1999), one evaluation per iteration.
 
-    Its steps follow the slope, so the rate has to suit the model: in the pixels of a LeNet that was
-    trained, or drawn with small weights, the objective is flat, and the default hardly moves them.
+    Steps are proportional to the gradient, so the learning rate has to suit the model: for a LeNet
+    that was trained, or initialised with small weights, the objective is flat in the pixels, and
+    the default hardly moves them.
     """
 
     source: ClassVar[str] = "CPL section 3.1"
@@ -105,16 +106,20 @@ class SGD(OptimizerSpec):
         gt=0,
     )
     momentum: float = parameter(
-        0.9, "share of the last step kept; 0: plain descent", source="ours", ge=0, lt=1
+        0.9,
+        "share of the previous step that is kept; 0: plain gradient descent",
+        source="ours",
+        ge=0,
+        lt=1,
     )
 
+    @override
     def begin(self, points: Tensor, iterations: int) -> OptimizerState:
-        """Start at rest; see `OptimizerSpec.begin`."""
         return SGDState(self, points)
 
 
 class SGDState(OptimizerState):
-    """Velocities of V problems; a restarted one is at rest."""
+    """Velocities of V problems; a restart sets them to zero."""
 
     def __init__(self, spec: SGD, points: Tensor) -> None:
         self.spec = spec
@@ -136,7 +141,7 @@ class SGDState(OptimizerState):
 
 @register("adagrad")
 class Adagrad(OptimizerSpec):
-    """Adagrad with diagonal scales (Duchi et al. 2011), one evaluation an iteration."""
+    """Adagrad with diagonal scaling (Duchi et al. 2011), one evaluation per iteration."""
 
     source: ClassVar[str] = "CPL section 3.1"
 
@@ -150,13 +155,13 @@ class Adagrad(OptimizerSpec):
         1e-10, "added to the root of the summed squares", source="torch default", gt=0
     )
 
+    @override
     def begin(self, points: Tensor, iterations: int) -> OptimizerState:
-        """Start with empty sums; see `OptimizerSpec.begin`."""
         return AdagradState(self, points)
 
 
 class AdagradState(OptimizerState):
-    """Sums of squared gradients of V problems; a restarted one begins with an empty sum."""
+    """Sums of squared gradients of V problems; a restart sets them to zero."""
 
     def __init__(self, spec: Adagrad, points: Tensor) -> None:
         self.spec = spec

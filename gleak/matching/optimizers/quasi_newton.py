@@ -28,39 +28,40 @@ _STATE = (
 
 @register("lbfgs")
 class LBFGS(OptimizerSpec):
-    """Limited-memory BFGS with a fixed step, as `torch.optim.LBFGS` takes it without a line search.
+    """Limited-memory BFGS with a fixed step, like `torch.optim.LBFGS` without a line search.
 
-    One iteration is ``inner`` evaluations, which is how papers that use torch's optimiser count.
+    One iteration is ``inner`` evaluations, which is how papers that use torch's optimizer count.
     """
 
     lr: float = parameter(
-        1.0, "step along the quasi-Newton direction", source="CPL section 4.1", gt=0
+        1.0, "step size along the quasi-Newton direction", source="CPL section 4.1", gt=0
     )
     history: int = parameter(
-        100, "pairs of steps and gradient changes kept", source="torch default", ge=1
+        100, "number of stored pairs of steps and gradient changes", source="torch default", ge=1
     )
     inner: int = parameter(20, "evaluations in one iteration", source="torch default", ge=1)
 
     @property
+    @override
     def evaluations_per_iteration(self) -> int:
-        """Evaluations that count as one iteration."""
         return self.inner
 
+    @override
     def bytes_per_unknown(self) -> int:
-        """Two vectors for each pair kept."""
+        """Return the memory of two vectors per stored pair, and of the rest of the state."""
         return 8 * self.history + 32
 
+    @override
     def begin(self, points: Tensor, iterations: int) -> OptimizerState:
-        """Start with empty histories; see `OptimizerSpec.begin`."""
         return LBFGSState(points, self.lr, min(self.history, iterations * self.inner))
 
 
 class LBFGSState(OptimizerState):
-    """Histories of V problems and the direction they give.
+    """Histories of V problems and the search directions computed from them.
 
     The inverse Hessian is applied in its compact form (Byrd, Nocedal and Schnabel 1994, Eq. 3.1):
     two passes over the histories and triangular systems of the history's size, which are solved in
-    double precision. A circular slot holds each pair; triangles are put in order of age.
+    double precision. Pairs are stored in a circular buffer; triangles are sorted by age.
     """
 
     def __init__(self, points: Tensor, lr: float, history: int) -> None:
@@ -75,8 +76,8 @@ class LBFGSState(OptimizerState):
         self.gradient = points.new_zeros(victims, unknowns)
         self.taken = points.new_zeros(victims, unknowns)
 
+    @override
     def step(self, points: Tensor, gradients: Tensor) -> Tensor:
-        """Learn from the last step, then take the next; see `OptimizerState.step`."""
         change = gradients - self.gradient
         rows, slots = self._store(change)
         along_gradients, along_change = self._project(gradients, change)
@@ -93,7 +94,7 @@ class LBFGSState(OptimizerState):
         """Store the pair (last step, change of gradient) where its curvature is positive.
 
         Returns:
-            The problems that gained a pair, Shape (W), and the slot it went to, Shape (W).
+            The problems that stored a pair, Shape (W), and its slot, Shape (W).
         """
         curvature = (change * self.taken).sum(1)
         floor = CURVATURE_FLOOR * change.norm(dim=1) * self.taken.norm(dim=1)
@@ -108,9 +109,9 @@ class LBFGSState(OptimizerState):
         return rows, slots
 
     def _project(self, gradients: Tensor, change: Tensor) -> Tensor:
-        """Products with every stored step and change; Shape (2, V, 2 x stored).
+        """Compute the products with every stored step and change; Shape (2, V, 2 x stored).
 
-        Both vectors share one pass over the histories: reading them is the cost of an iteration.
+        Both vectors share one pass over the histories, which dominates the cost of an iteration.
         """
         both = self.pairs.new_empty(len(gradients), 2, gradients.shape[1])
         both[:, 0], both[:, 1] = gradients, change
@@ -125,17 +126,17 @@ class LBFGSState(OptimizerState):
 
     def _reserve(self, slots: int) -> None:
         """Grow the histories in doublings, so that early steps cost little."""
-        held = self.pairs.shape[2]
-        if slots <= held:
+        reserved = self.pairs.shape[2]
+        if slots <= reserved:
             return
         grown = self.pairs.new_zeros(
-            len(self.pairs), 2, min(self.history, max(slots, 2 * held)), self.pairs.shape[3]
+            len(self.pairs), 2, min(self.history, max(slots, 2 * reserved)), self.pairs.shape[3]
         )
-        grown[:, :, :held] = self.pairs
+        grown[:, :, :reserved] = self.pairs
         self.pairs = grown
 
     def _direction(self, gradients: Tensor, projected: Tensor) -> Tensor:
-        """Minus the inverse Hessian times the gradient; Shape (V, P)."""
+        """Compute minus the inverse Hessian times the gradient; Shape (V, P)."""
         import torch
 
         along_steps, along_changes = projected.unflatten(1, (2, -1)).unbind(1)
@@ -152,13 +153,13 @@ class LBFGSState(OptimizerState):
         return -(self.scale[:, None] * gradients + combined.squeeze(1))
 
     def _by_age(self, stored: int) -> Tensor:
-        """Slots from the oldest pair to the youngest, unused ones last; Shape (V, stored)."""
+        """Return the slots from oldest to youngest pair, unused ones last; Shape (V, stored)."""
         start = self.count % self.history * (self.count >= self.history)
         slots = start.new_tensor(range(stored))
         return (start[:, None] + slots) % stored
 
     def _triangle(self, stored: int) -> tuple[Tensor, Tensor]:
-        """Products of each step with every later change, by age, and that order of the slots."""
+        """Return the products of each step with later changes, by age, and the order of slots."""
         import torch
 
         order = self._by_age(stored)

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class StartSpec(Spec):
-    """The dummy input an attack begins with."""
+    """First dummy samples of a search."""
 
     kind: ClassVar[str] = "start"
 
     @property
     def grants(self) -> frozenset[str]:
-        """Names of the grants it begins with (see `gleak.artifacts.granted`)."""
+        """Names of the grants that the start uses (see `gleak.artifacts.granted`)."""
         return frozenset()
 
     def check(self, dataset: DatasetSpec) -> None:
-        """Refuse samples it cannot make a start of.
+        """Check that the start can be drawn for the samples of a dataset.
 
         Raises:
             IncompatibleError: names the start and what does not fit it.
@@ -37,20 +37,20 @@ class StartSpec(Spec):
     def draw(
         self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
     ) -> Tensor:
-        """Dummy inputs of one victim.
+        """Draw the dummy samples of one victim.
 
         Args:
             shape: (N, C, H, W) or (N, F).
-            generator: the victim's own stream, on the CPU so that every device starts alike.
+            generator: random stream of the victim, on the CPU so that every device draws the same.
             granted: by grant name, what this victim's setting grants, of those in `grants`.
         """
 
 
 class NoisyStart(StartSpec):
-    """Given values, each moved by a share of its way to a uniform value on [0, 1].
+    """Base class of starts at given values, moved slightly towards uniform values on [0, 1].
 
-    Without noise a restart would repeat the attempt that was lost, and samples of one batch that
-    begin alike and have the same label would get the same gradient at every step and stay alike.
+    Without noise a restart would repeat the failed attempt, and samples of one batch with the same
+    start and the same label would have the same gradient in every step and remain equal.
     """
 
     noise: float = parameter(
@@ -63,13 +63,13 @@ class NoisyStart(StartSpec):
 
     @abstractmethod
     def undisturbed(self, shape: tuple[int, ...], granted: Mapping[str, Tensor]) -> Tensor:
-        """The values in [0, 1] before the noise; its shape broadcasts to ``shape``."""
+        """Return the values in [0, 1] before the noise; they broadcast to ``shape``."""
 
     @override
     def draw(
         self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
     ) -> Tensor:
-        """Nothing leaves [0, 1]."""
+        """Draw the disturbed values, which remain in [0, 1]."""
         import torch
 
         values = self.undisturbed(shape, granted)

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 class SolidStart(NoisyStart):
-    """One colour over the whole image.
+    """Base class of starts of one colour over the whole image.
 
-    CPL starts at the colour itself; see `NoisyStart` for why these lie slightly beside it.
+    CPL starts at the colour itself; `NoisyStart` explains the slight noise.
     """
 
     source: ClassVar[str] = "CPL section 3.1 and Table 4"
     colour: ClassVar[tuple[float, ...]]
-    """One value for each channel, or a single one for all channels or columns."""
+    """One value per channel, or a single one for all channels or columns."""
 
+    @override
     def check(self, dataset: DatasetSpec) -> None:
-        """Refuse samples without the colour's channels; see `StartSpec.check`."""
         channels = dataset.shape[0] if dataset.modality == "image" else None
         if len(self.colour) not in (1, channels):
-            found = "a table" if channels is None else f"images of {channels} channel(s)"
+            actual = "a table" if channels is None else f"images of {channels} channel(s)"
             raise IncompatibleError(
                 f"start {self} needs images of {len(self.colour)} channels, and {dataset} holds "
-                f"{found}; use start=dark, light, grey or patterned, or a dataset of colour images"
+                f"{actual}; use start=dark, light, grey or patterned, or a dataset of colour images"
             )
 
     @override
@@ -47,21 +47,21 @@ class SolidStart(NoisyStart):
 
 @register("dark")
 class Dark(SolidStart):
-    """Every value 0, but for slight noise."""
+    """All values 0, with slight noise."""
 
     colour: ClassVar[tuple[float, ...]] = (0.0,)
 
 
 @register("light")
 class Light(SolidStart):
-    """Every value 1, but for slight noise."""
+    """All values 1, with slight noise."""
 
     colour: ClassVar[tuple[float, ...]] = (1.0,)
 
 
 @register("grey")
 class Grey(SolidStart):
-    """Every value one half, between the ends of its range, but for slight noise."""
+    """All values one half, the middle of the range, with slight noise."""
 
     source: ClassVar[str] = "ours"
     colour: ClassVar[tuple[float, ...]] = (0.5,)
@@ -69,20 +69,20 @@ class Grey(SolidStart):
 
 @register("red")
 class Red(SolidStart):
-    """The first of three channels 1, the others 0, but for slight noise."""
+    """First of three channels 1, the others 0, with slight noise."""
 
     colour: ClassVar[tuple[float, ...]] = (1.0, 0.0, 0.0)
 
 
 @register("green")
 class Green(SolidStart):
-    """The second of three channels 1, the others 0, but for slight noise."""
+    """Second of three channels 1, the others 0, with slight noise."""
 
     colour: ClassVar[tuple[float, ...]] = (0.0, 1.0, 0.0)
 
 
 @register("blue")
 class Blue(SolidStart):
-    """The third of three channels 1, the others 0, but for slight noise."""
+    """Third of three channels 1, the others 0, with slight noise."""
 
     colour: ClassVar[tuple[float, ...]] = (0.0, 0.0, 1.0)

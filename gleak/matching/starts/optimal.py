@@ -1,9 +1,11 @@
-"""A start that is another sample of the same class."""
+"""Start at another sample of the same class."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
+
+from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
@@ -15,34 +17,35 @@ if TYPE_CHECKING:
     from gleak.data.base import DatasetSpec
 
 GRANT = "class_sample"
-INSTEAD = "use a dataset with training samples of every class, or a start that needs none"
+INSTEAD = "use a dataset with training samples of every class, or another start"
 
 
 @register("optimal")
 class Optimal(NoisyStart):
-    """A training sample of each label's class, granted, with slight noise (CPL's "insider").
+    """Granted training sample of each label's class, with slight noise ("insider" of CPL).
 
-    The grant holds one for each of the victim's labels in ascending order, the order in which the
-    engine puts the labels that it infers.
+    The grant contains one sample for each of the victim's labels in ascending order, which is also
+    the order of inferred labels.
     """
 
     source: ClassVar[str] = "CPL sections 3.1 and 4.2, Table 4"
 
     @property
+    @override
     def grants(self) -> frozenset[str]:
-        """Samples of the victim's classes."""
         return frozenset({GRANT})
 
+    @override
     def check(self, dataset: DatasetSpec) -> None:
-        """Refuse a dataset without training samples; see `StartSpec.check`."""
         if dataset.sizes is not None and not dataset.sizes["train"]:
             raise IncompatibleError(
-                f"start {self} begins with the grant {GRANT}, a training sample of the class, and "
+                f"start {self} uses the grant {GRANT}, a training sample of the class, and "
                 f"{dataset} has no training samples; {INSTEAD}"
             )
 
+    @override
     def undisturbed(self, shape: tuple[int, ...], granted: Mapping[str, Tensor]) -> Tensor:
-        """See `NoisyStart.undisturbed`.
+        """Return the granted samples.
 
         Raises:
             IncompatibleError: the dataset had no training sample of a class to grant.
@@ -50,7 +53,7 @@ class Optimal(NoisyStart):
         samples = granted[GRANT]
         if not len(samples):
             raise IncompatibleError(
-                f"start {self}: the grant {GRANT} holds no samples, because the dataset has no "
+                f"start {self}: the grant {GRANT} is empty, because the dataset has no "
                 f"training sample of some victim's class; {INSTEAD}"
             )
         return samples

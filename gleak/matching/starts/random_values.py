@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @register("normal")
 class Normal(StartSpec):
-    """Mean 0 and deviation 1, as DLG starts."""
+    """Independent normal values of mean 0 and standard deviation 1, as in DLG."""
 
     @override
     def draw(
@@ -31,7 +31,7 @@ class Normal(StartSpec):
 
 @register("uniform")
 class Uniform(StartSpec):
-    """Every value uniform on [0, 1]."""
+    """Independent uniform values on [0, 1]."""
 
     @override
     def draw(
@@ -44,7 +44,7 @@ class Uniform(StartSpec):
 
 @register("patterned")
 class Patterned(StartSpec):
-    """One uniform random tile, repeated over the image (CPL section 3.1, "patterned")."""
+    """Random uniform tile, repeated over the image (CPL section 3.1, "patterned")."""
 
     tiles: int = parameter(2, "tiles along each side", source="CPL Table 4: 2 x 2 and 4 x 4", ge=1)
 
@@ -52,7 +52,7 @@ class Patterned(StartSpec):
     def draw(
         self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
     ) -> Tensor:
-        """A table's row repeats its first 1/tiles^2 columns."""
+        """Draw tiles; a row of a table repeats its first 1/tiles^2 columns."""
         import torch
 
         samples, *sample = shape

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
 CODE_CHANNELS = 8
 WIDEST = 4
+"""Largest number of channels, in multiples of the width."""
 
 
 class CodecPlan(NamedTuple):
-    """The sizes of a codec for images of one shape.
+    """Layer sizes of a codec for images of one shape.
 
     Args:
         channels: of an image.
@@ -50,7 +51,7 @@ class CodecPlan(NamedTuple):
 
     @property
     def layers(self) -> list[LayerShape]:
-        """Every convolution, as `gleak.knowledge.autoencoder_network` has them."""
+        """Shapes of all convolutions of `gleak.knowledge.autoencoder_network.Autoencoder`."""
         levels = list(zip(self.sides, self.widths, strict=True))
         steps = list(pairwise(levels))
         (first, narrow), (last, wide) = levels[0], levels[-1]
@@ -67,11 +68,13 @@ class CodecPlan(NamedTuple):
 
 @register("codec")
 class Codec(TrainedSpec):
-    """A convolutional autoencoder whose codes are ``size`` numbers, trained on the squared error.
+    """Convolutional autoencoder with codes of length ``size``, trained on the squared error.
 
-    A code is a small picture of at most 8 channels: 8 x 32 x 32 for 8192 numbers of an image of
-    128 x 128 pixels, 8 x 8 x 8 for 512. Where ``size`` does not fill the last channel, the rest of
-    it is zero. Before any training the code is the image scaled down, so few steps already serve.
+    A code is a small image of at most 8 channels: 8 x 32 x 32 for 8192 values and images of 128 x
+    128
+    pixels, 8 x 8 x 8 for 512. If ``size`` does not fill the last channel, the rest of it is zero.
+    Before
+    training the code is the downscaled image, so that few steps suffice.
     """
 
     source = "ROG section 4.2; architecture ours"
@@ -81,7 +84,7 @@ class Codec(TrainedSpec):
     size: int = parameter(2048, "numbers of a code, d_z", source="ROG section 4.2", ge=1)
 
     def plan(self, shape: tuple[int, ...]) -> CodecPlan:
-        """The sizes for images of Shape (C, H, W), halved as often as the code's channels allow."""
+        """Return layer sizes for images of Shape (C, H, W), halved as often as the code allows."""
         channels, height, width = shape
         levels, at = 0, (height, width)
         while CODE_CHANNELS * math.prod(halved(at)) >= self.size and min(at) > 1:
@@ -95,14 +98,14 @@ class Codec(TrainedSpec):
 
     @override
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """A code is shorter than its image.
+        """Check that a code is shorter than an image.
 
         Raises:
-            IncompatibleError: it is not.
+            IncompatibleError: the code is not shorter.
         """
         if self.size >= math.prod(shape):
             raise IncompatibleError(
-                f"knowledge {self}: codes of {self.size} numbers are no shorter than images of "
+                f"knowledge {self}: codes of {self.size} numbers are not shorter than images of "
                 f"{math.prod(shape)}; lower size"
             )
 
@@ -127,19 +130,16 @@ class Codec(TrainedSpec):
         return total_parameters(self.plan(shape).layers)
 
 
-WIDEST = 4
-
-
 class GeneratorPlan(NamedTuple):
-    """The sizes of a generator for images of one shape.
+    """Layer sizes of a generator for images of one shape.
 
     Args:
         channels: of an image.
         sides: height and width of the images and after each halving.
         widths: channels of the features at each of these.
-        coarse: height and width of the picture that the first numbers of a code are.
-        size: numbers of a code.
-        classes: told apart.
+        coarse: height and width of the coarse image in the first values of a code.
+        size: length of a code.
+        classes: number of classes.
     """
 
     channels: int
@@ -156,12 +156,12 @@ class GeneratorPlan(NamedTuple):
 
     @property
     def picture(self) -> tuple[int, int, int]:
-        """Shape of the coarse picture."""
+        """Shape of the coarse image."""
         return (self.channels, *self.coarse)
 
     @property
     def layers(self) -> list[LayerShape]:
-        """Every layer of the generator, as `gleak.knowledge.autoencoder_network` has them."""
+        """Shapes of all layers of `gleak.knowledge.autoencoder_network.Decoder`."""
         levels = list(zip(self.sides, self.widths, strict=True))
         return [
             dense_shape(self.size + self.classes, math.prod(self.features)),
@@ -172,13 +172,16 @@ class GeneratorPlan(NamedTuple):
 
 @register("generator")
 class Generator(GenerativeSpec, TrainedSpec):
-    """The decoder of a conditional variational autoencoder: normal codes and a class to images.
+    """Decoder of a conditional variational autoencoder, from normal codes and classes to images.
 
-    Unlike an adversarial generator it is trained by one loss, which falls steadily from the first
-    step, so that some hundred steps already give images of a class; they are smooth. The loss has
-    no weight to choose: the deviation of the pixels is taken to be what the errors of the step say
-    (Rybkin et al. 2021). The first numbers of a code are how the logits of a coarse picture depart
-    from those of its class, which are learned first; the details come later.
+    Unlike a generative adversarial network it has a single loss that decreases steadily, so that
+    some
+    hundred steps give (smooth) images of a class. The loss has no weight to choose: the variance of
+    the
+    pixels is the mean squared error of the step (Rybkin et al. 2021). The first values of a code
+    are
+    the offset of a coarse image's logits from those of its class, which are learned first; details
+    follow later.
     """
 
     source = "ROG section 6; Kingma and Welling 2014, Sohn et al. 2015; architecture ours"
@@ -188,7 +191,7 @@ class Generator(GenerativeSpec, TrainedSpec):
     size: int = parameter(128, "numbers of a code", source="BigGAN (Brock et al. 2019)", ge=1)
 
     def plan(self, shape: tuple[int, ...], classes: int) -> GeneratorPlan:
-        """The sizes for images of Shape (C, H, W), halved down to four pixels or little more."""
+        """Return layer sizes for images of Shape (C, H, W), halved to about four pixels."""
         channels, height, width = shape
         sides = full_pyramid((height, width))
         deepest = pyramid((height, width), max(height, width).bit_length())
@@ -202,14 +205,14 @@ class Generator(GenerativeSpec, TrainedSpec):
         )
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """See `KnowledgeSpec.check_shape`.
+        """Check that a code has at least one value per channel.
 
         Raises:
-            IncompatibleError: a code has no number for each channel.
+            IncompatibleError: the code is too short.
         """
         if self.size < shape[0]:
             raise IncompatibleError(
-                f"knowledge {self}: codes of {self.size} numbers say nothing of each of the "
+                f"knowledge {self}: codes of {self.size} numbers are too short for "
                 f"{shape[0]} channels; raise size"
             )
 
@@ -227,7 +230,7 @@ class Generator(GenerativeSpec, TrainedSpec):
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Those of the encoder it is trained with are as many.
+        """Return the multiply-adds of the decoder, without those of the encoder, which are as many.
 
         They are left out.
         """

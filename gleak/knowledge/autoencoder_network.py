@@ -18,14 +18,19 @@ from gleak.knowledge.layer_shapes import Sides, conv3x3, zero_initialised
 from gleak.knowledge.train_knowledge import Losses, Trainer, descend
 
 DARKEST = 0.02
-"""Intensities are kept so far from 0 and 1 before their logits are taken."""
+"""Intensities are clipped to this distance from 0 and 1 before their logits are computed."""
+FIRST_LOG_VARIANCE = -4.0
+"""Log variance of a code given its image, before training."""
+SMALLEST_ERROR = 1e-6
+PACE = 10.0
+"""Learning rate of the classes' pictures, which are logits, relative to that of other weights."""
 
 
 class Residual(nn.Module):
-    """Two convolutions beside the identity.
+    """Two convolutions with an identity shortcut.
 
     Args:
-        width: channels.
+        width: number of channels.
     """
 
     def __init__(self, width: int) -> None:
@@ -35,19 +40,20 @@ class Residual(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        """Shape (M, width, H, W), as it came."""
+        """Map Shape (M, width, H, W) to the same shape."""
         return features + self.inner(features)
 
 
 class Autoencoder(nn.Module):
-    """Images to codes and back.
+    """Network that encodes images and decodes codes.
 
-    What is learned is added to the logits of the image scaled down, in the first channels of the
-    code, and to the logits of these scaled up; it begins as nothing.
+    The encoder's output is added to the logits of the downscaled image, in the first channels of
+    the
+    code, and the decoder's output to the upscaled logits; both are zero before training.
 
     Args:
-        plan: its sizes.
-        size: numbers of a code.
+        plan: layer sizes.
+        size: length of a code.
     """
 
     def __init__(self, plan: CodecPlan, size: int) -> None:
@@ -68,13 +74,13 @@ class Autoencoder(nn.Module):
         )
 
     def encode(self, images: Tensor) -> Tensor:
-        """Codes of images; Shape (M, C, H, W) in [0, 1] to (M, size)."""
+        """Encode images; Shape (M, C, H, W) in [0, 1] to (M, size)."""
         small = functional.adaptive_avg_pool2d(images, self.plan.sides[-1]).logit(DARKEST)
         picture = self.encoder(images) + with_channels(small, self.plan.code)
         return picture.flatten(1)[:, : self.size]
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Images of codes; Shape (M, size) to (M, C, H, W) in [0, 1]."""
+        """Decode codes; Shape (M, size) to (M, C, H, W) in [0, 1]."""
         shape = (self.plan.code, *self.plan.sides[-1])
         filled = functional.pad(codes, (0, math.prod(shape) - self.size))
         picture = filled.unflatten(1, shape)
@@ -85,12 +91,12 @@ class Autoencoder(nn.Module):
         return images
 
     def forward(self, images: Tensor) -> Tensor:
-        """What is left of images after coding; Shape (M, C, H, W) in [0, 1]."""
+        """Encode and decode images; Shape (M, C, H, W) in [0, 1]."""
         return self.decode(self.encode(images))
 
 
 def with_channels(picture: Tensor, channels: int) -> Tensor:
-    """The first channels of a picture, and zeros where it has fewer."""
+    """Return the first channels of a picture, padded with zeros."""
     missing = max(0, channels - picture.shape[1])
     return functional.pad(picture[:, :channels], (0, 0, 0, 0, 0, missing))
 
@@ -109,10 +115,10 @@ def _codec_up(widths: Sequence[int], sides: Sequence[Sides]) -> list[nn.Module]:
 
 
 class AutoencoderTrainer(Trainer):
-    """Adam on the mean squared error between images and what coding leaves of them.
+    """Trainer by Adam on the mean squared error between images and their reconstructions.
 
     Args:
-        network: images to codes and back.
+        network: the autoencoder.
         lr: learning rate.
     """
 
@@ -122,21 +128,21 @@ class AutoencoderTrainer(Trainer):
 
     @override
     def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
-        """Nothing is random, and no label asked for."""
         loss = functional.mse_loss(self.network(images), images)
         descend(self.optimizers["adam"], loss)
         return {"mse": loss.detach()}
 
 
 class Decoder(nn.Module):
-    """Images from codes and classes; see `gleak.knowledge.base.ImageGenerator`.
+    """Decoder from codes and classes to images; a `gleak.knowledge.base.ImageGenerator`.
 
-    The first numbers of a code and the picture of the class together are the logits of a coarse
-    image, which is scaled up; to this the layers add, nothing at first. Before any training classes
-    look alike.
+    The first values of a code and the picture of its class are added to give the logits of a coarse
+    image, which is upscaled (nearest neighbour, whose gradient is deterministic on GPUs). The
+    output of
+    the layers, zero before training, is added to it. Before training all classes look alike.
 
     Args:
-        plan: its sizes.
+        plan: layer sizes.
     """
 
     def __init__(self, plan: GeneratorPlan) -> None:
@@ -152,7 +158,7 @@ class Decoder(nn.Module):
         )
 
     def generate(self, codes: Tensor, labels: Tensor) -> Tensor:
-        """See `gleak.knowledge.base.ImageGenerator.generate`."""
+        """Generate images; see `gleak.knowledge.base.ImageGenerator.generate`."""
         features = self.first(with_class(codes, labels, self.classes))
         pictures: Tensor = self.pictures(labels)
         coarse = (pictures + codes[:, : pictures.shape[1]]).unflatten(1, self.plan.picture)
@@ -162,7 +168,7 @@ class Decoder(nn.Module):
 
 
 def with_class(values: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Flat values and one-hot labels beside them; Shape (M, d + classes)."""
+    """Concatenate flat values and one-hot labels; Shape (M, d + classes)."""
     return torch.cat([values, functional.one_hot(labels, classes).to(values.dtype)], 1)
 
 
@@ -172,21 +178,14 @@ def _generator_up(plan: GeneratorPlan) -> list[nn.Module]:
     return [layer for layers in found for layer in layers]
 
 
-FIRST_LOG_VARIANCE = -4.0
-"""Of a code given its image, before any training."""
-SMALLEST_ERROR = 1e-6
-PACE = 10.0
-"""Of the classes' pictures, which are logits themselves, beside the weights of layers."""
-
-
 class Encoder(nn.Module):
-    """Which codes an image of a class may have: normal ones, with a mean and a variance each.
+    """Encoder that returns a normal distribution of codes for each image and class.
 
-    The mean begins as what the image scaled down has beyond the picture of its class, so that the
-    generator gives it back.
+    Before training the mean is the difference between the downscaled image and the picture of its
+    class, so that the decoder reconstructs the downscaled image.
 
     Args:
-        plan: sizes of the generator.
+        plan: layer sizes of the generator.
     """
 
     def __init__(self, plan: GeneratorPlan) -> None:
@@ -203,12 +202,12 @@ class Encoder(nn.Module):
         self.last = zero_initialised(nn.Linear(inputs, 2 * plan.size))
 
     def forward(self, images: Tensor, labels: Tensor, pictures: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and logarithms of variances of codes.
+        """Compute means and log variances of codes.
 
         Args:
             images: Shape (M, C, H, W) in [0, 1].
             labels: Shape (M).
-            pictures: of these classes, as the generator has them, flat.
+            pictures: of these classes, in the decoder, flat.
 
         Returns:
             Shape (M, code size) each.
@@ -221,15 +220,17 @@ class Encoder(nn.Module):
 
 
 class DecoderTrainer(Trainer):
-    """Adam on the negative evidence lower bound, in nats a value.
+    """Trainer by Adam on the negative evidence lower bound, in nats per value.
 
     Args:
-        network: the generator.
+        network: the decoder.
         lr: learning rate.
 
-    Kingma and Welling (2014), conditional as in Sohn et al. (2015); the variance of the pixels is
-    the squared error of the step, under which half its logarithm is the likelihood's share (Rybkin
-    et al. 2021).
+    Kingma and Welling (2014), conditional as in Sohn et al. (2015). The variance of the pixels is
+    the
+    mean squared error of the step, so that the negative log-likelihood is half its logarithm
+    (Rybkin et
+    al. 2021).
     """
 
     network: Decoder
@@ -246,7 +247,6 @@ class DecoderTrainer(Trainer):
 
     @override
     def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
-        """Codes are drawn."""
         mean, log_variance = self.encoder(images, labels, self.network.pictures(labels))
         noise = torch.randn(mean.shape, generator=generator).to(mean)
         codes = mean + noise * (log_variance / 2).exp()
@@ -258,5 +258,5 @@ class DecoderTrainer(Trainer):
 
 
 def _divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Of the codes of each image from independent standard normal ones; Shape (M), in nats."""
+    """Compute the KL divergence of codes from N(0, I); Shape (M), in nats."""
     return (mean.square() + log_variance.exp() - 1 - log_variance).sum(1) / 2

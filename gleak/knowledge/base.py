@@ -23,43 +23,43 @@ if TYPE_CHECKING:
 
 
 OWN = "own"
-"""The public dataset is the train split of the victims' own."""
+"""Value of ``public``: the train split of the victims' dataset."""
 
 
 class KnowledgeSpec(Spec):
-    """A network that an attacker has trained on public data before the attack.
+    """Base class of networks that are trained on public data before an attack.
 
-    Always on the train split of a dataset, so that victims of any dataset's test split are none of
-    its samples. ``losses`` names what is noted of a training.
+    They are trained on the train split of a dataset only, so that victims of any dataset's test
+    split
+    are not among the training samples. ``losses`` names the losses recorded in training.
     """
 
     kind: ClassVar[str] = "knowledge"
     losses: ClassVar[tuple[str, ...]] = ()
 
     public: str = parameter(
-        OWN, "a dataset's name, whose train split it is trained on; own: the victims' own dataset"
+        OWN, "name of the dataset on whose train split it is trained; own: the victims' dataset"
     )
 
     @property
     def trained(self) -> Self:
-        """This spec as its file is named, where the public dataset stands beside it."""
+        """This spec without ``public``, as in paths, where the public dataset is a level."""
         return self.model_copy(update={"public": OWN})
 
     def public_dataset(self, victims: DatasetSpec) -> DatasetSpec:
-        """The dataset it is trained on, for victims of a dataset.
+        """Return the dataset on which it is trained, for victims of a dataset.
 
         Raises:
-            SpecError: no dataset of this name.
-            IncompatibleError: one that cannot be had at the shape of the victims' samples, or
-                that is
-                nothing to train this on.
+            SpecError: there is no dataset of this name.
+            IncompatibleError: the dataset is not available in the shape of the victims' samples, or
+                this network cannot be trained on it.
         """
-        found = victims if self.public == OWN else self._at_shape_of(victims)
-        self.check(found)
-        return found
+        dataset = victims if self.public == OWN else self._at_shape_of(victims)
+        self.check(dataset)
+        return dataset
 
     def _at_shape_of(self, victims: DatasetSpec) -> DatasetSpec:
-        """The public dataset with images as large as the victims'."""
+        """Return the public dataset with images of the victims' size."""
         public: DatasetSpec = parse("dataset", self.public)
         wanted = dict(zip(("channels", "size"), victims.shape, strict=False))
         known = {key: value for key, value in wanted.items() if key in type(public).model_fields}
@@ -69,34 +69,35 @@ class KnowledgeSpec(Spec):
             raise IncompatibleError(f"knowledge {self} for victims of {victims}: {error}") from None
         if found.shape != victims.shape:
             raise IncompatibleError(
-                f"knowledge {self}: samples of {found} are of shape {found.shape}, and those of "
-                f"the victims' {victims} of {victims.shape}; choose another public dataset"
+                f"knowledge {self}: samples of {found} have shape {found.shape}, but those of "
+                f"the victims' {victims} have {victims.shape}; choose another public dataset"
             )
         return found
 
     def check(self, dataset: DatasetSpec) -> None:
-        """Refuse a dataset that it cannot be trained on, as far as is known before reading it.
+        """Check, before a dataset is read, that the network can be trained on it.
 
         Raises:
-            IncompatibleError: no images, of a size it cannot serve, or none in the train split.
+            IncompatibleError: the samples are not images, their size is not supported, or the train
+                split is empty.
         """
         if dataset.modality != "image":
             raise IncompatibleError(
-                f"knowledge {self} is of images, and {dataset} holds {dataset.modality} data"
+                f"knowledge {self} needs images, but {dataset} contains {dataset.modality} data"
             )
         self.check_shape(dataset.shape)
         if dataset.sizes is not None:
             self.check_samples(dataset.sizes["train"], str(dataset))
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Refuse images (C, H, W) that the network cannot take.
+        """Check that the network can take images (C, H, W).
 
         Raises:
-            IncompatibleError: says which size is too small.
+            IncompatibleError: names the size that is not supported.
         """
 
     def check_samples(self, samples: int, dataset: str) -> None:
-        """Refuse a train split without samples.
+        """Check that the train split is not empty.
 
         Raises:
             IncompatibleError: names the dataset.
@@ -107,10 +108,10 @@ class KnowledgeSpec(Spec):
             )
 
     def check_victims(self, victims: DatasetSpec, client: ClientSpec) -> None:
-        """Refuse victims on whose own samples it may have been trained.
+        """Check that the network was not trained on the victims' samples.
 
         Raises:
-            IncompatibleError: names client and knowledge; see `public_dataset`, too.
+            IncompatibleError: names client and knowledge; see also `public_dataset`.
         """
         public = self.public_dataset(victims)
         if client.split == "train" and public.name == victims.name:
@@ -121,36 +122,36 @@ class KnowledgeSpec(Spec):
 
     @property
     def passes(self) -> int:
-        """How many samples go through it in training, for estimates of cost."""
+        """Number of forward passes of single samples in training, for cost estimates."""
         return 0
 
     @abstractmethod
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The network that attacks are given.
+        """Build the network that attacks use.
 
         Args:
-            shape: of an image, whose values are in [0, 1].
-            classes: of the public dataset; they tell some networks apart.
+            shape: of an image, with values in [0, 1].
+            classes: number of classes of the public dataset.
         """
 
     @abstractmethod
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Multiply-adds of one sample's forward pass, for estimates of cost."""
+        """Return the multiply-adds of one sample's forward pass, for cost estimates."""
 
     @abstractmethod
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """Number of values that are trained and kept, for estimates of size."""
+        """Return the number of stored parameters, for size estimates."""
 
 
 class EvaluatorSpec(KnowledgeSpec):
-    """Knowledge of whoever scores what an attack found; no attack is given it.
+    """Base class of networks that score attacks, and that no attack uses.
 
-    An attack's spec names it, so that the path says by what its cell was scored.
+    The attack's spec names the network, so that the path identifies how its cell was scored.
     """
 
 
 class TrainedSpec(KnowledgeSpec):
-    """A network with its training, whose cost is no part of its setting."""
+    """Base class of networks trained by the workflow; the training budget is no setting."""
 
     budget_fields: ClassVar[frozenset[str]] = frozenset({"steps", "batch_size", "lr", "width"})
 
@@ -166,30 +167,34 @@ class TrainedSpec(KnowledgeSpec):
 
     @abstractmethod
     def trainer(self, shape: tuple[int, ...], classes: int) -> Trainer:
-        """A new network as `build` makes it, with what trains it."""
+        """Build a new network with its trainer."""
 
 
 class PretrainedSpec(KnowledgeSpec):
-    """A network whose parameters come from a file.
+    """Base class of networks whose parameters are read from a file.
 
-    It stands in torch's folder, ``$TORCH_HOME/hub/checkpoints``, and is what `torch.save` makes of
-    a state dict; it is read as tensors alone, so no code in it can run. Nothing is downloaded. The
-    public dataset is the one it is said to be trained on, as far as it is at hand. Give changed
-    weights a new name: results are known by the name, and the log holds the file's SHA-256.
+    The file is a state dict saved by `torch.save` in torch's folder
+    ``$TORCH_HOME/hub/checkpoints``. It
+    is read as tensors only, so that no code in it can run. Nothing is downloaded. The public
+    dataset
+    should be the one on which the network was trained, as far as it is available. Use a new name
+    for
+    changed weights: results are identified by the name, and the log contains the file's SHA-256.
     """
 
     weights: str = parameter("weights.pth", "name of the file", pattern=FILE_NAME)
 
     @override
     def check_samples(self, samples: int, dataset: str) -> None:
-        """Nothing is trained, so none are needed."""
+        """Accept any number of samples, as nothing is trained."""
 
     def read(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The network with the parameters of the file.
+        """Build the network with the parameters of the file.
 
         Raises:
-            ArtifactError: the file is missing, holds other things than tensors, or tensors of
-                other names or shapes, or values that are not finite.
+            ArtifactError: the file is missing, contains anything but tensors, tensors with other
+                names or
+                shapes, or values that are not finite.
         """
         from gleak.runtime.hub_weights import check_weights, read_weights
 
@@ -201,18 +206,18 @@ class PretrainedSpec(KnowledgeSpec):
 
 
 class ImageGenerator(Protocol):
-    """A network that makes images, each from a code and a class.
+    """Network that generates an image from a code and a class.
 
     Args:
-        code_size: numbers of a code, each normal beforehand.
-        classes: how many it knows; labels count from 0.
+        code_size: length of a code, whose prior is a standard normal distribution.
+        classes: number of classes; labels count from 0.
     """
 
     code_size: int
     classes: int
 
     def generate(self, codes: Tensor, labels: Tensor) -> Tensor:
-        """Images of Shape (M, C, H, W) in [0, 1].
+        """Generate images of Shape (M, C, H, W) in [0, 1].
 
         Args:
             codes: Shape (M, code_size).
@@ -221,29 +226,30 @@ class ImageGenerator(Protocol):
 
 
 class GenerativeSpec(KnowledgeSpec):
-    """Knowledge whose network is an `ImageGenerator` of the victims' classes."""
+    """Base class of networks that are an `ImageGenerator` of the victims' classes."""
 
     def check_victims(self, victims: DatasetSpec, client: ClientSpec) -> None:
-        """Refuse classes other than the victims', too; see `KnowledgeSpec.check_victims`.
+        """Check that classes and training samples suit the victims.
 
         Raises:
-            IncompatibleError: the public dataset is another one, whose labels mean other things.
+            IncompatibleError: the public dataset is another one, whose classes differ; see also
+                `KnowledgeSpec.check_victims`.
         """
         if self.public not in (OWN, victims.name):
             raise IncompatibleError(
-                f"knowledge {self} makes images of the classes of {self.public}, and the victims "
-                f"are of those of {victims}; use public={OWN}"
+                f"knowledge {self} generates images of the classes of {self.public}, but the "
+                f"victims' classes are those of {victims}; use public={OWN}"
             )
         super().check_victims(victims, client)
 
 
 @dataclass(frozen=True)
 class Pretraining:
-    """A training of knowledge.
+    """Training of knowledge on a public dataset; identifies a file ``knowledge.h5``.
 
     Args:
         dataset: the public dataset.
-        knowledge: what is trained on it, without a word on where from.
+        knowledge: the network's spec, without its field ``public``.
     """
 
     dataset: DatasetSpec
@@ -251,16 +257,16 @@ class Pretraining:
 
     @classmethod
     def parse(cls, dataset: str, knowledge: str) -> Pretraining:
-        """Read two spec strings and check that they fit together.
+        """Parse two spec strings and check that they fit together.
 
         Raises:
-            SpecError: unknown or malformed; a ``public`` beside the dataset that it stands for.
-            IncompatibleError: knowledge that cannot be trained on the dataset.
+            SpecError: unknown or malformed; or ``public`` is given, which the dataset replaces.
+            IncompatibleError: the network cannot be trained on the dataset.
         """
         found = cls(parse("dataset", dataset), parse("knowledge", knowledge))
         if found.knowledge != found.knowledge.trained:
             raise SpecError(
-                f"knowledge {knowledge!r} stands beside its public dataset {dataset!r}: write it "
+                f"knowledge {knowledge!r} repeats its public dataset {dataset!r}: write it "
                 f"as {str(found.knowledge.trained)!r}"
             )
         found.knowledge.check(found.dataset)
@@ -268,10 +274,10 @@ class Pretraining:
 
     @classmethod
     def from_path(cls, texts: Mapping[str, str]) -> Pretraining:
-        """Read the levels of a path, which must be written canonically so that it has one cache.
+        """Parse the levels of a path, which must be canonical so that each result has one path.
 
         Raises:
-            SpecError: see `parse`; also where defaults are spelled out or fields are out of order.
+            SpecError: see `parse`; or defaults are written out, or fields are not in order.
             IncompatibleError: see `parse`.
         """
         found = cls.parse(texts["dataset"], texts["knowledge"])
@@ -284,9 +290,9 @@ class Pretraining:
         return "/".join(self.strings().values())
 
     def strings(self) -> dict[str, str]:
-        """Canonical string of each level."""
+        """Return the canonical string of each level."""
         return {"dataset": str(self.dataset), "knowledge": str(self.knowledge)}
 
     def components(self) -> list[Spec]:
-        """The knowledge and the specs nested in it."""
+        """Return the knowledge spec and all specs nested in it."""
         return self.knowledge.components()

@@ -1,4 +1,4 @@
-"""BigGAN-deep at 128 x 128 pixels, from weights that the user has."""
+"""BigGAN-deep at 128 x 128 pixels, with pretrained weights."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ IMAGE = (3, 128, 128)
 FIRST_SIDE = 4
 CODE = 128
 CONDITION = 2 * CODE
-"""Numbers of a code and of a class's embedding, side by side."""
+"""Length of a code concatenated with a class embedding."""
 MULTIPLIERS = (16, 16, 8, 4, 2, 1)
-"""Channels at each resolution, in terms of the width."""
+"""Channels at each resolution, in multiples of the width."""
 REDUCTION = 4
 ATTENTION_SIDE = 64
 ATTENTION_REDUCTION = 8
 
 
 class Block(NamedTuple):
-    """The sizes of one block.
+    """Sizes of one block.
 
     Args:
-        inputs, outputs: channels.
-        side: of the features that it is given.
+        inputs: number of input channels.
+        outputs: number of output channels.
+        side: of the input features.
         enlarges: whether it doubles height and width.
     """
 
@@ -45,12 +46,12 @@ class Block(NamedTuple):
 
     @property
     def inner(self) -> int:
-        """Channels between its first convolution and its last."""
+        """Number of channels between the first and the last convolution."""
         return self.inputs // REDUCTION
 
     @property
     def convolutions(self) -> list[LayerShape]:
-        """In their order; the second comes after the enlarging."""
+        """Shapes of the convolutions in order; features are enlarged before the second."""
         before, after = self.side, self.side * (1 + self.enlarges)
         return [
             LayerShape(self.inputs, self.inner, (before, before), kernel=1),
@@ -61,12 +62,12 @@ class Block(NamedTuple):
 
     @property
     def scales(self) -> list[LayerShape]:
-        """Dense layers from the condition to scale and offset of each normalisation."""
+        """Shapes of dense layers from the condition to scale and offset of each normalisation."""
         return [dense_shape(CONDITION, each.inputs) for each in self.convolutions for _ in range(2)]
 
 
 def blocks(width: int) -> Iterator[Block]:
-    """The blocks in their order: at each resolution one that keeps it and one that doubles it."""
+    """Iterate over the blocks: at each resolution one that keeps it and one that doubles it."""
     side = FIRST_SIDE
     for wide, thin in pairwise(width * multiplier for multiplier in MULTIPLIERS):
         yield Block(wide, wide, side, enlarges=False)
@@ -75,7 +76,7 @@ def blocks(width: int) -> Iterator[Block]:
 
 
 def attention(channels: int) -> list[LayerShape]:
-    """Those of the self-attention: queries, keys, values and output."""
+    """Return the shapes of the self-attention's queries, keys, values and output."""
     side = (ATTENTION_SIDE, ATTENTION_SIDE)
     few, half = channels // ATTENTION_REDUCTION, channels // 2
     pairs = [(channels, few), (channels, few), (channels, half), (half, channels)]
@@ -84,11 +85,13 @@ def attention(channels: int) -> list[LayerShape]:
 
 @register("biggan")
 class BigGAN(GenerativeSpec, PretrainedSpec):
-    """The generator of BigGAN-deep, by the names of tensors in pytorch-pretrained-BigGAN's files.
+    """Generator of BigGAN-deep, with the tensor names of pytorch-pretrained-BigGAN's files.
 
-    Codes of 128 numbers are multiplied by ``truncation`` and the stored statistics of the
-    activations are those nearest to it. Not truncated are codes beyond two deviations. Images are
-    of 128 x 128 pixels, and classes as many as the dataset's: 1,000 for the published file.
+    Codes of 128 values are multiplied by ``truncation``, and activations are normalised by the
+    statistics that are stored for the nearest truncation. Codes beyond two standard deviations are
+    not
+    resampled. Images have 128 x 128 pixels; the number of classes is the dataset's: 1,000 for the
+    published file.
     """
 
     source = "Brock et al. 2019; ROG section 6"
@@ -100,18 +103,20 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
         pattern=FILE_NAME,
     )
     truncation: float = parameter(
-        0.4, "deviation of codes", source="pytorch-pretrained-BigGAN's example", gt=0, le=1
+        0.4, "standard deviation of codes", source="pytorch-pretrained-BigGAN's example", gt=0, le=1
     )
     width: int = parameter(128, "channels before the last layer", source="Brock et al. 2019", ge=4)
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """See `KnowledgeSpec.check_shape`.
+        """Check that images have the size of generated ones.
 
         Raises:
-            IncompatibleError: other images than it makes.
+            IncompatibleError: they have another shape.
         """
         if shape != IMAGE:
-            raise IncompatibleError(f"knowledge {self} makes images of shape {IMAGE}, not {shape}")
+            raise IncompatibleError(
+                f"knowledge {self} generates images of shape {IMAGE}, not {shape}"
+            )
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> BigGANDeep:
@@ -121,7 +126,7 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """The products of the attention are left out."""
+        """Return the multiply-adds, without the matrix products of the attention."""
         return total_multiply_adds([*self._with_bias(), *self._without_bias(classes)])
 
     @override

@@ -1,4 +1,4 @@
-"""The generator of BigGAN-deep, for inference; its tensors have the names of published files."""
+"""Generator of BigGAN-deep, for inference; its tensors have the names of published files."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from gleak.knowledge.biggan import (
 
 EPSILON = 1e-4
 STATISTICS = 51
-"""Of activations, at truncations from 0 to 1."""
+"""Number of truncations between 0 and 1 with stored statistics of activations."""
 
 
 def normed_conv(inputs: int, outputs: int, kernel: int = 1, *, bias: bool = True) -> nn.Conv2d:
-    """A convolution divided by its largest singular value (Miyato et al. 2018)."""
+    """Build a convolution with spectral normalisation (Miyato et al. 2018)."""
     layer = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=bias)
-    found: nn.Conv2d = spectral_norm(layer, eps=EPSILON)
-    return found
+    normed: nn.Conv2d = spectral_norm(layer, eps=EPSILON)
+    return normed
 
 
 def normed_linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
-    """A dense layer divided by its largest singular value."""
-    found: nn.Linear = spectral_norm(nn.Linear(inputs, outputs, bias=bias), eps=EPSILON)
-    return found
+    """Build a dense layer with spectral normalisation."""
+    normed: nn.Linear = spectral_norm(nn.Linear(inputs, outputs, bias=bias), eps=EPSILON)
+    return normed
 
 
 class Normalisation(nn.Module):
-    """Normalisation by statistics that were stored for many truncations.
+    """Normalisation by statistics that are stored for several truncations.
 
     Args:
-        channels: normalised.
-        truncation: whose statistics are taken.
+        channels: number of channels.
+        truncation: determines the statistics.
     """
 
     running_means: Tensor
@@ -55,13 +55,13 @@ class Normalisation(nn.Module):
         self.register_buffer("running_vars", torch.ones(STATISTICS, channels))
 
     def normalised(self, features: Tensor) -> Tensor:
-        """Shape (M, channels, H, W), as it came."""
+        """Normalise features; Shape (M, channels, H, W), in and out."""
         mean, variance = self.running_means[self.row], self.running_vars[self.row]
         return functional.batch_norm(features, mean, variance, eps=EPSILON)
 
 
 class ConditionalNormalisation(Normalisation):
-    """Scale and offset follow from code and class."""
+    """Normalisation with scale and offset computed from code and class."""
 
     def __init__(self, channels: int, truncation: float) -> None:
         super().__init__(channels, truncation)
@@ -69,13 +69,13 @@ class ConditionalNormalisation(Normalisation):
         self.offset = normed_linear(CONDITION, channels, bias=False)
 
     def forward(self, features: Tensor, condition: Tensor) -> Tensor:
-        """Shapes (M, channels, H, W) and (M, CONDITION)."""
+        """Normalise features; Shapes (M, channels, H, W) and (M, CONDITION)."""
         scale, offset = (part(condition)[..., None, None] for part in (self.scale, self.offset))
         return self.normalised(features) * (1 + scale) + offset
 
 
 class PlainNormalisation(Normalisation):
-    """Scale and offset are the same for all."""
+    """Normalisation with trained scale and offset."""
 
     def __init__(self, channels: int, truncation: float) -> None:
         super().__init__(channels, truncation)
@@ -83,12 +83,12 @@ class PlainNormalisation(Normalisation):
         self.bias = nn.Parameter(torch.zeros(channels))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Shape (M, channels, H, W), as it came."""
+        """Normalise features; Shape (M, channels, H, W), in and out."""
         return self.normalised(features) * self.weight[:, None, None] + self.bias[:, None, None]
 
 
 class ResidualBlock(nn.Module):
-    """Four convolutions beside the features that come in, of which surplus channels are dropped.
+    """Four convolutions and a shortcut that drops surplus channels.
 
     Args:
         sizes: of the block.
@@ -98,18 +98,18 @@ class ResidualBlock(nn.Module):
     def __init__(self, sizes: Block, truncation: float) -> None:
         super().__init__()
         self.sizes = sizes
-        for place, layer in enumerate(sizes.convolutions):
+        for index, layer in enumerate(sizes.convolutions):
             norm = ConditionalNormalisation(layer.inputs, truncation)
-            self.add_module(f"bn_{place}", norm)
-            self.add_module(f"conv_{place}", normed_conv(layer.inputs, layer.outputs, layer.kernel))
+            self.add_module(f"bn_{index}", norm)
+            self.add_module(f"conv_{index}", normed_conv(layer.inputs, layer.outputs, layer.kernel))
 
     def forward(self, features: Tensor, condition: Tensor) -> Tensor:
-        """Shape (M, inputs, H, W) to (M, outputs, H, W), or twice as high and wide."""
+        """Map Shape (M, inputs, H, W) to (M, outputs, H, W), twice as large if enlarging."""
         found = features
-        for place in range(len(self.sizes.convolutions)):
-            norm, conv = (self.get_submodule(f"{kind}_{place}") for kind in ("bn", "conv"))
+        for index in range(len(self.sizes.convolutions)):
+            norm, conv = (self.get_submodule(f"{kind}_{index}") for kind in ("bn", "conv"))
             found = norm(found, condition).relu()
-            found = conv(self._enlarged(found) if place == 1 else found)
+            found = conv(self._enlarged(found) if index == 1 else found)
         return found + self._enlarged(features[:, : self.sizes.outputs])
 
     def _enlarged(self, features: Tensor) -> Tensor:
@@ -118,10 +118,10 @@ class ResidualBlock(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """What places of an image add to each other (Zhang et al. 2019).
+    """Self-attention between the positions of an image (Zhang et al. 2019).
 
     Args:
-        channels: in and out.
+        channels: number of input and output channels.
     """
 
     def __init__(self, channels: int) -> None:
@@ -134,7 +134,7 @@ class SelfAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, features: Tensor, condition: Tensor) -> Tensor:
-        """Shape (M, channels, H, W), as it came; the condition says nothing here."""
+        """Add the attention to features, Shape (M, channels, H, W); the condition is unused."""
         queries = self.snconv1x1_theta(features).flatten(2)
         keys = functional.max_pool2d(self.snconv1x1_phi(features), 2).flatten(2)
         values = functional.max_pool2d(self.snconv1x1_g(features), 2).flatten(2)
@@ -145,7 +145,7 @@ class SelfAttention(nn.Module):
 
 
 class Synthesis(nn.Module):
-    """Codes and embeddings of classes to images in [-1, 1].
+    """Network from codes and class embeddings to images in [-1, 1].
 
     Args:
         width: channels before the last layer.
@@ -166,7 +166,7 @@ class Synthesis(nn.Module):
         self.conv_to_rgb = normed_conv(width, width, 3)
 
     def forward(self, condition: Tensor) -> Tensor:
-        """Shape (M, CONDITION) to (M, *IMAGE); channels come last in the first layer's outputs."""
+        """Map Shape (M, CONDITION) to (M, *IMAGE); the first layer's outputs have channels last."""
         features = self.gen_z(condition).unflatten(1, self.first).movedim(3, 1)
         for layer in self.layers:
             features = layer(features, condition)
@@ -175,12 +175,12 @@ class Synthesis(nn.Module):
 
 
 class BigGANDeep(nn.Module):
-    """See `gleak.knowledge.base.ImageGenerator`.
+    """BigGAN-deep; a `gleak.knowledge.base.ImageGenerator`.
 
     Args:
         width: channels before the last layer.
-        classes: how many it knows.
-        truncation: deviation of codes.
+        classes: number of classes.
+        truncation: standard deviation of codes.
     """
 
     code_size = CODE
@@ -192,7 +192,7 @@ class BigGANDeep(nn.Module):
         self.generator = Synthesis(width, truncation)
 
     def generate(self, codes: Tensor, labels: Tensor) -> Tensor:
-        """See `gleak.knowledge.base.ImageGenerator.generate`."""
+        """Generate images; see `gleak.knowledge.base.ImageGenerator.generate`."""
         embedded = self.embeddings(functional.one_hot(labels, self.classes).to(codes.dtype))
         images: Tensor = self.generator(torch.cat([self.truncation * codes, embedded], 1))
         return (images + 1) / 2

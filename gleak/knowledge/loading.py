@@ -1,4 +1,8 @@
-"""Networks loaded from ``knowledge.h5``, and the overlap of their training data with victims."""
+"""Networks loaded from ``knowledge.h5``, and checks that they were not trained on victims' samples.
+
+Samples are compared by fingerprints, hashes of their 8-bit intensities. These detect exact copies
+at the same resolution; a sample that was cropped or compressed again has another fingerprint.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +22,23 @@ from gleak.knowledge.base import KnowledgeSpec
 
 
 def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, nn.Module]:
-    """The name of a piece of knowledge and its network, in evaluation mode.
+    """Load a network from ``knowledge.h5``, in evaluation mode.
 
     Args:
         path: ``knowledge.h5``.
-        shape: of the samples it is to serve.
+        shape: of the samples to use it for.
+
+    Returns:
+        The registered name of its spec, and the network.
 
     Raises:
-        ArtifactError: a bad file, of samples of another shape, or whose parameters are not those
-            of its spec.
+        ArtifactError: the file is bad, is for samples of another shape, or its parameters do not
+            match its spec.
     """
     artifact = Knowledge.read(path)
     trained = tuple(map(int, artifact.input_shape))
     if trained != shape:
-        raise ArtifactError(f"{path}: of samples of shape {trained}, and these are of {shape}")
+        raise ArtifactError(f"{path}: for samples of shape {trained}, but these have {shape}")
     spec: KnowledgeSpec = parse("knowledge", artifact.knowledge)
     network = spec.build(trained, artifact.classes)
     state = {
@@ -50,7 +57,7 @@ BRIGHTEST = 255
 
 
 def fingerprints(images: np.ndarray) -> np.ndarray:
-    """A number for each image, equal for equal images.
+    """Compute a hash of each image, equal for equal images.
 
     Args:
         images: Shape (M, ...), 8-bit intensities, or intensities in [0, 1].
@@ -65,16 +72,16 @@ def fingerprints(images: np.ndarray) -> np.ndarray:
 
 
 def check_disjoint(private: Private, where: str, knowledge: Iterable[Path]) -> None:
-    """Refuse victims whose samples an attacker's knowledge was trained on.
+    """Check that an attacker's knowledge was not trained on the victims' samples.
 
     Args:
-        private: the truth.
-        where: its file, for the error.
-        knowledge: files of what the attack was given.
+        private: the victims' samples.
+        where: path of their file, for the error.
+        knowledge: paths of the knowledge files that the attack uses.
 
     Raises:
-        IncompatibleError: names the file of the knowledge and the first such victim.
-        ArtifactError: a bad file.
+        IncompatibleError: names the knowledge file and the first such victim.
+        ArtifactError: a file is bad.
     """
     samples = private.inputs.reshape(-1, *private.inputs.shape[2:])
     for path in knowledge:
@@ -83,7 +90,8 @@ def check_disjoint(private: Private, where: str, knowledge: Iterable[Path]) -> N
         if known.any():
             victim = int(known.argmax()) // private.inputs.shape[1]
             raise IncompatibleError(
-                f"{path}: trained on {public.dataset}, which holds {int(known.sum())} of the "
-                f"{len(samples)} samples in {where}, victim {victim}'s first; nothing is measured "
-                "on samples that the attacker knows: choose another public dataset or other victims"
+                f"{path}: trained on {public.dataset}, which contains {int(known.sum())} of the "
+                f"{len(samples)} samples in {where}, first of victim {victim}; an attack must not "
+                "be scored on samples that the attacker knows: choose another public dataset or "
+                "other victims"
             )

@@ -1,4 +1,4 @@
-"""Coarse reconstructions made sharp, by a generative adversarial network."""
+"""Postprocessor: coarse reconstructions enhanced by a generative adversarial network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WIDEST = 8
 
 
 class Plan(NamedTuple):
-    """The sizes of a U-Net for images of one shape.
+    """Layer sizes of a U-Net for images of one shape.
 
     Args:
         channels: of an image.
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
 
     @property
     def layers(self) -> list[LayerShape]:
-        """Every convolution, as `gleak.knowledge.postprocessor_network` has them."""
+        """Shapes of all convolutions of `gleak.knowledge.postprocessor_network.UNet`."""
         levels = list(zip(self.sides, self.widths, strict=True))
         steps = list(pairwise(levels))
         return [
@@ -59,11 +59,12 @@ class Plan(NamedTuple):
 
 @register("postprocessor")
 class Postprocessor(TrainedSpec):
-    """A U-Net that enhances what an attack found, trained against a PatchGAN on degraded images.
+    """U-Net that enhances reconstructions, trained against a PatchGAN on degraded images.
 
-    Images are degraded in three ways, in an order drawn for each: scaled down and up again,
-    given noise, and blurred. The loss is the mean absolute error plus ``adversarial`` times that of
-    deceiving the discriminator. The network adds to an image what it has learned, nothing at first.
+    Images are degraded in three ways, in random order: downscaling and upscaling, noise, and blur.
+    The
+    loss is the mean absolute error plus ``adversarial`` times the adversarial loss. The network's
+    output is added to the image and is zero before training.
     """
 
     source = "ROG section 4.2 and Appendix A"
@@ -75,30 +76,31 @@ class Postprocessor(TrainedSpec):
         0.01, "weight of the adversarial loss", source="pix2pix (Isola et al. 2017)", ge=0
     )
     scale: int = parameter(
-        4, "images are scaled down so many times", source="ROG section 4.2", ge=1
+        4, "factor by which images are downscaled", source="ROG section 4.2", ge=1
     )
     noise: float = parameter(
-        0.1, "largest deviation of the noise", source="BSRGAN (Zhang et al. 2021)", ge=0
+        0.1, "largest standard deviation of the noise", source="BSRGAN (Zhang et al. 2021)", ge=0
     )
     blur: float = parameter(
         2.8,
-        "largest deviation of the blur",
+        "largest standard deviation of the blur",
         unit="px",
         source="BSRGAN (Zhang et al. 2021)",
         ge=0,
     )
 
     def plan(self, shape: tuple[int, ...]) -> Plan:
-        """The sizes for images of Shape (C, H, W): four halvings, fewer where sides are short."""
+        """Return layer sizes for images of Shape (C, H, W), with at most four halvings."""
         channels, height, width = shape
         sides = full_pyramid((height, width))[: DEEPEST + 1]
         return Plan(channels, sides, channels_at_levels(self.width, len(sides) - 1, WIDEST))
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """See `KnowledgeSpec.check_shape`.
+        """Check that images are large enough.
 
         Raises:
-            IncompatibleError: nothing is left to normalise after one halving, or to scale down.
+            IncompatibleError: features are too small to normalise after one halving, or images to
+                downscale.
         """
         least = max(2 * SMALLEST_SIDE, self.scale)
         if min(shape[1:]) < least:
@@ -120,7 +122,7 @@ class Postprocessor(TrainedSpec):
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """The discriminator's, which are few, are left out."""
+        """Return the multiply-adds of the U-Net, without the few of the discriminator."""
         return total_multiply_adds(self.plan(shape).layers)
 
     @override

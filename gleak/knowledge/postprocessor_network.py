@@ -17,51 +17,51 @@ from gleak.knowledge.train_knowledge import Losses, Trainer, descend
 
 MODES = ("nearest", "bilinear", "bicubic")
 REACH = 3
-"""A blur's window goes so many deviations to each side."""
+"""Radius of the blur's kernel, in standard deviations."""
 SHARPEST = 0.1
 
 
 def degrade(
     images: Tensor, generator: Generator, *, scale: int, noise: float, blur: float
 ) -> Tensor:
-    """Scale down and up, add noise and blur, each image in an order of its own.
+    """Downscale and upscale images, add noise and blur, each image in its own random order.
 
     Args:
         images: Shape (M, C, H, W) in [0, 1].
-        generator: on the CPU, so that a GPU changes no draw.
-        scale: how many times smaller, by one of `MODES`.
-        noise: largest standard deviation; each image's is drawn between none and this.
+        generator: on the CPU, so that draws do not depend on the device.
+        scale: downscaling factor, with a random mode of `MODES`.
+        noise: largest standard deviation; that of each image is uniform between 0 and this.
         blur: largest standard deviation of the Gaussian kernel, in pixels, likewise.
 
     Returns:
         Shape (M, C, H, W) in [0, 1].
     """
-    ways: list[Callable[[Tensor], Tensor]] = [
-        lambda image: rescale(image, scale, MODES[_pick(len(MODES), generator)]),
-        lambda image: add_noise(image, noise * _share(generator), generator),
-        lambda image: gaussian_blur(image, blur * _share(generator)),
+    steps: list[Callable[[Tensor], Tensor]] = [
+        lambda image: rescale(image, scale, MODES[_random_index(len(MODES), generator)]),
+        lambda image: add_noise(image, noise * _random_fraction(generator), generator),
+        lambda image: gaussian_blur(image, blur * _random_fraction(generator)),
     ]
-    return torch.cat([_degrade_one(image[None], ways, generator) for image in images])
+    return torch.cat([_degrade_one(image[None], steps, generator) for image in images])
 
 
 def _degrade_one(
-    image: Tensor, ways: list[Callable[[Tensor], Tensor]], generator: Generator
+    image: Tensor, steps: list[Callable[[Tensor], Tensor]], generator: Generator
 ) -> Tensor:
-    for place in torch.randperm(len(ways), generator=generator).tolist():
-        image = ways[place](image)
+    for index in torch.randperm(len(steps), generator=generator).tolist():
+        image = steps[index](image)
     return image.clamp(0, 1)
 
 
-def _pick(count: int, generator: Generator) -> int:
+def _random_index(count: int, generator: Generator) -> int:
     return int(torch.randint(count, (), generator=generator))
 
 
-def _share(generator: Generator) -> float:
+def _random_fraction(generator: Generator) -> float:
     return float(torch.rand((), generator=generator))
 
 
 def rescale(images: Tensor, scale: int, mode: str) -> Tensor:
-    """Scale down by a mode, and up again by bicubic interpolation; Shape (M, C, H, W)."""
+    """Downscale by a mode and upscale by bicubic interpolation; Shape (M, C, H, W)."""
     sides = images.shape[2:]
     small = [max(1, side // scale) for side in sides]
     reduced = functional.interpolate(images, size=small, mode=mode)
@@ -69,21 +69,21 @@ def rescale(images: Tensor, scale: int, mode: str) -> Tensor:
 
 
 def add_noise(images: Tensor, deviation: float, generator: Generator) -> Tensor:
-    """Gaussian noise; Shape (M, C, H, W)."""
+    """Add Gaussian noise; Shape (M, C, H, W)."""
     noise = torch.randn(images.shape, generator=generator)
     return images + deviation * noise.to(images.device)
 
 
 def gaussian_blur(images: Tensor, deviation: float) -> Tensor:
-    """Gaussian blur, pixels at the border repeated beyond it; Shape (M, C, H, W).
+    """Blur by a Gaussian kernel, with replicated borders; Shape (M, C, H, W).
 
-    A deviation below 0.1 pixels leaves images as they are.
+    Images are not changed by deviations below 0.1 pixels.
     """
     if deviation < SHARPEST:
         return images
     reach = max(1, round(REACH * deviation))
-    places = torch.arange(-reach, reach + 1, device=images.device)
-    kernel = torch.exp(-0.5 * (places / deviation) ** 2)
+    offsets = torch.arange(-reach, reach + 1, device=images.device)
+    kernel = torch.exp(-0.5 * (offsets / deviation) ** 2)
     kernel = (kernel / kernel.sum()).to(images.dtype)
     columns = functional.pad(images.flatten(0, 1)[:, None], [reach] * 4, mode="replicate")
     across = functional.conv2d(columns, kernel[None, None, None, :])
@@ -96,37 +96,37 @@ SMALLEST_PATCH = 4
 
 
 def block(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
-    """Convolution, instance normalisation, ReLU."""
+    """Build a convolution, instance normalisation and ReLU."""
     return nn.Sequential(conv3x3(inputs, outputs, stride), nn.InstanceNorm2d(outputs), nn.ReLU())
 
 
 class Down(nn.Sequential):
-    """Features at half the resolution."""
+    """Block that halves the resolution."""
 
     def __init__(self, thin: int, wide: int) -> None:
         super().__init__(block(thin, wide, stride=2), block(wide, wide))
 
 
 class Up(nn.Module):
-    """Features at the resolution of others, which are taken in beside them."""
+    """Block that upsamples features and concatenates those of the skip connection."""
 
     def __init__(self, wide: int, thin: int) -> None:
         super().__init__()
         self.narrow, self.join = block(wide, thin), block(2 * thin, thin)
 
-    def forward(self, features: Tensor, beside: Tensor) -> Tensor:
-        """Shape (M, wide, h, w) and (M, thin, H, W) to (M, thin, H, W)."""
-        height, width = beside.shape[2:]
+    def forward(self, features: Tensor, skipped: Tensor) -> Tensor:
+        """Map Shape (M, wide, h, w) and (M, thin, H, W) to (M, thin, H, W)."""
+        height, width = skipped.shape[2:]
         enlarged = self.narrow(functional.interpolate(features, (height, width)))
-        joined: Tensor = self.join(torch.cat([enlarged, beside], dim=1))
+        joined: Tensor = self.join(torch.cat([enlarged, skipped], dim=1))
         return joined
 
 
 class UNet(nn.Module):
-    """Images made better, by what is added to them.
+    """Enhancement of images by a residual.
 
     Args:
-        plan: its sizes.
+        plan: layer sizes.
 
     Ronneberger et al. (2015), with instance normalisation; ROG Appendix A.
     """
@@ -140,7 +140,7 @@ class UNet(nn.Module):
         self.last = zero_initialised(conv3x3(narrow, plan.channels))
 
     def enhance(self, images: Tensor) -> Tensor:
-        """As `forward`, and not limited to [0, 1], so that no gradient is cut off in training."""
+        """Enhance images without clipping to [0, 1], which would cut off gradients in training."""
         features = [self.first(images)]
         for down in self.down:
             features.append(down(features[-1]))
@@ -150,30 +150,30 @@ class UNet(nn.Module):
         return images + self.last(found)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images as they may have been before they were degraded; Shape (M, C, H, W), [0, 1]."""
+        """Enhance images; Shape (M, C, H, W) in [0, 1]."""
         return self.enhance(images).clamp(0, 1)
 
 
 def patch_discriminator(plan: Plan) -> nn.Sequential:
-    """Logits of being a real image, one for each patch; Shape (M, C, H, W) to (M, 1, h, w).
+    """Build a network for logits of patches being real; Shape (M, C, H, W) to (M, 1, h, w).
 
-    PatchGAN (Isola et al. 2017): up to three halvings, without normalisation in the first layer.
+    PatchGAN (Isola et al. 2017): at most three halvings, no normalisation in the first layer.
     """
     halvings = sum(min(side) >= SMALLEST_PATCH for side in plan.sides[1:])
     channels = [plan.channels, *plan.widths[: min(halvings, PATCH_HALVINGS)]]
     layers: list[nn.Module] = []
-    for place, (inputs, outputs) in enumerate(pairwise(channels)):
+    for index, (inputs, outputs) in enumerate(pairwise(channels)):
         layers.append(nn.Conv2d(inputs, outputs, 4, 2, padding=1))
-        layers += [nn.InstanceNorm2d(outputs)] if place else []
+        layers += [nn.InstanceNorm2d(outputs)] if index else []
         layers.append(nn.LeakyReLU(LEAK))
     return nn.Sequential(*layers, conv3x3(channels[-1], 1))
 
 
 class PostprocessorTrainer(Trainer):
-    """Mean absolute error plus an adversarial loss, one Adam for each of the two networks.
+    """Trainer on the mean absolute error plus an adversarial loss, with an Adam for each network.
 
     Args:
-        network: the generator.
+        network: the U-Net.
         spec: weights, learning rate and degradations.
         shape: of an image.
 
@@ -191,30 +191,29 @@ class PostprocessorTrainer(Trainer):
 
     @override
     def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
-        """The degradations are random, and no label is asked for."""
         spec = self.spec
         coarse = degrade(images, generator, scale=spec.scale, noise=spec.noise, blur=spec.blur)
         enhanced = self.network.enhance(coarse)
-        told_apart = self._tell_apart(images, enhanced.detach())
+        discriminator_loss = self._train_discriminator(images, enhanced.detach())
         error = functional.l1_loss(enhanced, images)
-        deceived = _missing(self.discriminator(enhanced), real=True)
-        descend(self.optimizers["generator"], error + spec.adversarial * deceived)
+        adversarial_loss = _adversarial_loss(self.discriminator(enhanced), real=True)
+        descend(self.optimizers["generator"], error + spec.adversarial * adversarial_loss)
         return {
             "l1": error.detach(),
-            "adversarial": deceived.detach(),
-            "discriminator": told_apart.detach(),
+            "adversarial": adversarial_loss.detach(),
+            "discriminator": discriminator_loss.detach(),
         }
 
-    def _tell_apart(self, images: Tensor, enhanced: Tensor) -> Tensor:
-        """One step of the discriminator; its loss."""
-        real = _missing(self.discriminator(images), real=True)
-        fake = _missing(self.discriminator(enhanced), real=False)
+    def _train_discriminator(self, images: Tensor, enhanced: Tensor) -> Tensor:
+        """Perform one step of the discriminator and return its loss."""
+        real = _adversarial_loss(self.discriminator(images), real=True)
+        fake = _adversarial_loss(self.discriminator(enhanced), real=False)
         loss = (real + fake) / 2
         descend(self.optimizers["discriminator"], loss)
         return loss
 
 
-def _missing(logits: Tensor, *, real: bool) -> Tensor:
-    """Cross-entropy of patches that are all real, or none."""
+def _adversarial_loss(logits: Tensor, *, real: bool) -> Tensor:
+    """Compute the cross-entropy of logits with patches all real or all generated."""
     wanted = torch.full_like(logits, float(real))
     return functional.binary_cross_entropy_with_logits(logits, wanted)

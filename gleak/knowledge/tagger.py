@@ -1,4 +1,4 @@
-"""What is in an image, in the words of a public dataset's classes."""
+"""Tags of images: the classes of a public dataset that fit best."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ WIDEST = 4
 
 
 class Plan(NamedTuple):
-    """The sizes of a classifier for images of one shape.
+    """Layer sizes of a classifier for images of one shape.
 
     Args:
         channels: of an image.
         sides: height and width of the images and after each halving.
         widths: channels of the features at each of these.
-        classes: told apart.
+        classes: number of classes.
     """
 
     channels: int
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
 
     @property
     def layers(self) -> list[LayerShape]:
-        """Every layer, as `gleak.knowledge.tagger_network` has them."""
+        """Shapes of all layers of `gleak.knowledge.tagger_network.TagClassifier`."""
         levels = list(zip(self.sides, self.widths, strict=True))
         return [
             LayerShape(self.channels, self.widths[0], self.sides[0]),
@@ -57,20 +57,23 @@ class Plan(NamedTuple):
 
 @register("tagger")
 class Tagger(EvaluatorSpec, TrainedSpec):
-    """A convolutional classifier; the tags of an image are the classes it finds most likely.
+    """Convolutional classifier; the tags of an image are the most likely classes.
 
-    ROG's tagger knows 9,600 classes that an image may have side by side, and gives as many tags as
-    it is sure of. With few classes two images share tags by chance: three of ten 0.18 on average.
+    ROG's tagger has 9,600 classes, several of which can apply to an image, and returns as many tags
+    as
+    are sufficiently likely. With few classes, images share tags by chance: the mean similarity of
+    three
+    of ten tags is 0.18.
     """
 
     source = "ROG section 6; architecture and classes ours"
 
     losses: ClassVar[tuple[str, ...]] = ("cross_entropy",)
 
-    tags: int = parameter(3, "of an image", source="ours", ge=1)
+    tags: int = parameter(3, "number of tags of an image", source="ours", ge=1)
 
     def plan(self, shape: tuple[int, ...], classes: int) -> Plan:
-        """The sizes for images of Shape (C, H, W), halved down to four pixels or little more."""
+        """Return layer sizes for images of Shape (C, H, W), halved to about four pixels."""
         channels, height, width = shape
         sides = full_pyramid((height, width))
         return Plan(
@@ -82,10 +85,10 @@ class Tagger(EvaluatorSpec, TrainedSpec):
 
     @override
     def check(self, dataset: DatasetSpec) -> None:
-        """There are more classes than tags.
+        """Check that there are more classes than tags, beside other checks.
 
         Raises:
-            IncompatibleError: all images would have the same tags.
+            IncompatibleError: all images would have the same tags; see also `KnowledgeSpec.check`.
         """
         super().check(dataset)
         if dataset.classes is not None:
@@ -94,15 +97,15 @@ class Tagger(EvaluatorSpec, TrainedSpec):
     def _check_classes(self, classes: int) -> None:
         if self.tags >= classes:
             raise IncompatibleError(
-                f"knowledge {self} gives {self.tags} tags to each image, and there are but "
+                f"knowledge {self} assigns {self.tags} tags to each image, but there are only "
                 f"{classes} classes; lower tags, or choose another public dataset"
             )
 
     def build(self, shape: tuple[int, ...], classes: int) -> TagClassifier:
-        """See `KnowledgeSpec.build`.
+        """Build the classifier.
 
         Raises:
-            IncompatibleError: as many tags as classes.
+            IncompatibleError: there are at most as many classes as tags.
         """
         from gleak.knowledge.tagger_network import TagClassifier
 

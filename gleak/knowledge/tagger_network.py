@@ -1,4 +1,4 @@
-"""The classifier of a tagger, and its training."""
+"""Network and trainer of the tagger (see `gleak.knowledge.tagger`)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gleak.knowledge.train_knowledge import Losses, Trainer, descend
 
 
 class TagClassifier(nn.Module):
-    """Images to scores of classes, of which the highest are the tags.
+    """Image classifier; the classes with the highest scores are the tags.
 
-    Features are normalised over each image, so that no image acts on another.
+    Features are normalised over each image, so that images do not interact.
 
     Args:
-        plan: its sizes.
-        number: of tags.
+        plan: layer sizes.
+        number: number of tags.
     """
 
     def __init__(self, plan: Plan, number: int) -> None:
@@ -32,24 +32,24 @@ class TagClassifier(nn.Module):
         self.last = nn.Linear(plan.widths[-1], plan.classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits; Shape (M, C, H, W) in [0, 1] to (M, classes)."""
+        """Compute logits; Shape (M, C, H, W) in [0, 1] to (M, classes)."""
         logits: Tensor = self.last(self.features(images).mean((2, 3)))
         return logits
 
     def tags(self, images: Tensor) -> Tensor:
-        """Class indices of the tags of images, the likeliest first; Shape (M, number)."""
+        """Return class indices of the tags, most likely first; Shape (M, number)."""
         return self(images).topk(self.number).indices
 
 
 def _block(thin: int, wide: int) -> nn.Sequential:
-    """Half the resolution."""
+    """Build layers that halve the resolution."""
     return nn.Sequential(
         nn.SiLU(), conv3x3(thin, wide, stride=2), nn.GroupNorm(1, wide, affine=False)
     )
 
 
 class ClassifierTrainer(Trainer):
-    """Adam on the cross-entropy.
+    """Trainer by Adam on the cross-entropy.
 
     Args:
         network: the classifier.
@@ -62,7 +62,6 @@ class ClassifierTrainer(Trainer):
 
     @override
     def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
-        """Nothing is random."""
         loss = functional.cross_entropy(self.network(images), labels)
         descend(self.optimizers["adam"], loss)
         return {"cross_entropy": loss.detach()}

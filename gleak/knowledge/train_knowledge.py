@@ -1,4 +1,4 @@
-"""The stage that trains knowledge and writes ``knowledge.h5``."""
+"""The stage ``train_knowledge``, which writes ``knowledge.h5``."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, stream, torch_stream
 
 Losses = Mapping[str, Tensor]
-"""By name, a number each; on the device of the network."""
+"""Scalar losses by name, on the device of the network."""
 MODULE = "module"
+POINTS = 200
+"""Largest number of points of a loss curve."""
 
 
 class Trainer(nn.Module, ABC):
-    """A network and all that its training needs; as a module it holds whatever has parameters.
+    """Base class of a network and everything that is trained with it, as one module.
 
     Args:
-        network: what is trained.
+        network: the network to train.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -48,16 +50,19 @@ class Trainer(nn.Module, ABC):
 
     @abstractmethod
     def learn(self, images: Tensor, labels: Tensor, generator: Generator) -> Losses:
-        """One step of training.
+        """Perform one training step.
 
         Args:
             images: of the public dataset, Shape (M, C, H, W) in [0, 1].
-            labels: theirs, Shape (M), class indices.
-            generator: what the step draws its random numbers from, on the CPU.
+            labels: of the images, Shape (M), class indices.
+            generator: random generator of the step, on the CPU.
+
+        Returns:
+            The losses of the step.
         """
 
     def state(self) -> dict[str, Tensor]:
-        """All that one step leaves to the next, by a name of its own."""
+        """Return everything that a training step passes to the next, by name."""
         found = {f"{MODULE}.{name}": value for name, value in self.state_dict().items()}
         for title, optimizer in self.optimizers.items():
             moments = optimizer_state(optimizer)
@@ -65,25 +70,25 @@ class Trainer(nn.Module, ABC):
         return found
 
     def resume(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave; of a larger state the rest is left alone."""
+        """Restore a `state`; other keys are ignored."""
         self.load_state_dict(strip_prefix(MODULE, state))
         for title, optimizer in self.optimizers.items():
             resume_optimizer(optimizer, strip_prefix(title, state))
 
 
 def descend(optimizer: Optimizer, loss: Tensor) -> None:
-    """One step of an optimiser down a loss."""
+    """Take one step of an optimizer along the gradient of a loss."""
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
 
 
 class Curves:
-    """Losses so far.
+    """Mean losses over each ``stride`` training steps.
 
     Args:
-        stride: steps that make a point.
-        last: the step that ends the training, after which there is a point in any case.
+        stride: number of steps per point.
+        last: number of all steps; the last step always ends a point.
     """
 
     def __init__(self, stride: int, last: int) -> None:
@@ -94,7 +99,7 @@ class Curves:
         self._since: dict[str, list[torch.Tensor]] = {}
 
     def add(self, losses: Losses) -> None:
-        """Take notice of the next step's losses."""
+        """Record the losses of the next step."""
         self.done += 1
         for name, value in losses.items():
             self._since.setdefault(name, []).append(value.detach())
@@ -107,21 +112,21 @@ class Curves:
 
     @property
     def latest(self) -> dict[str, float]:
-        """The last point of each loss."""
+        """Last point of each loss."""
         return {name: values[-1] for name, values in self.losses.items()}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Each loss; Shape (points)."""
+        """Return the points of each loss; Shape (points)."""
         return {name: np.array(values) for name, values in self.losses.items()}
 
     def state(self) -> State:
-        """All of it, for a job's journal."""
+        """Return everything that is needed to resume, for the journal."""
         since = {f"since.{name}": torch.stack(values) for name, values in self._since.items()}
         losses = {f"losses.{name}": values for name, values in self.losses.items()}
         return {"done": self.done, "steps": np.array(self.steps, dtype=int), **since, **losses}
 
     def resume(self, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `state` gave; of a larger state the rest is left alone."""
+        """Restore a `state`; other keys are ignored."""
         self.done, self.steps = int(state["done"]), state["steps"].tolist()
         self.losses = {name: each.tolist() for name, each in strip_prefix("losses", state).items()}
         self._since = {
@@ -130,23 +135,21 @@ class Curves:
         }
 
 
-POINTS = 200
-"""Of a curve of losses, at most."""
-
-
 def train_knowledge(
     spec: KnowledgeSpec, dataset_path: Path, output: Path, *, seed: int, device: str = "auto"
 ) -> dict[str, float]:
-    """Train on the train split of a public dataset and write what came of it.
+    """Train a network on the train split of a public dataset and write ``knowledge.h5``.
 
-    What somebody else has trained is read from its file and written alike. Where a training was
-    broken off it goes on from ``checkpoint.h5`` beside the output, and comes to the same as without
-    a break: what a step draws depends on the seed and its number alone.
+    Pretrained networks are read from their file and written in the same way. An interrupted
+    training
+    resumes from ``checkpoint.h5`` beside the output, with the same result as without interruption:
+    the
+    random numbers of a step depend on the seed and the step's index only.
 
     Args:
-        spec: what is trained.
+        spec: the network to train.
         dataset_path: ``dataset.h5`` of the public dataset.
-        output: ``knowledge.h5``.
+        output: path of ``knowledge.h5``.
         seed: of the run.
         device: "auto", "cpu" or "cuda".
 
@@ -154,17 +157,17 @@ def train_knowledge(
         See `gleak.runtime.checkpointing.Journal.earlier`.
 
     Raises:
-        IncompatibleError: no samples in the train split.
-        ArtifactError: a bad file, also of weights, or parameters that are not finite: the training
-            diverged.
+        IncompatibleError: the train split is empty.
+        ArtifactError: a file is bad, also one of weights, or parameters are not finite because the
+            training diverged.
     """
     dataset = Dataset.read(dataset_path)
     spec.check_samples(len(dataset.train_labels), dataset.spec)
     known = fingerprints(dataset.train_inputs)
-    place = choose_device(device)
+    torch_device = choose_device(device)
     origin = origin_of(__name__, [spec], [dataset_path], seed)
     with Journal(output.with_name(FILE), origin) as journal:
-        network, curves = _learned(spec, dataset, seed, journal.part(), place)
+        network, curves = _learned(spec, dataset, seed, journal.part(), torch_device)
         trained = {name for name, _ in network.named_parameters()}
         state = {name: value.cpu().numpy() for name, value in network.state_dict().items()}
         Knowledge(
@@ -185,24 +188,24 @@ def train_knowledge(
 
 
 def _learned(
-    spec: KnowledgeSpec, dataset: Dataset, seed: int, part: Part, place: torch.device
+    spec: KnowledgeSpec, dataset: Dataset, seed: int, part: Part, device: torch.device
 ) -> tuple[nn.Module, Curves]:
-    """The network, and the losses of its training."""
+    """Return the trained or pretrained network, and its loss curves."""
     if isinstance(spec, PretrainedSpec):
         return spec.read(dataset.shape, dataset.classes), Curves(1, 0)
     assert isinstance(spec, TrainedSpec)
-    trainer = _construct(spec, dataset, seed).to(place)
+    trainer = _construct(spec, dataset, seed).to(device)
     return trainer.network, _run(spec, trainer, dataset, seed, part)
 
 
 def _construct(spec: TrainedSpec, dataset: Dataset, seed: int) -> Trainer:
-    """The trainer with its first parameters, drawn from their own stream."""
+    """Build the trainer, with initial parameters drawn from a separate random stream."""
     with drawing_from(torch_stream(seed, "knowledge parameters")):
         return spec.trainer(dataset.shape, dataset.classes)
 
 
 def _run(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part: Part) -> Curves:
-    """All steps that are left, on a GPU by deterministic convolutions; the losses of all."""
+    """Run the remaining steps, with deterministic convolutions on a GPU, and return all losses."""
     curves = Curves(-(-spec.steps // POINTS), spec.steps)
     if found := part.stored:
         curves.resume(found)
@@ -222,10 +225,10 @@ def _run(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part:
 
 
 def _learn(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, step: int) -> Losses:
-    """One step, on samples that are drawn with replacement."""
+    """Perform one step, on samples drawn with replacement."""
     samples = len(dataset.train_labels)
     chosen = stream(seed, "knowledge batch", step).integers(samples, size=spec.batch_size)
-    place = next(trainer.parameters()).device
-    images = torch.from_numpy(dataset.samples("train", chosen)).to(place)
-    labels = torch.from_numpy(dataset.labels("train")[chosen]).long().to(place)
+    device = next(trainer.parameters()).device
+    images = torch.from_numpy(dataset.samples("train", chosen)).to(device)
+    labels = torch.from_numpy(dataset.labels("train")[chosen]).long().to(device)
     return trainer.learn(images, labels, torch_stream(seed, "knowledge step", step))

@@ -176,7 +176,8 @@ def _check_general_way(training: ClientTraining, trials: Sequence[Trial]) -> Non
         layer, _, name = wrong[0].rpartition(".")
         raise IncompatibleError(
             f"the gradient of {name!r} of {describe_layer(training.model, layer)} differs from "
-            "that of torch.autograd once the parameter is replaced by another tensor; use parameters "
+            "that of torch.autograd once the parameter is replaced by another tensor; use "
+            "parameters "
             "through the module that owns them, and keep no references to them elsewhere"
         )
 

@@ -149,7 +149,7 @@ def test_an_attack_is_given_what_it_brings_as_a_network_that_learns_no_more(
 def test_knowledge_of_other_samples_is_refused(folder: Path, codec: Path, tmp_path: Path) -> None:
     other = tmp_path / "knowledge.h5"
     replace(Knowledge.read(codec), input_shape=np.array([1, 8, 8])).write(other)
-    with pytest.raises(ArtifactError, match=r"of samples of shape \(1, 8, 8\), and these are of"):
+    with pytest.raises(ArtifactError, match=r"for samples of shape \(1, 8, 8\), but these have"):
         observe(
             folder / "update.h5",
             folder / "model.h5",

@@ -238,7 +238,7 @@ def test_a_missing_file_is_named(weights: Path, convert: Callable[[], Path]) -> 
 
 def test_other_images_and_other_folders_are_refused() -> None:
     with pytest.raises(
-        IncompatibleError, match=r"makes images of shape \(3, 128, 128\), not \(3, 64, 64\)"
+        IncompatibleError, match=r"generates images of shape \(3, 128, 128\), not \(3, 64, 64\)"
     ):
         BigGAN().check_shape((3, 64, 64))
     with pytest.raises(SpecError, match="weights"):

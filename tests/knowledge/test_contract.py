@@ -176,7 +176,7 @@ def test_files_of_other_samples_or_of_another_network_are_refused(
     name: str, tiny: Tiny, learn: Learn, tmp_path: Path
 ) -> None:
     path = learn(tiny(name))
-    with pytest.raises(ArtifactError, match=r"of shape \(3, 8, 8\), and these are of \(1, 8, 8\)"):
+    with pytest.raises(ArtifactError, match=r"of shape \(3, 8, 8\), but these have \(1, 8, 8\)"):
         load_knowledge(path, (1, 8, 8))
     stored = Knowledge.read(path)
     stored.parameters.pop(next(iter(stored.parameters)))
@@ -188,7 +188,7 @@ def test_files_of_other_samples_or_of_another_network_are_refused(
 @each_name
 def test_tables_and_empty_splits_are_refused(name: str, tiny: Tiny, table: Dataset) -> None:
     with pytest.raises(
-        IncompatibleError, match=f"{name}.* is of images, and breast_cancer holds tabular"
+        IncompatibleError, match=f"{name}.* needs images, but breast_cancer contains tabular"
     ):
         tiny(name).check(parse("dataset", "breast_cancer"))
     with pytest.raises(IncompatibleError, match="mine has no samples in its train split"):

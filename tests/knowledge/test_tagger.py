@@ -33,10 +33,10 @@ def test_digits_are_among_their_own_tags(tmp_path: Path) -> None:
 
 def test_as_many_tags_as_classes_tell_nothing() -> None:
     with pytest.raises(
-        IncompatibleError, match="gives 10 tags to each image, and there are but 10 classes"
+        IncompatibleError, match="assigns 10 tags to each image, but there are only 10 classes"
     ):
         Tagger(tags=10).check(parse("dataset", "digits"))
-    with pytest.raises(IncompatibleError, match="there are but 3 classes; lower tags"):
+    with pytest.raises(IncompatibleError, match="there are only 3 classes; lower tags"):
         Tagger().build((3, 8, 8), 3)
 
 

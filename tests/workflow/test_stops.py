@@ -59,8 +59,8 @@ def test_a_bad_configuration_stops_with_one_line(
         ),
         ("knowledge/digits/codec+size=064/knowledge.h5", r"write it as 'codec\+size=64'"),
         ("knowledge/digits/codec+public=photos/knowledge.h5", "public dataset 'digits': write it"),
-        ("knowledge/breast_cancer/codec/knowledge.h5", "is of images, and breast_cancer holds"),
-        ("knowledge/digits/codec/knowledge.h5", "no shorter than images of 256"),
+        ("knowledge/breast_cancer/codec/knowledge.h5", "needs images, but breast_cancer contains"),
+        ("knowledge/digits/codec/knowledge.h5", "not shorter than images of 256"),
         ("studies/tiny/quick/grids/nothing.csv", "study 'tiny': unknown grid 'nothing'"),
     ],
 )

@@ -114,7 +114,7 @@ def test_specs_need_not_be_canonical_and_are_keys_of_its_job() -> None:
         ([{**SMALL, "scale": "x"}], {}, "Extra inputs are not permitted"),
         ([{**SMALL, "dataset": "digts"}], {}, "unknown dataset 'digts'; did you mean 'digits'"),
         ([{**SMALL, "spec": "codek"}], {}, "unknown knowledge 'codek'; did you mean 'codec'"),
-        ([{**SMALL, "dataset": "adult"}], {}, "is of images, and adult holds tabular data"),
+        ([{**SMALL, "dataset": "adult"}], {}, "needs images, but adult contains tabular data"),
         ([SMALL], {"quick": {"knowledge": [{"dataset": "digits"}]}}, "quick.*Field required"),
         ([SMALL], {"labels": {"mze": "MSE"}}, "label 'mze' matches nothing here; .*'mse'"),
         ([SMALL, SMALL], {}, "2 trainings are called codec.size=64; give each a label"),

@@ -37,6 +37,16 @@ class _Loader(yaml.SafeLoader):
             raise yaml.YAMLError(f"with its aliases it stands for more than {MOST_VALUES} values")
         return node
 
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                line = key.start_mark.line + 1
+                raise yaml.YAMLError(f"line {line}: key {key.value!r} is given twice")
+            seen.add(str(key.value))
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
 
 def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
     """Values of a node with its aliases written out; one that holds itself has no end of them."""

@@ -56,6 +56,7 @@ class AxisLabels:
         labels: a value, name, metric or axis -> what figures print.
         tuned_from: for each level, a value that a search chose -> what the search began with.
         zipped: groups of levels that advance together.
+        variants: for each level, name of a variant -> its value.
     """
 
     values: Mapping[str, tuple[str, ...]]
@@ -63,6 +64,7 @@ class AxisLabels:
     labels: Mapping[str, str] = field(default_factory=dict)
     tuned_from: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     zipped: Sequence[Sequence[str]] = ()
+    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def before_search(self, level: str, value: str) -> str:
         """What the search began with that chose a value; the value itself if none did."""
@@ -109,6 +111,8 @@ class AxisLabels:
         """
         if level not in self.values:
             raise SpecError(f"unknown level {level!r}; {nearest(level, self.values)}")
+        if wanted in self.variants.get(level, {}):
+            return self.variants[level][wanted]
         spec = canonical(level, wanted)
         values, stand_ins = self.values[level], self.stands_for.get(level, {})
         meant = [value for value in values if value == spec]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gleak.core.registry import parse
-from gleak.experiments.axis_labels import TRUTH
 from gleak.experiments.figure_spec import FigureSpec, Row
+from gleak.experiments.axis_labels import TRUTH, setting
 
 if TYPE_CHECKING:
     from gleak.experiments.grid import Grid
@@ -35,7 +35,7 @@ def _conditions(rows: Sequence[Row], grid: Grid) -> str:
         f"``{ours}`` stands in for ``{theirs}``"
         for level, pairs in grid.names.stands_for.items()
         for ours, theirs in pairs.items()
-        if ours in values[level]
+        if ours in values[level] and setting(level, ours) != setting(level, theirs)
     ]
     tuned = [
         f"``{ours}`` is ``{base}`` as a search chose it"

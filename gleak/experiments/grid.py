@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Literal
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
 
 from gleak.core.errors import SpecError, error_context, nearest
 from gleak.core.registry import load, parse
 from gleak.core.settings import Scale
-from gleak.core.yaml_input import at_scale
+from gleak.core.spec import Spec
 from gleak.experiments.axes import check_axis, field_values
 from gleak.experiments.axis_labels import BLIND, AxisLabels, bare, canonical
+from gleak.experiments.axis_values import AxisReader, Value, Variants
 from gleak.experiments.cell import LEVELS, SCORED_BY, TRUTH, Cell
 from gleak.experiments.own_models import check_own_model, is_own
 from gleak.experiments.refusals import (
@@ -27,81 +24,12 @@ from gleak.experiments.refusals import (
     levels_of,
     levels_of_truth,
     sift,
-    unchecked,
 )
-from gleak.experiments.search.declaration import OWN_SPLIT, Search
-from gleak.experiments.search.reference import Reference
+from gleak.experiments.search.declaration import OWN_SPLIT
+from gleak.experiments.study_file import Axes, GridFile
 
-NO_SEARCHES: Mapping[str, Search] = MappingProxyType({})
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, (str, Mapping)) else value
-
-
-def _sort_of(value: object) -> str:
-    return "search" if isinstance(value, (Mapping, Reference)) else "spec"
-
-
-Values = Annotated[list[str], BeforeValidator(_as_list)]
-Attack = Annotated[
-    Annotated[str, Tag("spec")] | Annotated[Reference, Tag("search")], Discriminator(_sort_of)
-]
-Attacks = Annotated[list[Attack], BeforeValidator(_as_list)]
-
-
-class Axes(BaseModel):
-    """What a scale may say of a grid; what it leaves out is as at the scale of the paper.
-
-    Args:
-        dataset, model, training, crafting, client, defense, attack: a spec string or a list. The
-            last level of a grid says what is scored: attacks by what they reconstruct, without
-            those after crafting the broadcast parameters by a client's audits, without those
-            after training the models as they are. On the axis of attacks ``{search: NAME}``, with
-            fields that are changed after it, is what a search of the study chose at the scale.
-        zip: groups of levels whose lists advance together. Where the first of a group tells its
-            cells apart, figures name no other.
-        exclude: cells that have all of these specs are left out.
-        stands_for: spec of an axis -> the published one it stands in for.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dataset: Values | None = None
-    model: Values | None = None
-    training: Values | None = None
-    crafting: Values | None = None
-    client: Values | None = None
-    defense: Values | None = None
-    attack: Attacks | None = None
-    zip: list[list[str]] | None = None
-    exclude: list[dict[str, str]] | None = None
-    stands_for: dict[str, str] | None = None
-
-
-class GridFile(Axes):
-    """A grid as it stands in a study file.
-
-    Args:
-        controls: added to the attacks: blind, which uses no update, and the truth itself.
-        labels: a spec, name, metric or axis -> what figures print.
-        quick, small: what is different at these scales.
-    """
-
-    controls: list[Literal["blind", "truth"]] = ["blind", "truth"]
-    labels: dict[str, str] = {}
-    quick: Axes | None = None
-    small: Axes | None = None
-
-    @property
-    def levels(self) -> list[str]:
-        """The levels that have an axis at any scale."""
-        parts = [part for part in (self, self.quick, self.small) if part is not None]
-        return [lv for lv in LEVELS if any(getattr(part, lv) is not None for part in parts)]
-
-    def at(self, scale: Scale) -> Axes:
-        """The axes at a scale."""
-        return at_scale(self, Axes, scale)
+Row = Mapping[str, Value]
+"""Value of each level of a cell."""
 
 
 @dataclass(frozen=True)
@@ -164,109 +92,96 @@ class Grid:
         return [axis.index(row[level]) for level, axis in self.names.values.items()]
 
 
-def expand(
-    name: str,
-    file: GridFile,
-    scale: Scale,
-    where: str,
-    searches: Mapping[str, Search] = NO_SEARCHES,
-) -> Grid:
-    """The cells of a grid at a scale.
+def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
+    """Return the cells of a grid at the reader's scale.
 
     Args:
         name: of the grid.
         file: the grid as written.
-        scale: one of `SCALES`.
+        reader: of the study's axes.
         where: file, study and grid, put before an error.
-        searches: of the study, at the scale.
 
     Raises:
-        SpecError: axes that leave a level out or end where nothing is scored, an axis without
-            values, lists of unequal length under ``zip``, an ``exclude`` that matches nothing, an
-            unknown spec.
+        SpecError: an axis without values, one that ends where nothing is scored, lists of unequal
+            length under ``zip``, an ``exclude`` that matches nothing, an unknown spec.
         IncompatibleError: there is no cell whose specs fit together.
     """
     with error_context(where):
-        _check_levels(file.levels)
-    where = f"{where}, scale {scale!r}"
-    written = file.at(scale)
-    with error_context(f"{where}, axis 'attack'"):
-        attacks, tuned = _attacks(written.attack or [], searches)
-    found = written.model_copy(update={"attack": attacks})
-    axes = {level: _axis(level, getattr(found, level), where) for level in file.levels}
-    rows = _combine(axes, written.zip or [], tuned, where)
-    rows = _leave_out(rows, written.exclude or [], tuned, where)
+        levels = _levels(file, reader)
+    where = f"{where}, scale {reader.scale!r}"
+    axes = {level: _axis(level, file, reader, where) for level in levels}
+    written = _at(file, reader.scale)
+    rows = _combine(axes, written.zip or [], where)
+    rows = _leave_out(rows, written.exclude or [], reader.variants, where)
     controls = file.controls if "attack" in axes else []
-    blind = [{**row, "attack": BLIND} for row in rows if BLIND in controls]
-    if tuned:
-        _check_victims(rows, where)
+    blind = [{**row, "attack": Value(parse("attack", BLIND))} for row in rows if BLIND in controls]
+    _check_victims(rows, where)
     with error_context(where):
-        every = [unchecked(row) for row in _unique([*rows, *blind])]
+        every = dict.fromkeys(map(_cell, [*rows, *blind]))
         cells, refused = sift(every, levels_of, Cell.check)
         sent = dict.fromkeys(cell.upto("defense") for cell in every if TRUTH in controls)
         truths, without_truth = sift(sent, levels_of_truth, Cell.check)
         check_left(cells, refused)
-    if controls:
-        axes["attack"] += controls
-    values = {level: tuple(dict.fromkeys(texts)) for level, texts in axes.items()}
-    names = AxisLabels(values, {}, _labels(file.labels), {"attack": tuned}, written.zip or ())
-    with error_context(f"{where}, stands_for"):
-        names = replace(names, stands_for=_stand_ins(written.stands_for or {}, names))
+    with error_context(f"{where}, proxy_for"):
+        proxies = _proxies(file, axes, written.proxy_for or {}, reader)
+    names = _names(file, axes, controls, proxies, reader, written.zip or ())
+    searches = frozenset(v.search for axis in axes.values() for v in axis if v.search)
     refused += without_truth
-    return Grid(name, scale, cells, truths, names, _searches(written), tuple(refused))
+    return Grid(name, reader.scale, cells, truths, names, searches, tuple(refused))
 
 
-def _attacks(
-    items: Sequence[str | Reference], searches: Mapping[str, Search]
-) -> tuple[list[str], dict[str, str]]:
-    """The specs on an axis of attacks, and for those that searches chose what these began with."""
-    pairs = [item.specs(searches) if isinstance(item, Reference) else item for item in items]
-    texts = [pair if isinstance(pair, str) else pair[1] for pair in pairs]
-    return texts, {pair[1]: pair[0] for pair in pairs if not isinstance(pair, str)}
+def _at(file: GridFile, scale: Scale) -> Axes:
+    """Return what a grid says at a scale besides its axes."""
+    own = getattr(file, scale, None) or Axes()
+    keys = ("zip", "exclude", "proxy_for")
+    merged = {
+        key: getattr(file, key) if getattr(own, key) is None else getattr(own, key) for key in keys
+    }
+    return Axes(**merged)
 
 
-def _check_victims(rows: Sequence[Mapping[str, str]], where: str) -> None:
+def _levels(file: GridFile, reader: AxisReader) -> list[str]:
+    """Return the levels of a grid, and refuse one that ends with what has no scores."""
+    parts = [part for part in (file, file.quick, file.small) if part is not None]
+    given = [
+        level
+        for level in LEVELS
+        if level in reader.study.base or any(getattr(part, level) is not None for part in parts)
+    ]
+    last = file.end or (given[-1] if given else "none")
+    if last not in SCORED_BY:
+        raise SpecError(
+            f"the last axis is {last!r}; a grid ends with one of {', '.join(SCORED_BY)}"
+        )
+    levels = list(LEVELS[: LEVELS.index(last) + 1])
+    if missing := [level for level in levels if level not in given]:
+        raise SpecError(f"axis {missing[0]!r} is left out before {last!r}")
+    return levels
+
+
+def _axis(level: str, file: GridFile, reader: AxisReader, where: str) -> list[Value]:
+    with error_context(f"{where}, axis {level!r}"):
+        return reader.read(level, file)
+
+
+def _cell(row: Row) -> Cell:
+    return Cell({level: value.spec for level, value in row.items()})
+
+
+def _check_victims(rows: Sequence[Row], where: str) -> None:
     """Refuse victims from the split that searches choose on, where their choices are reported."""
     for row in rows:
-        if parse("client", row["client"]).split == OWN_SPLIT:
+        if "attack" in row and row["attack"].search and _cell(row).client.split == OWN_SPLIT:
             raise SpecError(
-                f"{where}: client {row['client']} draws from split={OWN_SPLIT}, on which searches "
-                "choose; what they chose is reported on split=test"
+                f"{where}: client {row['client'].spec} draws from split={OWN_SPLIT}, on which "
+                "searches choose; what they chose is reported on split=test"
             )
 
 
-def _searches(written: Axes) -> frozenset[str]:
-    """Names of the searches that the axis of attacks refers to."""
-    items = written.attack or []
-    return frozenset(item.search for item in items if isinstance(item, Reference))
-
-
-def _check_levels(given: Sequence[str]) -> None:
-    """Refuse axes with a gap, and those that end with what has no scores."""
-    if gaps := [level for level in LEVELS[: len(given)] if level not in given]:
-        raise SpecError(f"axis {gaps[0]!r} is left out before {given[-1]!r}")
-    if not given or given[-1] not in SCORED_BY:
-        last = repr(given[-1]) if given else "none"
-        raise SpecError(f"the last axis is {last}; a grid ends with one of {', '.join(SCORED_BY)}")
-
-
-def _axis(level: str, texts: Sequence[str] | None, where: str) -> list[str]:
-    """The canonical specs of one axis."""
-    with error_context(f"{where}, axis {level!r}"):
-        if not texts:
-            raise SpecError("has no values; give a spec or a list of them")
-        if level == "attack" and TRUTH in texts:
-            raise SpecError(f"{TRUTH!r} is a control, not an attack; put it under controls")
-        return [canonical(level, text) for text in texts]
-
-
 def _combine(
-    axes: Mapping[str, list[str]],
-    zipped: Sequence[Sequence[str]],
-    tuned: Collection[str],
-    where: str,
-) -> list[dict[str, str]]:
-    """Every combination of axes; the levels of a group advance together.
+    axes: Mapping[str, list[Value]], zipped: Sequence[Sequence[str]], where: str
+) -> list[dict[str, Value]]:
+    """Return every combination of axes; the levels of a group advance together.
 
     A search may choose what stands on the axis already; that is one cell.
     """
@@ -278,14 +193,17 @@ def _combine(
     order = [level for group in groups for level in group]
     found = [dict(zip(order, sum(point, ()), strict=True)) for point in product(*points)]
     rows = [{level: row[level] for level in axes} for row in found]
-    written = ("/".join(row.values()) for row in rows if row.get("attack") not in tuned)
-    for cell, times in Counter(written).most_common(1):
+    written = Counter(_cell(row) for row in rows if "attack" not in row or not row["attack"].search)
+    for cell, times in written.most_common(1):
         if times > 1:
             raise SpecError(f"{where}: the cell {cell} is there {times} times")
-    return _unique(rows)
+    unique: dict[Cell, dict[str, Value]] = {}
+    for row in rows:
+        unique.setdefault(_cell(row), row)
+    return list(unique.values())
 
 
-def _check_zip(axes: Mapping[str, list[str]], zipped: Sequence[Sequence[str]]) -> None:
+def _check_zip(axes: Mapping[str, list[Value]], zipped: Sequence[Sequence[str]]) -> None:
     levels = [_level(level, axes) for group in zipped for level in group]
     twice = sorted(level for level, times in Counter(levels).items() if times > 1)
     if twice:
@@ -298,12 +216,12 @@ def _check_zip(axes: Mapping[str, list[str]], zipped: Sequence[Sequence[str]]) -
 
 
 def _leave_out(
-    rows: Sequence[dict[str, str]],
+    rows: Sequence[dict[str, Value]],
     excluded: Sequence[Mapping[str, str]],
-    tuned: Mapping[str, str],
+    variants: Variants,
     where: str,
-) -> list[dict[str, str]]:
-    """The rows that no exclusion matches; an attack is matched by what its search began with too.
+) -> list[dict[str, Value]]:
+    """Return the rows that no exclusion matches.
 
     Raises:
         SpecError: an exclusion that matches nothing, which is mostly a slip; or nothing is left.
@@ -311,19 +229,21 @@ def _leave_out(
     kept = list(rows)
     for texts in excluded:
         with error_context(f"{where}, exclude {dict(texts)}"):
-            wanted = {_level(lv, rows[0]): canonical(lv, text) for lv, text in texts.items()}
-            if not any(_matches(row, wanted, tuned) for row in rows):
+            wanted = {_level(level, rows[0]): text for level, text in texts.items()}
+            specs = {level: variants.spec(level, text) for level, text in wanted.items()}
+            matches = [all(_is(row[lv], wanted[lv], specs[lv]) for lv in wanted) for row in rows]
+            if not any(matches):
                 raise SpecError("matches no cell; correct it, or override it at this scale")
-        kept = [row for row in kept if not _matches(row, wanted, tuned)]
+        left_out = [row for row, match in zip(rows, matches, strict=True) if match]
+        kept = [row for row in kept if row not in left_out]
     if not kept:
         raise SpecError(f"{where}, exclude: no cell is left")
     return kept
 
 
-def _matches(row: Mapping[str, str], wanted: Mapping[str, str], tuned: Mapping[str, str]) -> bool:
-    attack = row.get("attack", "")
-    began = {**row, "attack": tuned.get(attack, attack)}
-    return all(spec in (row[level], began[level]) for level, spec in wanted.items())
+def _is(value: Value, text: str, spec: Spec) -> bool:
+    """Return True if a text is the name of a value, or its spec at this or the paper's scale."""
+    return text == value.variant or spec in (value.spec, value.base, value.original)
 
 
 def _level(level: str, known: Collection[str]) -> str:
@@ -332,34 +252,86 @@ def _level(level: str, known: Collection[str]) -> str:
     return level
 
 
-def _unique(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    return [dict(row) for row in dict.fromkeys(tuple(row.items()) for row in rows)]
+def _proxies(
+    file: GridFile,
+    axes: Mapping[str, Sequence[Value]],
+    written: Mapping[str, str | None],
+    reader: AxisReader,
+) -> dict[str, dict[str, str]]:
+    """Return for each level our canonical value -> the published one that it substitutes.
 
-
-def _stand_ins(written: Mapping[str, str], names: AxisLabels) -> dict[str, dict[str, str]]:
-    """For each level, our canonical value -> the published one."""
+    A spec that a scale changes is a proxy for what it was, and so is the only value of an axis
+    that a scale replaces for the only one that it had.
+    """
     found: dict[str, dict[str, str]] = {}
+    for level, values in axes.items():
+        changed = [v for v in values if v.original and v.original != v.spec]
+        pairs = {str(value.spec): str(value.original) for value in changed}
+        if len(values) == 1 and not pairs:
+            paper = reader.at_paper.read(level, file)
+            if len(paper) == 1 and paper[0].substituted != values[0].substituted:
+                pairs = {str(values[0].spec): str(paper[0].substituted)}
+        found[level] = pairs
     for text, published in written.items():
-        place = next(_places(text, names), None)
-        if place is None:
-            options = nearest(text, {value for axis in names.values.values() for value in axis})
-            raise SpecError(f"{text!r} is on no axis; {options}")
-        level, value = place
-        found.setdefault(level, {})[value] = canonical(level, published)
+        level, value = _place_of(text, axes, reader.variants)
+        found[level].pop(value, None)
+        if published is not None:
+            found[level][value] = str(reader.variants.spec(level, published))
     for level, pairs in found.items():
-        published, times = Counter(pairs.values()).most_common(1)[0]
-        if times > 1:
+        counts = Counter(pairs.values()).most_common(1)
+        if counts and counts[0][1] > 1:
+            published, times = counts[0]
             raise SpecError(f"{times} {level} values stand for {published!r}; only one can")
-    return found
+    return {level: pairs for level, pairs in found.items() if pairs}
 
 
-def _places(text: str, names: AxisLabels) -> Iterator[tuple[str, str]]:
-    """Levels and values of a grid that a text is the spec of."""
-    for level, axis in names.values.items():
-        spec = _spec_of(level, text)
-        yield from (
-            (level, value) for value in axis if spec in (value, names.before_search(level, value))
-        )
+def _place_of(
+    text: str, axes: Mapping[str, Sequence[Value]], variants: Variants
+) -> tuple[str, str]:
+    """Return the level and the canonical value that a text means."""
+    for level, axis in axes.items():
+        try:
+            spec = variants.spec(level, text)
+        except SpecError:
+            continue
+        for value in axis:
+            if text == value.variant or spec in (value.spec, value.base):
+                return level, str(value.spec)
+    known = {str(value.spec) for axis in axes.values() for value in axis}
+    raise SpecError(f"{text!r} is on no axis; {nearest(text, known)}")
+
+
+def _names(
+    file: GridFile,
+    axes: Mapping[str, Sequence[Value]],
+    controls: Sequence[str],
+    proxies: Mapping[str, Mapping[str, str]],
+    reader: AxisReader,
+    zipped: Sequence[Sequence[str]],
+) -> AxisLabels:
+    """Return the values of the axes with their labels."""
+    values = {level: [str(value.spec) for value in axis] for level, axis in axes.items()}
+    if controls:
+        values["attack"] += controls
+    every = [value for axis in axes.values() for value in axis]
+    called = {
+        str(spec): value.label
+        for value in every
+        if value.label
+        for spec in (value.substituted, value.spec)
+    }
+    tuned = {str(v.spec): str(v.base) for v in axes.get("attack", ()) if v.base}
+    return AxisLabels(
+        values={level: tuple(dict.fromkeys(texts)) for level, texts in values.items()},
+        stands_for=proxies,
+        labels=_labels({**reader.study.labels, **called, **file.labels}),
+        tuned_from={"attack": tuned},
+        zipped=zipped,
+        variants={
+            level: {v.variant: str(v.spec) for v in axis if v.variant}
+            for level, axis in axes.items()
+        },
+    )
 
 
 @cache
@@ -371,7 +343,7 @@ def _spec_of(level: str, text: str) -> str | None:
 
 
 def _forms(text: str) -> set[str]:
-    """The canonical specs that a label's key can be read as."""
+    """Return the canonical specs that a label's key can be read as."""
     return {form for level in LEVELS if (form := _spec_of(level, text)) is not None}
 
 
@@ -379,12 +351,12 @@ def _labels(written: Mapping[str, str]) -> dict[str, str]:
     return {form: label for text, label in written.items() for form in {text, *_forms(text)}}
 
 
-def check_labels(file: GridFile, names: Sequence[AxisLabels]) -> None:
+def check_labels(labels: Iterable[str], names: Sequence[AxisLabels]) -> None:
     """Refuse labels of what is neither a spec, nor one of its fields' values, a metric or an axis.
 
     Args:
-        file: the grid as written.
-        names: of the grid, at every scale.
+        labels: what has one.
+        names: of the grids that they are for, at every scale.
 
     Raises:
         SpecError: the first such label, with the nearest valid one.
@@ -393,7 +365,7 @@ def check_labels(file: GridFile, names: Sequence[AxisLabels]) -> None:
     values = {text for _, text in specs}
     inside = {value for lv, text in specs for value in field_values(lv, text)}
     known = {*map(bare, values), *values, *inside, *load("metric"), *LEVELS}
-    for text in file.labels:
+    for text in labels:
         is_axis = any(_is_axis(text, scale) for scale in names)
         if not (is_axis or _forms(text) or {text, bare(text)} & known):
             raise SpecError(f"{text!r} is no spec, value, metric or axis; {nearest(text, known)}")

@@ -5,53 +5,28 @@ Importing this builds the workflow's graph, so nothing heavy is imported.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import TYPE_CHECKING, Any
 
 from gleak.core.errors import SpecError, error_context, nearest
 from gleak.core.registry import find, load
 from gleak.core.settings import SCALES
-from gleak.core.spec import FILE_NAME, build_spec
+from gleak.core.spec import build_spec
 from gleak.core.yaml_input import load_mapping, read_model
+from gleak.experiments.axis_values import AxisReader
 from gleak.experiments.captions import caption
 from gleak.experiments.cell import Cell
 from gleak.experiments.claims import Expectation, sort_of
-from gleak.experiments.grid import Grid, GridFile, check_labels, expand
+from gleak.experiments.grid import Grid, check_labels, expand
 from gleak.experiments.refusals import Refusal
 from gleak.experiments.search.chosen import Adopted, chosen_file, read_choices
 from gleak.experiments.search.declaration import Search, SearchFile, read_search
+from gleak.experiments.study_file import GridFile, StudyFile, inherited
 
 if TYPE_CHECKING:
     from gleak.experiments.figure_spec import FigureSpec, Row
-
-Name = Annotated[str, Field(pattern=FILE_NAME)]
-"""What files of a study are called; it holds no way out of their folder."""
-
-
-class StudyFile(BaseModel):
-    """A study file's own keys; what stands below them is read in turn.
-
-    Args:
-        title: of the study.
-        paper: a short citation.
-        grids: name -> axes, see `gleak.experiments.grid.GridFile`.
-        figures: name -> kind and the fields of that kind, see ``gleak list figure``.
-        expect: relations the paper claims, see `gleak.experiments.claims`.
-        searches: name -> a cell, ranges, trials and metric, see `experiments.search.declaration`.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    title: str
-    paper: str
-    grids: dict[Name, dict[str, Any]]
-    figures: dict[Name, dict[str, Any]]
-    expect: list[dict[str, Any]] = []
-    searches: dict[Name, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -170,8 +145,8 @@ class Study:
 def load_study(path: Path | str) -> Study:
     """Read a study file and check all of it, at every scale.
 
-    Attacks that searches chose are taken from ``chosen/`` beside it; where nothing was, or the
-    search has changed since, what the search begins with stands for them.
+    Attacks that searches chose are taken from ``chosen/`` beside it; where nothing was chosen, or
+    the search has changed since, the search's base is used.
 
     Raises:
         SpecError: what cannot be used as written: names the file, study, grid, scale and axis, and
@@ -182,10 +157,9 @@ def load_study(path: Path | str) -> Study:
     where = f"{path}: study {path.stem!r}"
     file = read_model(StudyFile, _load_file(path), where)
     adopted = _read_adopted(chosen_file(path), file.searches)
-    searches = {
-        name: _searches(name, written, adopted, where) for name, written in file.searches.items()
-    }
-    grids = {name: _grids(name, written, searches, where) for name, written in file.grids.items()}
+    with error_context(where):
+        searches = {name: _searches(name, file, adopted) for name in file.searches}
+    grids = _grids(file, searches, where)
     study = Study(
         name=path.stem,
         title=file.title,
@@ -197,7 +171,7 @@ def load_study(path: Path | str) -> Study:
         },
         expectations=[
             _expectation(written, grids, f"{where}, expect {written.get('id', place)!r}")
-            for place, written in enumerate(file.expect, start=1)
+            for place, written in enumerate(_claims(file.expect, where), start=1)
         ],
         searches=searches,
     )
@@ -212,23 +186,22 @@ def _load_file(path: Path) -> dict[str, Any]:
     return load_mapping(path, "study file", "title, paper, grids, figures")
 
 
-def _searches(
-    name: str, written: Mapping[str, Any], adopted: Adopted, where: str
-) -> dict[str, Search]:
-    """A search at every scale."""
-    place = f"{where}, search {name!r}"
-    file = read_model(SearchFile, written, place)
+def _searches(name: str, study: StudyFile, adopted: Adopted) -> dict[str, Search]:
+    """Return a search at every scale."""
+    with error_context("searches"):
+        written = inherited(name, study.searches, merged=SCALES)
+    file = read_model(SearchFile, written, f"search {name!r}")
     found: dict[str, Search] = {}
     for scale in SCALES:
-        with error_context(f"{place}, scale {scale!r}"):
-            search = read_search(name, file.at(scale))
+        with error_context(f"search {name!r}, scale {scale!r}"):
+            search = read_search(name, file.at(scale), file.patches(scale))
             entry = adopted.get(scale, {}).get(name)
             found[scale] = search if entry is None else search.adopting(entry)
     return found
 
 
 def _read_adopted(path: Path, searches: Collection[str]) -> Adopted:
-    """What the study's searches chose, by scale."""
+    """Return what the study's searches chose, by scale."""
     adopted = read_choices(path)
     for name in (name for entries in adopted.values() for name in entries):
         if name not in searches:
@@ -239,24 +212,48 @@ def _read_adopted(path: Path, searches: Collection[str]) -> Adopted:
 
 
 def _grids(
-    name: str,
-    written: dict[str, Any],
-    searches: Mapping[str, Mapping[str, Search]],
-    where: str,
-) -> dict[str, Grid]:
-    """A grid at every scale."""
-    place = f"{where}, grid {name!r}"
-    file = read_model(GridFile, written, place)
-    grids: dict[str, Grid] = {
-        scale: expand(name, file, scale, place, _at(scale, searches)) for scale in SCALES
+    study: StudyFile, searches: Mapping[str, Mapping[str, Search]], where: str
+) -> dict[str, dict[str, Grid]]:
+    """Return every grid at every scale."""
+    with error_context(where):
+        readers = {
+            scale: AxisReader(study, scale, {name: at[scale] for name, at in searches.items()})
+            for scale in SCALES
+        }
+        files = {name: _grid_file(name, study) for name in study.grids}
+    grids: dict[str, dict[str, Grid]] = {
+        name: {
+            scale: expand(name, file, reader, f"{where}, grid {name!r}")
+            for scale, reader in readers.items()
+        }
+        for name, file in files.items()
     }
-    with error_context(f"{place}, labels"):
-        check_labels(file, [grid.names for grid in grids.values()])
+    for name, file in files.items():
+        with error_context(f"{where}, grid {name!r}, labels"):
+            check_labels(file.labels, [grid.names for grid in grids[name].values()])
+    with error_context(f"{where}, labels"):
+        check_labels(study.labels, [grid.names for at in grids.values() for grid in at.values()])
+    with error_context(where):
+        for reader in readers.values():
+            reader.check_patches()
     return grids
 
 
-def _at(scale: str, searches: Mapping[str, Mapping[str, Search]]) -> dict[str, Search]:
-    return {name: found[scale] for name, found in searches.items()}
+def _grid_file(name: str, study: StudyFile) -> GridFile:
+    with error_context("grids"):
+        written = inherited(name, study.grids, merged=("labels", *SCALES))
+    return read_model(GridFile, written, f"grid {name!r}")
+
+
+def _claims(written: Sequence[Mapping[str, Any]], where: str) -> Iterator[dict[str, Any]]:
+    """Make one claim of each metric of those that name several; its name ends its id."""
+    for claim in written:
+        metrics = claim.get("metric")
+        if not isinstance(metrics, list):
+            yield dict(claim)
+            continue
+        for metric in metrics:
+            yield {**claim, "metric": metric, "id": f"{claim.get('id')}_{metric}"}
 
 
 def _figure(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,14 +26,16 @@ if TYPE_CHECKING:
     from torch import nn
 
 OWN_SPLIT = "train"
+NO_PATCHES: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
 class Declaration(BaseModel):
     """What a scale may say of a search; what it leaves out is as at the scale of the paper.
 
     Args:
-        dataset, model, training, crafting, client, defense, attack: the cell on which values are
-            tried; the search begins with the attack's own.
+        dataset, model, training, crafting, client, defense, attack: spec strings of the cell on
+            which values are tried; the search begins with the attack's own. At a scale, fields
+            that it changes.
         ranges: field of the attack -> ``low``, ``high`` and ``log``, or a list of choices.
         trials: specs that are tried, the attack as it stands among them.
         metric: whose mean over the samples is made as good as can be.
@@ -40,13 +43,13 @@ class Declaration(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    dataset: str | None = None
-    model: str | None = None
-    training: str | None = None
-    crafting: str | None = None
-    client: str | None = None
-    defense: str | None = None
-    attack: str | None = None
+    dataset: str | dict[str, Any] | None = None
+    model: str | dict[str, Any] | None = None
+    training: str | dict[str, Any] | None = None
+    crafting: str | dict[str, Any] | None = None
+    client: str | dict[str, Any] | None = None
+    defense: str | dict[str, Any] | None = None
+    attack: str | dict[str, Any] | None = None
     ranges: dict[str, dict[str, Any] | list[Any]] | None = None
     trials: int | None = Field(None, ge=1)
     metric: str | None = None
@@ -63,8 +66,17 @@ class SearchFile(Declaration):
     small: Declaration | None = None
 
     def at(self, scale: Scale) -> Declaration:
-        """The search at a scale."""
-        return at_scale(self, Declaration, scale)
+        """Return the search at a scale, without the changes of fields."""
+        changed = self.patches(scale)
+        own = getattr(self, scale, None)
+        kept = own and own.model_copy(update=dict.fromkeys(changed))
+        return at_scale(self.model_copy(update={scale: kept} if kept else {}), Declaration, scale)
+
+    def patches(self, scale: Scale) -> dict[str, dict[str, Any]]:
+        """Return the fields that a scale changes, by level."""
+        own = getattr(self, scale, None) or Declaration()
+        found = {level: getattr(own, level) for level in LEVELS}
+        return {level: fields for level, fields in found.items() if isinstance(fields, dict)}
 
 
 @dataclass(frozen=True)
@@ -162,8 +174,15 @@ class Search:
             )
 
 
-def read_search(name: str, declared: Declaration) -> Search:
-    """A search from what is declared at one scale.
+def read_search(
+    name: str, declared: Declaration, patches: Mapping[str, Mapping[str, Any]] = NO_PATCHES
+) -> Search:
+    """Read a search from what is declared at one scale.
+
+    Args:
+        name: as in the study.
+        declared: without changes of fields.
+        patches: fields that the scale changes, by level.
 
     Raises:
         SpecError: something is missing or cannot be used as written; names the key.
@@ -172,7 +191,10 @@ def read_search(name: str, declared: Declaration) -> Search:
     for key in Declaration.model_fields:
         if getattr(declared, key) is None:
             raise SpecError(f"key {key!r} is missing")
-    cell = Cell.parse({level: getattr(declared, level) for level in LEVELS})
+    specs = {level: parse(level, str(getattr(declared, level))) for level in LEVELS}
+    changes = {level: changed(specs[level], fields) for level, fields in patches.items()}
+    cell = Cell({**specs, **changes})
+    cell.check()
     search = Search(
         name=name,
         cell=cell,

@@ -1,0 +1,152 @@
+"""The content of a study file, as it is written (docs/design.md, "Studies").
+
+The JSON Schema of these models is ``studies/study.schema.json``; editors complete and check by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from gleak.core.errors import SpecError, nearest
+from gleak.core.settings import Scale
+from gleak.core.spec import FILE_NAME
+
+Name = Annotated[str, Field(pattern=FILE_NAME)]
+"""Name of a grid, figure or search; a part of file names."""
+Fields = dict[str, Any]
+Item = str | Fields
+Axis = Item | list[Item]
+
+
+class Axes(BaseModel):
+    """Axes of a grid, or the changes of a scale to them.
+
+    An item of an axis is a spec string, the name of a variant, or a mapping of fields: with
+    ``name`` a spec of that name, with ``base`` a change of a variant or spec, with ``search`` the
+    result of a search, and with neither a change of the study's base spec. A list as the value of
+    a field gives one item for each of its elements.
+
+    At a scale, a mapping of fields without ``name``, ``base`` or ``search`` is a patch: it changes
+    these fields of every spec on the axis that has them, or, below the name of a spec or variant,
+    of that one alone. Anything else replaces the axis.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: Axis | None = None
+    model: Axis | None = None
+    training: Axis | None = None
+    crafting: Axis | None = None
+    client: Axis | None = None
+    defense: Axis | None = None
+    attack: Axis | None = None
+    zip: list[list[str]] | None = Field(
+        None, description="groups of levels whose axes advance together"
+    )
+    exclude: list[dict[str, str]] | None = Field(
+        None, description="cells that have all of these specs are left out"
+    )
+    proxy_for: dict[str, str | None] | None = Field(
+        None, description="a spec of an axis -> the published spec that it substitutes; null: none"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_renamed(cls, written: Any) -> Any:
+        if isinstance(written, Mapping) and "stands_for" in written:
+            raise ValueError("key 'stands_for' is now called 'proxy_for'")
+        return written
+
+
+class GridFile(Axes):
+    """A grid: axes, and how they change at the scales."""
+
+    base: Name | None = Field(None, description="grid of the study that this one is a change of")
+    end: Literal["training", "crafting", "attack"] | None = Field(
+        None, description="last level, whose artifact is scored; attack unless given"
+    )
+    controls: list[Literal["blind", "truth"]] = Field(
+        ["blind", "truth"], description="blind uses no update; truth is the samples themselves"
+    )
+    labels: dict[str, str] = Field(
+        {}, description="a spec, name, metric or axis -> its label in figures"
+    )
+    quick: Axes | None = None
+    small: Axes | None = None
+
+
+class Scales(BaseModel):
+    """Changes of every grid of a study at a scale.
+
+    A patch applies to the grids that have such specs, a replaced axis to all grids that do not
+    replace it themselves.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    quick: Axes = Axes()
+    small: Axes = Axes()
+
+
+class StudyFile(BaseModel):
+    """A study file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    paper: str = Field(description="short citation")
+    base: dict[str, Item] = Field({}, description="level -> spec of the grids that name none")
+    variants: dict[str, dict[str, Item]] = Field(
+        {}, description="level -> name, which is the label too -> spec, or changes of a variant"
+    )
+    labels: dict[str, str] = Field({}, description="labels in the figures of all grids")
+    scales: Scales = Scales()
+    searches: dict[Name, Fields] = Field(
+        {}, description="searches for hyperparameters; see `gleak.experiments.search.declaration`"
+    )
+    grids: dict[Name, Fields]
+    figures: dict[Name, Fields] = Field(description="name -> kind, and the fields of that kind")
+    expect: list[Fields] = Field([], description="claims of the paper that are checked")
+
+    def changes(self, scale: Scale) -> Axes:
+        """Return the changes of every grid at a scale; none at the scale of the paper."""
+        found: Axes = getattr(self.scales, scale, Axes())
+        return found
+
+
+def inherited(
+    name: str, written: Mapping[str, Mapping[str, Any]], merged: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return an entry with what it takes over from its ``base``.
+
+    Args:
+        name: of the entry.
+        written: all entries, by name.
+        merged: keys whose mappings are merged; the entry's own value replaces any other.
+
+    Raises:
+        SpecError: an unknown or circular base.
+    """
+    chain = _chain(name, written)
+    found: dict[str, Any] = {}
+    for entry in reversed(chain):
+        for key, value in written[entry].items():
+            joined = key in merged and isinstance(value, Mapping)
+            found[key] = {**found.get(key, {}), **value} if joined else value
+    found.pop("base", None)
+    return found
+
+
+def _chain(name: str, written: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the entry, its base, the base of that, and so on."""
+    chain = [name]
+    while base := written[chain[-1]].get("base"):
+        if base not in written:
+            raise SpecError(f"{chain[-1]!r}: unknown base {base!r}; {nearest(str(base), written)}")
+        if base in chain:
+            raise SpecError(f"circular base: {' -> '.join([*chain, base])}; name another base")
+        chain.append(base)
+    return chain

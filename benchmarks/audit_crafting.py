@@ -30,11 +30,13 @@ CRAFTINGS = ("mkor+hiding=naive", "mkor", "mkor+sink=4", "fishing")
 TASKS = (("mnist", "lenet5"), ("cifar10+size=16", VGG))
 DECAYS = (None, 0.0, 1e-2, 1e-1)
 INITIALISATIONS = 4
+UNUSED = 5000
+"""Numbers of networks from here on are in no partition of the population."""
 
 
 def start(dataset: str, model: str, decay: float | None, seed: int, data: Dataset) -> Model:
-    """A network to craft from; None: untrained."""
-    recipe = Recipe("crafted", seed, dataset, model, "adam", 1e-3, decay or 0.0, 500, 32, "none")
+    """Make a network to craft from; its batches are not those of the population's networks."""
+    recipe = Recipe("limits", UNUSED + seed, dataset, model, "adam", 1e-3, decay or 0.0, 500, 32, "none")
     torch.manual_seed(seed)
     network = parse("model", model).build(data.shape, data.classes)
     if decay is not None:

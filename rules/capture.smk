@@ -3,7 +3,6 @@
 The truth is an input of a job of its own, which no update comes from.
 """
 
-from gleak.artifacts.granted import GRANTS
 from gleak.captures.folder import MODEL as CAPTURED_MODEL
 from gleak.captures.folder import PRIVATE as CAPTURED_TRUTH
 from gleak.captures.folder import UPDATE as CAPTURED_UPDATE
@@ -24,23 +23,21 @@ def captured(level, file):
 rule take_captured_model:
     """Take parameters that were broadcast elsewhere."""
     input:
+        unpack(inputs("take_captured_model")),
         captured=captured("training", CAPTURED_MODEL),
-        dataset=f"{ARTIFACTS}/{DATASET}/dataset.h5",
     output:
-        model=f"{ARTIFACTS}/{MODEL}/model.h5",
+        **outputs("take_captured_model"),
     log:
-        f"{LOGS}/{MODEL}/take_captured_model.log",
+        log_of("take_captured_model"),
     benchmark:
-        f"{BENCHMARKS}/{MODEL}/take_captured_model.tsv"
+        benchmark_of("take_captured_model")
     wildcard_constraints:
-        training=CAPTURED,
+        training=ONLY_CAPTURED,
     threads: 1
     resources:
-        mem_mb=memory(4000, copies=2, of=model_bytes),
-        runtime=30,
+        **resources("take_captured_model"),
     params:
-        specs=resolved("model"),
-        source=source("gleak.captures.take_model", "model"),
+        **keyed_on("take_captured_model"),
     script:
         "../workflow_scripts/take_captured_model.py"
 
@@ -50,47 +47,40 @@ rule take_captured_update:
     input:
         captured=captured("client", CAPTURED_UPDATE),
     output:
-        sent=f"{ARTIFACTS}/{SENT}/update.h5",
+        **outputs("take_captured_update"),
     log:
-        f"{LOGS}/{SENT}/take_captured_update.log",
+        log_of("take_captured_update"),
     benchmark:
-        f"{BENCHMARKS}/{SENT}/take_captured_update.tsv"
+        benchmark_of("take_captured_update")
     wildcard_constraints:
-        client=CAPTURED,
+        client=ONLY_CAPTURED,
     threads: 1
     resources:
-        mem_mb=memory(2000, copies=3),
-        runtime=30,
+        **resources("take_captured_update"),
     params:
-        specs=resolved("client"),
-        source=source("gleak.captures.take_update", "client"),
+        **keyed_on("take_captured_update"),
     script:
         "../workflow_scripts/take_captured_update.py"
 
 
 rule take_captured_truth:
-    """Take the samples behind captured updates: what is kept secret, and what may be granted."""
+    """Take the samples of captured clients: what is kept secret, and what may be granted."""
     input:
+        unpack(inputs("take_captured_truth")),
         captured=captured("client", CAPTURED_TRUTH),
-        dataset=f"{ARTIFACTS}/{DATASET}/dataset.h5",
-        parameters=parameters,
     output:
-        private=f"{ARTIFACTS}/{SENT}/private.h5",
-        granted=[f"{ARTIFACTS}/{SENT}/granted/{grant}.h5" for grant in GRANTS],
+        **outputs("take_captured_truth"),
     log:
-        f"{LOGS}/{SENT}/take_captured_truth.log",
+        log_of("take_captured_truth"),
     benchmark:
-        f"{BENCHMARKS}/{SENT}/take_captured_truth.tsv"
+        benchmark_of("take_captured_truth")
     wildcard_constraints:
-        client=CAPTURED,
+        client=ONLY_CAPTURED,
     threads: 1
     resources:
-        mem_mb=memory(4000, copies=3),
-        runtime=60,
-        gpu=int(SETTINGS.device == "cuda"),
+        **resources("take_captured_truth"),
     params:
-        specs=resolved("model", "client"),
-        source=source("gleak.captures.take_truth", "model", "client"),
+        **keyed_on("take_captured_truth"),
         seed=SETTINGS.seed,
     script:
         "../workflow_scripts/take_captured_truth.py"

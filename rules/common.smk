@@ -7,7 +7,9 @@ from pathlib import Path
 from snakemake.logging import logger
 
 from gleak.artifacts.refused import refusal_in
-from gleak.experiments.cell import TRUTH, Cell, Paths
+from gleak.experiments.cell import TRUTH, Cell
+from gleak.experiments.stage_files import CAPTURED, Made, StudyPart, dataset_of, shards_of
+from gleak.experiments.stages import STAGES, path_of
 from gleak.core.errors import GleakError
 from gleak.knowledge.base import Pretraining
 from gleak.metrics.score_table import refusal_in_scores
@@ -39,18 +41,11 @@ STUDIES = {
     name: checked(lambda: load_study(Path(workflow.basedir) / "studies" / f"{name}.yaml"))
     for name in SETTINGS.studies
 }
-PATHS = Paths(SETTINGS.results_dir)
-ARTIFACTS = f"{SETTINGS.results_dir}/artifacts"
-KNOWLEDGE = f"{SETTINGS.results_dir}/knowledge"
-LOGS = f"{SETTINGS.results_dir}/logs"
-BENCHMARKS = f"{SETTINGS.results_dir}/benchmarks"
-CAPTURED = r"captured(?=[+/])[^/]*"
-NOT_CAPTURED = r"(?!captured[+/])[^/]+"
-DATASET = "{dataset}"
-MODEL = f"{DATASET}/{{model}}/{{training}}"
-CRAFTED = f"{MODEL}/{{crafting}}"
-SENT = f"{CRAFTED}/{{client}}/{{defense}}"
-ATTACKED = f"{SENT}/{{attack}}"
+RESULTS = SETTINGS.results_dir
+LOGS = f"{RESULTS}/logs"
+BENCHMARKS = f"{RESULTS}/benchmarks"
+ONLY_CAPTURED = rf"{CAPTURED}(?=[+/])[^/]*"
+NOT_CAPTURED = rf"(?!{CAPTURED}[+/])[^/]+"
 
 
 wildcard_constraints:
@@ -117,21 +112,54 @@ def remake_refused_targets():
         refused.unlink()
 
 
-def parameters(wildcards):
-    """The file with the parameters that are broadcast."""
-    return broadcast(cell(wildcards))
+def outputs(rule):
+    """For `output`: the files that a stage makes."""
+    return STAGES[rule].patterns(RESULTS)
 
 
-def broadcast(levels):
-    """The file with the parameters that are broadcast to a cell's clients."""
-    if levels.crafting.broadcasts_model:
-        return f"{PATHS.folder(levels.upto('training'))}/model.h5"
-    return f"{PATHS.folder(levels.upto('crafting'))}/parameters.h5"
+def log_of(rule):
+    """For `log`."""
+    return STAGES[rule].record(LOGS, ".log")
 
 
-def memory(base, copies, of=update_bytes):
-    """For `resources`: megabytes of a job that holds its cell's updates so many times at once.
+def benchmark_of(rule):
+    """For `benchmark`."""
+    return STAGES[rule].record(BENCHMARKS, ".tsv")
 
-    Or its parameters, of=model_bytes.
-    """
-    return lambda wildcards: base + copies * of(cell(wildcards)) // 10**6
+
+def inputs(rule, subject=cell):
+    """For `input`: the files of other stages that a job reads; `subject` makes that of its path."""
+
+    def find(wildcards):
+        reads = checked(lambda: STAGES[rule].reads(subject(wildcards)))
+        return {name: found_at(files) for name, files in reads.items()}
+
+    return find
+
+
+def found_at(files):
+    """The path of a file, or the paths of several."""
+    if isinstance(files, Made):
+        return str(path_of(files, RESULTS))
+    return [str(path_of(made, RESULTS)) for made in files]
+
+
+def resources(rule, subject=cell):
+    """For `resources`: what a job is given; `subject` makes the cell of its path."""
+    stage = STAGES[rule]
+    copied = {"update": update_bytes, "model": model_bytes}[stage.memory.of]
+
+    def megabytes(wildcards):
+        copies = stage.memory.copies
+        return stage.memory.base + copies * copied(subject(wildcards)) // 10**6
+
+    asked = {"gpu": int(SETTINGS.device == "cuda")} if stage.gpu != "none" else {}
+    memory = megabytes if stage.memory.copies else stage.memory.base
+    return {"mem_mb": memory, "runtime": stage.minutes, **asked}
+
+
+def keyed_on(rule):
+    """For `params`: the code and the specs of a stage, a change of which runs its jobs again."""
+    stage = STAGES[rule]
+    specs = {"specs": resolved(*stage.levels)} if stage.levels else {}
+    return {**specs, "source": source(stage.code, *stage.levels)}

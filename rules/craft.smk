@@ -1,21 +1,18 @@
 rule craft_parameters:
     """Craft what a dishonest server broadcasts; an honest one broadcasts model.h5 itself."""
     input:
-        model=f"{ARTIFACTS}/{MODEL}/model.h5",
+        unpack(inputs("craft_parameters")),
     output:
-        parameters=f"{ARTIFACTS}/{CRAFTED}/parameters.h5",
-        secret=f"{ARTIFACTS}/{CRAFTED}/secret.h5",
+        **outputs("craft_parameters"),
     log:
-        f"{LOGS}/{CRAFTED}/craft_parameters.log",
+        log_of("craft_parameters"),
     benchmark:
-        f"{BENCHMARKS}/{CRAFTED}/craft_parameters.tsv"
+        benchmark_of("craft_parameters")
     threads: 1
     resources:
-        mem_mb=memory(4000, copies=3, of=model_bytes),
-        runtime=30,
+        **resources("craft_parameters"),
     params:
-        specs=resolved("model", "crafting"),
-        source=source("gleak.crafting.craft", "model", "crafting"),
+        **keyed_on("craft_parameters"),
         seed=SETTINGS.seed,
     script:
         "../workflow_scripts/craft_parameters.py"

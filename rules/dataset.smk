@@ -1,7 +1,7 @@
 def data_dir(wildcards):
     """For `params`: the folder that a dataset is read from, if any; it is looked for beforehand."""
     dataset = cell(wildcards).dataset
-    made = Path(f"{PATHS.folder(cell(wildcards))}/dataset.h5").exists()
+    made = path_of(dataset_of(cell(wildcards)), RESULTS).exists()
     if workflow.is_main_process and not made:
         checked(lambda: dataset.check_data(SETTINGS.data_dir))
     return str(SETTINGS.data_dir) if dataset.reads_data_dir else ""
@@ -10,18 +10,16 @@ def data_dir(wildcards):
 rule prepare_dataset:
     """Read or make the samples of one dataset."""
     output:
-        dataset=f"{ARTIFACTS}/{DATASET}/dataset.h5",
+        **outputs("prepare_dataset"),
     log:
-        f"{LOGS}/{DATASET}/prepare_dataset.log",
+        log_of("prepare_dataset"),
     benchmark:
-        f"{BENCHMARKS}/{DATASET}/prepare_dataset.tsv"
+        benchmark_of("prepare_dataset")
     threads: 1
     resources:
-        mem_mb=4000,
-        runtime=60,
+        **resources("prepare_dataset"),
     params:
-        specs=resolved("dataset"),
-        source=source("gleak.data.prepare", "dataset"),
+        **keyed_on("prepare_dataset"),
         data_dir=data_dir,
         seed=SETTINGS.seed,
     script:

@@ -1,7 +1,5 @@
 """Knowledge: what attackers may bring, trained on public data alone."""
 
-LEARNED = "{dataset}/{knowledge}"
-
 
 def pretraining(wildcards):
     """What a job trains, and on which public dataset."""
@@ -11,23 +9,20 @@ def pretraining(wildcards):
 rule train_knowledge:
     """Train what an attacker may bring on the train split of a public dataset."""
     input:
-        dataset=f"{ARTIFACTS}/{DATASET}/dataset.h5",
+        unpack(inputs("train_knowledge", pretraining)),
     output:
-        knowledge=f"{KNOWLEDGE}/{LEARNED}/knowledge.h5",
-        provenance=f"{KNOWLEDGE}/{LEARNED}/provenance.json",
+        **outputs("train_knowledge"),
     log:
-        f"{LOGS}/knowledge/{LEARNED}/train_knowledge.log",
+        log_of("train_knowledge"),
     benchmark:
-        f"{BENCHMARKS}/knowledge/{LEARNED}/train_knowledge.tsv"
+        benchmark_of("train_knowledge")
     threads: 1
     resources:
-        mem_mb=8000,
-        runtime=720,
-        gpu=int(SETTINGS.device == "cuda"),
+        **resources("train_knowledge"),
     params:
         specs=lambda w: json.dumps(pretraining(w).knowledge.resolved()),
         source=lambda w: source_digest(
-            "gleak.knowledge.train_knowledge",
+            STAGES["train_knowledge"].code,
             *sorted({name for part in pretraining(w).components() for name in part.modules}),
         ),
         seed=SETTINGS.seed,

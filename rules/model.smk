@@ -1,23 +1,20 @@
 rule train_model:
     """Give a model its parameters: initialised only, or trained."""
     input:
-        dataset=f"{ARTIFACTS}/{DATASET}/dataset.h5",
+        unpack(inputs("train_model")),
     output:
-        model=f"{ARTIFACTS}/{MODEL}/model.h5",
+        **outputs("train_model"),
     log:
-        f"{LOGS}/{MODEL}/train_model.log",
+        log_of("train_model"),
     benchmark:
-        f"{BENCHMARKS}/{MODEL}/train_model.tsv"
+        benchmark_of("train_model")
     wildcard_constraints:
         training=NOT_CAPTURED,
     threads: 1
     resources:
-        mem_mb=4000,
-        runtime=240,
-        gpu=int(SETTINGS.device == "cuda"),
+        **resources("train_model"),
     params:
-        specs=resolved("model", "training"),
-        source=source("gleak.training.train_model", "model", "training"),
+        **keyed_on("train_model"),
         seed=SETTINGS.seed,
     script:
         "../workflow_scripts/train_model.py"

@@ -15,36 +15,26 @@ def scoring(end, *levels):
     metrics = metrics_of(end)
     return {
         "metrics": json.dumps([metric.resolved() for metric in metrics]),
-        "source": source(f"gleak.metrics.{SCORED_BY[end]}", *levels, with_specs=metrics),
+        "source": source(STAGES[SCORED_BY[end]].code, *levels, with_specs=metrics),
     }
 
 
 SCORING = scoring("attack")
 
 
-def judges(wildcards):
-    """What an attack's spec says it is scored by, trained on public data; no attack job reads it."""
-    return [PATHS.knowledge(pretraining) for pretraining in cell(wildcards).judges]
-
-
 rule score:
     """Compare a reconstruction with the truth."""
     input:
-        private=f"{ARTIFACTS}/{SENT}/private.h5",
-        reconstruction=f"{ARTIFACTS}/{ATTACKED}/reconstruction.h5",
-        provenance=f"{ARTIFACTS}/{ATTACKED}/provenance.json",
-        knowledge=brought,
-        judges=judges,
+        unpack(inputs("score")),
     output:
-        scores=f"{ARTIFACTS}/{ATTACKED}/scores.csv",
+        **outputs("score"),
     log:
-        f"{LOGS}/{ATTACKED}/score.log",
+        log_of("score"),
     benchmark:
-        f"{BENCHMARKS}/{ATTACKED}/score.tsv"
+        benchmark_of("score")
     threads: 1
     resources:
-        mem_mb=3000,
-        runtime=30,
+        **resources("score"),
     params:
         **SCORING,
         grants=lambda w: " ".join(sorted(cell(w).attack.grants)),
@@ -55,17 +45,16 @@ rule score:
 rule score_truth:
     """The control above: the truth scored as if it were a reconstruction."""
     input:
-        private=f"{ARTIFACTS}/{SENT}/private.h5",
+        unpack(inputs("score_truth")),
     output:
-        scores=f"{ARTIFACTS}/{SENT}/{TRUTH}/scores.csv",
+        **outputs("score_truth"),
     log:
-        f"{LOGS}/{SENT}/{TRUTH}/score.log",
+        log_of("score_truth"),
     benchmark:
-        f"{BENCHMARKS}/{SENT}/{TRUTH}/score.tsv"
+        benchmark_of("score_truth")
     threads: 1
     resources:
-        mem_mb=3000,
-        runtime=30,
+        **resources("score_truth"),
     params:
         **SCORING,
         grants="",
@@ -76,17 +65,16 @@ rule score_truth:
 rule score_model:
     """Measure a trained model as it is: no attack, no truth."""
     input:
-        model=f"{ARTIFACTS}/{MODEL}/model.h5",
+        unpack(inputs("score_model")),
     output:
-        scores=f"{ARTIFACTS}/{MODEL}/scores.csv",
+        **outputs("score_model"),
     log:
-        f"{LOGS}/{MODEL}/score_model.log",
+        log_of("score_model"),
     benchmark:
-        f"{BENCHMARKS}/{MODEL}/score_model.tsv"
+        benchmark_of("score_model")
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=10,
+        **resources("score_model"),
     params:
         **scoring("training"),
     script:
@@ -96,18 +84,16 @@ rule score_model:
 rule score_parameters:
     """Audit what is broadcast as a client can: with its own data, without the server's secret."""
     input:
-        parameters=parameters,
-        dataset=f"{ARTIFACTS}/{DATASET}/dataset.h5",
+        unpack(inputs("score_parameters")),
     output:
-        scores=f"{ARTIFACTS}/{CRAFTED}/scores.csv",
+        **outputs("score_parameters"),
     log:
-        f"{LOGS}/{CRAFTED}/score_parameters.log",
+        log_of("score_parameters"),
     benchmark:
-        f"{BENCHMARKS}/{CRAFTED}/score_parameters.tsv"
+        benchmark_of("score_parameters")
     threads: 1
     resources:
-        mem_mb=memory(4000, copies=4, of=model_bytes),
-        runtime=60,
+        **resources("score_parameters"),
     params:
         **scoring("crafting", "model"),
         specs=resolved("model"),

@@ -9,44 +9,37 @@ def search_of(wildcards):
     return found
 
 
-def tried_on(wildcards):
-    """The folder with the updates and the truth on which values are tried."""
-    return PATHS.folder(search_of(wildcards).cell.upto("defense"))
+def searched(wildcards):
+    """The search a job carries out, in its study."""
+    search_of(wildcards)
+    return StudyPart(study_of(wildcards), wildcards.scale, "search", wildcards.search)
 
 
 def every_search():
     """What every search of the configured studies chooses."""
     for name, study in STUDIES.items():
-        folder = STUDY.format(study=name, scale=SETTINGS.scale)
-        yield from (f"{folder}/searches/{search}/chosen.yaml" for search in study.searches)
+        for search in study.searches:
+            part = StudyPart(study, SETTINGS.scale, "search", search)
+            yield path_of(Made("search", "chosen", part), RESULTS)
 
 
 rule search:
     """Try values of an attack's fields; only victims from the train split are ever read."""
     input:
-        sent=lambda w: f"{tried_on(w)}/update.h5",
-        parameters=lambda w: broadcast(search_of(w).cell),
-        granted=lambda w: grants_of(search_of(w).cell),
-        secret=lambda w: secret_of(search_of(w).cell),
-        knowledge=lambda w: brought_by(search_of(w).cell),
-        private=lambda w: f"{tried_on(w)}/private.h5",
+        unpack(inputs("search", searched)),
     output:
-        trials=f"{STUDY}/searches/{{search}}/trials.csv",
-        chosen=f"{STUDY}/searches/{{search}}/chosen.yaml",
-        provenance=f"{STUDY}/searches/{{search}}/provenance.json",
+        **outputs("search"),
     log:
-        f"{STUDY_LOGS}/{{search}}.search.log",
+        log_of("search"),
     benchmark:
-        f"{STUDY_BENCHMARKS}/{{search}}.search.tsv"
+        benchmark_of("search")
     threads: 1
     resources:
-        mem_mb=lambda w: 6000 + 3 * update_bytes(search_of(w).cell) // 10**6,
-        runtime=720,
-        gpu=int(SETTINGS.device == "cuda"),
+        **resources("search", lambda w: search_of(w).cell),
     params:
         declared=lambda w: json.dumps(search_of(w).declared),
         specs=lambda w: json.dumps(search_of(w).resolved()),
-        source=lambda w: source_digest("gleak.experiments.search.run", *search_of(w).modules),
+        source=lambda w: source_digest(STAGES["search"].code, *search_of(w).modules),
         seed=SETTINGS.seed,
     script:
         "../workflow_scripts/search.py"

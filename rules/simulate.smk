@@ -1,29 +1,20 @@
-from gleak.artifacts.granted import GRANTS
-
-
 rule simulate_clients:
     """Let the victims compute and protect their updates: what is seen, granted, and kept secret."""
     input:
-        dataset=f"{ARTIFACTS}/{DATASET}/dataset.h5",
-        parameters=parameters,
+        unpack(inputs("simulate_clients")),
     output:
-        sent=f"{ARTIFACTS}/{SENT}/update.h5",
-        private=f"{ARTIFACTS}/{SENT}/private.h5",
-        granted=[f"{ARTIFACTS}/{SENT}/granted/{grant}.h5" for grant in GRANTS],
+        **outputs("simulate_clients"),
     log:
-        f"{LOGS}/{SENT}/simulate_clients.log",
+        log_of("simulate_clients"),
     benchmark:
-        f"{BENCHMARKS}/{SENT}/simulate_clients.tsv"
+        benchmark_of("simulate_clients")
     wildcard_constraints:
         client=NOT_CAPTURED,
     threads: 1
     resources:
-        mem_mb=memory(4000, copies=3),
-        runtime=60,
-        gpu=int(SETTINGS.device == "cuda"),
+        **resources("simulate_clients"),
     params:
-        specs=resolved("model", "client", "defense"),
-        source=source("gleak.simulation.simulate", "model", "client", "defense"),
+        **keyed_on("simulate_clients"),
         seed=SETTINGS.seed,
     script:
         "../workflow_scripts/simulate_clients.py"

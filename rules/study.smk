@@ -2,9 +2,7 @@
 
 import re
 
-STUDY = f"{SETTINGS.results_dir}/studies/{{study}}/{{scale}}"
-STUDY_LOGS = f"{LOGS}/studies/{{study}}/{{scale}}"
-STUDY_BENCHMARKS = f"{BENCHMARKS}/studies/{{study}}/{{scale}}"
+STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
 
 
 def study_of(wildcards):
@@ -46,33 +44,19 @@ def grid_of(wildcards):
     return checked(lambda: planned(wildcards).grid(wildcards.grid, wildcards.scale))
 
 
-def grid_scores(wildcards):
-    """Scores of every cell of a grid, its controls included; what was refused has none."""
-    return [f"{PATHS.folder(levels)}/scores.csv" for levels in grid_of(wildcards).computed]
-
-
 def figure_spec(wildcards):
     """The figure a job draws."""
     return checked(lambda: study_of(wildcards).figure(wildcards.figure))
 
 
-def figure_tables(wildcards):
-    """The tables of the grids a figure is drawn from; none for figures of what is registered."""
-    folder = STUDY.format(**wildcards)
-    return [f"{folder}/grids/{grid}.csv" for grid in figure_spec(wildcards).grids]
+def part_of(wildcard=""):
+    """The grid or figure a job makes, in its study; the whole study unless named."""
 
+    def find(wildcards):
+        name = getattr(wildcards, wildcard) if wildcard else ""
+        return StudyPart(planned(wildcards), wildcards.scale, wildcard, name)
 
-def figure_images(wildcards):
-    """Reconstructions and truths of the cells a figure shows; none for most kinds."""
-    shown = checked(lambda: planned(wildcards).shown(wildcards.figure, wildcards.scale))
-    reconstructions = [f"{PATHS.folder(levels)}/reconstruction.h5" for levels in shown]
-    truths = [f"{PATHS.folder(levels.upto('defense'))}/private.h5" for levels in shown]
-    return [*reconstructions, *truths]
-
-
-def figure_trainings(wildcards):
-    """The knowledge whose training a figure shows; none for most kinds."""
-    return [PATHS.knowledge(found) for found in figure_spec(wildcards).trainings(wildcards.scale)]
+    return find
 
 
 def studies_writing(*suffixes):
@@ -87,12 +71,6 @@ def studies_writing(*suffixes):
         if own:
             patterns.append(rf"{re.escape(name)}(?=/[^/]+/(?:{'|'.join(own)})\.)")
     return "|".join(patterns) or "(?!)"
-
-
-def study_grids(wildcards):
-    """The tables of all of a study's grids."""
-    folder = STUDY.format(**wildcards)
-    return [f"{folder}/grids/{grid}.csv" for grid in study_of(wildcards).grids]
 
 
 def every_figure():
@@ -128,20 +106,19 @@ def drawn():
 rule tabulate:
     """Put the scores of a grid's cells into one table."""
     input:
-        scores=grid_scores,
+        unpack(inputs("tabulate", part_of("grid"))),
     output:
-        table=f"{STUDY}/grids/{{grid}}.csv",
+        **outputs("tabulate"),
     log:
-        f"{STUDY_LOGS}/{{grid}}.tabulate.log",
+        log_of("tabulate"),
     benchmark:
-        f"{STUDY_BENCHMARKS}/{{grid}}.tabulate.tsv"
+        benchmark_of("tabulate")
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=10,
+        **resources("tabulate"),
     params:
+        **keyed_on("tabulate"),
         refused=lambda w: json.dumps([refusal.row for refusal in grid_of(w).refused]),
-        source=source("gleak.figures.tabulate"),
     script:
         "../workflow_scripts/tabulate.py"
 
@@ -149,26 +126,23 @@ rule tabulate:
 rule draw:
     """Draw one figure of a study, from its grid's scores if it has one."""
     input:
-        tables=figure_tables,
-        images=figure_images,
-        trained=figure_trainings,
+        unpack(inputs("draw", part_of("figure"))),
         study=study_file,
         published=published,
     output:
         *drawn(),
     log:
-        f"{STUDY_LOGS}/{{figure}}.draw.log",
+        log_of("draw"),
     benchmark:
-        f"{STUDY_BENCHMARKS}/{{figure}}.draw.tsv"
+        benchmark_of("draw")
     wildcard_constraints:
         study=studies_writing(".svg", ".png", ".csv"),
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=10,
+        **resources("draw"),
     params:
         figure=lambda w: json.dumps(figure_spec(w).resolved()),
-        source=lambda w: source_digest("gleak.figures.draw", *sorted(figure_spec(w).modules)),
+        source=lambda w: source_digest(STAGES["draw"].code, *sorted(figure_spec(w).modules)),
         caption=lambda w: planned(w).caption(w.figure, w.scale),
     script:
         "../workflow_scripts/draw.py"
@@ -186,26 +160,25 @@ use rule draw as draw_table with:
 rule judge:
     """Hold the paper's claims against our scores; a claim marked as a gate stops the workflow."""
     input:
-        tables=study_grids,
+        unpack(inputs("judge", part_of())),
         study=study_file,
     output:
         csv=report(
-            f"{STUDY}/expectations.csv",
+            outputs("judge")["csv"],
             caption="../docs/report/expectations.rst",
             category="{study}",
             subcategory="{scale}",
             labels={"figure": "expectations", "file": "verdicts"},
         ),
-        markdown=f"{STUDY}/expectations.md",
+        markdown=outputs("judge")["markdown"],
     log:
-        f"{STUDY_LOGS}/judge.log",
+        log_of("judge"),
     benchmark:
-        f"{STUDY_BENCHMARKS}/judge.tsv"
+        benchmark_of("judge")
     threads: 1
     resources:
-        mem_mb=2000,
-        runtime=10,
+        **resources("judge"),
     params:
-        source=source("gleak.figures.judge"),
+        **keyed_on("judge"),
     script:
         "../workflow_scripts/judge.py"

@@ -23,19 +23,20 @@ assumed: 100 classes, 10,000 samples in each split.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tabulate import tabulate
 
 from gleak.core.registry import parse
 from gleak.core.settings import Settings
-from gleak.experiments.cell import SCORED_BY, TRUTH, Cell, Paths
-from gleak.experiments.figure_spec import FigureSpec
-from gleak.experiments.search.declaration import Search
+from gleak.experiments.cell import SCORED_BY, Cell
+from gleak.experiments.stage_files import Made, StudyPart
+from gleak.experiments.stages import STAGES, jobs_behind, path_of
 from gleak.experiments.study import Study
 from gleak.knowledge.base import Pretraining
 from gleak.metrics.audits.base import REACH_SAMPLES
@@ -43,8 +44,6 @@ from gleak.simulation.grants import AUXILIARY
 
 RATE = 8.4e9
 GPU_RATE = 1e12
-GPU_RULES = ("train_knowledge", "train_model", "attack", "attack_shard", "search")
-"""Those that the SLURM profile gives a GPU."""
 FACTOR = 12
 GRADIENT_FACTOR = 3
 START_SECONDS = 4.0
@@ -52,27 +51,6 @@ FLOAT_BYTES = 4
 ASSUMED_CLASSES = 100
 ASSUMED_SAMPLES = 10_000
 TOGETHER = "together"
-CAPTURED = "captured"
-RULES = (
-    "prepare_dataset",
-    "train_knowledge",
-    "train_model",
-    "take_captured_model",
-    "craft_parameters",
-    "simulate_clients",
-    "take_captured_update",
-    "take_captured_truth",
-    "attack",
-    "attack_shard",
-    "gather_shards",
-    "score",
-    "score_truth",
-    "score_model",
-    "score_parameters",
-    "tabulate",
-    "draw",
-    "judge",
-)
 ROUGH = (
     f"rough: each victim's whole budget at {FACTOR} forward passes per sample and evaluation, "
     f"{RATE / 1e9:g} billion multiply-adds per second on one core, {START_SECONDS:g} s to start a "
@@ -113,21 +91,51 @@ Plan = frozenset[Job]
 
 
 def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
-    """The jobs of each grid at the scale of the settings, and of the whole study `TOGETHER`.
+    """Return the jobs of each grid at the scale of the settings, and of the study `TOGETHER`.
 
     Raises:
         SpecError: no such scale.
     """
-    folder = Paths(settings.results_dir).study(study.name, settings.scale)
-    plans = {name: frozenset(_grid_jobs(study, name, settings)) for name in study.grids}
-    judge = {Job("judge", folder / "expectations.csv")} if study.expectations else set()
-    drawn = {_draw(figure, folder) for figure in study.figures}
-    trained = {job for spec in study.figures.values() for job in _figure_jobs(spec, settings)}
-    return {**plans, TOGETHER: frozenset(judge | drawn | trained).union(*plans.values())}
+    whole = StudyPart(study, settings.scale)
+    verdicts = [Made("judge", "csv", whole)] if study.expectations else []
+    figures = [Made("draw", "picture", _part(whole, "figure", name)) for name in study.figures]
+    tables = {name: Made("tabulate", "table", _part(whole, "grid", name)) for name in study.grids}
+    drawn = {
+        name: [made for made in figures if name in study.figure(_name(made)).grids]
+        for name in study.grids
+    }
+    plans = {
+        name: jobs([table], settings) | {_job(made, settings) for made in drawn[name]}
+        for name, table in tables.items()
+    }
+    return {**plans, TOGETHER: jobs([*verdicts, *figures, *tables.values()], settings)}
+
+
+def _part(whole: StudyPart, wildcard: str, name: str) -> StudyPart:
+    return StudyPart(whole.study, whole.scale, wildcard, name)
+
+
+def _name(made: Made) -> str:
+    assert isinstance(made.subject, StudyPart)
+    return made.subject.name
+
+
+def jobs(targets: Iterable[Made], settings: Settings) -> Plan:
+    """Return the jobs that make some files and all that these are made from."""
+    needed = jobs_behind(targets, settings.shards)
+    return frozenset(_job(Made(stage.rule, "", subject), settings) for stage, subject in needed)
+
+
+def _job(made: Made, settings: Settings) -> Job:
+    """Return the job that makes a file, with its cost; it is known by its first output."""
+    first = next(iter(STAGES[made.rule].outputs))
+    work, size = COSTS.get(made.rule, (_nothing, _nothing))
+    output = path_of(Made(made.rule, first, made.subject), settings.results_dir)
+    return Job(made.rule, output, work(made.subject), int(size(made.subject)))
 
 
 def describe_searches(study: Study, settings: Settings) -> str:
-    """What ``snakemake searches`` costs besides, each trial as the attack it begins with.
+    """Return what ``snakemake searches`` costs besides, each trial as the attack it begins with.
 
     Empty for a study without searches.
 
@@ -136,25 +144,16 @@ def describe_searches(study: Study, settings: Settings) -> str:
     """
     if not study.searches:
         return ""
-    found = [study.search(name, settings.scale) for name in study.searches]
-    folder = Paths(settings.results_dir).study(study.name, settings.scale)
-    plan = frozenset(job for search in found for job in _search_jobs(search, folder, settings))
-    trials = sum(search.trials for search in found)
-    what = f"{len(found)} search{'es' if len(found) > 1 else ''} of {trials} trials"
+    parts = [StudyPart(study, settings.scale, "search", name) for name in study.searches]
+    plan = jobs([Made("search", "chosen", part) for part in parts], settings)
+    trials = sum(part.search.trials for part in parts)
+    what = f"{len(parts)} search{'es' if len(parts) > 1 else ''} of {trials} trials"
     return f"snakemake searches: {what} in all, {_round(hours(plan))} CPU-hours"
-
-
-def _search_jobs(search: Search, folder: Path, settings: Settings) -> Iterator[Job]:
-    """The jobs from the dataset to what one search chose."""
-    cell, paths = search.cell, Paths(settings.results_dir)
-    yield from _before_attack(cell, paths)
-    work = search.trials * _attack_work(cell)
-    yield Job("search", folder / "searches" / search.name / "chosen.yaml", work)
 
 
 def show(plans: Mapping[str, Plan]) -> str:
     """A table with a column for each plan: cells, jobs of each rule, time and space."""
-    rules = [rule for rule in RULES if any(count(plan, rule) for plan in plans.values())]
+    rules = [rule for rule in STAGES if any(count(plan, rule) for plan in plans.values())]
     rows = {
         "cells": [str(len(_cells(plan))) for plan in plans.values()],
         "done": [_describe_done(plan) for plan in plans.values()],
@@ -185,7 +184,7 @@ def hours(plan: Plan) -> float:
 
 def gpu_hours(plan: Plan) -> float:
     """Hours of the jobs that use a GPU, where each is given one."""
-    work = [job.work for job in plan if job.rule in GPU_RULES]
+    work = [job.work for job in plan if STAGES[job.rule].gpu == "requested"]
     return sum(START_SECONDS + each / GPU_RATE for each in work) / 3600
 
 
@@ -214,107 +213,57 @@ def _round(value: float) -> str:
     return np.format_float_positional(value, precision=2, fractional=False, trim="-")
 
 
-def _grid_jobs(study: Study, name: str, settings: Settings) -> Iterator[Job]:
-    """All that a grid's table and figures depend on; a shared job comes once for each need."""
-    paths = Paths(settings.results_dir)
-    folder, grid = paths.study(study.name, settings.scale), study.grid(name, settings.scale)
-    for cell in grid.cells:
-        yield from cell_jobs(cell, paths, settings.shards)
-    for cell in grid.truths:
-        yield Job("score_truth", paths.folder(cell) / TRUTH / "scores.csv")
-    yield Job("tabulate", folder / "grids" / f"{name}.csv")
-    for figure, spec in study.figures.items():
-        if name in spec.grids:
-            yield _draw(figure, folder)
-
-
-def _figure_jobs(spec: FigureSpec, settings: Settings) -> Iterator[Job]:
-    """What a figure is drawn from besides grids."""
-    for pretraining in spec.trainings(settings.scale):
-        yield from knowledge_jobs(pretraining, Paths(settings.results_dir))
-
-
-def _draw(figure: str, folder: Path) -> Job:
-    return Job("draw", folder / f"{figure}.svg")
-
-
-def cell_jobs(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
-    """The jobs from the dataset to the scores of one cell, whatever it ends with."""
-    yield from _before_attack(cell, paths)
-    if "attack" in cell.specs:
-        yield from _attack(cell, paths, shards)
-    for pretraining in cell.judges:
-        yield from knowledge_jobs(pretraining, paths)
-    work = _audit_work(cell) if cell.end == "crafting" else 0.0
-    yield Job(SCORED_BY[cell.end], paths.scores(cell), work)
-
-
-def _before_attack(cell: Cell, paths: Paths) -> Iterator[Job]:
-    """What happens before an attack, as far as a cell goes."""
-    yield _prepare(cell, paths)
-    yield _train(cell, paths)
-    for pretraining in cell.pretrainings:
-        yield from knowledge_jobs(pretraining, paths)
-    if "crafting" in cell.specs and not cell.crafting.broadcasts_model:
-        folder = paths.folder(cell.upto("crafting"))
-        yield Job("craft_parameters", folder / "parameters.h5", bytes=model_bytes(cell))
-    if "defense" in cell.specs:
-        yield from _clients(cell, paths)
-
-
-def _prepare(cell: Cell, paths: Paths) -> Job:
-    dataset = cell.dataset
-    width = 1 if dataset.modality == "image" else FLOAT_BYTES
-    samples = _samples(cell, "train") + _samples(cell, "test")
-    output = paths.folder(cell.upto("dataset")) / "dataset.h5"
-    return Job("prepare_dataset", output, bytes=samples * prod(dataset.shape) * width)
-
-
-def knowledge_jobs(pretraining: Pretraining, paths: Paths) -> Iterator[Job]:
-    """The jobs of a training on public data."""
-    public = Cell({"dataset": pretraining.dataset})
-    yield _prepare(public, paths)
-    spec, of = pretraining.knowledge, (pretraining.dataset.shape, _classes(public))
-    work = spec.passes * GRADIENT_FACTOR * spec.multiply_adds(*of)
-    size = FLOAT_BYTES * (spec.parameters(*of) + 2 * _samples(public, "train"))
-    yield Job("train_knowledge", paths.knowledge(pretraining), work, size)
-
-
-def _train(cell: Cell, paths: Paths) -> Job:
+def _work_of_training(cell: Cell) -> float:
     samples = _samples(cell, "train")
-    passes = cell.training.epochs_of_data(samples) * samples * GRADIENT_FACTOR
-    output = paths.folder(cell.upto("training")) / "model.h5"
-    rule = "take_captured_model" if cell.training.name == CAPTURED else "train_model"
-    return Job(rule, output, passes * _forward(cell), model_bytes(cell))
+    passes: float = cell.training.epochs_of_data(samples) * samples * GRADIENT_FACTOR
+    return passes * _forward(cell)
 
 
-def _clients(cell: Cell, paths: Paths) -> Iterator[Job]:
-    """What is sent and granted, and the truth; of captured clients a job each."""
-    client, folder = cell.client, paths.folder(cell.upto("defense"))
-    samples = 2 * client.victims * client.batch_size + AUXILIARY + 1
-    known = samples * prod(cell.dataset.shape) * FLOAT_BYTES
-    drift = client.gradients_per_sample + 1 if client.local_descent else 0
-    gradient = client.victims * client.batch_size * GRADIENT_FACTOR * _forward(cell)
-    if client.name == CAPTURED:
-        yield Job("take_captured_update", folder / "update.h5", bytes=update_bytes(cell))
-        yield Job("take_captured_truth", folder / "private.h5", drift * gradient, known)
-    else:
-        work = (client.gradients_per_sample + drift) * gradient
-        yield Job("simulate_clients", folder / "update.h5", work, update_bytes(cell) + known)
+def _work_of_knowledge(pretraining: Pretraining) -> float:
+    spec = pretraining.knowledge
+    public = Cell({"dataset": pretraining.dataset})
+    work = spec.multiply_adds(pretraining.dataset.shape, _classes(public))
+    return spec.passes * GRADIENT_FACTOR * work
 
 
-def _attack(cell: Cell, paths: Paths, shards: int) -> Iterator[Job]:
-    client, folder = cell.client, paths.folder(cell)
-    work = _attack_work(cell)
-    size = client.victims * client.batch_size * prod(cell.dataset.shape) * FLOAT_BYTES
-    if shards == 1:
-        yield Job("attack", folder / "reconstruction.h5", work, size)
-        return
-    number = min(shards, client.victims)
-    for shard in range(1, number + 1):
-        output = folder / "shards" / f"{shard}-of-{number}" / "reconstruction.h5"
-        yield Job("attack_shard", output, work / number, size // number)
-    yield Job("gather_shards", folder / "reconstruction.h5", bytes=size)
+def _bytes_of_knowledge(pretraining: Pretraining) -> float:
+    public = Cell({"dataset": pretraining.dataset})
+    parameters = pretraining.knowledge.parameters(pretraining.dataset.shape, _classes(public))
+    return FLOAT_BYTES * (parameters + 2 * _samples(public, "train"))
+
+
+def _bytes_of_dataset(cell: Cell) -> float:
+    width = 1 if cell.dataset.modality == "image" else FLOAT_BYTES
+    samples = _samples(cell, "train") + _samples(cell, "test")
+    return samples * prod(cell.dataset.shape) * width
+
+
+def _work_of_drift(cell: Cell) -> float:
+    """Multiply-adds of the local steps, computed a second time beside one gradient of the batch."""
+    client = cell.client
+    gradients = client.gradients_per_sample + 1 if client.local_descent else 0
+    return gradients * _work_of_gradient(cell)
+
+
+def _work_of_clients(cell: Cell) -> float:
+    return cell.client.gradients_per_sample * _work_of_gradient(cell) + _work_of_drift(cell)
+
+
+def _work_of_gradient(cell: Cell) -> float:
+    """Multiply-adds of one gradient of every victim's batch."""
+    client = cell.client
+    return float(client.victims * client.batch_size * GRADIENT_FACTOR * _forward(cell))
+
+
+def _bytes_of_truth(cell: Cell) -> float:
+    """Size of the truth and of what is granted of it."""
+    samples = 2 * cell.client.victims * cell.client.batch_size + AUXILIARY + 1
+    return samples * prod(cell.dataset.shape) * FLOAT_BYTES
+
+
+def _bytes_of_reconstruction(cell: Cell) -> float:
+    client = cell.client
+    return client.victims * client.batch_size * prod(cell.dataset.shape) * FLOAT_BYTES
 
 
 def _attack_work(cell: Cell) -> float:
@@ -329,6 +278,10 @@ def _audit_work(cell: Cell) -> float:
     """Multiply-adds of a client's gradients on the parameters it was sent."""
     samples: int = 2 * parse("metric", "audit_dominance").samples + REACH_SAMPLES
     return samples * GRADIENT_FACTOR * _forward(cell)
+
+
+def _nothing(subject: Any) -> float:
+    return 0.0
 
 
 def _samples(cell: Cell, split: str) -> int:
@@ -356,3 +309,27 @@ def model_bytes(cell: Cell) -> int:
     """Size of a cell's parameters, as plain single-precision values."""
     parameters: int = cell.model.parameters(cell.dataset.shape, _classes(cell))
     return parameters * FLOAT_BYTES
+
+
+COSTS: Mapping[str, tuple[Callable[[Any], float], Callable[[Any], float]]] = {
+    "prepare_dataset": (_nothing, _bytes_of_dataset),
+    "train_knowledge": (_work_of_knowledge, _bytes_of_knowledge),
+    "train_model": (_work_of_training, model_bytes),
+    "take_captured_model": (_work_of_training, model_bytes),
+    "craft_parameters": (_nothing, model_bytes),
+    "simulate_clients": (
+        _work_of_clients,
+        lambda cell: update_bytes(cell) + _bytes_of_truth(cell),
+    ),
+    "take_captured_update": (_nothing, update_bytes),
+    "take_captured_truth": (_work_of_drift, _bytes_of_truth),
+    "attack": (_attack_work, _bytes_of_reconstruction),
+    "attack_shard": (
+        lambda shard: _attack_work(shard.cell) / shard.count,
+        lambda shard: _bytes_of_reconstruction(shard.cell) // shard.count,
+    ),
+    "gather_shards": (_nothing, _bytes_of_reconstruction),
+    "score_parameters": (_audit_work, _nothing),
+    "search": (lambda part: part.search.trials * _attack_work(part.search.cell), _nothing),
+}
+"""Multiply-adds and bytes of a job of each stage; those left out are negligible."""

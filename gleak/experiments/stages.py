@@ -1,0 +1,343 @@
+"""The stages of the workflow: the files that each one makes, and the files that it reads.
+
+Rules (``rules/*.smk``), paths, the estimates of ``gleak plan`` and the table in docs/design.md are
+derived from `STAGES`. Importing this builds the workflow's graph, so nothing heavy is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gleak.artifacts.granted import GRANTS
+from gleak.experiments.cell import LEVELS, TRUTH, Cell
+from gleak.experiments.stage_files import (
+    Inputs,
+    Made,
+    Shard,
+    Subject,
+    dataset_of,
+    files_in,
+    model_of,
+    reads_of_attack,
+    reads_of_clients,
+    reads_of_figure,
+    reads_of_score,
+    reads_of_search,
+    reads_of_table,
+    reads_of_verdicts,
+    shards_of,
+    truth_of,
+)
+from gleak.knowledge.pretraining import Pretraining
+
+CELL = "artifacts/" + "/".join(f"{{{level}}}" for level in LEVELS)
+STUDY = "studies/{study}/{scale}"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of a job in megabytes: a base and a number of copies of its update or its model."""
+
+    base: int
+    copies: int = 0
+    of: str = "update"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One rule of the workflow.
+
+    Args:
+        rule: its name, and that of its script.
+        folder: of its outputs, below the results, with wildcards.
+        outputs: name -> file in the folder, or several.
+        memory: of a job.
+        minutes: at most for a job.
+        reads: says which files of other stages a job reads.
+        reads_else: what it reads besides, for the design page.
+        code: module that does the work; a change of it runs the jobs again.
+        levels: whose specs do the work, likewise.
+        gpu: "optional": used where there is one; "requested": the SLURM profile asks for one.
+        log: name of the log file, with wildcards; ``<rule>`` unless given.
+    """
+
+    rule: str
+    folder: str
+    outputs: Mapping[str, str | tuple[str, ...]]
+    memory: Memory
+    minutes: int
+    reads: Callable[[Any], Inputs]
+    code: str
+    levels: tuple[str, ...] = ()
+    reads_else: str = ""
+    gpu: Literal["none", "optional", "requested"] = "none"
+    log: str = ""
+
+    def patterns(self, results: Path | str) -> dict[str, str | list[str]]:
+        """Return the path of each output with its wildcards."""
+        place = f"{results}/{self.folder}"
+        return {
+            name: f"{place}/{file}" if isinstance(file, str) else [f"{place}/{one}" for one in file]
+            for name, file in self.outputs.items()
+        }
+
+    def record(self, folder: Path | str, suffix: str) -> str:
+        """Return the path of a job's log or benchmark with its wildcards."""
+        return f"{folder}/{self.folder.removeprefix('artifacts/')}/{self.log or self.rule}{suffix}"
+
+
+def path_of(made: Made, results: Path) -> Path:
+    """Return the path of a file."""
+    stage, subject = STAGES[made.rule], made.subject
+    file = stage.outputs.get(made.output, made.output)
+    wildcards = subject.strings() if isinstance(subject, Cell | Pretraining) else subject.wildcards
+    return results / f"{stage.folder}/{file}".format(**wildcards)
+
+
+def upto(level: str, after: str = "") -> str:
+    """Return the folder of cells cut short after a level."""
+    return CELL[: CELL.index(f"{{{level}}}")] + f"{{{level}}}{after}"
+
+
+_GRANTED = tuple(f"granted/{grant}.h5" for grant in GRANTS)
+_ATTACK = {"reconstruction": "reconstruction.h5", "provenance": "provenance.json"}
+_SCORES = {"scores": "scores.csv"}
+
+STAGES: dict[str, Stage] = {
+    stage.rule: stage
+    for stage in (
+        Stage(
+            "prepare_dataset",
+            upto("dataset"),
+            {"dataset": "dataset.h5"},
+            Memory(4000),
+            60,
+            lambda cell: {},
+            "gleak.data.prepare",
+            ("dataset",),
+            reads_else="bundled files, an image folder, or torchvision's download",
+        ),
+        Stage(
+            "train_model",
+            upto("training"),
+            {"model": "model.h5"},
+            Memory(4000),
+            240,
+            lambda cell: {"dataset": dataset_of(cell)},
+            "gleak.training.train",
+            ("model", "training"),
+            gpu="requested",
+        ),
+        Stage(
+            "take_captured_model",
+            upto("training"),
+            {"model": "model.h5"},
+            Memory(4000, 2, "model"),
+            30,
+            lambda cell: {"dataset": dataset_of(cell)},
+            "gleak.captures.take_model",
+            ("model",),
+            reads_else="the model of a capture",
+        ),
+        Stage(
+            "train_knowledge",
+            "knowledge/{dataset}/{knowledge}",
+            {"knowledge": "knowledge.h5", "provenance": "provenance.json"},
+            Memory(8000),
+            720,
+            lambda pretraining: {"dataset": dataset_of(pretraining)},
+            "gleak.knowledge.train",
+            ("knowledge",),
+            gpu="requested",
+        ),
+        Stage(
+            "craft_parameters",
+            upto("crafting"),
+            {"parameters": "parameters.h5", "secret": "secret.h5"},
+            Memory(4000, 3, "model"),
+            30,
+            lambda cell: {"model": model_of(cell)},
+            "gleak.crafting.craft",
+            ("model", "crafting"),
+        ),
+        Stage(
+            "simulate_clients",
+            upto("defense"),
+            {"sent": "update.h5", "private": "private.h5", "granted": _GRANTED},
+            Memory(4000, 3),
+            60,
+            reads_of_clients,
+            "gleak.simulation.simulate",
+            ("model", "client", "defense"),
+            gpu="optional",
+        ),
+        Stage(
+            "take_captured_update",
+            upto("defense"),
+            {"sent": "update.h5"},
+            Memory(2000, 3),
+            30,
+            lambda cell: {},
+            "gleak.captures.take_update",
+            ("client",),
+            reads_else="the update of a capture",
+        ),
+        Stage(
+            "take_captured_truth",
+            upto("defense"),
+            {"private": "private.h5", "granted": _GRANTED},
+            Memory(4000, 3),
+            60,
+            reads_of_clients,
+            "gleak.captures.take_truth",
+            ("model", "client"),
+            reads_else="the truth of a capture",
+            gpu="optional",
+        ),
+        Stage(
+            "attack",
+            upto("attack"),
+            _ATTACK,
+            Memory(6000, 3),
+            240,
+            reads_of_attack,
+            "gleak.attacks.run",
+            ("model", "attack"),
+            gpu="requested",
+        ),
+        Stage(
+            "attack_shard",
+            upto("attack", "/shards/{shard}-of-{shards}"),
+            _ATTACK,
+            Memory(6000, 3),
+            240,
+            lambda shard: reads_of_attack(shard.cell),
+            "gleak.attacks.run",
+            ("model", "attack"),
+            gpu="requested",
+            log="attack",
+        ),
+        Stage(
+            "gather_shards",
+            upto("attack"),
+            _ATTACK,
+            Memory(4000),
+            30,
+            lambda shards: {
+                "reconstructions": [Made("attack_shard", "reconstruction", one) for one in shards]
+            },
+            "gleak.attacks.gather",
+        ),
+        Stage(
+            "score",
+            upto("attack"),
+            _SCORES,
+            Memory(3000),
+            30,
+            reads_of_score,
+            "gleak.metrics.score",
+        ),
+        Stage(
+            "score_truth",
+            upto("defense", f"/{TRUTH}"),
+            _SCORES,
+            Memory(3000),
+            30,
+            lambda cell: {"private": truth_of(cell)},
+            "gleak.metrics.score",
+            log="score",
+        ),
+        Stage(
+            "score_model",
+            upto("training"),
+            _SCORES,
+            Memory(2000),
+            10,
+            lambda cell: {"model": model_of(cell)},
+            "gleak.metrics.score_model",
+        ),
+        Stage(
+            "score_parameters",
+            upto("crafting"),
+            _SCORES,
+            Memory(4000, 4, "model"),
+            60,
+            reads_of_clients,
+            "gleak.metrics.score_parameters",
+            ("model",),
+        ),
+        Stage(
+            "search",
+            STUDY,
+            {
+                "trials": "searches/{search}/trials.csv",
+                "chosen": "searches/{search}/chosen.yaml",
+                "provenance": "searches/{search}/provenance.json",
+            },
+            Memory(6000, 3),
+            720,
+            reads_of_search,
+            "gleak.experiments.search.run",
+            gpu="requested",
+            log="{search}.search",
+        ),
+        Stage(
+            "tabulate",
+            STUDY,
+            {"table": "grids/{grid}.csv"},
+            Memory(2000),
+            10,
+            reads_of_table,
+            "gleak.figures.tabulate",
+            log="{grid}.tabulate",
+        ),
+        Stage(
+            "draw",
+            STUDY,
+            {"picture": "{figure}.svg", "numbers": "{figure}.csv", "bitmap": "{figure}.png"},
+            Memory(2000),
+            10,
+            reads_of_figure,
+            "gleak.figures.draw",
+            reads_else="the study, the paper's numbers",
+            log="{figure}.draw",
+        ),
+        Stage(
+            "judge",
+            STUDY,
+            {"csv": "expectations.csv", "markdown": "expectations.md"},
+            Memory(2000),
+            10,
+            reads_of_verdicts,
+            "gleak.figures.judge",
+            reads_else="the study",
+        ),
+    )
+}
+
+
+def jobs_behind(targets: Iterable[Made], shards: int = 1) -> Iterator[tuple[Stage, Subject]]:
+    """Yield every job that makes some files or what these are made from, once each.
+
+    Args:
+        targets: files that are wanted.
+        shards: jobs that one attack is split over.
+    """
+    waiting, seen = list(targets), set()
+    while waiting:
+        made = waiting.pop()
+        by_shards, subject = made.rule == "attack" and shards > 1, made.subject
+        stage = STAGES["gather_shards" if by_shards else made.rule]
+        if (stage.rule, subject) in seen:
+            continue
+        seen.add((stage.rule, subject))
+        yield stage, subject
+        waiting += files_in(stage.reads(_shares(subject, shards) if by_shards else subject))
+
+
+def _shares(subject: Subject, count: int) -> list[Shard]:
+    assert isinstance(subject, Cell)
+    return shards_of(subject, count)

@@ -36,7 +36,9 @@ UNUSED = 5000
 
 def start(dataset: str, model: str, decay: float | None, seed: int, data: Dataset) -> Model:
     """Make a network to craft from; its batches are not those of the population's networks."""
-    recipe = Recipe("limits", UNUSED + seed, dataset, model, "adam", 1e-3, decay or 0.0, 500, 32, "none")
+    recipe = Recipe(
+        "limits", UNUSED + seed, dataset, model, "adam", 1e-3, decay or 0.0, 500, 32, "none"
+    )
     torch.manual_seed(seed)
     network = parse("model", model).build(data.shape, data.classes)
     if decay is not None:

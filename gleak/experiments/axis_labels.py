@@ -56,7 +56,7 @@ class AxisLabels:
         labels: a value, name, metric or axis -> what figures print.
         tuned_from: for each level, a value that a search chose -> what the search began with.
         zipped: groups of levels that advance together.
-        variants: for each level, name of a variant -> its value.
+        variants: for each level, name of a variant -> its value, or its spec if it is on no axis.
     """
 
     values: Mapping[str, tuple[str, ...]]
@@ -111,15 +111,17 @@ class AxisLabels:
         """
         if level not in self.values:
             raise SpecError(f"unknown level {level!r}; {nearest(level, self.values)}")
-        if wanted in self.variants.get(level, {}):
-            return self.variants[level][wanted]
-        spec = canonical(level, wanted)
+        spec = canonical(level, self.variants.get(level, {}).get(wanted, wanted))
         values, stand_ins = self.values[level], self.stands_for.get(level, {})
         meant = [value for value in values if value == spec]
         meant += [value for value in values if stand_ins.get(value) == spec]
         began = {value: self.before_search(level, value) for value in values}
         meant += [value for value in values if began[value] == spec]
-        same = [value for value in values if setting(level, began[value]) == setting(level, spec)]
+        settings = {
+            value: {setting(level, text) for text in (began[value], stand_ins.get(value, value))}
+            for value in values
+        }
+        same = [value for value in values if setting(level, spec) in settings[value]]
         alike = [value for value in values if bare(value) == wanted]
         only = [found[0] for found in (same, alike) if len(found) == 1]
         return next(iter([*meant, *only]), None)

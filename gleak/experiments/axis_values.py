@@ -108,13 +108,17 @@ class Patch:
         """Return a value with the changes that match it; those of its name come last."""
         names = {value.spec.name, value.variant or value.spec.name}
         own = set(type(value.spec).model_fields)
-        fields = {key: new for key, new in self.changes.items() if key in own}
+        fields = {key: new for key, new in self.changes.items() if _fits(value.spec, key, new)}
         named = [key for key in self.changes if key in names]
         for key in named:
             with error_context(repr(key)):
                 if not isinstance(self.changes[key], Mapping):
                     raise SpecError(f"{self.changes[key]!r} is no mapping of fields")
-            fields = {**fields, **self.changes[key]}
+            fields |= {
+                name: new
+                for name, new in self.changes[key].items()
+                if _fits(value.spec, name, new) or name not in own
+            }
         self.matched |= {*fields, *named} & set(self.changes)
         self.valid |= own | names
         return value.patched(fields) if fields else value
@@ -128,6 +132,12 @@ class Patch:
         for key in self.changes:
             if key not in self.matched:
                 raise SpecError(f"{key!r} matches no {self.level}; {nearest(key, self.valid)}")
+
+
+def _fits(spec: Spec, key: str, value: Any) -> bool:
+    """Return True if a spec has a field, and a nested spec in it if the value is fields of that."""
+    nested = isinstance(getattr(spec, key, None), Spec)
+    return key in type(spec).model_fields and (nested or not isinstance(value, Mapping))
 
 
 class Variants:
@@ -185,6 +195,10 @@ class Variants:
                 fields = {key: value for key, value in item.items() if key != "label"}
                 (spec,) = _specs(level, fields, lambda base: self.spec(level, base, (*users, name)))
         return Value(spec, variant=name, label=_label(name, item))
+
+    def specs(self, level: str) -> dict[str, str]:
+        """Return the canonical spec of every variant of a level at the scale of the paper."""
+        return {name: str(self.find(level, name).spec) for name in self.names(level)}
 
     def spec(self, level: str, text: str, users: tuple[str, ...] = ()) -> Spec:
         """Return the spec of a variant's name or of a spec string."""
@@ -330,6 +344,12 @@ class AxisReader:
             specs = _specs(level, item, lambda base: self.variants.spec(level, base))
             yield from map(Value, specs)
         else:
+            if level not in self.study.base:
+                keys = ", ".join(ITEM_KEYS)
+                raise SpecError(
+                    f"{dict(item)} changes fields of the study's base, which has no {level}; add "
+                    f"one there, or one of the keys {keys} here"
+                )
             base = self.base(level).spec
             specs = _specs(level, {"base": "", **item}, lambda _: base)
             yield from map(Value, specs)

@@ -108,8 +108,12 @@ def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
     """
     with error_context(where):
         levels = _levels(file, reader)
-    where = f"{where}, scale {reader.scale!r}"
+    paper, where = f"{where}, scale 'paper'", f"{where}, scale {reader.scale!r}"
     axes = {level: _axis(level, file, reader, where) for level in levels}
+    proxies = {
+        level: _proxies(values, _axis(level, file, reader.at_paper, paper))
+        for level, values in axes.items()
+    }
     written = _at(file, reader.scale)
     rows = _combine(axes, written.zip or [], where)
     rows = _leave_out(rows, written.exclude or [], reader.variants, where)
@@ -123,7 +127,7 @@ def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
         truths, without_truth = sift(sent, levels_of_truth, Cell.check)
         check_left(cells, refused)
     with error_context(f"{where}, proxy_for"):
-        proxies = _proxies(file, axes, written.proxy_for or {}, reader)
+        _declare_proxies(proxies, axes, written.proxy_for or {}, reader.variants)
     names = _names(file, axes, controls, proxies, reader, written.zip or ())
     searches = frozenset(v.search for axis in axes.values() for v in axis if v.search)
     refused += without_truth
@@ -149,13 +153,12 @@ def _levels(file: GridFile, reader: AxisReader) -> list[str]:
         if level in reader.study.base or any(getattr(part, level) is not None for part in parts)
     ]
     last = file.end or (given[-1] if given else "none")
-    if last not in SCORED_BY:
-        raise SpecError(
-            f"the last axis is {last!r}; a grid ends with one of {', '.join(SCORED_BY)}"
-        )
-    levels = list(LEVELS[: LEVELS.index(last) + 1])
+    levels = list(LEVELS[: LEVELS.index(last) + 1]) if last in LEVELS else []
     if missing := [level for level in levels if level not in given]:
         raise SpecError(f"axis {missing[0]!r} is left out before {last!r}")
+    if last not in SCORED_BY:
+        valid = ", ".join(SCORED_BY)
+        raise SpecError(f"the last axis is {last!r}; a grid ends with one of {valid}")
     return levels
 
 
@@ -252,37 +255,36 @@ def _level(level: str, known: Collection[str]) -> str:
     return level
 
 
-def _proxies(
-    file: GridFile,
-    axes: Mapping[str, Sequence[Value]],
-    written: Mapping[str, str | None],
-    reader: AxisReader,
-) -> dict[str, dict[str, str]]:
-    """Return for each level our canonical value -> the published one that it substitutes.
+def _proxies(values: Sequence[Value], paper: Sequence[Value]) -> dict[str, str]:
+    """Return our canonical values of an axis -> the published ones that they substitute.
 
     A spec that a scale changes is a proxy for what it was, and so is the only value of an axis
     that a scale replaces for the only one that it had.
     """
-    found: dict[str, dict[str, str]] = {}
-    for level, values in axes.items():
-        changed = [v for v in values if v.original and v.original != v.spec]
-        pairs = {str(value.spec): str(value.original) for value in changed}
-        if len(values) == 1 and not pairs:
-            paper = reader.at_paper.read(level, file)
-            if len(paper) == 1 and paper[0].substituted != values[0].substituted:
-                pairs = {str(values[0].spec): str(paper[0].substituted)}
-        found[level] = pairs
+    changed = [value for value in values if value.original not in (None, value.spec)]
+    if changed or not len(values) == len(paper) == 1:
+        return {str(value.spec): str(value.original) for value in changed}
+    (ours,), (theirs,) = values, paper
+    same = theirs.substituted == ours.substituted
+    return {} if same else {str(ours.spec): str(theirs.substituted)}
+
+
+def _declare_proxies(
+    proxies: dict[str, dict[str, str]],
+    axes: Mapping[str, Sequence[Value]],
+    written: Mapping[str, str | None],
+    variants: Variants,
+) -> None:
+    """Add what a study says of proxies, in place; null takes one away."""
     for text, published in written.items():
-        level, value = _place_of(text, axes, reader.variants)
-        found[level].pop(value, None)
+        level, value = _place_of(text, axes, variants)
+        proxies[level].pop(value, None)
         if published is not None:
-            found[level][value] = str(reader.variants.spec(level, published))
-    for level, pairs in found.items():
-        counts = Counter(pairs.values()).most_common(1)
-        if counts and counts[0][1] > 1:
-            published, times = counts[0]
-            raise SpecError(f"{times} {level} values stand for {published!r}; only one can")
-    return {level: pairs for level, pairs in found.items() if pairs}
+            proxies[level][value] = str(variants.spec(level, published))
+    for level, pairs in proxies.items():
+        for published, times in Counter(pairs.values()).most_common(1):
+            if times > 1:
+                raise SpecError(f"{times} {level} values stand for {published!r}; only one can")
 
 
 def _place_of(
@@ -323,12 +325,15 @@ def _names(
     tuned = {str(v.spec): str(v.base) for v in axes.get("attack", ()) if v.base}
     return AxisLabels(
         values={level: tuple(dict.fromkeys(texts)) for level, texts in values.items()},
-        stands_for=proxies,
+        stands_for={level: pairs for level, pairs in proxies.items() if pairs},
         labels=_labels({**reader.study.labels, **called, **file.labels}),
         tuned_from={"attack": tuned},
         zipped=zipped,
         variants={
-            level: {v.variant: str(v.spec) for v in axis if v.variant}
+            level: {
+                **reader.variants.specs(level),
+                **{value.variant: str(value.spec) for value in axis if value.variant},
+            }
             for level, axis in axes.items()
         },
     )

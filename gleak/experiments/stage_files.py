@@ -196,7 +196,7 @@ def _table_of(part: StudyPart, grid: str) -> Made:
 
 
 def reads_of_figure(part: StudyPart) -> Inputs:
-    """Return the tables of its grids, the images it shows, and the knowledge whose losses it draws."""
+    """Return tables of its grids, the images it shows, and the knowledge whose losses it draws."""
     spec, shown = part.study.figure(part.name), part.study.shown(part.name, part.scale)
     images = [*map(reconstruction_of, shown), *map(truth_of, shown)]
     return {

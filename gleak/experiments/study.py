@@ -157,8 +157,7 @@ def load_study(path: Path | str) -> Study:
     where = f"{path}: study {path.stem!r}"
     file = read_model(StudyFile, _load_file(path), where)
     adopted = _read_adopted(chosen_file(path), file.searches)
-    with error_context(where):
-        searches = {name: _searches(name, file, adopted) for name in file.searches}
+    searches = {name: _searches(name, file, adopted, where) for name in file.searches}
     grids = _grids(file, searches, where)
     study = Study(
         name=path.stem,
@@ -186,14 +185,15 @@ def _load_file(path: Path) -> dict[str, Any]:
     return load_mapping(path, "study file", "title, paper, grids, figures")
 
 
-def _searches(name: str, study: StudyFile, adopted: Adopted) -> dict[str, Search]:
+def _searches(name: str, study: StudyFile, adopted: Adopted, where: str) -> dict[str, Search]:
     """Return a search at every scale."""
-    with error_context("searches"):
+    with error_context(f"{where}, searches"):
         written = inherited(name, study.searches, merged=SCALES)
-    file = read_model(SearchFile, written, f"search {name!r}")
+    place = f"{where}, search {name!r}"
+    file = read_model(SearchFile, written, place)
     found: dict[str, Search] = {}
     for scale in SCALES:
-        with error_context(f"search {name!r}, scale {scale!r}"):
+        with error_context(f"{place}, scale {scale!r}"):
             search = read_search(name, file.at(scale), file.patches(scale))
             entry = adopted.get(scale, {}).get(name)
             found[scale] = search if entry is None else search.adopting(entry)
@@ -220,7 +220,7 @@ def _grids(
             scale: AxisReader(study, scale, {name: at[scale] for name, at in searches.items()})
             for scale in SCALES
         }
-        files = {name: _grid_file(name, study) for name in study.grids}
+    files = {name: _grid_file(name, study, where) for name in study.grids}
     grids: dict[str, dict[str, Grid]] = {
         name: {
             scale: expand(name, file, reader, f"{where}, grid {name!r}")
@@ -239,10 +239,10 @@ def _grids(
     return grids
 
 
-def _grid_file(name: str, study: StudyFile) -> GridFile:
-    with error_context("grids"):
+def _grid_file(name: str, study: StudyFile, where: str) -> GridFile:
+    with error_context(f"{where}, grids"):
         written = inherited(name, study.grids, merged=("labels", *SCALES))
-    return read_model(GridFile, written, f"grid {name!r}")
+    return read_model(GridFile, written, f"{where}, grid {name!r}")
 
 
 def _claims(written: Sequence[Mapping[str, Any]], where: str) -> Iterator[dict[str, Any]]:

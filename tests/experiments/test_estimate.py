@@ -15,29 +15,30 @@ from gleak.artifacts.model import Model
 from gleak.core.registry import load, parse
 from gleak.core.settings import Settings
 from gleak.crafting.base import Crafted, CraftingSpec
-from gleak.experiments.cell import LEVELS, Cell, Paths
+from gleak.experiments.cell import LEVELS, Cell
 from gleak.experiments.estimate import (
     ASSUMED_CLASSES,
     ASSUMED_SAMPLES,
     FACTOR,
     GPU_RATE,
-    GPU_RULES,
     RATE,
     ROUGH,
     START_SECONDS,
     TOGETHER,
     Job,
     Plan,
-    cell_jobs,
     count,
     describe_searches,
     gigabytes,
     gpu_hours,
     hours,
+    jobs,
     plan_study,
     remaining,
     show,
 )
+from gleak.experiments.stage_files import scores_of
+from gleak.experiments.stages import STAGES
 from gleak.experiments.study import load_study
 from gleak.metrics.audits.base import REACH_SAMPLES
 from gleak.metrics.base import metrics_of
@@ -60,11 +61,11 @@ def cell(text: str = LENET, **changes: str) -> Cell:
 
 
 def plan(*cells: Cell, shards: int = 1, results: Path = Path("nowhere")) -> Plan:
-    return frozenset(job for one in cells for job in cell_jobs(one, Paths(results), shards))
+    return jobs(map(scores_of, cells), settings(results, shards=shards))
 
 
-def only(jobs: Plan, rule: str) -> Any:
-    (job,) = (job for job in jobs if job.rule == rule)
+def only(found: Plan, rule: str) -> Any:
+    (job,) = (job for job in found if job.rule == rule)
     return job
 
 
@@ -239,7 +240,7 @@ def test_local_steps_cost_the_client_and_who_repeats_them():
         )
     )
     work = {
-        rule: [only(jobs, rule).work for jobs in (one, five, unrolled)]
+        rule: [only(found, rule).work for found in (one, five, unrolled)]
         for rule in ("simulate_clients", "attack")
     }
     assert work["simulate_clients"] == [work["simulate_clients"][0] * n for n in (1, 11, 11)]
@@ -306,20 +307,20 @@ def test_what_is_there_is_done(tmp_path: Path):
 def test_gpu_hours_are_those_of_the_jobs_that_the_slurm_profile_gives_one() -> None:
     profile = yaml.safe_load((REPOSITORY / "profiles/slurm/config.yaml").read_text())
     given = {rule for rule, wanted in profile["set-resources"].items() if wanted.get("gpu")}
-    assert set(GPU_RULES) == given
+    assert {rule for rule, stage in STAGES.items() if stage.gpu == "requested"} == given
     work = 7 * 3600 * GPU_RATE
-    jobs = [Job(rule, Path(rule), work) for rule in ("attack", "score", "train_model")]
-    assert gpu_hours(frozenset(jobs)) == pytest.approx(2 * (7 + START_SECONDS / 3600))
+    every = [Job(rule, Path(rule), work) for rule in ("attack", "score", "train_model")]
+    assert gpu_hours(frozenset(every)) == pytest.approx(2 * (7 + START_SECONDS / 3600))
 
 
 def test_a_search_costs_its_trials_and_what_comes_before(tmp_path: Path):
     path = REPOSITORY / "tests" / "workflow" / "studies" / "tuned.yaml"
     study, config = load_study(path), settings(tmp_path, studies=["tuned"])
     found = study.search("label", "quick")
-    jobs = plan(found.cell)
-    before = [job for job in jobs if job.rule not in ("attack", "score")]
+    whole = plan(found.cell)
+    before = [job for job in whole if job.rule not in ("attack", "score")]
     seconds = sum(job.seconds for job in before) + START_SECONDS
-    seconds += found.trials * (only(jobs, "attack").seconds - START_SECONDS)
+    seconds += found.trials * (only(whole, "attack").seconds - START_SECONDS)
     line = describe_searches(study, config)
     assert "1 search of 4 trials in all" in line
     assert float(line.split()[-2]) == pytest.approx(seconds / 3600, rel=0.05)
@@ -345,8 +346,8 @@ def test_the_line_under_the_table_says_how():
 def test_of_captured_clients_files_are_taken_and_nothing_is_trained() -> None:
     steps = "victims=3+batch_size=2+local_steps=2"
     specs = {"training": "captured", "client": f"captured+{steps}"}
-    jobs, simulated = plan(cell(**specs)), plan(cell(client=f"fedavg+{steps}"))
+    captured, simulated = plan(cell(**specs)), plan(cell(client=f"fedavg+{steps}"))
     taken = {"take_captured_model", "take_captured_update", "take_captured_truth"}
-    assert {job.rule for job in jobs} == {"prepare_dataset", *taken, "attack", "score"}
-    assert gigabytes(jobs) == gigabytes(simulated)
-    assert 0 < only(jobs, "take_captured_truth").work < only(simulated, "simulate_clients").work
+    assert {job.rule for job in captured} == {"prepare_dataset", *taken, "attack", "score"}
+    assert gigabytes(captured) == gigabytes(simulated)
+    assert 0 < only(captured, "take_captured_truth").work < only(simulated, "simulate_clients").work

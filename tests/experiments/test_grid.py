@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.core.errors import IncompatibleError, SpecError
+from gleak.experiments.axis_values import AxisReader
 from gleak.experiments.cell import Cell
-from gleak.experiments.grid import Grid, GridFile, expand
+from gleak.experiments.grid import Grid, expand
+from gleak.experiments.search.declaration import Search
+from gleak.experiments.study_file import GridFile, StudyFile
 
 BASE: dict[str, Any] = {
     "dataset": ["mnist", "cifar10"],
@@ -24,8 +27,20 @@ DEFENSES = ["none", "gaussian", "laplace", "topk"]
 ATTACKS = ["cpl", "dlg", "idlg", "invertgrad"]
 
 
+def expanded(
+    fields: dict[str, Any],
+    scale: Any = "paper",
+    searches: dict[str, Search] | None = None,
+    **study: Any,
+) -> Grid:
+    """A grid of a study that holds nothing else."""
+    file = StudyFile(title="t", paper="p", grids={}, figures={}, **study)
+    reader = AxisReader(file, scale, searches or {})
+    return expand("attacks", GridFile(**fields), reader, "s.yaml: study 's'")
+
+
 def grid(scale: Any = "paper", **fields: Any) -> Grid:
-    return expand("attacks", GridFile(**{**BASE, **fields}), scale, "s.yaml: study 's'")
+    return expanded({**BASE, **fields}, scale)
 
 
 def attacks(grid: Grid) -> list[str]:
@@ -96,7 +111,7 @@ def test_excluded_cells_take_their_controls_with_them():
 
 
 def test_a_scale_overrides_what_it_names():
-    quick = {"dataset": "digits", "stands_for": {"digits": "mnist"}, "exclude": []}
+    quick = {"dataset": "digits", "proxy_for": {"digits": "mnist"}, "exclude": []}
     fields = {"quick": quick, "exclude": [{"dataset": "cifar10", "attack": "dlg"}]}
     assert grid("quick", **fields).names.values["dataset"] == ("digits",)
     assert grid("quick", **fields).names.values["defense"] == ("none", "gaussian+std=1e-4")
@@ -123,9 +138,9 @@ def test_a_scale_overrides_what_it_names():
         ({"exclude": [{"dataset": "lfw"}]}, "exclude .*'lfw'.*: matches no cell"),
         ({"exclude": [{"datset": "lfw"}]}, "exclude .*: unknown level 'datset'; .*'dataset'"),
         ({"exclude": [{"dataset": "lwf"}]}, "exclude .*: unknown dataset 'lwf'"),
-        ({"stands_for": {"lfw": "mnist"}}, "stands_for: 'lfw' is on no axis"),
-        ({"stands_for": {"mnist": "lwf"}}, "stands_for: unknown dataset 'lwf'"),
-        ({"stands_for": {"mnist": "lfw", "cifar10": "lfw"}}, "2 dataset values stand for 'lfw'"),
+        ({"proxy_for": {"lfw": "mnist"}}, "proxy_for: 'lfw' is on no axis"),
+        ({"proxy_for": {"mnist": "lwf"}}, "proxy_for: unknown dataset 'lwf'"),
+        ({"proxy_for": {"mnist": "lfw", "cifar10": "lfw"}}, "2 dataset values stand for 'lfw'"),
     ],
 )
 def test_faults_name_their_place(fields: dict[str, Any], fault: str):
@@ -142,7 +157,7 @@ MODELS: dict[str, Any] = {
 
 
 def models(scale: Any = "paper", **fields: Any) -> Grid:
-    return expand("models", GridFile(**{**MODELS, **fields}), scale, "s.yaml: study 's'")
+    return expanded({**MODELS, **fields}, scale)
 
 
 def test_a_grid_of_models_ends_with_the_training():
@@ -165,7 +180,7 @@ def test_a_grid_of_models_has_zips_exclusions_stand_ins_and_scales():
         "cifar10/lenet/federated+defense=topk",
     ]
     assert len(models(exclude=[{"dataset": "mnist", "training": "central"}]).cells) == 3
-    quick = {"training": "central+epochs=1", "stands_for": {"central+epochs=1": "central"}}
+    quick = {"training": "central+epochs=1", "proxy_for": {"central+epochs=1": "central"}}
     assert [str(cell) for cell in models("quick", quick=quick).cells] == [
         "mnist/lenet/central+epochs=1",
         "cifar10/lenet/central+epochs=1",
@@ -216,7 +231,10 @@ def test_a_scale_has_groups_of_its_own():
     ("fields", "fault"),
     [
         ({"client": None}, "axis 'client' is left out before 'attack'"),
-        (dict.fromkeys(BASE), "the last axis is none; a grid ends with one of training, crafting"),
+        (
+            dict.fromkeys(BASE),
+            "the last axis is 'none'; a grid ends with one of training, crafting",
+        ),
         ({"attack": None}, "the last axis is 'defense'; a grid ends with one of .*, attack"),
         ({"training": None, "quick": {"client": "fedsgd"}}, "axis 'training' is left out before"),
     ],
@@ -236,7 +254,7 @@ def test_what_is_scored_is_the_same_at_every_scale():
     [
         ({"zip": [["dataset", "attack"]]}, "zip: unknown level 'attack'; .*valid: dataset"),
         ({"exclude": [{"attack": "cpl"}]}, "exclude .*: unknown level 'attack'"),
-        ({"stands_for": {"cpl": "dlg"}}, "stands_for: 'cpl' is on no axis"),
+        ({"proxy_for": {"cpl": "dlg"}}, "proxy_for: 'cpl' is on no axis"),
     ],
 )
 def test_a_grid_of_models_has_no_later_levels(fields: dict[str, Any], fault: str):

@@ -29,7 +29,7 @@ CONTENT: dict[str, Any] = {
             "defense": ["none", "gaussian"],
             "attack": ["cpl", "dlg"],
             "labels": {"mnist": "MNIST", "defense.std": "noise", "mse": "MSE", "cpl": "CPL"},
-            "quick": {"dataset": "digits", "stands_for": {"digits": "mnist"}},
+            "quick": {"dataset": "digits", "proxy_for": {"digits": "mnist"}},
         },
         "models": {
             "dataset": "digits",

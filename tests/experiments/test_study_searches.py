@@ -27,7 +27,7 @@ CONTENT: dict[str, Any] = {
             "defense": ["none", "gaussian"],
             "attack": ["cpl", "dlg"],
             "labels": {"cpl": "CPL"},
-            "quick": {"dataset": "digits", "stands_for": {"digits": "mnist"}},
+            "quick": {"dataset": "digits", "proxy_for": {"digits": "mnist"}},
         },
         "models": {"dataset": "digits", "model": "lenet", "training": "federated"},
     },

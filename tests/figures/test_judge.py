@@ -24,7 +24,7 @@ GRID = {
     "attack": ["cpl", "dlg"],
     "quick": {
         "dataset": ["digits", "photos"],
-        "stands_for": {"digits": "mnist", "photos": "cifar10"},
+        "proxy_for": {"digits": "mnist", "photos": "cifar10"},
     },
 }
 CLAIM = {"grid": "attacks", "metric": "iterations", "claim": "CPL is faster", "source": "Table 2"}

@@ -10,9 +10,9 @@ import pytest
 from gleak.core.errors import SpecError
 from gleak.core.registry import parse
 from gleak.experiments.axes import check_axis
-from gleak.experiments.grid import Grid, GridFile, expand
+from gleak.experiments.grid import Grid
 from gleak.experiments.search.declaration import Declaration, Search, read_search
-from tests.experiments.test_grid import BASE, attacks, grid
+from tests.experiments.test_grid import BASE, attacks, expanded, grid
 
 REFERENCE = {"search": "weights"}
 
@@ -38,7 +38,7 @@ def tuned(chosen: str | None = None, attack: str = "cpl+alpha=0.5") -> dict[str,
 def searched(attack: Any, searches: dict[str, Search], **fields: Any) -> Grid:
     """A grid of one dataset and defence, some of whose attacks a search chose."""
     written = {**BASE, "dataset": "mnist", "defense": "none", "attack": attack, **fields}
-    return expand("attacks", GridFile(**written), "paper", "s.yaml: study 's'", searches)
+    return expanded(written, searches=searches)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_a_search_chose_is_called_as_what_it_began_with(chosen: str | None)
         [{**REFERENCE, "iterations": 50}, "cpl"],
         tuned(chosen),
         labels={"cpl+alpha=0.5": "tuned", "cpl": "CPL"},
-        stands_for={"cpl+iterations=50+alpha=0.5": "cpl+alpha=0.5"},
+        proxy_for={"cpl+iterations=50+alpha=0.5": "cpl+alpha=0.5"},
     )
     value = attacks(kept)[0]
     assert kept.names.label("attack", value) == "tuned"
@@ -112,8 +112,8 @@ def test_references_that_lead_nowhere_name_their_place(attack: dict[str, Any], f
     "fields", [{"attack": {"serach": "weights"}}, {"attack": [3]}, {"defense": REFERENCE}]
 )
 def test_only_attacks_come_from_searches(fields: dict[str, Any]):
-    with pytest.raises(ValueError, match=next(iter(fields))):
-        GridFile(**{**BASE, **fields})
+    with pytest.raises((ValueError, SpecError), match=next(iter(fields))):
+        expanded({**BASE, **fields})
 
 
 def test_what_a_search_chose_is_not_reported_on_the_split_it_chose_on():

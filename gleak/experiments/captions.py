@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gleak.core.registry import parse
-from gleak.experiments.figure_spec import FigureSpec, Row
 from gleak.experiments.axis_labels import TRUTH, setting
+from gleak.experiments.figure_spec import FigureSpec, Row
 
 if TYPE_CHECKING:
     from gleak.experiments.grid import Grid

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gleak.core.settings import Scale
 from gleak.experiments.cell import SCORED_BY, Cell
-from gleak.knowledge.pretraining import Pretraining
+from gleak.knowledge.base import Pretraining
 
 if TYPE_CHECKING:
     from gleak.experiments.search.declaration import Search

@@ -31,7 +31,7 @@ from gleak.experiments.stage_files import (
     shards_of,
     truth_of,
 )
-from gleak.knowledge.pretraining import Pretraining
+from gleak.knowledge.base import Pretraining
 
 CELL = "artifacts/" + "/".join(f"{{{level}}}" for level in LEVELS)
 STUDY = "studies/{study}/{scale}"
@@ -127,7 +127,7 @@ STAGES: dict[str, Stage] = {
             Memory(4000),
             240,
             lambda cell: {"dataset": dataset_of(cell)},
-            "gleak.training.train",
+            "gleak.training.train_model",
             ("model", "training"),
             gpu="requested",
         ),
@@ -149,7 +149,7 @@ STAGES: dict[str, Stage] = {
             Memory(8000),
             720,
             lambda pretraining: {"dataset": dataset_of(pretraining)},
-            "gleak.knowledge.train",
+            "gleak.knowledge.train_knowledge",
             ("knowledge",),
             gpu="requested",
         ),

@@ -259,7 +259,7 @@ def test_faults_name_file_study_and_place(tmp_path: Path, content: Any, fault: s
         (
             "client",
             "fedavg+batch_size=4+local_steps=4+mini_batch=3",
-            "4 local steps of 3 samples .* the 4 of an update .*; choose a mini_batch that divides",
+            "4 local steps of 3 samples .* epochs over the 4 samples",
         ),
         ("training", "federated+defense=topk~keep=2", "defense 'topk': field 'keep' = '2'"),
     ],

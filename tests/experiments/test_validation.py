@@ -79,7 +79,7 @@ def test_data_that_are_not_there_are_refused(study: Study, tmp_path: Path) -> No
     with pytest.raises(DataError, match=f"neither {tmp_path}/mine/train nor"):
         check_data(examined, "quick", tmp_path)
     check_data(examined, "paper", tmp_path)
-    with pytest.raises(DataError, match="no such folder, and dataset cifar10"):
+    with pytest.raises(DataError, match="no such folder, but dataset cifar10"):
         check_data(examined, "paper", tmp_path / "nowhere")
     lines = describe_checks(examined, "quick", tmp_path)
     assert "not built, as the number of classes is told by data that are not there" in lines[1]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.artifacts.private import Private
-from gleak.attacks.run import reconstruct
+from gleak.attacks.run_attack import reconstruct
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse

@@ -1,10 +1,10 @@
-"""Runs `gleak.attacks.run.attack` for one job."""
+"""Runs `gleak.attacks.run_attack.attack` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
-from gleak.attacks.run import attack, share
+from gleak.attacks.run_attack import attack, share
 from gleak.experiments.cell import Cell
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to

@@ -1,12 +1,14 @@
-"""Approximate gradient inversion: layer weights and the one-batch approximation."""
+"""Approximate gradient inversion (AGIC), for single updates and for updates of several epochs."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typing_extensions import override
 
-from gleak.attacks.matching import MatchingAttack
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.matching_attack import MatchingAttack
+from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.matching.distances.cosine import Cosine
@@ -15,15 +17,21 @@ from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.random_values import Normal
+from gleak.observation import Observation
+
+if TYPE_CHECKING:
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
 
 
 @register("agic")
 class AGIC(MatchingAttack):
     """Adam on the layer-weighted cosine distance with total variation (Eq. 2, 6 to 8).
 
-    An update of several local steps is taken for one step over all of its samples (Eq. 4), so the
-    cost does not depend on their number, and labels can be read off it. How much later layers
-    count is chosen by the state of the network: 50 if it is untrained, 2 if it is trained.
+    An update of several local steps is approximated by one step on all of its samples (Eq. 4).
+    The cost therefore does not depend on the number of steps, and labels can be inferred. The
+    weight of later layers depends on the state of the network: 50 if untrained, 2 if trained.
     """
 
     source = "Xu et al. 2022"
@@ -37,21 +45,23 @@ class AGIC(MatchingAttack):
     start: Annotated[StartSpec, nested("start")] = parameter(
         Normal(), "first dummy input", source="InvertGrad"
     )
-    labels: LabelRule = parameter("rows", "how labels are found", source="AGIC section V-A")
+    labels: LabelRule = parameter("rows", "label inference rule", source="AGIC section V-A")
     signed: bool = parameter(
         True, "use the sign of the gradient", source="InvertGrad; AGIC does not say"
     )
     beta: float = parameter(
         50.0,
-        "weight of the last convolution, the first being 1; 1: all alike",
+        "weight of the last convolution relative to the first; 1: equal weights",
         source="AGIC, untrained networks; 2 for trained ones",
         gt=0,
     )
     weights: LayerFunction = parameter(
-        "linear", "how weights go from the first convolution to the last", source="AGIC Table I"
+        "linear",
+        "interpolation of weights from the first convolution to the last",
+        source="AGIC Table I",
     )
     relu_modifier: bool = parameter(
-        True, "layers with zeros in their gradients count more", source="AGIC Eq. 8"
+        True, "give layers with zeros in their gradients more weight", source="AGIC Eq. 8"
     )
 
     @override
@@ -68,3 +78,65 @@ class AGIC(MatchingAttack):
             box=True,
             **self.common(),
         )
+
+
+@register("agic_epochs")
+class AGICEpochs(AGIC):
+    """AGIC on the updates of several epochs, joined by the samples they have in common (Eq. 5).
+
+    Each update is first inverted alone, for ``matching_iterations``. Images of one epoch are then
+    paired with those of the next, most similar pairs first. Finally each sample is optimised again
+    on all updates that contain it, so an update of B samples takes part in B searches. If an epoch
+    is a single update, no pairing is needed. The total variation is scaled by the weight of each
+    update.
+    """
+
+    source = "Xu et al. 2022, section IV-B"
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"iterations", "matching_iterations"})
+    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+
+    matching_iterations: int = parameter(
+        2000, "budget of an update before updates are paired", source="AGIC section V-D", ge=1
+    )
+    gamma: float = parameter(
+        0.1, "weight of the updates after the first epoch", source="AGIC section V-A", ge=0
+    )
+    pooled: bool = parameter(True, "pair by means of 2 x 2 pixels", source="AGIC section IV-B")
+    label_filter: bool = parameter(
+        True, "pair updates that share an inferred label first", source="AGIC section IV-B"
+    )
+    only: int | None = parameter(
+        None,
+        "one epoch, whose updates are inverted alone; none: all epochs jointly",
+        source="AGIC VI",
+        ge=1,
+    )
+
+    @override
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        epochs = client.protocol.get("epochs", 1)
+        if epochs < (self.only or 2):
+            raise IncompatibleError(
+                f"attack {self} needs updates of {self.only or 2} epochs, but client {client} "
+                f"sends those of {epochs}; use client epochs"
+            )
+        if self.labels == "joint":
+            raise IncompatibleError(
+                f"attack {self} pairs updates by fixed labels, not labels=joint; use labels=rows"
+            )
+
+    @property
+    @override
+    def joins_epochs(self) -> bool:
+        return self.only is None
+
+    @override
+    def search(self, observation: Observation) -> Reconstruction:
+        from gleak.matching.epoch_matching import EpochMatching, EpochSettings
+
+        settings = EpochSettings(
+            self.parts(), self.matching_iterations, self.gamma, self.pooled, self.label_filter
+        )
+        search = EpochMatching(observation, settings)
+        return search.alone(self.only - 1) if self.only else search.jointly()

@@ -1,12 +1,14 @@
-"""What every attack spec provides, and the one thing it is given."""
+"""Base class of attack specs."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.summary import AttackSummary
+from gleak.attacks.attack_summary import AttackSummary
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.spec import Spec
 from gleak.knowledge.base import EvaluatorSpec, KnowledgeSpec
@@ -20,14 +22,22 @@ if TYPE_CHECKING:
     from gleak.models.base import ModelSpec
     from gleak.observation import Observation
 
+MID_GREY = 0.5
+"""Value of samples that were not recovered."""
+
 
 class AttackSpec(Spec):
-    """An attack: what it needs to be granted, and how it reconstructs.
+    """Base class of attacks: the grants they need and the reconstruction itself.
 
-    ``crafting`` names the crafted parameters that it reads, with the secret of the server that made
-    them; None: it knows no secret, whatever is broadcast. ``takes_local_steps`` says whether it
-    serves clients that send the outcome of several local steps, and ``tuned`` names the weights
-    that are chosen anew for each setting; one that is zero leaves its term out.
+    Class attributes of subclasses:
+
+    - ``modalities``: the kinds of data that the attack supports.
+    - ``crafting``: name of the crafting whose parameters and secret the attack reads. None: the
+      attack knows no secret, whatever is broadcast.
+    - ``takes_local_steps``: True if the attack supports clients that send the result of several
+      local steps.
+    - ``tuned``: names of the weights that are tuned for each setting. A weight of zero disables its
+      term.
     """
 
     kind: ClassVar[str] = "attack"
@@ -36,25 +46,26 @@ class AttackSpec(Spec):
     takes_local_steps: ClassVar[bool] = True
     tuned: ClassVar[frozenset[str]] = frozenset()
 
+    @override
     def setting(self) -> Spec:
-        """Fields of ``tuned`` do not tell settings apart, but for zeros; see `Spec.setting`."""
+        """Return the spec with its tuned weights, unless zero, and budgets at their defaults."""
         chosen = [key for key in self.tuned if getattr(self, key)]
         defaults = {key: type(self).model_fields[key].default for key in chosen}
         return super().setting().model_copy(update=defaults)
 
     @property
     def grants(self) -> frozenset[str]:
-        """Names of the grants among its inputs; stated as a column of the scores."""
+        """Names of the required grants; reported in a column of the scores."""
         return frozenset()
 
     @property
     def knowledge(self) -> tuple[KnowledgeSpec, ...]:
-        """What it brings, trained on public data: the knowledge among its fields."""
+        """Fields that are networks trained on public data and used by the attack."""
         return tuple(spec for spec in self._learned if not isinstance(spec, EvaluatorSpec))
 
     @property
     def judges(self) -> tuple[KnowledgeSpec, ...]:
-        """By what it is to be scored, trained on public data; it is not given to the attack."""
+        """Fields that are networks trained on public data and used for scoring only."""
         return tuple(spec for spec in self._learned if isinstance(spec, EvaluatorSpec))
 
     @property
@@ -62,10 +73,10 @@ class AttackSpec(Spec):
         return tuple(value for _, value in self if isinstance(value, KnowledgeSpec))
 
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        """Refuse what the attack cannot serve, as far as is known before any work.
+        """Check that the attack supports these specs, before any job is run.
 
         Raises:
-            IncompatibleError: names the attack and what does not fit it.
+            IncompatibleError: names the attack and the spec that it does not support.
         """
         if dataset.modality not in self.modalities:
             raise IncompatibleError(
@@ -74,22 +85,23 @@ class AttackSpec(Spec):
         steps = client.protocol.get("local_steps", 1)
         if steps > 1 and not self.takes_local_steps:
             raise IncompatibleError(
-                f"attack {self} needs the gradient of one step, and client {client} sends the "
+                f"attack {self} needs the gradient of one step, but client {client} sends the "
                 f"mean of {steps}; use local_steps=1 or fedsgd"
             )
 
     def check_network(
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Refuse a network that the attack cannot serve, told by the network itself.
+        """Check that the attack supports a network.
 
-        Asked before any job of networks of which no spec tells what they are, a user's own.
+        Called before any job, for networks whose spec says nothing about their layers, such as a
+        user's own.
 
         Args:
-            network: untrained, in evaluation mode; left as it is.
-            shape: of a sample.
+            network: untrained, in evaluation mode; not modified.
+            shape: shape of a sample.
             classes: number of outputs.
-            client: whose updates are attacked.
+            client: client whose updates are attacked.
 
         Raises:
             IncompatibleError: names the attack and what the network lacks.
@@ -99,57 +111,57 @@ class AttackSpec(Spec):
         check_trained(network, self.reads(network, shape) or frozenset())
 
     def check_crafting(self, crafting: CraftingSpec) -> None:
-        """Refuse parameters that are not those the attack was made for.
+        """Check that the broadcast parameters are crafted as the attack requires.
 
         Raises:
-            IncompatibleError: names both.
+            IncompatibleError: names both specs.
         """
         if self.crafting not in (None, crafting.name):
             raise IncompatibleError(
-                f"attack {self} reads parameters crafted for it, and these are {crafting}; "
+                f"attack {self} needs parameters crafted for it, but these are {crafting}; "
                 f"use crafting {self.crafting}"
             )
 
     def check_knowledge(self, victims: DatasetSpec, client: ClientSpec) -> None:
-        """Refuse knowledge that there cannot be, or whose public data may hold victims' samples.
+        """Check that the public data of the attack's knowledge cannot contain victims' samples.
 
         Raises:
             IncompatibleError: see `KnowledgeSpec.check_victims`.
-            SpecError: two pieces of knowledge of one name, or an unknown public dataset.
+            SpecError: two networks of one name, or an unknown public dataset.
         """
         names = [spec.name for spec in self._learned]
         if len(set(names)) < len(names):
-            raise SpecError(f"attack {self} brings two pieces of knowledge of one name")
+            raise SpecError(f"attack {self} has two knowledge fields of one name: {sorted(names)}")
         for spec in self._learned:
             spec.check_victims(victims, client)
 
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
-        """Names of the parameters whose updates it reads; None for all.
+        """Return the names of the parameters whose updates the attack uses; None for all.
 
         Raises:
-            IncompatibleError: the model has no layer that the attack could read.
+            IncompatibleError: the model lacks the layers that the attack uses.
         """
         return None
 
     @property
     def joins_epochs(self) -> bool:
-        """Whether it seeks a sample in updates of several epochs at once, for tables of attacks."""
+        """True if a sample is searched in updates of several epochs jointly, for tables."""
         return False
 
     def traits(self) -> AttackSummary:
-        """How it finds samples and labels, for tables of attacks; nothing, unless it says so."""
+        """Return a summary of losses, optimizers and label rule, for tables of attacks."""
         return AttackSummary()
 
     @property
     def evaluations(self) -> int:
-        """Most gradient evaluations a victim can cost, for estimates."""
+        """Upper bound of the gradient evaluations for one victim, for estimates."""
         return 0
 
     @property
     def repeats_local_steps(self) -> bool:
-        """Whether an evaluation goes through all local steps of the client, for estimates."""
+        """True if an evaluation runs all local steps of the client, for estimates."""
         return False
 
     @abstractmethod
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        """Samples and labels for every victim."""
+        """Reconstruct samples and labels of every victim."""

@@ -1,4 +1,4 @@
-"""The control that looks at no update."""
+"""Baseline that ignores the update."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.summary import AttackSummary
 from gleak.core.registry import register
 from gleak.observation import Observation
 from gleak.runtime.seeding import stream
@@ -15,13 +15,14 @@ from gleak.runtime.seeding import stream
 
 @register("blind")
 class Blind(AttackSpec):
-    """The mean training sample and random labels: what an attack that learnt something beats."""
+    """The mean training sample with random labels: the baseline without any update."""
 
     source = "docs/design.md, section 5"
 
     @property
+    @override
     def grants(self) -> frozenset[str]:
-        """The mean sample: knowledge of the population, none of the victim."""
+        """The mean sample, which describes the population and no single victim."""
         return frozenset({"mean_input"})
 
     @override
@@ -31,7 +32,7 @@ class Blind(AttackSpec):
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         mean = observation.granted["mean_input"].cpu().numpy()
-        guesses = [
+        labels = [
             stream(observation.seed, "blind labels", int(victim)).integers(
                 observation.classes, size=observation.batch_size
             )
@@ -39,6 +40,6 @@ class Blind(AttackSpec):
         ]
         return Reconstruction(
             inputs=np.repeat(mean[:, None], observation.batch_size, axis=1).clip(0, 1),
-            labels=np.stack(guesses),
+            labels=np.stack(labels),
             converged=np.ones(observation.victims, dtype=bool),
         )

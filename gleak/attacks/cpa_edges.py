@@ -1,36 +1,39 @@
-"""The cocktail party on edges: independent components of the differences between pixels."""
+"""The cocktail party attack on edges: independent components of differences between pixels."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
-from gleak.attacks.input_unmixing import InputUnmixing
-from gleak.attacks.summary import LABELS, AttackSummary
+from gleak.attacks.attack_summary import LABELS, AttackSummary
+from gleak.attacks.unmixing_attack import InputUnmixing
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
     from gleak.observation import Observation
     from gleak.runtime.checkpointing import Part
+    from gleak.unmixing.edges import FlatImage
     from gleak.unmixing.mixtures import Mixture, Sources, Unmixing
 
 
 @register("cpa_edges")
 class CPAEdges(InputUnmixing):
-    """CPA's idea on better signals: images' differences from pixel to pixel, not their intensities.
+    """CPA on better signals: the differences between neighbouring pixels instead of intensities.
 
-    Intensities of natural images are close to Gaussian and alike from image to image; their
-    differences are sparse, in all colours at the same places, and those of different images have
-    little to do with each other. So plain independent component analysis separates them, without
-    weights to tune: FastICA's fixed point, then the maximum of a likelihood that does not ask for
-    uncorrelated sources (see `gleak.unmixing.independent_components`).
+    Intensities of natural images are close to Gaussian and similar across images. Their differences
+    are sparse, at the same places in all colours, and nearly independent across images. Plain
+    independent component analysis therefore separates them, without weights to tune: FastICA's
+    fixed point, then the maximum of a likelihood that does not require uncorrelated sources (see
+    `gleak.unmixing.independent_components`).
 
-    An image of one colour has no differences. It is told by what is left where those of the other
-    images vanish, and its gradient is then computed, for each label it may have, and taken away
-    (see `gleak.unmixing.edges`). Of several local steps its gradient is not known: then the
-    other images come out with a share of it. Of several images of one colour none is found.
+    An image of one colour has no differences. It is found in the residual where the differences of
+    all other images vanish; then its gradient is computed, for each label it may have, and
+    subtracted (see `gleak.unmixing.edges`). For several local steps its gradient is unknown,
+    so the other images contain a share of it. Of several images of one colour none is found.
     """
 
     source = "ours, after CPA section III; Hyvarinen and Oja 2000; Ablin et al. 2018"
@@ -50,15 +53,14 @@ class CPAEdges(InputUnmixing):
 
     @override
     def separate(self, observation: Observation) -> Sources:
-        """Images of one colour are found apart from the others."""
-        from gleak.attacks.flat_images import find_flat_images, remove, with_flat_images
+        """Recover the samples, images of one colour first."""
         from gleak.unmixing.mixtures import visible_sources
 
         mixture, samples = self.mixture(observation), observation.batch_size
         found = find_flat_images(observation, mixture)
         if self.counted == "spectrum" or not found:
             return super().separate(observation)
-        rest = remove(observation, mixture, found)
+        rest = without_flat_images(observation, mixture, found)
         counts = [
             min(count, samples - (victim in found))
             for victim, count in enumerate(visible_sources(rest, samples))
@@ -81,3 +83,45 @@ class CPAEdges(InputUnmixing):
         first = fixed_point(white, LAPLACIAN)
         found = maximise_likelihood(white, first, Contrast(self.power, smoothing=0.1))
         return Unmixing(found.matrices.double() @ transform, found.iterations, found.objective)
+
+
+def find_flat_images(observation: Observation, mixture: Mixture) -> dict[int, FlatImage]:
+    """Return the image of one colour of each victim that has one, by the victim's index."""
+    from gleak.unmixing.edges import find_flat_image
+
+    pairs = enumerate(zip(mixture.weight, mixture.bias, strict=True))
+    shape, most = observation.input_shape, observation.batch_size
+    images = {victim: find_flat_image(*pair, most, shape) for victim, pair in pairs}
+    return {victim: image for victim, image in images.items() if image is not None}
+
+
+def without_flat_images(
+    observation: Observation, mixture: Mixture, found: Mapping[int, FlatImage]
+) -> Mixture:
+    """Subtract the gradients of these images from the mixtures."""
+    from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes
+    from gleak.unmixing.edges import without
+
+    layer = dense_layer_of_samples(observation.model, observation.input_shape)
+    for victim, image in found.items():
+        sample = image.image.unflatten(0, observation.input_shape).to(mixture.weight)
+        slopes = output_slopes(observation, layer, sample).double()
+        mixture = without(mixture, victim, image, image.derivatives(slopes))
+    return mixture
+
+
+def with_flat_images(
+    sources: Sources, counts: Sequence[int], found: Mapping[int, FlatImage]
+) -> Sources:
+    """Insert these images after the other sources of their victims.
+
+    Args:
+        sources: with an unused source for each of them.
+        counts: number of sources of each victim that were unmixed.
+        found: images by the victim's index.
+    """
+    values, factors = sources.values.clone(), sources.factors.clone()
+    for victim, image in found.items():
+        values[victim, counts[victim]] = image.image.to(values)
+        factors[victim, counts[victim]] = 1
+    return replace(sources, values=values, factors=factors)

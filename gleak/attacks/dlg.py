@@ -1,4 +1,4 @@
-"""Deep leakage from gradients."""
+"""Deep leakage from gradients and the attacks derived from it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from typing import Annotated
 
 from typing_extensions import override
 
-from gleak.attacks.matching import QuasiNewtonAttack
+from gleak.attacks.matching_attack import MatchingAttack, QuasiNewtonAttack
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
+from gleak.matching.distances.base import DistanceSpec
 from gleak.matching.distances.euclidean import L2
+from gleak.matching.optimizers.base import OptimizerSpec
+from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.optimizers.quasi_newton import LBFGS
-from gleak.matching.parts import Parts
+from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.random_values import Normal
+from gleak.matching.starts.random_values import Normal, Patterned
 
 
 @register("dlg")
 class DLG(QuasiNewtonAttack):
-    """Samples and soft labels optimised together from normal values.
+    """Joint L-BFGS optimisation of samples and soft labels from normally distributed values.
 
-    The label reported is the optimised one; the public code reports that of the random start.
+    The reported label is the optimised one; the public code reports the label of the random start.
     """
 
     source = "Zhu et al. 2019; [45] in CPL"
@@ -33,4 +36,91 @@ class DLG(QuasiNewtonAttack):
     def parts(self) -> Parts:
         return Parts(
             start=self.start, labels="joint", distance=L2(), optimizer=LBFGS(), **self.common()
+        )
+
+
+@register("dlg_adam")
+class DLGAdam(MatchingAttack):
+    """Adam on the squared distance; L-BFGS often fails to converge on large networks.
+
+    AGIC grants the labels to all attacks it compares and names no prior. Images are kept in [0, 1]
+    so that the baseline is not weaker than necessary.
+    """
+
+    source = "Zhu et al. 2019, as the baseline of AGIC section V-A"
+
+    iterations: int = parameter(10000, "budget of one victim", source="AGIC section V-A", ge=1)
+    lr: float = parameter(0.1, "learning rate at the start", source="AGIC section V-A", gt=0)
+    start: Annotated[StartSpec, nested("start")] = parameter(
+        Normal(), "first dummy input", source="DLG"
+    )
+    labels: LabelRule = parameter("rows", "label inference rule", source="AGIC section V-A")
+
+    @override
+    def parts(self) -> Parts:
+        return Parts(
+            start=self.start,
+            labels=self.labels,
+            distance=L2(),
+            optimizer=Adam(lr=self.lr, schedule="steps"),
+            box=True,
+            **self.common(),
+        )
+
+
+@register("idlg")
+class IDLG(QuasiNewtonAttack):
+    """DLG with labels inferred from the signs of the classifier's gradient.
+
+    The rule is exact for one sample. For a batch of N samples it takes the N most negative rows, so
+    repeated labels are missed.
+    """
+
+    source = "Zhao et al. 2020"
+
+    start: Annotated[StartSpec, nested("start")] = parameter(
+        Normal(), "first dummy input", source="iDLG"
+    )
+
+    @override
+    def parts(self) -> Parts:
+        return Parts(
+            start=self.start, labels="sign", distance=L2(), optimizer=LBFGS(), **self.common()
+        )
+
+
+@register("cpl")
+class CPL(QuasiNewtonAttack):
+    """L-BFGS from a patterned start, with the label inferred from the classifier's gradient."""
+
+    source = "CPL Algorithm 1 and section 4.1"
+
+    start: Annotated[StartSpec, nested("start")] = parameter(
+        Patterned(), "first dummy input", source="CPL section 4.1"
+    )
+    labels: LabelRule = parameter(
+        "argmin", "label inference rule", source="CPL Algorithm 1, line 9"
+    )
+    distance: Annotated[DistanceSpec, nested("distance")] = parameter(
+        L2(), "between gradients", source="CPL Algorithm 1, line 12"
+    )
+    optimizer: Annotated[OptimizerSpec, nested("optimizer")] = parameter(
+        LBFGS(), "optimizer of the dummy input", source="CPL section 3.1"
+    )
+    alpha: float = parameter(
+        0.0,
+        "weight of the label term; the paper names no value",
+        source="CPL Algorithm 1, line 12",
+        ge=0,
+    )
+
+    @override
+    def parts(self) -> Parts:
+        return Parts(
+            start=self.start,
+            labels=self.labels,
+            distance=self.distance,
+            optimizer=self.optimizer,
+            label_term=self.alpha,
+            **self.common(),
         )

@@ -1,4 +1,4 @@
-"""A dense layer's inputs, read off the gradients of its weight and bias."""
+"""Recovery of a dense layer's inputs from the gradients of its weight and bias."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def dense_layer_of_samples(network: nn.Module, shape: tuple[int, ...]) -> str:
-    """Name of the dense layer with a bias that takes the flattened samples as they are.
+    """Return the name of the dense layer with a bias whose inputs are the flattened samples.
 
     Args:
-        network: in the state it is to run in.
-        shape: of a sample.
+        network: in the mode in which it is attacked.
+        shape: shape of a sample.
 
     Raises:
         IncompatibleError: the model has no such layer.
@@ -29,28 +29,28 @@ def dense_layer_of_samples(network: nn.Module, shape: tuple[int, ...]) -> str:
     layer = first_dense_layer(network, shape)
     if layer is None or not layer.takes_samples:
         raise IncompatibleError(
-            "the attack reads samples off a dense layer with a bias that takes them as they are, "
+            "the attack needs a dense layer with a bias whose inputs are the samples themselves, "
             "and this model has none; use mlp or fc2"
         )
     return layer.name
 
 
 def read_inputs(weight: Tensor, bias: Tensor, samples: int) -> Tensor:
-    """What each candidate for an input is; not finite where its bias gradient is zero.
+    """Estimate the inputs by the ratios of weight and bias gradients.
 
-    Of N samples the bias gradient of neuron k is the sum over samples of d_ik, and its weight
-    gradient that of d_ik x_i: their ratio is a mean of the inputs x_i, with weights that may be
-    negative. For one sample it is the input itself at every neuron, so it is found by least
-    squares over all of them, W^T b / b^T b. For more, the neurons whose bias gradient is largest
-    in magnitude give one candidate each; a layer of fewer neurons gives its candidates again.
+    For N samples the bias gradient of neuron k is the sum over samples of d_ik, and its weight
+    gradient the sum of d_ik x_i: their ratio is a mean of the inputs x_i, with weights that may be
+    negative. For one sample it is the input itself at every neuron, so the input is computed by
+    least squares over all of them, W^T b / b^T b. For several samples the neurons with the largest
+    absolute bias gradients give one candidate each; a layer of fewer neurons repeats them.
 
     Args:
         weight: W, the weight's gradient; Shape (V, neurons, F).
-        bias: b, that of the bias; Shape (V, neurons).
+        bias: b, the bias's gradient; Shape (V, neurons).
         samples: N.
 
     Returns:
-        Shape (V, N, F).
+        Shape (V, N, F); not finite where the bias gradient is zero.
     """
     if samples == 1:
         largest = bias.abs().amax(1, keepdim=True)
@@ -63,10 +63,10 @@ def read_inputs(weight: Tensor, bias: Tensor, samples: int) -> Tensor:
 
 
 def label_parameters(model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
-    """Names of what labels are read off: the classifier's bias, or its weight if it has none.
+    """Return the name of the parameter that gives labels: the classifier's bias, else its weight.
 
     Raises:
-        IncompatibleError: the model has no classifier that is dense.
+        IncompatibleError: the model has no dense classifier.
     """
     probe = next(model.parameters()).new_zeros(1, *input_shape)
     classifier = find_classifier(model, input_shape, model(probe).shape[1])
@@ -74,11 +74,11 @@ def label_parameters(model: nn.Module, input_shape: tuple[int, ...]) -> frozense
 
 
 def output_slopes(observation: Observation, layer: str, sample: Tensor) -> Tensor:
-    """Derivatives of a sample's loss at the outputs of a layer, for each label it may have.
+    """Compute the gradients of a sample's loss at the outputs of a layer, for every label.
 
     Args:
-        observation: of the client; its model and loss.
-        layer: name of a layer that the model passes once.
+        observation: gives the model and the loss.
+        layer: name of a layer that the model uses once.
         sample: Shape (*shape).
 
     Returns:

@@ -1,23 +1,26 @@
-"""Inverting the gradient of the one class that was fished for."""
+"""Inversion of the gradient of the one class that crafted parameters single out."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.dense_first import MID_GREY
-from gleak.attacks.matching import SignedAdamAttack
-from gleak.attacks.summary import AttackSummary
+from gleak.attacks.attack_summary import AttackSummary
+from gleak.attacks.base import MID_GREY
+from gleak.attacks.matching_attack import SignedAdamAttack
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.matching.parts import Parts
 from gleak.observation import Observation
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -25,55 +28,114 @@ if TYPE_CHECKING:
 
 @register("fishing")
 class Fishing(SignedAdamAttack):
-    """InvertGrad on a batch of one, whose gradient crafted parameters have singled out.
+    """InvertGrad on a batch of one sample, whose gradient crafted parameters have singled out.
 
-    The parameters of the crafting `fishing` leave of a batch the gradient of one class, so this
-    finds one sample a victim: the class's, or something like a mean where it has several;
-    ``averaged_count`` says of how many. A victim without the class is told by the target's bias;
-    its sample is mid-grey, with ``averaged_count`` 0. After several local steps the mean gradient
-    is read as if it were of one, although the other classes' rows are zero in the first step only.
+    With the parameters of the crafting `fishing` a batch has the gradient of one class only. The
+    attack reconstructs one sample for each victim: the sample of that class, or approximately a
+    mean if there are several; ``averaged_count`` is their number. A victim without the class is
+    detected by the gradient of the target's bias; its sample is mid-grey, with ``averaged_count``
+    0. After several local steps the mean gradient is treated as that of one step, although the rows
+    of the other classes are zero in the first step only.
     """
 
     source = "Wen et al. 2022, class fishing; CF in MKOR section 4"
     crafting: ClassVar[str | None] = "fishing"
 
+    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        """Refuse to repeat local steps, which a whole batch has made.
-
-        Raises:
-            IncompatibleError: see `AttackSpec.check`.
-        """
         super().check(dataset, model, client)
         if self.repeats_local_steps:
             raise IncompatibleError(
-                f"attack {self} seeks one sample of a batch, which does not tell what local steps "
-                "on the whole batch did; use client_model=one_step"
+                f"attack {self} reconstructs one sample of a batch, which does not determine the "
+                "local steps on the whole batch; use client_model=one_step"
             )
 
     @override
     def parts(self) -> Parts:
-        """Of one output there is one label to infer."""
+        """Return the components; with one output there is only one label to infer."""
         return Parts(labels="argmin", **self.common())
 
     @override
     def traits(self) -> AttackSummary:
-        """The label is that of the class fished for."""
         return replace(super().traits(), labels="by crafted class")
 
     @override
     def search(self, observation: Observation) -> Reconstruction:
-        from gleak.attacks.class_fishing import of_class_alone, samples_of_class
-
         target = int(observation.secret["target"][0])
-        behind = samples_of_class(observation, target).cpu().numpy()[:, None]
+        counts = samples_of_class(observation, target).cpu().numpy()[:, None]
         found = super().search(of_class_alone(observation, target))
         inputs = found.inputs.copy()
-        inputs[behind == 0] = MID_GREY
+        inputs[counts == 0] = MID_GREY
         return replace(
             found,
             inputs=inputs,
             labels=np.full_like(found.labels, target),
-            converged=found.converged & (behind[:, 0] > 0),
-            averaged_count=behind,
+            converged=found.converged & (counts[:, 0] > 0),
+            averaged_count=counts,
             paired=True,
         )
+
+
+def samples_of_class(observation: Observation, target: int) -> Tensor:
+    """Estimate the number of each victim's samples of one class; Shape (V).
+
+    The gradient of the target's bias is the mean of p - [label = target], where p is almost zero:
+    minus the class's share of the batch. A defence may have scaled it, so any negative value counts
+    as at least one sample.
+    """
+    import torch
+
+    from gleak.matching.problem import mean_gradients
+
+    _, bias = _last_layer(observation)
+    share = -mean_gradients(observation)[bias][:, target]
+    counts = (share * observation.batch_size).round().clamp(1, observation.batch_size)
+    return torch.where(share > 0, counts, 0).long()
+
+
+def of_class_alone(observation: Observation, target: int) -> Observation:
+    """Return the observation of a client with one sample and a network with one output.
+
+    The output is the target's logit, and the loss is its negative. The update contains the
+    gradients of the target's samples only, scaled by their share of the batch, so the distance must
+    not depend on scale. The other rows of the last layer, which depend on samples of other classes,
+    are dropped.
+    """
+    names = _last_layer(observation)
+
+    def target_rows(values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {
+            name: value[:, :, target, None] if name in names else value
+            for name, value in values.items()
+        }
+
+    return replace(
+        observation,
+        update=target_rows(observation.update),
+        sent=target_rows(observation.sent),
+        model=_with_one_output(observation.model, names, target),
+        classes=1,
+        batch_size=1,
+        mini_batch=1,
+        loss="nll_raw",
+    )
+
+
+def _last_layer(observation: Observation) -> tuple[str, str]:
+    """Return the names of the last layer's weight and bias."""
+    from gleak.models.layer_search import find_classifier
+
+    network, shape = observation.model, observation.input_shape
+    return find_classifier(network, shape, observation.classes).dense_parameters()
+
+
+def _with_one_output(model: nn.Module, names: tuple[str, str], target: int) -> nn.Module:
+    """Return a copy of a network whose last layer has only the target's row."""
+    from torch import nn
+
+    network = deepcopy(model)
+    rows = (network.get_parameter(name)[target, None].clone() for name in names)
+    last: Any = network.get_submodule(names[0].rpartition(".")[0])
+    last.weight, last.bias = (nn.Parameter(row, requires_grad=False) for row in rows)
+    last.out_features = 1
+    return network

@@ -1,4 +1,4 @@
-"""The stage that joins the shares of a cell's victims."""
+"""Workflow stage that concatenates the reconstructions of a cell's shards."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ADDED = ("seconds", "cpu_seconds")
 
 
 def gather_shards(shards: Sequence[Path], output: Path) -> None:
-    """Write one reconstruction with the victims of all shares, in order.
+    """Write one reconstruction with the victims of all shards, in order.
 
-    What is recorded of the first victims only (snapshots) is that of the first share.
+    Fields that are recorded for the first victims only (snapshots) are those of the first shard.
 
     Raises:
-        ArtifactError: the shares differ in how many samples were found.
+        ArtifactError: the shards differ in the number of samples found.
     """
     parts = [Reconstruction.read(path) for path in shards]
     by_victim = [
@@ -34,8 +34,8 @@ def gather_shards(shards: Sequence[Path], output: Path) -> None:
     found = {part.inputs.shape[1] for part in parts}
     if len(found) > 1:
         raise ArtifactError(
-            f"{output}: the shares found {sorted(found)} samples, which differ, as an attack "
-            "with counted=spectrum may; run it with shards=1"
+            f"{output}: the shards contain different numbers of samples, {sorted(found)}, as is "
+            "possible for an attack with counted=spectrum; run it with shards=1"
         )
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in by_victim
@@ -44,7 +44,7 @@ def gather_shards(shards: Sequence[Path], output: Path) -> None:
 
 
 def total_cost(shards: Sequence[Path]) -> dict[str, float]:
-    """Cost of all shares together: times added, the largest peak of memory."""
+    """Return the total cost of all shards: the sum of times and the largest peak of memory."""
     facts = [load(path.parent) for path in shards]
     added = {key: sum(fact[key] for fact in facts) for key in ADDED}
     return {**added, "peak_memory_mb": max(fact["peak_memory_mb"] for fact in facts)}

@@ -1,4 +1,4 @@
-"""Property and membership inference with samples of the attacker's own."""
+"""Property and membership inference with auxiliary samples of the attacker."""
 
 from __future__ import annotations
 
@@ -8,79 +8,81 @@ import numpy as np
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.summary import AttackSummary
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.observation import Observation
+from gleak.runtime.seeding import stream
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
 
-WITHOUT = "without training samples there are no auxiliary ones, and this attack knows no others"
+BATCHES = 128
+AT_ONCE = 8
+ITERATIONS = 1000
+TINY = 1e-30
+WITHOUT = "auxiliary samples are training samples, and there are none; use another dataset"
 
 
 @register("melis")
 class Melis(AttackSpec):
-    """Classes of a batch by classifiers of gradients, its content by the most similar own samples.
+    """Labels by classifiers of gradients, samples by similarity of gradients to auxiliary ones.
 
     CPL compares with Melis et al. in two sentences ("membership-attack", "partial property
     inference on a carefully selected subset of data") and scores it as a reconstruction. Our
-    reading: the subset is the auxiliary set, none of whose samples is a victim's. The properties
-    are the classes, one binary classifier each, trained on gradients of auxiliary batches as large
-    as the client's; the N most probable ones are the labels, again from the first if N is more
-    than there are classes. So a label that repeats among fewer samples than classes is missed. As
-    content stand the N auxiliary samples most likely to be members, by the cosine of their
-    gradient with the observed one, those of the inferred classes first.
+    interpretation: the subset is the auxiliary set, which contains no sample of a victim. The
+    properties are the classes, with one binary classifier each, trained on gradients of auxiliary
+    batches as large as the client's. The N most probable classes are the labels, starting again
+    from the first if N exceeds the number of classes, so repeated labels in a batch of fewer
+    samples than classes are missed. The reconstruction consists of the N auxiliary samples most
+    likely to be members, by the cosine of their gradient with the observed one, samples of the
+    inferred classes first.
 
     The objective is one minus the cosine of their mean gradient with the observed one.
+
+    All gradients are taken at the broadcast parameters. Only their inner products are used; those
+    of a batch follow from its samples', because its gradient is the mean of theirs.
     """
 
     source = "Melis et al. 2019, section IV; [29] in CPL section 4.2 and Figure 10"
 
     @property
+    @override
     def grants(self) -> frozenset[str]:
-        """The auxiliary samples: knowledge of the population, none of the victim."""
+        """The auxiliary samples, which describe the population and no single victim."""
         return frozenset({"auxiliary_inputs", "auxiliary_labels"})
 
     @override
     def traits(self) -> AttackSummary:
         return AttackSummary(
             losses=("cosine",),
-            optimizers=("choice among own samples",),
+            optimizers=("selection of auxiliary samples",),
             labels="by classifiers of gradients",
         )
 
+    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        """Refuse datasets known to have no training samples.
-
-        Raises:
-            IncompatibleError: see `AttackSpec.check`.
-        """
         super().check(dataset, model, client)
         if dataset.sizes is not None and not dataset.sizes["train"]:
             raise IncompatibleError(f"attack {self} on {dataset}: {WITHOUT}")
 
+    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        """See `AttackSpec.reconstruct`.
-
-        Raises:
-            IncompatibleError: no auxiliary samples.
-        """
-        from gleak.attacks.property_inference import class_log_odds, cosines, inner_products
-
         inputs, labels = (observation.granted[name][0] for name in sorted(self.grants))
         if not len(inputs):
             raise IncompatibleError(f"attack {self} on {observation.spec}: {WITHOUT}")
-        own, samples = labels.cpu().numpy(), observation.batch_size
+        auxiliary, samples = labels.cpu().numpy(), observation.batch_size
         products = inner_products(observation, inputs, labels)
-        classes, odds = class_log_odds(products, own, samples, observation.seed)
+        classes, odds = class_log_odds(products, auxiliary, samples, observation.seed)
         found = classes[_best(odds, samples)]
-        victims = np.arange(len(own), len(products))
-        similar = cosines(products, victims[:, None])[:, : len(own)]
-        inferred = (own[:, None] == found[:, None]).any(axis=2)
+        victims = np.arange(len(auxiliary), len(products))
+        similar = cosines(products, victims[:, None])[:, : len(auxiliary)]
+        inferred = (auxiliary[:, None] == found[:, None]).any(axis=2)
         members = _best(similar + 2 * inferred, samples)
         reached = cosines(products, members)[np.arange(len(members)), victims]
         return Reconstruction(
@@ -92,6 +94,109 @@ class Melis(AttackSpec):
 
 
 def _best(scores: np.ndarray, count: int) -> np.ndarray:
-    """Positions of the highest scores of each row, best first, again from the best if too few."""
+    """Return the indices of each row's highest scores, best first, repeated if too few."""
     order = np.argsort(-scores, axis=1, kind="stable")
     return order[:, np.arange(count) % scores.shape[1]]
+
+
+def inner_products(observation: Observation, inputs: Tensor, labels: Tensor) -> np.ndarray:
+    """Compute the inner products of the gradients of M samples and of V observed gradients.
+
+    Args:
+        observation: the update and the model.
+        inputs: Shape (M, *shape).
+        labels: Shape (M).
+
+    Returns:
+        Shape (M + V, M + V), the samples first.
+    """
+    import torch
+
+    from gleak.matching.problem import mean_gradients
+
+    observed = mean_gradients(observation)
+    products = []
+    for name, gradients in _sample_gradients(observation, inputs, labels).items():
+        joined = torch.cat([gradients, observed[name]]).flatten(1)
+        products.append((joined @ joined.mT).double())
+    return torch.stack(products).sum(0).cpu().numpy()
+
+
+def _sample_gradients(
+    observation: Observation, inputs: Tensor, labels: Tensor
+) -> dict[str, Tensor]:
+    """Compute the gradient of each sample's loss, for each parameter; Shape (M, *shape)."""
+    from gleak.models.differentiation import sample_gradients
+    from gleak.models.parameters import dtype_of
+
+    model = observation.model
+    parameters = {name: model.get_parameter(name).detach() for name in observation.update}
+    samples = inputs.to(dtype_of(model))
+    _, found = sample_gradients(model, parameters, samples, labels, observation.loss, AT_ONCE)
+    return found
+
+
+def cosines(products: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """Compute the cosine of each batch's mean gradient with every gradient.
+
+    Args:
+        products: inner products of G gradients; Shape (G, G).
+        members: indices of the gradients in each batch; Shape (B, N).
+
+    Returns:
+        Shape (B, G); zero for gradients of zero.
+    """
+    within = products[members[:, :, None], members[:, None, :]].mean(axis=(1, 2))
+    squares = within[:, None] * products.diagonal()
+    return np.asarray(products[members].mean(axis=1) / np.sqrt(np.maximum(squares, TINY**2)))
+
+
+def class_log_odds(
+    products: np.ndarray, labels: np.ndarray, samples: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the log-odds that each victim's batch contains a class.
+
+    For each class among the auxiliary samples a logistic regression is trained to distinguish
+    auxiliary batches with and without it. Its features of a batch are the cosines of the batch's
+    gradient with those of the auxiliary samples.
+
+    Args:
+        products: see `inner_products`.
+        labels: labels of the auxiliary samples; Shape (M).
+        samples: N, the size of the victims' batches.
+        seed: seed of the attack, from which auxiliary batches are drawn.
+
+    Returns:
+        The K classes and the log-odds of each; Shape (K) and (V, K).
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    classes, count = np.unique(labels), len(labels)
+    victims = cosines(products, np.arange(count, len(products))[:, None])[:, :count]
+    if len(classes) == 1:
+        return classes, np.zeros((len(victims), 1))
+    odds = []
+    for label in classes:
+        random = stream(seed, "auxiliary batches", int(label))
+        batches, contains = _draw_batches(labels == label, samples, random)
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=ITERATIONS))
+        classifier.fit(cosines(products, batches)[:, :count], contains)
+        odds.append(classifier.decision_function(victims))
+    return classes, np.stack(odds, axis=1)
+
+
+def _draw_batches(
+    chosen: np.ndarray, samples: int, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw auxiliary batches, half of which contain a chosen sample.
+
+    Returns:
+        Indices of samples, and True for batches with a chosen sample.
+    """
+    half = (BATCHES // 2, samples)
+    without = random.choice(np.flatnonzero(~chosen), half)
+    containing = random.choice(len(chosen), half)
+    containing[:, 0] = random.choice(np.flatnonzero(chosen), len(containing))
+    return np.concatenate([containing, without]), np.arange(BATCHES) < len(containing)

@@ -1,4 +1,4 @@
-"""Reading images off crafted parameters' gradients."""
+"""Reconstruction of images from the gradients of parameters crafted by MKOR."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import AttackSpec
-from gleak.attacks.dense_first import MID_GREY
-from gleak.attacks.summary import AttackSummary
+from gleak.attacks.attack_summary import AttackSummary
+from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.observation import Observation
@@ -22,19 +21,19 @@ if TYPE_CHECKING:
 class MKOR(AttackSpec):
     """MKOR's decoding (Eq. 9, 14 to 19): every class of a batch, without iterations.
 
-    The parameters are those of the crafting `mkor`. Clients' usual loss is ``cross_entropy``, under
-    which batches that hold every class need its ``sink``; the paper's loss is ``nll_raw``.
+    The parameters are crafted by `mkor`. With the usual loss of clients, ``cross_entropy``, batches
+    that contain every class need its ``sink``; the paper's loss is ``nll_raw``.
 
-    Features of each class are read off the first dense layer (`gleak.attacks.class_reading`) and
-    turned into intensities by what they are of grey images, and these, of windows, into an image.
-    Behind max-pooling a pixel is half-way between its tightest bounds (Eq. 19); behind average
-    pooling or strides windows show means or pixels. What lies between is filled in smoothly, in
-    closed form, in place of the reference's box filter; how smoothly is told by what was read.
+    Features of each class are recovered from the first dense layer and converted into intensities
+    by the responses to grey images; the intensities, of windows, are combined into an image. After
+    max-pooling a pixel is the centre of its tightest bounds (Eq. 19); after average pooling or
+    strides windows show means or pixels. Values in between are interpolated smoothly, in closed
+    form, in place of the reference's box filter, with a smoothness estimated from the features.
 
-    Several samples of a class give their mean: it stands once for each, and ``averaged_count`` says
-    of how many. A class that cannot be read is left out, and samples nothing was found for are
-    mid-grey with ``averaged_count`` 0. Which class a sample has is known. After several local steps
-    the mean gradient is read as if it were of one.
+    Several samples of a class give their mean, which is repeated for each of them, with their
+    number as ``averaged_count``. Classes that cannot be recovered are omitted, and samples that are
+    not recovered are mid-grey with ``averaged_count`` 0. The label of each sample is known. After
+    several local steps the mean gradient is treated as that of one step.
     """
 
     source = "Wang, Velipasalar and Gursoy 2023 (MKOR), sections 3.2 to 3.6"
@@ -43,7 +42,7 @@ class MKOR(AttackSpec):
 
     resolution: int | None = parameter(
         None,
-        "side that images had before they were enlarged, if the server knows it; none: their own",
+        "side of the images before they were enlarged, if known to the server; none: not enlarged",
         unit="px",
         source="ours",
         ge=1,
@@ -53,16 +52,15 @@ class MKOR(AttackSpec):
     def traits(self) -> AttackSummary:
         return AttackSummary(labels="by crafted paths")
 
+    @override
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
-        """The first dense layer; see `AttackSpec.reads`."""
         return frozenset(_first_dense(model, input_shape))
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         import torch
 
-        from gleak.attacks.class_reading import read_classes
-        from gleak.attacks.window_reading import WindowReader, intensities
+        from gleak.attacks.mkor_reading import WindowReader, intensities, read_classes
         from gleak.matching.problem import mean_gradients
 
         names = _first_dense(observation.model, observation.input_shape)
@@ -71,21 +69,21 @@ class MKOR(AttackSpec):
         samples = []
         for weight, bias in zip(*(observed[name].cpu() for name in names), strict=True):
             found = read_classes(weight, bias, secret, observation.batch_size, observation.loss)
-            held = found.counts.nonzero().flatten()
-            images = reader.images(intensities(found.means[held], secret))
-            samples.append(_one_each(images, held, found.counts[held], observation))
-        inputs, labels, behind = map(torch.stack, zip(*samples, strict=True))
+            present = found.counts.nonzero().flatten()
+            images = reader.images(intensities(found.means[present], secret))
+            samples.append(_one_each(images, present, found.counts[present], observation))
+        inputs, labels, counts = map(torch.stack, zip(*samples, strict=True))
         return Reconstruction(
             inputs=inputs.cpu().numpy(),
             labels=labels.cpu().numpy(),
-            converged=(behind > 0).any(1).cpu().numpy(),
-            averaged_count=behind.cpu().numpy(),
+            converged=(counts > 0).any(1).cpu().numpy(),
+            averaged_count=counts.cpu().numpy(),
             paired=True,
         )
 
 
 def _first_dense(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[str, str]:
-    """Names of the weight and the bias of the first dense layer."""
+    """Return the names of the first dense layer's weight and bias."""
     from gleak.models.chain import decompose
 
     layer = decompose(model).dense[0].name
@@ -95,16 +93,16 @@ def _first_dense(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[str, s
 def _one_each(
     images: Tensor, labels: Tensor, counts: Tensor, observation: Observation
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A sample for each of the batch: the image of its class, or mid-grey where none was found.
+    """Repeat the image of each class for all of its samples and add mid-grey for missing ones.
 
     Args:
-        images: Shape (M, *shape), of the classes found.
+        images: Shape (M, *shape), one for each class found.
         labels: Shape (M).
-        counts: Shape (M), of how many samples each is the mean.
-        observation: says how many samples there are.
+        counts: Shape (M), number of samples of which each image is the mean.
+        observation: gives the number of samples.
 
     Returns:
-        Samples, labels, and of how many each is the mean; N of each.
+        N samples, their labels, and the number of samples of which each is the mean.
     """
     import torch
 

@@ -1,35 +1,50 @@
-"""Reconstruction from obfuscated gradients: few unknowns, and knowledge of images."""
+"""Reconstruction from obfuscated gradients (ROG): few unknowns and learned image priors."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self, cast
 
 from pydantic import model_validator
 from typing_extensions import override
 
-from gleak.attacks.matching import MatchingAttack
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.attack_summary import LABELS, AttackSummary
+from gleak.attacks.matching_attack import MatchingAttack
+from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
-from gleak.knowledge.autoencoder import Codec
+from gleak.knowledge.autoencoder import Codec, Generator
+from gleak.knowledge.base import GenerativeSpec
 from gleak.knowledge.tagger import Tagger
 from gleak.matching.codes.base import CodeSpec
 from gleak.matching.codes.sample_codes import Bicubic, Learned
 from gleak.matching.distances.base import DistanceSpec
 from gleak.matching.distances.euclidean import L2
 from gleak.matching.optimizers.first_order import Adam
-from gleak.matching.parts import ClientModel, Finish, LabelRule, Parts
+from gleak.matching.parts import ClientModel, Finish, LabelRule, Parts, SearchParts
 from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.random_values import Uniform
+from gleak.matching.starts.random_values import Normal, Uniform
+from gleak.observation import Observation
+from gleak.runtime.perceptual import CHANNELS
+from gleak.runtime.seeding import derived_seed
+
+if TYPE_CHECKING:
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.knowledge.base import ImageGenerator
+    from gleak.matching.image_inversion import Terms
+    from gleak.models.base import ModelSpec
 
 
 @register("rog")
 class ROG(MatchingAttack):
-    """Adam on the codes of images, whose decoded images have the gradient (Eq. 13 and 14).
+    """Gradient matching over codes of images, by Adam (Eq. 13 and 14).
 
-    As published there is no prior (``tv``), and values are not kept in [0, 1]. It begins at the
-    broadcast parameters and goes through all local steps; the authors' code begins at those the
-    client ended with, which a server does not have before it has applied the update. Against signs
-    alone, ``distance=signs`` and ``finish=equalized`` (Eq. 15 and below).
+    As published there is no image prior (``tv``), and values are not clipped to [0, 1]. Local steps
+    are repeated from the broadcast parameters; the authors' code starts from the client's final
+    parameters, which a server does not know before it has applied the update. Against updates that
+    consist of signs, use ``distance=signs`` and ``finish=equalized`` (Eq. 15 and below).
     """
 
     source = "Yue et al. 2023"
@@ -39,20 +54,20 @@ class ROG(MatchingAttack):
 
     iterations: int = parameter(100, "budget of one victim", source="ROG section 4.2", ge=1)
     client_model: ClientModel = parameter(
-        "unrolled", "how local steps are repeated", source="ROG section 4.1"
+        "unrolled", "model of local steps", source="ROG section 4.1"
     )
     lr: float = parameter(0.05, "learning rate at the start", source="ROG's code", gt=0)
     code: Annotated[CodeSpec, nested("code")] = parameter(
-        Bicubic(), "what stands for an image among the unknowns", source="ROG section 4.2"
+        Bicubic(), "representation of an image that is optimised", source="ROG section 4.2"
     )
     codec: Annotated[Codec, nested("knowledge")] | None = parameter(
-        None, "an autoencoder, whose codes stand for images in place of code", source="ROG Figure 4"
+        None, "autoencoder whose codes are optimised, in place of code", source="ROG Figure 4"
     )
     start: Annotated[StartSpec, nested("start")] = parameter(
-        Uniform(), "first dummy input, before it is coded", source="ROG section 4.2"
+        Uniform(), "first dummy input, before encoding", source="ROG section 4.2"
     )
     labels: LabelRule = parameter(
-        "auto", "how labels are found", source="ours; ROG takes them for known"
+        "auto", "label inference rule", source="ours; ROG takes labels as known"
     )
     distance: Annotated[DistanceSpec, nested("distance")] = parameter(
         L2(), "between gradients", source="ROG Equations 14 and 15"
@@ -64,10 +79,10 @@ class ROG(MatchingAttack):
         ge=0,
     )
     finish: Finish = parameter(
-        "cut", "how images come into [0, 1] at the end", source="ROG section 4.3, signSGD"
+        "cut", "mapping of images to [0, 1] at the end", source="ROG section 4.3, signSGD"
     )
     tagger: Annotated[Tagger, nested("knowledge")] | None = parameter(
-        None, "by what the score jaccard tags images; none: no such score", source="ROG section 6"
+        None, "network that tags images for the score jaccard; none: no such score", source="ROG 6"
     )
 
     @model_validator(mode="after")
@@ -88,3 +103,107 @@ class ROG(MatchingAttack):
             total_variation=self.tv,
             **self.common(),
         )
+
+
+@register("rogs")
+class ROGS(ROG):
+    """Reconstruction by `rog`, then the most similar images of its labels that a generator makes.
+
+    Codes of the generator are optimised by Adam from random ones (Eq. 19). The first fields, up to
+    ``finish``, are those of `rog`. The norm of Eq. 20 is over all values of an image in [0, 1] and
+    therefore larger for larger images. The perceptual term needs weights that are not downloaded;
+    without them use ``lpips=0``. Iterations, objective and snapshots are those of the search for
+    codes.
+    """
+
+    source = "Yue et al. 2023, section 6"
+    budget_fields: ClassVar[frozenset[str]] = ROG.budget_fields | {"generator_iterations"}
+    tuned: ClassVar[frozenset[str]] = ROG.tuned | {"l2", "lpips"}
+
+    generator: Annotated[GenerativeSpec, nested("knowledge")] = parameter(
+        Generator(), "conditional generator of images", source="ROG section 6; there BigGAN"
+    )
+    generator_iterations: int = parameter(1000, "budget of one victim's codes", source="ours", ge=1)
+    generator_lr: float = parameter(0.1, "learning rate of the codes", source="ours", gt=0)
+    l2: float = parameter(
+        1.0, "weight of the difference's norm, lambda 1", source="ROG Eq. 20; value ours", ge=0
+    )
+    lpips: float = parameter(
+        1.0, "weight of LPIPS, lambda 2", source="ROG Eq. 20; value ours", ge=0
+    )
+
+    @override
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        if not self.l2 and not self.lpips:
+            raise IncompatibleError(f"attack {self} has no objective; give l2 or lpips a weight")
+        if self.lpips and dataset.shape[0] not in CHANNELS:
+            raise IncompatibleError(
+                f"attack {self} uses LPIPS, which takes 1 or 3 channels, but images of {dataset} "
+                f"have {dataset.shape[0]}; use lpips=0"
+            )
+
+    @property
+    @override
+    def evaluations(self) -> int:
+        return super().evaluations + self.generator_iterations
+
+    def search_parts(self) -> SearchParts:
+        """Return the components of the search for codes."""
+        return SearchParts(
+            start=Normal(),
+            optimizer=Adam(lr=self.generator_lr),
+            iterations=self.generator_iterations,
+        )
+
+    @override
+    def traits(self) -> AttackSummary:
+        terms = {"norm": self.l2, "LPIPS": self.lpips}
+        loss = " and ".join(term for term, weight in terms.items() if weight)
+        codes = AttackSummary(
+            losses=(f"{loss} of images",),
+            terms=("images of a generator",),
+            optimizers=(str(self.search_parts().optimizer),),
+            labels=LABELS[self.labels],
+        )
+        return super().traits().then(codes)
+
+    @override
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        """Reconstruct samples and labels of every victim.
+
+        Raises:
+            IncompatibleError: the generator's classes are not those of the victims.
+            ArtifactError: the weights of LPIPS are missing, and ``lpips`` is not zero.
+        """
+        from gleak.matching.engine import solve
+        from gleak.matching.image_inversion import GeneratorInversion
+
+        generator, terms = self._generator(observation), self._terms(observation)
+        coarse = super().reconstruct(observation)
+        problem = GeneratorInversion.of(coarse, observation, self.search_parts(), generator, terms)
+        reseeded = replace(observation, seed=derived_seed(observation.seed, "generator codes"))
+        found = solve(problem, reseeded)
+        return replace(found, converged=found.converged & coarse.converged)
+
+    def _generator(self, observation: Observation) -> ImageGenerator:
+        """Return the generator.
+
+        Raises:
+            IncompatibleError: its classes are not those of the victims.
+        """
+        found = cast("ImageGenerator", observation.knowledge[self.generator.name])
+        if found.classes != observation.classes:
+            raise IncompatibleError(
+                f"attack {self}: its generator has {found.classes} classes, but the victims' data "
+                f"have {observation.classes}; choose a generator of the same classes"
+            )
+        return found
+
+    def _terms(self, observation: Observation) -> Terms:
+        """Return the terms of Eq. 20 whose weight is not zero."""
+        from gleak.matching.image_inversion import euclidean, perceptual
+
+        like = next(iter(observation.update.values()))
+        norm = [(self.l2, euclidean)] if self.l2 else []
+        return [*norm, (self.lpips, perceptual(like))] if self.lpips else norm

@@ -11,7 +11,7 @@ import pytest
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.run import observe
+from gleak.attacks.run_attack import observe
 from gleak.core.registry import parse
 from gleak.crafting.craft import PARAMETERS, SECRET, craft_parameters
 from gleak.metrics.reconstruction.assignment import assign_samples, gather

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from gleak.attacks.class_reading import ClassFeatures, read_classes, whole_counts
+from gleak.attacks.mkor_reading import ClassFeatures, read_classes, whole_counts
 from gleak.core.registry import parse
 from gleak.crafting.mkor_classes import craft_classes, path_gains
 from gleak.models.chain import decompose

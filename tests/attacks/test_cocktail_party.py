@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gleak.attacks.cocktail_party import CocktailParty
+from gleak.attacks.cpa import CocktailParty
 from gleak.core.registry import load, parse
 from gleak.experiments.axis_labels import setting
 from gleak.runtime.checkpointing import Journal

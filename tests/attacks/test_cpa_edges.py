@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
-from gleak.attacks.flat_images import find_flat_images
+from gleak.attacks.cpa_edges import find_flat_images
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.observation import Observation

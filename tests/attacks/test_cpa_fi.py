@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
-from gleak.attacks.cpa_fi import CPAFI
-from gleak.attacks.cpa_fi_gm import CPAFIGM
-from gleak.attacks.run import observe
+from gleak.attacks.cpa_fi import CPAFI, CPAFIGM
+from gleak.attacks.run_attack import observe
 from gleak.core.registry import parse
 from gleak.models.layer_search import features_before
 from gleak.observation import Observation

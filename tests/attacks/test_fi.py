@@ -8,7 +8,7 @@ import torch
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.run import attack, observe
+from gleak.attacks.run_attack import attack, observe
 from gleak.core.registry import parse
 from gleak.matching.problem import total_variation
 from gleak.observation import Observation

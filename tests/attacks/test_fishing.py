@@ -12,8 +12,7 @@ import torch
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.private import Private
-from gleak.attacks.class_fishing import of_class_alone, samples_of_class
-from gleak.attacks.fishing import Fishing
+from gleak.attacks.fishing import Fishing, of_class_alone, samples_of_class
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.crafting.craft import PARAMETERS, craft_parameters
@@ -96,7 +95,7 @@ def test_victims_without_the_class_are_grey_and_the_rest_is_not_compared(
 def test_repeated_local_steps_are_refused() -> None:
     spec = parse("attack", "fishing+client_model=unrolled")
     with pytest.raises(
-        IncompatibleError, match=r"seeks one sample of a batch.*client_model=one_step"
+        IncompatibleError, match=r"reconstructs one sample of a batch.*client_model=one_step"
     ):
         spec.check(parse("dataset", "digits"), parse("model", "lenet"), parse("client", "fedavg"))
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.input_unmixing import InputUnmixing
+from gleak.attacks.unmixing_attack import InputUnmixing
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.observation import Observation

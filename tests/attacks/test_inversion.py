@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
 from gleak.attacks.first_layer import label_parameters
-from gleak.attacks.inversion import FeatureInvertingAttack, embedding_layer
+from gleak.attacks.inversion_attack import FeatureInvertingAttack, embedding_layer
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.observation import Observation
@@ -83,7 +83,7 @@ def test_every_field_of_the_search_reaches_it(name: str) -> None:
 def test_the_network_itself_is_asked_where_the_spec_does_not_tell(make_case: Make) -> None:
     seen, _ = make_case(FI, model="lenet+width=3")
     dense = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4))
-    with pytest.raises(IncompatibleError, match="given the samples themselves: use cpa"):
+    with pytest.raises(IncompatibleError, match="takes the samples themselves; use cpa"):
         embedding_layer(dense, seen.input_shape)
     with pytest.raises(IncompatibleError, match="this model has none"):
         embedding_layer(WithoutDense(), seen.input_shape)

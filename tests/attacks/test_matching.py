@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gleak.attacks.agic import AGIC
-from gleak.attacks.agic_epochs import AGICEpochs
-from gleak.attacks.matching import MatchingAttack
+from gleak.attacks.agic import AGIC, AGICEpochs
+from gleak.attacks.matching_attack import MatchingAttack
 from gleak.attacks.rog import ROG
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse

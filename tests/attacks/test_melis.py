@@ -91,12 +91,12 @@ def test_without_auxiliary_samples_it_does_not_fit(
     seen, truth = make_case(MELIS)
     none = with_auxiliary(seen, truth.inputs[:0, 0], truth.labels[:0, 0])
     with pytest.raises(
-        IncompatibleError, match="without training samples there are no auxiliary ones"
+        IncompatibleError, match="auxiliary samples are training samples, and there are none"
     ):
         MELIS.reconstruct(none)
     digits: DatasetSpec = parse("dataset", "digits")
     specs = (parse("model", "lenet"), parse("client", "fedsgd"))
     MELIS.check(digits, *specs)
     monkeypatch.setattr(type(digits), "sizes", {"train": 0, "test": 450})
-    with pytest.raises(IncompatibleError, match="melis on digits: without training samples"):
+    with pytest.raises(IncompatibleError, match="melis on digits: auxiliary samples"):
         MELIS.check(digits, *specs)

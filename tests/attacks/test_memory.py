@@ -12,7 +12,7 @@ import pytest
 
 import gleak
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.run import attack
+from gleak.attacks.run_attack import attack
 from gleak.core.registry import parse
 
 SPEC = "dlg+iterations=3"
@@ -20,7 +20,7 @@ SHORT = """
 import resource, sys
 from pathlib import Path
 import torch
-from gleak.attacks.run import attack
+from gleak.attacks.run_attack import attack
 from gleak.matching import engine
 from gleak.core.registry import parse
 from gleak.runtime.logs import log_to

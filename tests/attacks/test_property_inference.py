@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gleak.artifacts.private import Private
-from gleak.attacks.property_inference import class_log_odds, cosines, inner_products
+from gleak.attacks.melis import class_log_odds, cosines, inner_products
 from gleak.core.registry import parse
 from gleak.models.stochastic import deterministic_copy
 from gleak.observation import Observation

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gleak.attacks.rog import ROG
-from gleak.attacks.rogs import ROGS
+from gleak.attacks.rog import ROG, ROGS
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import parse
 from gleak.observation import Observation
@@ -83,7 +82,7 @@ def test_without_weights_the_perceptual_term_stops_before_any_search(
 
 def test_a_generator_of_other_classes_is_refused(seen: Observation) -> None:
     with pytest.raises(
-        IncompatibleError, match="its generator knows 4 classes, and the victims are of 7"
+        IncompatibleError, match="its generator has 4 classes, but the victims' data have 7"
     ):
         parse("attack", SHORT).reconstruct(replace(seen, classes=7))
 
@@ -91,8 +90,8 @@ def test_a_generator_of_other_classes_is_refused(seen: Observation) -> None:
 @pytest.mark.parametrize(
     ("text", "channels", "fault"),
     [
-        ("rogs+l2=0+lpips=0", 3, "is to find nothing; give l2 or lpips a weight"),
-        ("rogs", 2, r"takes 1 or 3 channels, and images of .* have 2; use lpips=0"),
+        ("rogs+l2=0+lpips=0", 3, "has no objective; give l2 or lpips a weight"),
+        ("rogs", 2, r"takes 1 or 3 channels, but images of .* have 2; use lpips=0"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(text: str, channels: int, fault: str) -> None:

@@ -24,7 +24,7 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.gather import gather_shards, total_cost
-from gleak.attacks.run import Reads, attack, observe, share
+from gleak.attacks.run_attack import Reads, attack, observe, share
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
@@ -122,7 +122,7 @@ def test_shares_that_found_different_numbers_of_samples_are_not_joined(
     whole = run(folder, tmp_path / "1.h5")
     fewer = {"inputs": whole.inputs[:, :1], "labels": whole.labels[:, :1]}
     replace(whole, **fewer, snapshots=None, snapshot_iteration=None).write(tmp_path / "2.h5")
-    with pytest.raises(ArtifactError, match=r"found \[1, 2\] samples.*shards=1"):
+    with pytest.raises(ArtifactError, match=r"numbers of samples, \[1, 2\].*shards=1"):
         gather_shards([tmp_path / "1.h5", tmp_path / "2.h5"], tmp_path / "gathered.h5")
 
 
@@ -193,7 +193,9 @@ def test_an_update_that_is_not_finite_is_named(folder: Path, forged: Forge, valu
 
 def test_parameters_of_another_architecture_are_named(folder: Path, simulate: Simulate) -> None:
     wider = simulate(model="lenet+width=5") / "model.h5"
-    with pytest.raises(ArtifactError, match=r"update\.h5: /update/0\.weight .* one of these"):
+    with pytest.raises(
+        ArtifactError, match=r"update\.h5: /update/0\.weight .* does not belong to these"
+    ):
         run(folder, folder / "reconstruction.h5", parameters=wider)
 
 
@@ -344,7 +346,7 @@ def test_attacks_that_read_a_frozen_parameter_are_refused(
         network.get_parameter("7.bias").requires_grad_(False)
         return network
 
-    monkeypatch.setattr("gleak.attacks.run.load_network", frozen)
+    monkeypatch.setattr("gleak.attacks.run_attack.load_network", frozen)
     files = (folder / "update.h5", folder / "model.h5", {})
     with pytest.raises(IncompatibleError, match=r"reads the gradient of 7\.bias, which is frozen"):
         observe(*files, reads=lambda *_: frozenset({"7.bias"}), seed=3, device="cpu")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
-from gleak.attacks.relu_victims import last_weight, without_probabilities
+from gleak.attacks.spear_unmixing import last_weight, without_probabilities
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.metrics.reconstruction.assignment import assign_samples, gather

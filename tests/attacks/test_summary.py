@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 
+from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.cocktail_party import CocktailParty
-from gleak.attacks.matching import MatchingAttack
-from gleak.attacks.summary import LABELS, AttackSummary
+from gleak.attacks.cpa import CocktailParty
+from gleak.attacks.matching_attack import MatchingAttack
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.experiments.cell import Cell

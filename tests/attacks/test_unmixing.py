@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
-from gleak.attacks.unmixing import UnmixingAttack
+from gleak.attacks.unmixing_attack import UnmixingAttack
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 from gleak.observation import Observation

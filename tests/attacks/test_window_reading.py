@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor, nn
 
-from gleak.attacks.window_reading import (
+from gleak.attacks.mkor_reading import (
     Prior,
     WindowReader,
     _interpolated,

@@ -16,7 +16,7 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
-from gleak.attacks.run import attack
+from gleak.attacks.run_attack import attack
 from gleak.captures.folder import Captures
 from gleak.captures.intake import Files, import_capture
 from gleak.captures.take_model import take_captured_model

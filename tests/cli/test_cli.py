@@ -226,7 +226,9 @@ def test_validate_and_plan_tell_of_data_and_of_cells_that_do_not_fit(
         assert main([command, "mine"]) == 0
         printed = capsys.readouterr().out
         assert "dataset folder+size=16+folder=mine: found in data\n" in printed
-        assert "fedsgd+victims=1/none/aono: attack aono reads samples off a first layer" in printed
+        assert (
+            "fedsgd+victims=1/none/aono: attack aono needs a first layer that is dense" in printed
+        )
 
 
 def test_validate_without_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture):

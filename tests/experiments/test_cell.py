@@ -150,7 +150,7 @@ def test_knowledge_that_does_not_fit_is_refused(changes: dict[str, str], fault: 
 def test_a_batch_that_must_repeat_labels_does_not_fit_a_rule_that_cannot() -> None:
     texts = {**TEXTS, "client": "fedsgd+batch_size=12", "attack": "idlg"}
     with pytest.raises(
-        IncompatibleError, match=r"idlg finds no label twice, and 12 samples in 10 classes"
+        IncompatibleError, match=r"idlg finds no label twice, but 12 samples in 10 classes"
     ):
         Cell.parse(texts)
     assert Cell.parse({**texts, "attack": "cpl"}).attack.name == "cpl"

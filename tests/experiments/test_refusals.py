@@ -35,7 +35,7 @@ def test_cells_that_do_not_pass_are_refused_with_the_reason() -> None:
     (refusal,) = refused
     assert refusal.row == {**TEXTS, "reason": refusal.reason}
     assert str(refusal) == f"{PATH}: {refusal.reason}"
-    assert refusal.reason.startswith("attack aono reads samples off a first layer that is dense")
+    assert refusal.reason.startswith("attack aono needs a first layer that is dense")
 
 
 def test_errors_that_are_not_about_fit_pass_through() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from gleak.attacks.run import observe
+from gleak.attacks.run_attack import observe
 from gleak.core.registry import parse
 from gleak.matching.epoch_matching import (
     JointMatching,

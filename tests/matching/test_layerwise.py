@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks.run import reconstruct
+from gleak.attacks.run_attack import reconstruct
 from gleak.core.registry import parse
 from gleak.matching.layerwise import LEAST_ROWS, padded_rows
 from gleak.observation import Observation

@@ -191,14 +191,14 @@ def test_a_job_follows_from_specs_code_inputs_and_seed(images: Dataset, tmp_path
     spec, changed = (parse("attack", text) for text in ("cpl", "cpl+alpha=0.5"))
     file, same = tmp_path / "one.h5", tmp_path / "other.h5"
     origins = [
-        origin_of("gleak.attacks.run", [spec], [file], 1),
-        origin_of("gleak.attacks.run", [changed], [file], 1),
+        origin_of("gleak.attacks.run_attack", [spec], [file], 1),
+        origin_of("gleak.attacks.run_attack", [changed], [file], 1),
         origin_of("gleak.training.train_model", [spec], [file], 1),
-        origin_of("gleak.attacks.run", [spec], [file], 2),
-        origin_of("gleak.attacks.run", [spec], [file, file], 1),
+        origin_of("gleak.attacks.run_attack", [spec], [file], 2),
+        origin_of("gleak.attacks.run_attack", [spec], [file, file], 1),
     ]
     assert len(set(origins)) == len(origins)
-    assert origin_of("gleak.attacks.run", [spec], [same], 1) == origins[0]
+    assert origin_of("gleak.attacks.run_attack", [spec], [same], 1) == origins[0]
 
 
 def test_names_below_a_prefix_are_those_after_its_dot() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gleak.artifacts.dataset import Dataset
-from gleak.attacks.run import attack
+from gleak.attacks.run_attack import attack
 from gleak.core.errors import StoppedError
 from gleak.core.registry import parse
 from gleak.knowledge.train_knowledge import train_knowledge

@@ -16,7 +16,7 @@ import h5py
 import pytest
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.run import attack
+from gleak.attacks.run_attack import attack
 from gleak.core.registry import parse
 
 if TYPE_CHECKING:

@@ -94,7 +94,7 @@ def test_it_runs_whole_and_an_edit_reruns_what_it_can_change(painting: Project) 
         "gleak/knowledge/train_knowledge.py": ["train_knowledge", "attack", "score"],
         "gleak/knowledge/autoencoder_network.py": ["train_knowledge", "attack", "score"],
         "gleak/attacks/painting.py": ["attack", "score"],
-        "gleak/attacks/cpl.py": [],
+        "gleak/attacks/dlg.py": [],
     }.items():
         with painting.edited(file, edit=lambda text: f"{text}\nEDITED = True\n"):
             assert sorted(job.rule for job in painting.jobs(target)) == sorted(again), file

@@ -232,7 +232,7 @@ def after(project: Project, *files: str, added: str = "\nEDITED = True\n") -> se
 @pytest.mark.parametrize(
     ("file", "again"),
     [
-        ("gleak/attacks/cpl.py", {f"attack {CPL}", f"score {CPL}", *STUDY}),
+        ("gleak/attacks/dlg.py", {f"attack {CPL}", f"score {CPL}", *STUDY}),
         (
             "gleak/matching/engine.py",
             {f"{rule} {attack}" for rule in ("attack", "score") for attack in (CPL, GI)} | STUDY,
@@ -255,7 +255,7 @@ def test_an_edit_reruns_what_it_can_change(finished: Project, file: str, again: 
 
 def test_what_no_job_of_a_study_needs_reruns_nothing(finished: Project) -> None:
     assert (
-        after(finished, "gleak/cli/main.py", "gleak/attacks/idlg.py", "gleak/data/download.py")
+        after(finished, "gleak/cli/main.py", "gleak/attacks/spear.py", "gleak/data/download.py")
         == set()
     )
 
@@ -271,13 +271,13 @@ def test_a_table_of_attacks_is_drawn_from_the_code_of_these_alone(project: Proje
         edit=lambda text: text + "\nEDITED = True\n",
     ):
         assert project.jobs(studies="registry") == []
-    with project.edited("gleak/attacks/cpl.py", edit=lambda text: text + "\nEDITED = True\n"):
+    with project.edited("gleak/attacks/dlg.py", edit=lambda text: text + "\nEDITED = True\n"):
         assert {name(job) for job in project.jobs(studies="registry")} == {"draw compared", "all"}
 
 
 def test_comments_docstrings_and_layout_rerun_nothing(finished: Project) -> None:
     files = [
-        "gleak/attacks/cpl.py",
+        "gleak/attacks/dlg.py",
         "gleak/metrics/reconstruction/pixel_similarity.py",
         "gleak/data/bundled.py",
     ]
@@ -290,7 +290,7 @@ def test_a_changed_default_reruns_the_cells_that_have_it(finished: Project) -> N
     def edit(text: str) -> str:
         return text.replace('parameter(20, "fresh starts', 'parameter(21, "fresh starts')
 
-    with finished.edited("gleak/attacks/matching.py", edit=edit):
+    with finished.edited("gleak/attacks/matching_attack.py", edit=edit):
         again = {name(job) for job in finished.jobs()}
     both = {f"{rule} {attack}" for rule in ("attack", "score") for attack in (CPL, GI)}
     assert again == both | STUDY

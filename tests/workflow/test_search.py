@@ -36,7 +36,7 @@ def test_a_search_is_run_its_choice_adopted_and_used(project: Project) -> None:
 
     with project.edited("studies/tuned.yaml", edit=lambda text: text.replace("title:", "title: A")):
         assert project.jobs("searches", **STUDY) == []
-    with project.edited("gleak/attacks/cpl.py", edit=lambda text: f"{text}\nEDITED = True\n"):
+    with project.edited("gleak/attacks/dlg.py", edit=lambda text: f"{text}\nEDITED = True\n"):
         assert [job.rule for job in project.jobs("searches", **STUDY)] == ["search", "searches"]
 
     def longer(text: str) -> str:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.run import observe, reconstruct
+from gleak.attacks.run_attack import observe, reconstruct
 from gleak.core.errors import GleakError, StoppedError
 from gleak.core.spec import changed, field_text
 from gleak.experiments.search.chosen import Outcome

@@ -115,7 +115,7 @@ def test_modules_are_those_of_every_choice(declare: Declare):
     assert "gleak.matching.starts.colours" in declare(ranges=ranges).modules
     assert "gleak.matching.starts.colours" not in declare().modules
     assert {
-        "gleak.attacks.cpl",
+        "gleak.attacks.dlg",
         "gleak.models.lenet",
         "gleak.metrics.reconstruction.pixel_similarity",
     } <= {*declare().modules}

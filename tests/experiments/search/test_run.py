@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from gleak.attacks.run import attack
+from gleak.attacks.run_attack import attack
 from gleak.core.errors import ArtifactError, GleakError, IncompatibleError
 from gleak.experiments.cell import LEVELS
 from gleak.experiments.search.chosen import Outcome

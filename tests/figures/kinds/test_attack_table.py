@@ -156,7 +156,6 @@ def test_it_is_made_of_the_modules_of_its_attacks():
     for name in (
         "figures.kinds.attack_table",
         "attacks.dlg",
-        "attacks.cpl",
         "matching.starts.colours",
     ):
         assert f"gleak.{name}" in modules

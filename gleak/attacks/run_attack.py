@@ -1,4 +1,4 @@
-"""The stage that makes ``reconstruction.h5``."""
+"""Workflow stage that runs an attack and writes ``reconstruction.h5``."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from gleak.runtime.seeding import derived_seed
 
 ALL = slice(None)
 PROTOCOL = ("batch_size", "mini_batch", "local_steps", "local_lr", "loss", "content", "epochs")
-"""What an update says of the training it comes from, by the names of `Observation`."""
+"""Fields of an update that describe the client's training, named as in `Observation`."""
 Reads = Callable[[nn.Module, tuple[int, ...]], frozenset[str] | None]
-"""From a network and the shape of a sample to what is read; see `AttackSpec.reads`."""
+"""Function of a network and the shape of a sample; see `AttackSpec.reads`."""
 
 
 def share(victims: int, shard: int, shards: int) -> slice:
-    """The victims of one of several nearly equal shares; ``shard`` counts from 1."""
+    """Return the victims of one of several nearly equal shards; ``shard`` counts from 1."""
     return slice(victims * (shard - 1) // shards, victims * shard // shards)
 
 
@@ -51,22 +51,22 @@ def attack(
     seed: int,
     device: str = "auto",
 ) -> dict[str, float]:
-    """Attack the victims of an update and write what came of it.
+    """Attack the victims of an update and write the reconstruction.
 
-    Where an attack was broken off it goes on from ``checkpoint.h5`` beside the output, and comes to
-    the same as without a break.
+    An interrupted attack resumes from ``checkpoint.h5`` beside the output, with the same result as
+    without the interruption.
 
     Args:
         spec: the attack.
         update_path: ``update.h5``.
         parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
-        granted_paths: by grant name, the files the attack's spec asks for.
+        granted_paths: files of the grants that the attack needs, by name.
         output: ``reconstruction.h5``.
-        secret_path: ``secret.h5``, if the attack's spec asks for it.
-        knowledge_paths: the files ``knowledge.h5`` that the attack's spec asks for.
-        victims: a share of them, if not all.
-        cell_victims: how many the cell has, if this is a share of them.
-        seed: of the run.
+        secret_path: ``secret.h5``, if the attack needs it.
+        knowledge_paths: files ``knowledge.h5`` that the attack needs.
+        victims: the victims of this shard; all by default.
+        cell_victims: number of victims of the cell, if this is a shard.
+        seed: seed of the run.
         device: "auto", "cpu" or "cuda".
 
     Returns:
@@ -95,12 +95,12 @@ def attack(
 
 
 def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Reconstruction:
-    """What an attack makes of an observation, with what every reconstruction says of itself.
+    """Run an attack on an observation and add spec, seed and modality to the reconstruction.
 
     Args:
         spec: the attack.
-        observation: all it is given.
-        seed: of the run.
+        observation: everything the attacker knows.
+        seed: seed of the run.
     """
     with differentiable_kernels(observation.model):
         found = spec.reconstruct(observation)
@@ -113,7 +113,7 @@ def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Recons
 
 
 def everything(network: nn.Module, input_shape: tuple[int, ...]) -> None:
-    """All parameters are read."""
+    """Return None: all parameters are used."""
 
 
 def observe(
@@ -128,21 +128,21 @@ def observe(
     seed: int,
     device: str = "auto",
 ) -> Observation:
-    """Everything an attacker has, read from the files it is given; arguments as in `attack`.
+    """Read everything an attacker knows from its files; arguments as in `attack`.
 
-    ``reads`` tells which parameters' updates are loaded.
+    ``reads`` selects the parameters whose updates are loaded.
 
-    The attacker's seed is derived from the run's: with the run's own it could draw again what a
-    client drew, the noise of a defence for one.
+    The attacker's seed is derived from the run's. With the run's own seed it could repeat the
+    random numbers of a client, such as the noise of a defence.
 
     Raises:
-        ArtifactError: a bad file, an update that is not one of these parameters, or knowledge of
+        ArtifactError: a bad file, an update that does not fit the parameters, or knowledge of
             samples of another shape.
-        IncompatibleError: the attack reads a frozen parameter.
+        IncompatibleError: the attack uses the update of a frozen parameter.
     """
     broadcast = Model.read(parameters_path)
-    place = choose_device(device)
-    network = load_network(broadcast, str(parameters_path)).to(place)
+    target = choose_device(device)
+    network = load_network(broadcast, str(parameters_path)).to(target)
     input_shape = tuple(map(int, broadcast.input_shape))
     trained = trained_parameters(network)
     only = reads(network, input_shape)
@@ -151,12 +151,12 @@ def observe(
     update = Update.read(update_path, only=only, victims=victims)
     _check_origin(update, trained, only, f"{update_path}", f"{parameters_path}")
     decoded = {name: encoded.decode() for name, encoded in update.update.items()}
-    received = _tensors(decoded, place)
-    broadcasts = _tensors(update.broadcast or {}, place)
+    received = _tensors(decoded, target)
+    broadcasts = _tensors(update.broadcast or {}, target)
     _check_broadcast(broadcasts, trained, update.rounds, f"{update_path}")
     return Observation(
         update=received,
-        sent=_sent(update, place),
+        sent=_sent_masks(update, target),
         model=network,
         modality=broadcast.modality,
         input_shape=input_shape,
@@ -164,55 +164,55 @@ def observe(
         **{name: getattr(update, name) for name in PROTOCOL},
         broadcast=broadcasts,
         granted={
-            grant: _seen(Granted.read(path, victims=victims), update.victims, place)
+            grant: _per_victim(Granted.read(path, victims=victims), update.victims, target)
             for grant, path in granted_paths.items()
         },
         victim_ids=(victims.start or 0) + np.arange(update.victims),
         seed=derived_seed(seed, "attack"),
         spec=update.spec,
         secret=Secret.read(secret_path).values if secret_path else {},
-        knowledge=_known(knowledge_paths, input_shape, place),
+        knowledge=_networks(knowledge_paths, input_shape, target),
     )
 
 
-def _tensors(arrays: Mapping[str, np.ndarray], place: torch.device) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(value).to(place) for name, value in arrays.items()}
+def _tensors(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(value).to(device) for name, value in arrays.items()}
 
 
-def _known(
-    paths: Iterable[Path], input_shape: tuple[int, ...], place: torch.device
+def _networks(
+    paths: Iterable[Path], input_shape: tuple[int, ...], device: torch.device
 ) -> dict[str, nn.Module]:
-    """The networks that the attacker brings, by name."""
+    """Load the networks of the attacker's knowledge, by name."""
     loaded = (load_knowledge(path, input_shape) for path in paths)
-    return {name: network.to(place).requires_grad_(False) for name, network in loaded}
+    return {name: network.to(device).requires_grad_(False) for name, network in loaded}
 
 
-def _seen(granted: Granted, victims: int, place: torch.device) -> Tensor:
-    """Values for each victim; those that are shared are held once."""
-    values = torch.from_numpy(granted.values).to(place)
+def _per_victim(granted: Granted, victims: int, device: torch.device) -> Tensor:
+    """Return the granted values of each victim; shared ones are stored only once."""
+    values = torch.from_numpy(granted.values).to(device)
     return values.expand(victims, *values.shape[1:]) if granted.shared else values
 
 
-def _sent(update: Update, place: torch.device) -> dict[str, Tensor]:
-    """Which values were sent, of the parameters that were not sent as a whole."""
+def _sent_masks(update: Update, device: torch.device) -> dict[str, Tensor]:
+    """Return masks of the values that were sent, for parameters that were sent in part."""
     masks = {name: encoded.sent() for name, encoded in update.update.items()}
-    return _tensors({name: mask for name, mask in masks.items() if mask is not None}, place)
+    return _tensors({name: mask for name, mask in masks.items() if mask is not None}, device)
 
 
 def _check_broadcast(
     broadcasts: Mapping[str, Tensor], trained: Mapping[str, Tensor], rounds: int, where: str
 ) -> None:
-    """Several rounds come with the parameters that were broadcast before each of them."""
+    """Check that updates of several rounds include the parameters broadcast before each round."""
     if not broadcasts and rounds > 1:
         raise ArtifactError(
-            f"{where}: holds {rounds} rounds, but no /broadcast of the parameters before each"
+            f"{where}: has {rounds} rounds, but no /broadcast with the parameters before each"
         )
     for name, parameter in trained.items() if broadcasts else ():
         found = tuple(broadcasts[name].shape) if name in broadcasts else None
         if found != (rounds, *parameter.shape):
             raise ArtifactError(
                 f"{where}: /broadcast/{name} has shape {found}, expected "
-                f"{(rounds, *parameter.shape)}; updates of different models are not of one client"
+                f"{(rounds, *parameter.shape)}; use the update and the parameters of one client"
             )
 
 
@@ -223,9 +223,9 @@ def _check_origin(
     where: str,
     origin: str,
 ) -> None:
-    """An update holds values for every trained parameter that is read, and for no other.
+    """Check that an update has values for every trained parameter that is used, and no others.
 
-    Told before anything is decoded: a sparse parameter may claim any shape.
+    Checked before anything is decoded, because a sparse parameter may declare any shape.
     """
     expected = {
         name: tuple(value.shape) for name, value in trained.items() if only is None or name in only
@@ -235,5 +235,5 @@ def _check_origin(
         if found.get(name) != expected.get(name):
             raise ArtifactError(
                 f"{where}: /update/{name} has shape {found.get(name)}, but in {origin} it has "
-                f"{expected.get(name)}; the update is not one of these parameters"
+                f"{expected.get(name)}; the update does not belong to these parameters"
             )

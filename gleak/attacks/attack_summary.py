@@ -1,4 +1,4 @@
-"""What attacks use, in the words in which papers compare them (AGIC, Table VII)."""
+"""Summaries of attacks in the terms of comparison tables (AGIC, Table VII)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ LABELS = {
     "counts": "by counting, with probabilities",
     "auto": "by counting",
 }
-"""What each of `gleak.matching.parts.LabelRule` is called."""
+"""Description of each `gleak.matching.parts.LabelRule`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackSummary:
-    """How an attack finds samples and labels; what it does without is empty.
+    """Losses, optimizers and label rule of an attack; empty where the attack has none.
 
     Args:
-        losses: the main term that each of its searches minimises, in words or as a distance's spec.
-        terms: what is added to them, and what bounds the samples.
-        optimizers: what minimises them, in words or as specs.
-        labels: how labels are found.
+        losses: the main term that each search minimises, in words or as the spec of a distance.
+        terms: regularisation terms and constraints.
+        optimizers: one for each search, in words or as specs.
+        labels: label inference rule.
     """
 
     losses: tuple[str, ...] = ()
@@ -36,10 +36,10 @@ class AttackSummary:
     labels: str = ""
 
     def then(self, later: AttackSummary) -> AttackSummary:
-        """Those of two searches, the second of which begins where this one ends.
+        """Return the summary of this search followed by another one.
 
         Args:
-            later: of the second, which finds the samples and the labels.
+            later: summary of the second search, which returns the samples and the labels.
         """
         return AttackSummary(
             losses=self.losses + later.losses,
@@ -50,21 +50,21 @@ class AttackSummary:
 
 
 def traits_of(parts: Parts) -> AttackSummary:
-    """Those of a search that matches gradients."""
-    said = {
+    """Return the summary of a gradient matching search."""
+    used = {
         "codes": not isinstance(parts.code, Pixels),
         "layer weights": parts.layers is not None,
         "label term": parts.label_term > 0,
     }
     return AttackSummary(
         losses=(str(parts.distance),),
-        terms=(*(text for text, present in said.items() if present), *terms_of(parts)),
+        terms=(*(text for text, present in used.items() if present), *terms_of(parts)),
         optimizers=(str(parts.optimizer),),
         labels=LABELS[parts.labels],
     )
 
 
 def terms_of(parts: SearchParts) -> tuple[str, ...]:
-    """What any search adds to its distance, and what bounds its samples."""
-    said = {"total variation": parts.total_variation > 0, "values in [0, 1]": parts.box}
-    return tuple(text for text, present in said.items() if present)
+    """Return the regularisation terms and constraints of a search."""
+    used = {"total variation": parts.total_variation > 0, "values in [0, 1]": parts.box}
+    return tuple(text for text, present in used.items() if present)

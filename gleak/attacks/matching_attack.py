@@ -1,15 +1,16 @@
-"""Base of the attacks that match gradients: each names its parts, the engine does the rest."""
+"""Base classes of the gradient matching attacks."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.attack_summary import AttackSummary, traits_of
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.summary import AttackSummary, traits_of
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested
 from gleak.core.spec import parameter
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class MatchingAttack(AttackSpec):
-    """An attack that is one assembly of `gleak.matching.parts.Parts`."""
+    """Base class of attacks that run one search with `gleak.matching.parts.Parts`."""
 
     budget_fields: ClassVar[frozenset[str]] = frozenset({"iterations"})
 
@@ -44,51 +45,47 @@ class MatchingAttack(AttackSpec):
         source="ours",
     )
     client_model: ClientModel = parameter(
-        "one_step", "how local steps are repeated", source="CPL Algorithm 1; unrolled: InvertGrad"
+        "one_step", "model of local steps", source="CPL Algorithm 1; unrolled: InvertGrad"
     )
 
     postprocessor: Annotated[Postprocessor, nested("knowledge")] | None = parameter(
-        None, "what enhances the images that were found", source="ROG section 4.2"
+        None, "network that enhances the reconstructed images", source="ROG section 4.2"
     )
 
     @abstractmethod
     def parts(self) -> Parts:
-        """The parts this attack is assembled from."""
+        """Return the components of the search."""
 
     def common(self) -> dict[str, Any]:
-        """The parts that every such attack takes from its fields as they are."""
+        """Return the components that are fields of every matching attack."""
         return {name: getattr(self, name) for name in ("iterations", "compared", "client_model")}
 
     @override
     def traits(self) -> AttackSummary:
         return traits_of(self.parts())
 
+    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        """Refuse data that start or code cannot serve, and rules that find too few labels.
-
-        Raises:
-            IncompatibleError: see `AttackSpec.check`.
-        """
         super().check(dataset, model, client)
         try:
             self.parts().start.check(dataset)
             self.parts().code.check(dataset)
         except IncompatibleError as error:
             raise IncompatibleError(f"attack {self}: {error}") from None
-        behind = client.protocol["batch_size"]
+        samples = client.protocol["batch_size"]
         if dataset.classes is not None:
-            self._check_labels(behind, dataset.classes, f"classes of {dataset}")
-        if self.parts().labels == "known" and behind < client.batch_size:
+            self._check_labels(samples, dataset.classes, f"classes of {dataset}")
+        if self.parts().labels == "known" and samples < client.batch_size:
             raise IncompatibleError(
                 f"attack {self}: labels are granted for all {client.batch_size} samples of a "
-                f"client, and an update of {client} has {behind} of them; use labels=rows"
+                f"client, but an update of {client} contains {samples} of them; use labels=rows"
             )
 
     @override
     def check_network(
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Second derivatives, and what labels are inferred from."""
+        """Check that second derivatives exist and that labels can be inferred."""
         from gleak.matching.choice import check_gradients
         from gleak.matching.label_inference import RULES, check_rule
 
@@ -100,20 +97,17 @@ class MatchingAttack(AttackSpec):
         self._check_labels(client.protocol["batch_size"], classes, "classes")
 
     def _check_labels(self, samples: int, classes: int, whose: str) -> None:
-        """Refuse rules that find too few labels.
-
-        Raises:
-            IncompatibleError: names both numbers.
-        """
+        """Raise `IncompatibleError` if the label rule cannot return enough labels."""
         if self.parts().labels in ("sign", "rows") and samples > classes:
             raise IncompatibleError(
-                f"attack {self} finds no label twice, and {samples} samples in {classes} {whose} "
+                f"attack {self} finds no label twice, but {samples} samples in {classes} {whose} "
                 "repeat some; use labels=auto"
             )
 
     @property
+    @override
     def grants(self) -> frozenset[str]:
-        """What the start begins with, and labels where the spec says that they are known."""
+        """Grants of the start, and the labels if the spec says that they are known."""
         known = {"labels"} if self.parts().labels == "known" else set()
         return self.parts().start.grants | known
 
@@ -129,52 +123,68 @@ class MatchingAttack(AttackSpec):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        """What was found is enhanced by a postprocessor, if any."""
-        from gleak.attacks.postprocessing import enhanced
-
         found = self.search(observation)
         if self.postprocessor is None:
             return found
-        return enhanced(found, observation.knowledge["postprocessor"])
+        return postprocessed(found, observation.knowledge["postprocessor"])
 
     def search(self, observation: Observation) -> Reconstruction:
-        """What matching finds."""
+        """Return the result of gradient matching, before postprocessing."""
         from gleak.matching.engine import match
 
         return match(observation, self.parts())
 
 
-class QuasiNewtonAttack(MatchingAttack):
-    """Base of the attacks by L-BFGS on the squared distance: DLG, iDLG and CPL.
+def postprocessed(found: Reconstruction, network: nn.Module) -> Reconstruction:
+    """Return a reconstruction with its images enhanced by a network.
 
-    With a fixed step L-BFGS now and then diverges or stalls; the gradient distance tells, without
-    the truth, and the search begins afresh within the same budget. The papers stop there; with
-    restarts=0 so do these attacks.
+    Args:
+        found: reconstruction of images.
+        network: maps images of shape (M, C, H, W) in [0, 1] to images of the same shape.
+    """
+    import torch
+
+    from gleak.models.batching import memory_slices
+
+    device = next(network.parameters()).device
+    images = torch.from_numpy(found.inputs).flatten(0, 1).to(device)
+    with torch.no_grad():
+        chunks = memory_slices(len(images), images.shape[1:])
+        enhanced = torch.cat([network(images[chunk]) for chunk in chunks])
+    return replace(found, inputs=enhanced.clamp(0, 1).cpu().numpy().reshape(found.inputs.shape))
+
+
+class QuasiNewtonAttack(MatchingAttack):
+    """Base class of the attacks by L-BFGS on the squared distance: DLG, iDLG and CPL.
+
+    With a fixed step L-BFGS sometimes diverges or stalls. This shows in the gradient distance,
+    without the truth, and the search restarts within the same budget. The papers stop there; so do
+    these attacks with restarts=0.
     """
 
     budget_fields: ClassVar[frozenset[str]] = frozenset({"iterations", "threshold"})
 
     threshold: float = parameter(
         2e-8,
-        "squared gradient distance, relative to the gradient's squared norm, that has converged",
+        "squared gradient distance at convergence, relative to the gradient's squared norm",
         source="ours; CPL's 1e-4 is about 1e-7 of a LeNet's squared norm",
         gt=0,
     )
     restarts: int = parameter(20, "fresh starts after divergence or a stall", source="ours", ge=0)
     patience: int = parameter(
-        200, "evaluations without gain that count as a stall", source="ours", ge=1
+        200, "evaluations without improvement that count as a stall", source="ours", ge=1
     )
 
+    @override
     def common(self) -> dict[str, Any]:
-        """Also those that say when to stop and when to begin afresh."""
-        own = {name: getattr(self, name) for name in ("threshold", "restarts", "patience")}
-        return {**super().common(), **own}
+        stopping = {name: getattr(self, name) for name in ("threshold", "restarts", "patience")}
+        return {**super().common(), **stopping}
 
 
 class SignedAdamAttack(MatchingAttack):
-    """Base of the attacks as InvertGrad searches: signed Adam on the cosine distance.
+    """Base class of the attacks by the search of InvertGrad: signed Adam on the cosine distance.
 
-    With total variation, and inside the box of valid images.
+    The objective includes the total variation, and values are clipped to the box of valid images.
     """
 
     tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
@@ -190,8 +200,8 @@ class SignedAdamAttack(MatchingAttack):
         Normal(), "first dummy input", source="InvertGrad"
     )
 
+    @override
     def common(self) -> dict[str, Any]:
-        """Also those that say how the dummy moves."""
         return {
             **super().common(),
             "start": self.start,

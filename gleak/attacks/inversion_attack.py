@@ -1,15 +1,17 @@
-"""Base of the attacks that turn embeddings into images: they differ in where these come from."""
+"""Feature inversion: base class of its attacks, and the inversion of true embeddings."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typing_extensions import override
 
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.attack_summary import LABELS, AttackSummary, terms_of
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.summary import LABELS, AttackSummary, terms_of
 from gleak.core.errors import IncompatibleError
-from gleak.core.registry import nested
+from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import SearchParts
@@ -27,15 +29,15 @@ if TYPE_CHECKING:
 
 
 class FeatureInvertingAttack(AttackSpec):
-    """An attack that ends in feature inversion (CPA Eq. 12).
+    """Base class of attacks whose last step is feature inversion (CPA Eq. 12).
 
-    The labels it reports are read off the classifier's gradient by CPL's rule, in ascending order:
-    which image each belongs to is not told.
+    The labels are inferred from the classifier's gradient by CPL's rule, in ascending order; it is
+    unknown which image has which label.
 
-    The weight of the total variation depends on how much embeddings differ in direction: 0.03 to
-    0.1 suits a trained ``vgg_small``, 0.003 an untrained one, before which the embeddings of any
-    two images have a cosine of 0.996. Images kept in [0, 1] at every step come out 3 dB better
-    than images cut at the end. (Both on training images of CIFAR-10, 300 iterations.)
+    The best weight of the total variation depends on how much embeddings differ in direction: 0.03
+    to 0.1 suits a trained ``vgg_small``, 0.003 an untrained one, for which the embeddings of any
+    two images have a cosine of 0.996. Clipping images to [0, 1] at every step instead of at the end
+    gains 3 dB. (Both on training images of CIFAR-10, 300 iterations.)
     """
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
@@ -54,14 +56,10 @@ class FeatureInvertingAttack(AttackSpec):
     start: Annotated[StartSpec, nested("start")] = parameter(
         Normal(), "first dummy images", source="ours"
     )
-    box: bool = parameter(True, "keep every value in [0, 1] at each step", source="ours")
+    box: bool = parameter(True, "clip values to [0, 1] at each step", source="ours")
 
+    @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        """Refuse networks that have no features before their first dense layer.
-
-        Raises:
-            IncompatibleError: see `AttackSpec.check`.
-        """
         super().check(dataset, model, client)
         try:
             self.start.check(dataset)
@@ -69,7 +67,7 @@ class FeatureInvertingAttack(AttackSpec):
             raise IncompatibleError(f"attack {self}: {error}") from None
         if model.first_layer == "dense":
             raise IncompatibleError(
-                f"attack {self} inverts what comes before the first dense layer, and model "
+                f"attack {self} inverts the features before the first dense layer, but model "
                 f"{model} begins with that layer; use cpa"
             )
 
@@ -77,7 +75,7 @@ class FeatureInvertingAttack(AttackSpec):
     def check_network(
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Features, and a dense layer of logits."""
+        """Check that the network has features and a dense layer of logits."""
         from gleak.matching.label_inference import check_rule
 
         super().check_network(network, shape, classes, client)
@@ -85,14 +83,14 @@ class FeatureInvertingAttack(AttackSpec):
         check_rule(network, shape, classes, "argmin")
 
     @property
+    @override
     def grants(self) -> frozenset[str]:
-        """What the start begins with."""
         return self.start.grants
 
     @property
     @override
     def evaluations(self) -> int:
-        """One costs a gradient, not a gradient's gradient."""
+        """Number of first-order gradients; no second derivatives are needed."""
         return self.inversion_iterations
 
     @override
@@ -106,7 +104,7 @@ class FeatureInvertingAttack(AttackSpec):
         )
 
     def search_parts(self) -> SearchParts:
-        """How images are sought."""
+        """Return the components of the search for images."""
         return SearchParts(
             start=self.start,
             optimizer=Adam(lr=self.inversion_lr, schedule="cosine"),
@@ -116,10 +114,14 @@ class FeatureInvertingAttack(AttackSpec):
         )
 
     def inversion(self, observation: Observation, embeddings: Tensor) -> FeatureInversion:
-        """The problem of finding images with these embeddings; Shape (V, N, E).
+        """Return the optimisation problem of finding images with given embeddings.
+
+        Args:
+            observation: of the victims.
+            embeddings: Shape (V, N, E).
 
         Raises:
-            IncompatibleError: the network's first dense layer is given no features of the images.
+            IncompatibleError: the network's first dense layer takes no features of the images.
         """
         from torch.nn import functional
 
@@ -142,14 +144,15 @@ class FeatureInvertingAttack(AttackSpec):
 
 
 def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
-    """Name of the first dense layer with a bias, which is given features of the samples.
+    """Return the name of the first dense layer with a bias, whose inputs are features of samples.
 
     Args:
-        network: in the state it is to run in.
-        shape: of a sample.
+        network: in the mode in which it is attacked.
+        shape: shape of a sample.
 
     Raises:
-        IncompatibleError: there is none, it is given the samples themselves, or samples interact.
+        IncompatibleError: there is none, its inputs are the samples themselves, or samples interact
+            before it.
     """
     from gleak.models.batching import interacting_layer
     from gleak.models.layer_search import first_dense_layer
@@ -158,19 +161,49 @@ def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
     layer = first_dense_layer(network, shape)
     if layer is None:
         raise IncompatibleError(
-            "feature inversion needs a dense layer with a bias that is given one vector of each "
+            "feature inversion needs a dense layer with a bias whose input is one vector for each "
             "sample, and this model has none; use gm or invertgrad"
         )
     if layer.takes_samples:
         raise IncompatibleError(
-            "feature inversion serves a dense layer that is given features of the samples; this "
-            "model's first is given the samples themselves: use cpa"
+            "feature inversion needs a dense layer whose inputs are features of the samples, but "
+            "the first dense layer of this model takes the samples themselves; use cpa"
         )
     mixing = interacting_layer(network, shape)
     if mixing is not None:
         raise IncompatibleError(
-            "feature inversion seeks each image for itself, and in this model "
+            "feature inversion optimises each image by itself, but in this model "
             f"{describe_layer(network, mixing)} computes with the whole batch; use gm or "
             "invertgrad"
         )
     return layer.name
+
+
+@register("fi")
+class FI(FeatureInvertingAttack):
+    """Feature inversion of the true embeddings, which are granted.
+
+    No server knows them. This is the upper bound of `cpa_fi`, whose embeddings are estimates.
+    """
+
+    source = "CPA section IV-B, Eq. 12"
+
+    @override
+    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
+        from gleak.attacks.first_layer import label_parameters
+
+        return label_parameters(model, input_shape)
+
+    @property
+    @override
+    def grants(self) -> frozenset[str]:
+        """Grants of the start, and the embeddings."""
+        return super().grants | {"embeddings"}
+
+    @override
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        from gleak.matching.engine import solve
+
+        embeddings = observation.granted["embeddings"]
+        found = solve(self.inversion(observation, embeddings), observation)
+        return replace(found, embeddings=embeddings.cpu().numpy())

@@ -1,4 +1,4 @@
-"""The search for the samples of a ReLU layer, as an attacker with an observation runs it."""
+"""The computations of the attack `spear`: the search for samples, victim by victim."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PARTS = ("weight", "bias")
 
 @dataclass(frozen=True)
 class Layers:
-    """The broadcast layers that the search rests on, in double precision.
+    """Broadcast layers that the search uses, in double precision.
 
     Args:
-        weight: of the dense layer that takes the samples; Shape (neurons, F).
-        bias: Shape (neurons).
-        head: weight of the last layer, where it comes next; Shape (classes, neurons).
-        shape: of a sample.
-        softmax: whether the loss has one.
+        weight: weight of the dense layer whose inputs are the samples; Shape (neurons, F).
+        bias: its bias; Shape (neurons).
+        head: weight of the last layer, if it is the next one; Shape (classes, neurons).
+        shape: shape of a sample.
+        softmax: True if the loss contains a softmax.
     """
 
     weight: Tensor
@@ -45,16 +45,16 @@ class Layers:
 def unmix_victims(
     observation: Observation, observed: dict[str, Tensor], scores: Tensor, rounds: int
 ) -> Tensor:
-    """Samples of every victim, not finite where they were not found.
+    """Search the samples of every victim.
 
     Args:
-        observation: what the attacker has.
-        observed: the mean gradients.
+        observation: of the victims.
+        observed: mean gradients.
         scores: gradient of the last layer's bias; Shape (V, classes).
-        rounds: of the search.
+        rounds: budget of one victim.
 
     Returns:
-        Shape (V, N, F).
+        Shape (V, N, F); not finite where no sample was found.
 
     Raises:
         IncompatibleError: the network does not begin with a dense layer that has a bias.
@@ -72,8 +72,8 @@ def unmix_victims(
     with Progress(observation.victims, "victims") as progress:
         for victim, number in enumerate(observation.victim_ids):
             progress.advance()
-            if known := part.part(str(victim)).stored:
-                found[victim] = torch.from_numpy(known["inputs"]).to(found)
+            if saved := part.part(str(victim)).stored:
+                found[victim] = torch.from_numpy(saved["inputs"]).to(found)
                 continue
             gradients = [observed[f"{name}.{part}"][victim] for part in PARTS]
             factors = factorise(gradients[0], gradients[1], observation.batch_size)
@@ -81,20 +81,20 @@ def unmix_victims(
             proposals = _proposals(factors, layers, scores[victim].double(), stream)
             result = search(factors, weight, bias, layers.head, proposals, rounds)
             if result is not None:
-                kept = result.inputs[result.consistent]
-                found[victim, : len(kept)] = kept
+                consistent = result.inputs[result.consistent]
+                found[victim, : len(consistent)] = consistent
             part.part(str(victim)).keep({"inputs": found[victim]})
             part.save_if_due()
     return found
 
 
 def last_weight(observation: Observation, neurons: int) -> Tensor | None:
-    """Weight of the last layer, if the network has two dense layers and no other.
+    """Return the weight of the last layer, if the network has two dense layers and no other.
 
-    And if it has fewer classes than a sample has active neurons, about half of them: else slopes at
-    the outputs would explain anything.
+    Return None, too, unless there are fewer classes than active neurons of a sample, about half of
+    all neurons: otherwise some gradient at the outputs would explain any direction.
     """
-    weighted = [each for each in observation.model.modules() if list(each.parameters(False))]
+    weighted = [layer for layer in observation.model.modules() if list(layer.parameters(False))]
     last = classifier_of(observation).layer
     if len(weighted) != 2 or not isinstance(last, nn.Linear) or last.in_features != neurons:
         return None
@@ -105,27 +105,30 @@ def last_weight(observation: Observation, neurons: int) -> Tensor | None:
 
 @torch.no_grad()
 def without_probabilities(observation: Observation, scores: Tensor, inputs: Tensor) -> Tensor:
-    """What labels alone add to the scores, where all samples are known; Shape (V, classes).
+    """Subtract the predicted probabilities from the scores of victims whose samples are all found.
 
     Args:
-        observation: what the attacker has.
+        observation: of the victims.
         scores: gradient of the last layer's bias, the mean of p - [label]; Shape (V, classes).
-        inputs: found, not finite where unknown; Shape (V, N, F).
+        inputs: samples found, not finite where unknown; Shape (V, N, F).
+
+    Returns:
+        Shape (V, classes).
     """
     if observation.loss != "cross_entropy":
         return scores
     known = inputs.isfinite().flatten(1).all(1)
     batches = inputs[known].unflatten(2, observation.input_shape).to(scores)
-    likely = [observation.model(samples).softmax(1).mean(0) for samples in batches]
-    if not likely:
+    means = [observation.model(samples).softmax(1).mean(0) for samples in batches]
+    if not means:
         return scores
-    return scores.index_put((known,), scores[known] - torch.stack(likely))
+    return scores.index_put((known,), scores[known] - torch.stack(means))
 
 
 def _proposals(
     factors: Factors, layers: Layers, scores: Tensor, stream: torch.Generator
 ) -> list[Callable[[], Tensor]]:
-    """The searches that fit the network."""
+    """Return the searches that suit the network."""
     sparse = partial(sparse_columns, factors, stream)
     head = layers.head
     if head is None:

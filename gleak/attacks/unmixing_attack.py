@@ -1,0 +1,199 @@
+"""Base classes of the attacks that treat a dense layer's gradients as mixtures of its inputs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from typing_extensions import override
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import MID_GREY, AttackSpec
+from gleak.attacks.dense_first import DenseFirstAttack
+from gleak.core.errors import IncompatibleError
+from gleak.core.spec import parameter
+from gleak.observation import Observation
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
+    from gleak.runtime.checkpointing import Part
+    from gleak.unmixing.mixtures import Mixture, Sources, Unmixing
+
+Counted = Literal["batch_size", "spectrum"]
+
+
+class UnmixingAttack(AttackSpec):
+    """Base class of attacks that unmix the gradients of the first dense layer.
+
+    For local training the mean gradient of the steps is used, which is such a mixture as well.
+    Only as many sources are separated as exceed the rounding errors of the gradients; no others are
+    made up. With counts from the spectrum an attacker may find more sources than samples, if a
+    defence drops values or several gradients are joined; scores use the best of them.
+    """
+
+    counted: Counted = parameter(
+        "batch_size",
+        "number of samples to search; spectrum: as many as exceed the noise",
+        source="CPA section III; spectrum: Gavish and Donoho 2014",
+    )
+
+    @override
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        neurons = model.first_dense_neurons(dataset.classes)
+        if neurons is not None:
+            self._check_neurons(client.batch_size, neurons, f"model {model}")
+
+    @override
+    def check_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """Check that a dense layer has at least one neuron for each sample."""
+        super().check_network(network, shape, classes, client)
+        layer = _layer_to_unmix(network, shape)
+        neurons = len(network.get_parameter(f"{layer}.bias"))
+        self._check_neurons(client.batch_size, neurons, f"layer {layer!r}")
+
+    def _check_neurons(self, samples: int, neurons: int, where: str) -> None:
+        """Raise `IncompatibleError` if there are fewer neurons than samples (CPA section VI)."""
+        if samples > neurons:
+            raise IncompatibleError(
+                f"attack {self} separates at most as many samples as the first dense layer has "
+                f"neurons: {samples} and {neurons} ({where}); use a smaller batch_size or a wider "
+                "layer"
+            )
+
+    @override
+    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+        """Return the names of the first dense layer's parameters and of those that give labels."""
+        from gleak.attacks.first_layer import label_parameters
+
+        layer = _layer_to_unmix(model, input_shape)
+        return label_parameters(model, input_shape) | {f"{layer}.weight", f"{layer}.bias"}
+
+    def separate(self, observation: Observation) -> Sources:
+        """Recover the layer's inputs of every victim, up to a factor.
+
+        Raises:
+            IncompatibleError: no dense layer with a bias, or one with fewer neurons than samples.
+        """
+        from gleak.unmixing.mixtures import estimated_sources, visible_sources
+
+        mixture, samples = self.mixture(observation), observation.batch_size
+        counts = visible_sources(mixture, samples)
+        if self.counted == "spectrum":
+            counts = estimated_sources(mixture)
+            samples = max(1, *counts)
+        return self.separate_counted(observation, mixture, counts, samples)
+
+    def separate_counted(
+        self, observation: Observation, mixture: Mixture, counts: Sequence[int], most: int
+    ) -> Sources:
+        """Recover a given number of sources of each victim.
+
+        Args:
+            observation: of the victims.
+            mixture: mixtures of the layer's inputs.
+            counts: number of sources of each victim.
+            most: number of sources in the result, at least the largest count.
+        """
+        from gleak.unmixing.mixtures import separate
+
+        return separate(
+            mixture,
+            counts,
+            most,
+            lambda selected, count: self.unmix(
+                selected, count, observation.input_shape, observation.journal.part()
+            ),
+        )
+
+    def mixture(self, observation: Observation) -> Mixture:
+        """Return the gradients of the layer to unmix.
+
+        Raises:
+            IncompatibleError: no dense layer with a bias, or one with fewer neurons than samples.
+        """
+        from gleak.matching.problem import mean_gradients
+        from gleak.unmixing.mixtures import Mixture
+
+        layer = _layer_to_unmix(observation.model, observation.input_shape)
+        observed, samples = mean_gradients(observation), observation.batch_size
+        mixture = Mixture(observed[f"{layer}.weight"], observed[f"{layer}.bias"])
+        self._check_neurons(samples, mixture.bias.shape[1], f"layer {layer!r}")
+        return mixture
+
+    @abstractmethod
+    def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
+        """Unmix the gradients of victims that have the same number of sources.
+
+        Args:
+            mixture: mixtures of these victims.
+            count: number of sources.
+            shape: shape of a sample.
+            part: part of the job's journal.
+        """
+
+
+def _layer_to_unmix(model: nn.Module, shape: tuple[int, ...]) -> str:
+    from gleak.models.layer_search import first_dense_layer
+
+    layer = first_dense_layer(model, shape)
+    if layer is None:
+        raise IncompatibleError(
+            "unmixing needs a dense layer with a bias whose input is one vector for each sample, "
+            "and this model has no such layer; use gm or invertgrad"
+        )
+    return layer.name
+
+
+class InputUnmixing(DenseFirstAttack, UnmixingAttack):
+    """Base class of attacks that unmix the samples themselves; labels by CPL's rule, in its order.
+
+    Unmixing does not determine the sign and scale of a sample. Both are estimated from the bias
+    gradient, never from the truth; ``mirrored`` contains the samples with the opposite sign, for
+    metrics with an oracle choice of the sign. Samples that could not be separated are mid-grey, and
+    their victim has not converged.
+    """
+
+    instead: ClassVar[str] = "use cpa_fi, or a model such as fc2"
+
+    scale: Literal["bias", "range"] = parameter(
+        "bias",
+        "of the samples: from the bias, shrunk to fit [0, 1]; range: each fills [0, 1]",
+        source="ours; range: CPA reference",
+    )
+
+    @override
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        from gleak.attacks.first_layer import dense_layer_of_samples
+        from gleak.matching.label_inference import (
+            classifier_gradient,
+            classifier_of,
+            infer_by_argmin,
+        )
+        from gleak.matching.problem import mean_gradients
+        from gleak.unmixing.mixtures import by_bias, by_range
+
+        dense_layer_of_samples(observation.model, observation.input_shape)
+        found = self.separate(observation)
+        rescale = by_bias if self.scale == "bias" else by_range
+        recovered = found.values.isfinite().all(2)
+        inputs, mirrored = (
+            samples.where(recovered[..., None], MID_GREY).unflatten(2, observation.input_shape)
+            for samples in rescale(found.values, found.factors)
+        )
+        scores = classifier_gradient(classifier_of(observation), mean_gradients(observation))
+        return Reconstruction(
+            inputs=inputs.float().cpu().numpy(),
+            mirrored=mirrored.float().cpu().numpy(),
+            labels=infer_by_argmin(scores, recovered.shape[1]).cpu().numpy(),
+            converged=(recovered.sum(1) >= observation.batch_size).cpu().numpy(),
+            iterations=found.iterations.cpu().numpy(),
+            objective=found.objective.cpu().numpy(),
+        )

@@ -42,8 +42,8 @@ class Observation:
         knowledge: by name ("codec"), the attacker's networks, trained on public data; only those
             that the attack's spec requests, in evaluation mode, on the device of the update.
         journal: stores the progress of a long attack.
-        verified_ways: by model of the client, the constructor of dummy gradients that was verified
-            for this network (see `gleak.matching.choice`); shared by derived observations.
+        verified_methods: by model of the client, the constructor of dummy gradients that was
+            verified for this network (see `gleak.matching.choice`); shared by derived observations.
     """
 
     update: dict[str, Tensor]
@@ -68,7 +68,7 @@ class Observation:
     broadcast: Mapping[str, Tensor] = field(default_factory=dict)
     knowledge: Mapping[str, nn.Module] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
-    verified_ways: dict[str, Any] = field(default_factory=dict)
+    verified_methods: dict[str, Any] = field(default_factory=dict)
 
     @property
     def victims(self) -> int:

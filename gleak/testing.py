@@ -89,7 +89,7 @@ def truth_distance(
     client_model: ClientModel,
     shape: tuple[int, ...],
     classes: int,
-    verified_ways: dict[str, Any] | None = None,
+    verified_methods: dict[str, Any] | None = None,
 ) -> Tensor:
     """Compute how far the true samples' gradient is from the observed one, as an attack does.
 
@@ -99,20 +99,20 @@ def truth_distance(
         client_model: the attacker's model of it.
         shape: of a sample.
         classes: number of logits.
-        verified_ways: see `gleak.observation.Observation`.
+        verified_methods: see `gleak.observation.Observation`.
 
     Returns:
         Relative squared distance, Shape (V); rounding for a correct implementation.
     """
     inputs, labels = _samples(network, client.batch_size, shape, classes)
     observation = _observe(network, client, inputs, labels, classes)
-    observation.verified_ways.update(verified_ways or {})
+    observation.verified_methods.update(verified_methods or {})
     attack = parse("attack", f"dlg_adam+labels=known+client_model={client_model}")
     with differentiable_kernels(network):
         problem = GradientMatching.of(observation, attack.parts())
         found = problem.evaluate(inputs.flatten(1)).distance
-    if verified_ways is not None:
-        verified_ways.update(observation.verified_ways)
+    if verified_methods is not None:
+        verified_methods.update(observation.verified_methods)
     return found
 
 

@@ -28,7 +28,7 @@ from gleak.models.parameters import double_copy, random_samples, trained_paramet
 from gleak.models.sample_losses import penalties, sample_losses
 from gleak.models.tracing import describe_layer, failing_layer, trace
 
-Way = Callable[[ClientTraining], Gradients]
+Method = Callable[[ClientTraining], Gradients]
 VICTIMS = 2
 BATCHES = (1, 3)
 """Number of victims that a method is tried with, and their batch sizes."""
@@ -48,9 +48,9 @@ def choose_gradients(training: ClientTraining) -> Gradients:
     """Return the fastest correct method of computing the gradients of this training.
 
     Raises:
-        IncompatibleError: see `verified_way`.
+        IncompatibleError: see `verified_method`.
     """
-    return verified_way(training)(training)
+    return verified_method(training)(training)
 
 
 @lru_cache(KEPT)
@@ -64,13 +64,13 @@ def check_gradients(network: nn.Module, loss: str, shape: tuple[int, ...], class
         classes: number of logits.
 
     Raises:
-        IncompatibleError: see `verified_way`.
+        IncompatibleError: see `verified_method`.
     """
     trained = frozenset(trained_parameters(network))
-    verified_way(ClientTraining(network, loss, shape, classes, trained))
+    verified_method(ClientTraining(network, loss, shape, classes, trained))
 
 
-def verified_way(training: ClientTraining) -> Way:
+def verified_method(training: ClientTraining) -> Method:
     """Return the constructor of the fastest correct method of computing dummy gradients.
 
     Each method is tried on random samples of a few victims, in double precision where the network
@@ -85,24 +85,24 @@ def verified_way(training: ClientTraining) -> Way:
             of a parameter; names the layer.
     """
     with differentiable_kernels(training.model):
-        return _first_right_way(training)
+        return _first_correct_method(training)
 
 
-def _first_right_way(training: ClientTraining) -> Way:
+def _first_correct_method(training: ClientTraining) -> Method:
     copied = replace(training, model=_double_model(training))
     one_step = replace(copied, local_steps=1)
     trials = [plain_trial(one_step, *batch) for batch in _batches(one_step, BATCHES)]
-    _check_general_way(one_step, trials)
-    *faster, general = _ways(training)
+    _check_general_method(one_step, trials)
+    *faster, general = _candidates(training)
     if training.local_steps > 1:
         copied = _reduced(copied)
         trials = [
             _repeated_trial(copied, *batch) for batch in _batches(copied, [copied.batch_size])
         ]
-    return next((way for way in faster if _agrees(way, copied, trials)), general)
+    return next((method for method in faster if _agrees(method, copied, trials)), general)
 
 
-def _ways(training: ClientTraining) -> Iterator[Way]:
+def _candidates(training: ClientTraining) -> Iterator[Method]:
     """Return the candidate methods, the fastest first; the last one is the most general."""
     if training.local_steps == 1:
         yield from (LayerwiseGradients, VmappedGradients, LoopedGradients)
@@ -163,7 +163,7 @@ def _repeated_trial(training: ClientTraining, inputs: Tensor, targets: Tensor) -
     return Trial.of(inputs, targets, _looped_steps(training).mean_gradients(inputs, targets))
 
 
-def _check_general_way(training: ClientTraining, trials: Sequence[Trial]) -> None:
+def _check_general_method(training: ClientTraining, trials: Sequence[Trial]) -> None:
     """Check the most general method.
 
     It is correct wherever a network can be run at other parameters than its own.
@@ -177,15 +177,14 @@ def _check_general_way(training: ClientTraining, trials: Sequence[Trial]) -> Non
         raise IncompatibleError(
             f"the gradient of {name!r} of {describe_layer(training.model, layer)} differs from "
             "that of torch.autograd once the parameter is replaced by another tensor; use "
-            "parameters "
-            "through the module that owns them, and keep no references to them elsewhere"
+            "parameters through the module that owns them, and keep no references to them elsewhere"
         )
 
 
-def _agrees(way: Way, training: ClientTraining, trials: Sequence[Trial]) -> bool:
+def _agrees(method: Method, training: ClientTraining, trials: Sequence[Trial]) -> bool:
     """Return True if a method passes all trials."""
     try:
-        gradients = way(training)
+        gradients = method(training)
         return not any(trial.wrong_parameters(gradients) for trial in trials)
     except UnsplittableError:
         return False

@@ -50,8 +50,12 @@ def _one_by_one(layer: nn.Conv2d, inputs: Tensor, output_gradients: Tensor, vict
     samples = len(inputs) // victims
     padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)
     gradients = [
-        conv2d_weight(taken, layer.weight.shape, back, layer.stride, padding, layer.dilation)
-        for taken, back in zip(inputs.split(samples), output_gradients.split(samples), strict=True)
+        conv2d_weight(
+            layer_inputs, layer.weight.shape, grad_outputs, layer.stride, padding, layer.dilation
+        )
+        for layer_inputs, grad_outputs in zip(
+            inputs.split(samples), output_gradients.split(samples), strict=True
+        )
     ]
     return torch.stack(gradients)
 

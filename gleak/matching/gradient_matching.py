@@ -12,7 +12,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
-from gleak.matching.choice import verified_way
+from gleak.matching.choice import verified_method
 from gleak.matching.gradients import ClientTraining, Gradients
 from gleak.matching.label_inference import inferred_labels
 from gleak.matching.layer_weights import weighted
@@ -100,13 +100,13 @@ class GradientMatching(Problem):
 def _gradients(observation: Observation, parts: Parts) -> Gradients:
     """Return the method of computing gradients, verified once for all observations of a job."""
     training = ClientTraining.of(observation, parts.client_model)
-    ways = observation.verified_ways
-    if parts.client_model not in ways:
+    methods = observation.verified_methods
+    if parts.client_model not in methods:
         try:
-            ways[parts.client_model] = verified_way(training)
+            methods[parts.client_model] = verified_method(training)
         except IncompatibleError as error:
             raise IncompatibleError(f"{observation.spec}: {error}") from error
-    return ways[parts.client_model](training)
+    return methods[parts.client_model](training)
 
 
 def _compared(

@@ -18,9 +18,9 @@ from gleak.matching.gradients import ClientTraining, Gradients
 from gleak.matching.pieces import FormedPiece, OuterPiece
 from gleak.models.sample_losses import penalties, sample_losses
 
-Moved = Callable[[Tensor, Tensor], Tensor]
+OutputFunction = Callable[[Tensor, Tensor], Tensor]
 """Function from a layer's inputs and outputs to its outputs at each victim's own parameters."""
-AT_REST: Mapping[str, Moved] = MappingProxyType({})
+NO_REPLACEMENTS: Mapping[str, OutputFunction] = MappingProxyType({})
 LEAST_ROWS: dict[type[nn.Module], int] = {nn.Linear: 8, nn.Conv2d: 2}
 """Number of rows from which the same kernels are used, measured with MKL and oneDNN."""
 
@@ -51,11 +51,13 @@ class LayerwiseGradients(Gradients):
 
     @override
     def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
-        taken, output_gradients = self.split(inputs, targets)
+        layer_inputs, output_gradients = self.split(inputs, targets)
         pieces: list[Piece] = []
         for name, layer in self.layers.items():
             split = LAYERS[type(layer)]
-            pieces += split(name, layer, taken[name], output_gradients[name], len(inputs), observed)
+            pieces += split(
+                name, layer, layer_inputs[name], output_gradients[name], len(inputs), observed
+            )
         return pieces
 
     @override
@@ -65,50 +67,53 @@ class LayerwiseGradients(Gradients):
         return logits.unflatten(0, inputs.shape[:2])
 
     def split(
-        self, inputs: Tensor, targets: Tensor, moved: Mapping[str, Moved] = AT_REST
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        replacements: Mapping[str, OutputFunction] = NO_REPLACEMENTS,
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Compute every trained layer's inputs, and the mean losses' gradients at its outputs.
 
         Args:
             inputs: Shape (V, N, *sample shape).
             targets: Shape (V, N, classes).
-            moved: see `forward`.
+            replacements: see `forward`.
 
         Returns:
             By layer, Shape (V * N, ...) each.
         """
         with penalties(self.model) as added:
-            taken, given, logits = self.forward(inputs.flatten(0, 1), moved)
+            layer_inputs, layer_outputs, logits = self.forward(inputs.flatten(0, 1), replacements)
         losses = sum(added, sample_losses(self.loss, logits, targets.flatten(0, 1)))
         output_gradients = torch.autograd.grad(
             losses.sum() / inputs.shape[1],
-            list(given.values()),
+            list(layer_outputs.values()),
             create_graph=torch.is_grad_enabled(),
         )
-        return taken, dict(zip(given, output_gradients, strict=True))
+        return layer_inputs, dict(zip(layer_outputs, output_gradients, strict=True))
 
     def forward(
-        self, inputs: Tensor, moved: Mapping[str, Moved] = AT_REST
+        self, inputs: Tensor, replacements: Mapping[str, OutputFunction] = NO_REPLACEMENTS
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
         """Compute inputs and outputs of every trained layer, and the logits.
 
         Args:
             inputs: Shape (M, *sample shape).
-            moved: by layer, the function that replaces its outputs.
+            replacements: by layer, the function that replaces its outputs.
 
         Raises:
             UnsplittableError: a layer is used twice or never, or its output is overwritten.
         """
         inputs = inputs if inputs.requires_grad else inputs.detach().requires_grad_()
-        taken: dict[str, Tensor] = {}
-        given: dict[str, Tensor] = {}
+        layer_inputs: dict[str, Tensor] = {}
+        layer_outputs: dict[str, Tensor] = {}
         versions: dict[str, int] = {}
 
         def keeper(name: str) -> Callable[..., None]:
             def keep(_: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
-                if name in given or not arguments:
+                if name in layer_outputs or not arguments:
                     raise UnsplittableError(name)
-                taken[name], given[name] = arguments[0], output
+                layer_inputs[name], layer_outputs[name] = arguments[0], output
                 versions[name] = output._version
 
             return keep
@@ -116,18 +121,20 @@ class LayerwiseGradients(Gradients):
         with ExitStack() as stack, torch.enable_grad():
             if self.several_victims:
                 stack.enter_context(padded_rows(self.model, len(inputs)))
-            for name, shift in moved.items():
+            for name, shift in replacements.items():
                 stack.enter_context(self.layers[name].register_forward_hook(_replacing(shift)))
             for name, layer in self.layers.items():
                 stack.enter_context(layer.register_forward_hook(keeper(name)))
             logits = self.model(inputs.clone())
-        overwritten = [name for name in given if given[name]._version != versions[name]]
-        if overwritten or len(given) < len(self.layers):
+        overwritten = [
+            name for name in layer_outputs if layer_outputs[name]._version != versions[name]
+        ]
+        if overwritten or len(layer_outputs) < len(self.layers):
             raise UnsplittableError(*overwritten)
-        return taken, given, logits
+        return layer_inputs, layer_outputs, logits
 
 
-def _replacing(shift: Moved) -> Callable[..., Tensor]:
+def _replacing(shift: OutputFunction) -> Callable[..., Tensor]:
     def replaced(_: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
         return shift(arguments[0], output)
 
@@ -140,12 +147,17 @@ def by_victim(values: Tensor, victims: int) -> Tensor:
 
 
 def _dense(
-    name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
+    name: str,
+    layer: Any,
+    layer_inputs: Tensor,
+    grad_outputs: Tensor,
+    victims: int,
+    observed: dict[str, Tensor],
 ) -> Sequence[Piece]:
-    output_gradients = by_victim(back, victims)
+    output_gradients = by_victim(grad_outputs, victims)
     weight, bias = f"{name}.weight", f"{name}.bias"
     pieces: list[Piece] = [
-        OuterPiece(weight, output_gradients, by_victim(taken, victims), observed[weight])
+        OuterPiece(weight, output_gradients, by_victim(layer_inputs, victims), observed[weight])
     ]
     if layer.bias is not None:
         pieces.append(FormedPiece(bias, output_gradients.sum(1), observed[bias]))
@@ -153,20 +165,30 @@ def _dense(
 
 
 def _convolution(
-    name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
+    name: str,
+    layer: Any,
+    layer_inputs: Tensor,
+    grad_outputs: Tensor,
+    victims: int,
+    observed: dict[str, Tensor],
 ) -> Sequence[Piece]:
     weight = f"{name}.weight"
-    gradient = weight_gradient(layer, taken, back, victims)
-    bias = _channel_bias(name, layer, back, victims, observed)
+    gradient = weight_gradient(layer, layer_inputs, grad_outputs, victims)
+    bias = _channel_bias(name, layer, grad_outputs, victims, observed)
     return [FormedPiece(weight, gradient, observed[weight]), *bias]
 
 
 def _normalisation(
-    name: str, layer: Any, taken: Tensor, back: Tensor, victims: int, observed: dict[str, Tensor]
+    name: str,
+    layer: Any,
+    layer_inputs: Tensor,
+    grad_outputs: Tensor,
+    victims: int,
+    observed: dict[str, Tensor],
 ) -> Sequence[Piece]:
     weight = f"{name}.weight"
-    gradient = channel_sums(back * normalised(layer, taken), victims)
-    bias = _channel_bias(name, layer, back, victims, observed)
+    gradient = channel_sums(grad_outputs * normalised(layer, layer_inputs), victims)
+    bias = _channel_bias(name, layer, grad_outputs, victims, observed)
     return [FormedPiece(weight, gradient, observed[weight]), *bias]
 
 
@@ -177,12 +199,12 @@ def normalised(layer: Any, inputs: Tensor) -> Tensor:
 
 
 def _channel_bias(
-    name: str, layer: Any, back: Tensor, victims: int, observed: dict[str, Tensor]
+    name: str, layer: Any, grad_outputs: Tensor, victims: int, observed: dict[str, Tensor]
 ) -> Sequence[Piece]:
     if layer.bias is None:
         return []
     bias = f"{name}.bias"
-    return [FormedPiece(bias, channel_sums(back, victims), observed[bias])]
+    return [FormedPiece(bias, channel_sums(grad_outputs, victims), observed[bias])]
 
 
 def channel_sums(values: Tensor, victims: int) -> Tensor:
@@ -234,7 +256,7 @@ def padded_rows(network: nn.Module, rows: int) -> Iterator[None]:
     depend on how many others are computed with it.
 
     Args:
-        network: that is given rows of samples.
+        network: whose inputs are rows of samples.
         rows: number of samples; nothing is done where they are enough.
     """
     padded = [layer for layer in network.modules() if rows < LEAST_ROWS.get(type(layer), 0)]

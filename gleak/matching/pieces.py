@@ -120,14 +120,17 @@ class _OuterResidual(torch.autograd.Function):
             group_rows = slice(start, start + group)
             for top in range(0, rows, height):
                 band = slice(top, top + height)
-                expected, back = target[group_rows, band], output_gradients[group_rows, :, band]
+                expected, grad_outputs = (
+                    target[group_rows, band],
+                    output_gradients[group_rows, :, band],
+                )
                 residual = buffer[: expected.numel()].view(expected.shape)
-                torch.bmm(back.mT, inputs[group_rows], out=residual)
+                torch.bmm(grad_outputs.mT, inputs[group_rows], out=residual)
                 residual -= expected
                 flat = residual.flatten(1)[:, None]
                 total[group_rows] += (flat @ flat.mT).flatten()
                 output_slopes[group_rows, :, band] = inputs[group_rows] @ residual.mT
-                input_slopes[group_rows] += back @ residual
+                input_slopes[group_rows] += grad_outputs @ residual
         ctx.save_for_backward(input_slopes, output_slopes)
         return total
 

@@ -20,7 +20,13 @@ from typing_extensions import override
 from gleak.matching.convolution_gradients import weight_gradient
 from gleak.matching.distances.base import Piece
 from gleak.matching.gradients import ClientTraining, GeneralGradients, Gradients
-from gleak.matching.layerwise import LayerwiseGradients, Moved, by_victim, channel_sums, normalised
+from gleak.matching.layerwise import (
+    LayerwiseGradients,
+    OutputFunction,
+    by_victim,
+    channel_sums,
+    normalised,
+)
 from gleak.matching.pieces import FormedPiece, OuterPiece
 
 
@@ -108,12 +114,12 @@ class LayerwiseUnrolled(Unrolled):
             name: STEPS[type(layer)](name, layer, victims, rate)
             for name, layer in self._one_step.layers.items()
         }
-        moved: dict[str, Moved] = {}
+        replacements: dict[str, OutputFunction] = {}
         for batch in self.batches(inputs, targets):
-            taken, output_gradients = self._one_step.split(*batch, moved)
+            layer_inputs, output_gradients = self._one_step.split(*batch, replacements)
             for name, layer in layers.items():
-                layer.follow(taken[name], output_gradients[name])
-            moved = {name: layer.moved for name, layer in layers.items()}
+                layer.add_step(layer_inputs[name], output_gradients[name])
+            replacements = {name: layer.outputs_after for name, layer in layers.items()}
         steps = self.training.local_steps
         return [piece for layer in layers.values() for piece in layer.pieces(observed, steps)]
 
@@ -133,17 +139,17 @@ class LayerSteps(ABC):
         self.victims, self.rate = victims, rate
 
     @abstractmethod
-    def follow(self, taken: Tensor, back: Tensor) -> None:
+    def add_step(self, layer_inputs: Tensor, grad_outputs: Tensor) -> None:
         """Add a step along the gradient computed from these inputs and output gradients.
 
         Args:
-            taken: inputs of the layer; Shape (V * N, ...).
-            back: gradients at its outputs; Shape (V * N, ...).
+            layer_inputs: inputs of the layer; Shape (V * N, ...).
+            grad_outputs: gradients at its outputs; Shape (V * N, ...).
         """
 
     @abstractmethod
-    def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        """Compute the layer's outputs after the steps from those before; see `layerwise.Moved`."""
+    def outputs_after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Compute the layer's outputs after the steps from those before; see `OutputFunction`."""
 
     @abstractmethod
     def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
@@ -161,31 +167,31 @@ class DenseSteps(LayerSteps):
 
     def __init__(self, name: str, layer: nn.Linear, victims: int, rate: float) -> None:
         super().__init__(name, layer, victims, rate)
-        self._taken: list[Tensor] = []
-        self._backs: list[Tensor] = []
+        self._inputs: list[Tensor] = []
+        self._grad_outputs: list[Tensor] = []
 
     @override
-    def follow(self, taken: Tensor, back: Tensor) -> None:
-        self._taken.append(by_victim(taken, self.victims))
-        self._backs.append(by_victim(back, self.victims))
+    def add_step(self, layer_inputs: Tensor, grad_outputs: Tensor) -> None:
+        self._inputs.append(by_victim(layer_inputs, self.victims))
+        self._grad_outputs.append(by_victim(grad_outputs, self.victims))
 
     @override
-    def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        rows, (taken, output_gradients) = by_victim(inputs, self.victims), self._rows()
-        change = (rows @ taken.mT) @ output_gradients
+    def outputs_after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        rows, (layer_inputs, output_gradients) = by_victim(inputs, self.victims), self._rows()
+        change = (rows @ layer_inputs.mT) @ output_gradients
         if self.layer.bias is not None:
             change = change + output_gradients.sum(1, keepdim=True)
         return outputs - self.rate * change.view_as(outputs)
 
     @override
     def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
-        taken, output_gradients = self._rows()
+        layer_inputs, output_gradients = self._rows()
         weight = f"{self.name}.weight"
-        outer = OuterPiece(weight, output_gradients / steps, taken, observed[weight])
+        outer = OuterPiece(weight, output_gradients / steps, layer_inputs, observed[weight])
         return [outer, *self._bias_pieces(output_gradients.sum(1), observed, steps)]
 
     def _rows(self) -> tuple[Tensor, Tensor]:
-        return torch.cat(self._taken, 1), torch.cat(self._backs, 1)
+        return torch.cat(self._inputs, 1), torch.cat(self._grad_outputs, 1)
 
 
 class SummedSteps(LayerSteps):
@@ -197,14 +203,14 @@ class SummedSteps(LayerSteps):
         self.bias: Tensor = layer.weight.new_zeros(victims, layer.weight.shape[0])
 
     @override
-    def follow(self, taken: Tensor, back: Tensor) -> None:
-        self.weight = self.weight + self.weight_gradient(taken, back)
+    def add_step(self, layer_inputs: Tensor, grad_outputs: Tensor) -> None:
+        self.weight = self.weight + self.weight_gradient(layer_inputs, grad_outputs)
         if self.layer.bias is not None:
-            self.bias = self.bias + channel_sums(back, self.victims)
+            self.bias = self.bias + channel_sums(grad_outputs, self.victims)
 
     @abstractmethod
-    def weight_gradient(self, taken: Tensor, back: Tensor) -> Tensor:
-        """Compute each victim's gradient, arguments as in `follow`; Shape (V, *weight shape)."""
+    def weight_gradient(self, layer_inputs: Tensor, grad_outputs: Tensor) -> Tensor:
+        """Compute each victim's gradient, arguments as in `add_step`; Shape (V, *weight shape)."""
 
     @override
     def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
@@ -217,11 +223,11 @@ class ConvolutionSteps(SummedSteps):
     """Steps of a convolution; those of several victims are one convolution with as many groups."""
 
     @override
-    def weight_gradient(self, taken: Tensor, back: Tensor) -> Tensor:
-        return weight_gradient(self.layer, taken, back, self.victims)
+    def weight_gradient(self, layer_inputs: Tensor, grad_outputs: Tensor) -> Tensor:
+        return weight_gradient(self.layer, layer_inputs, grad_outputs, self.victims)
 
     @override
-    def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+    def outputs_after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         layer, victims = self.layer, self.victims
         weights = layer.weight - self.rate * self.weight
         biases = None if layer.bias is None else (layer.bias - self.rate * self.bias).flatten()
@@ -239,11 +245,11 @@ class NormalisationSteps(SummedSteps):
     """Steps of batch norm by running statistics: scale and shift of each channel."""
 
     @override
-    def weight_gradient(self, taken: Tensor, back: Tensor) -> Tensor:
-        return channel_sums(back * normalised(self.layer, taken), self.victims)
+    def weight_gradient(self, layer_inputs: Tensor, grad_outputs: Tensor) -> Tensor:
+        return channel_sums(grad_outputs * normalised(self.layer, layer_inputs), self.victims)
 
     @override
-    def moved(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+    def outputs_after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         scale, shift = (value[:, None, :, None, None] for value in (self.weight, self.bias))
         values = normalised(self.layer, inputs).unflatten(0, (self.victims, -1))
         return outputs - self.rate * (scale * values + shift).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""How well the model itself does."""
+"""Accuracy of trained models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TestAccuracy(ModelMetricSpec):
 
     @override
     def measure(self, model: Model) -> float:
-        """After the last epoch or round.
+        """Return the test accuracy after the last epoch or round.
 
         Raises:
             MetricUnavailable: the dataset has no test samples.

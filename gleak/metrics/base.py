@@ -1,4 +1,4 @@
-"""What every metric spec provides, and what it measures."""
+"""Base classes of metrics and the data they measure."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
 
 class MetricUnavailable(GleakError):  # noqa: N818
-    """A metric that cannot be computed here; the reason is shown and the run goes on."""
+    """Metric that cannot be computed for a cell; the reason is recorded and scoring continues."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Truth and reconstruction of V victims, samples already matched to each other.
+    """True and reconstructed samples of V victims, already matched to each other.
 
     Args:
         truth: Shape (V, N, *shape), values in [0, 1].
-        estimate: same Shape; the sample assigned to each true one, NaN where there was none left.
-        truth_labels, estimate_labels: Shape (V, N); labels are assigned on their own, as many
-            equal pairs as possible, -1 where there was none left.
+        estimate: same Shape; the sample assigned to each true one, NaN if unassigned.
+        truth_labels, estimate_labels: Shape (V, N); labels are assigned independently of samples,
+            with as many equal pairs as possible, -1 if unassigned.
         modality: "image" or "tabular".
-        reconstruction: the whole artifact, in its own order; None for the truth control.
-        provenance: what ``provenance.json`` beside the reconstruction says (seconds, ...).
-        feature_groups: of a table, one group number per column (see
+        reconstruction: the whole artifact in its original order; None for the truth control.
+        provenance: content of ``provenance.json`` beside the reconstruction (seconds, ...).
+        feature_groups: one group number per column of a table (see
             `gleak.artifacts.dataset.Dataset`).
-        embeddings: the true ones, as in `gleak.artifacts.private.Private`.
-        drift: of the clients' local steps, as there.
-        rounds: which samples stand behind each observed round, as there.
-        noise_multipliers: of the clients' local steps, as there.
-        perturbation: by their defence, as there.
-        levels: the spec string of each level of the cell.
-        judges: by name ("tagger"), networks that were trained on public data to score attacks.
+        embeddings: true embeddings, as in `gleak.artifacts.private.Private`.
+        drift: drift of the local steps, as in `gleak.artifacts.private.Private`.
+        rounds: samples used in each observed round, as in `gleak.artifacts.private.Private`.
+        noise_multipliers: of the local steps, as in `gleak.artifacts.private.Private`.
+        perturbation: by the defence, as in `gleak.artifacts.private.Private`.
+        levels: spec string of each level of the cell.
+        judges: networks trained on public data for scoring attacks, by name ("tagger").
     """
 
     truth: np.ndarray
@@ -64,12 +64,12 @@ class Comparison:
 
     @property
     def victims(self) -> int:
-        """How many victims are compared."""
+        """Number of victims."""
         return len(self.truth)
 
     @property
     def converged(self) -> np.ndarray:
-        """Whether the attack met its own criterion; Shape (V). The truth control always has."""
+        """True where the attack met its own criterion, Shape (V); all True without an attack."""
         if self.reconstruction is None:
             return np.ones(self.victims, dtype=bool)
         return self.reconstruction.converged
@@ -79,7 +79,7 @@ Level = Literal["training", "crafting", "attack"]
 
 
 class ScoreSpec(Spec):
-    """What stands in a table of scores; ``level`` is the last one of the cells that have it."""
+    """Base of all metrics; ``level`` is the last level of the cells it is computed for."""
 
     kind: ClassVar[str] = "metric"
     level: ClassVar[Level]
@@ -88,37 +88,37 @@ class ScoreSpec(Spec):
 
 
 class ModelMetricSpec(ScoreSpec):
-    """One number per trained model."""
+    """Base of the metrics with one value per trained model."""
 
     level: ClassVar[Level] = "training"
 
     @abstractmethod
     def measure(self, model: Model) -> float:
-        """The value.
+        """Compute the value.
 
         Raises:
-            MetricUnavailable: it cannot be told of this model.
+            MetricUnavailable: not defined for this model.
         """
 
 
 class ParametersMetricSpec(ScoreSpec):
-    """One number per broadcast: what a client can tell of the parameters it is sent."""
+    """Base of the metrics with one value per broadcast, computed by a client."""
 
     level: ClassVar[Level] = "crafting"
 
     @abstractmethod
     def measure(self, broadcast: Broadcast) -> float:
-        """The value.
+        """Compute the value.
 
         Raises:
-            MetricUnavailable: it cannot be told of these parameters.
+            MetricUnavailable: not defined for these parameters.
         """
 
 
 class MetricSpec(ScoreSpec):
-    """One number per sample of a reconstruction, or per victim.
+    """Base of the metrics with one value per sample of a reconstruction, or per victim.
 
-    ``unmatched`` is the value of a true sample that no reconstruction was left for.
+    ``unmatched`` is the value of a true sample without an assigned reconstruction.
     """
 
     level: ClassVar[Level] = "attack"
@@ -127,24 +127,24 @@ class MetricSpec(ScoreSpec):
     unmatched: ClassVar[float] = float("nan")
 
     def applies(self, comparison: Comparison) -> bool:
-        """Whether the metric says something of this cell; it is left out of its scores if not."""
+        """Return True if the metric is defined for this cell; else it is left out of its scores."""
         return comparison.modality in self.modalities
 
     @abstractmethod
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """The values; Shape (V, N) if per sample, (V) if per victim.
+        """Compute the values; Shape (V, N) if per sample, (V) if per victim.
 
         Raises:
             MetricUnavailable: it cannot be computed on this machine or for these samples.
         """
 
     def matched(self, comparison: Comparison) -> np.ndarray:
-        """Which true samples have a counterpart to be measured against; Shape (V, N)."""
+        """Return the mask of true samples with an assigned reconstruction; Shape (V, N)."""
         estimate = comparison.estimate
         return np.asarray(~np.isnan(estimate.reshape(*estimate.shape[:2], -1)).any(axis=-1))
 
 
 def metrics_of(level: str) -> list[Any]:
-    """Every registered metric of the cells that end with a level, with its defaults."""
+    """Return all registered metrics, with defaults, of the cells that end with a level."""
     metrics = [parse("metric", name) for name in load("metric")]
     return [metric for metric in metrics if metric.level == level]

@@ -1,4 +1,4 @@
-"""Whether a sample was recovered."""
+"""Recovered samples, labels, categories and pairings."""
 
 from __future__ import annotations
 
@@ -28,48 +28,49 @@ class SuccessContent(MetricSpec):
 
     threshold: float = parameter(1e-3, "mean squared error below which a sample counts", gt=0)
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V, N), 0 or 1."""
         return np.asarray(Mse().measure(comparison) < self.threshold, dtype=np.float64)
 
 
 @register("success_labels")
 class SuccessLabels(MetricSpec):
-    """1 for a true label that is among the reconstructed ones, counted with repeats, else 0."""
+    """1 for a true label that is among the reconstructed ones (with multiplicity), else 0."""
 
     better: ClassVar[Literal["higher", "lower"]] = "higher"
     unmatched: ClassVar[float] = 0.0
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V, N), 0 or 1."""
         equal = comparison.estimate_labels == comparison.truth_labels
         return np.asarray(equal, dtype=np.float64)
 
+    @override
     def matched(self, comparison: Comparison) -> np.ndarray:
-        """Which true labels have a reconstructed one beside them; Shape (V, N)."""
         return np.asarray(comparison.estimate_labels >= 0)
 
 
 @register("categories")
 class Categories(MetricSpec):
-    """Share of a row's one-hot groups whose largest value stands where the truth has it.
+    """Share of a row's one-hot groups whose largest value is at the true position.
 
-    A group in which several values are the largest names no category and is not recovered.
+    A group with several largest values selects no category and is not recovered.
     """
 
     modalities: ClassVar[frozenset[str]] = frozenset({"tabular"})
     better: ClassVar[Literal["higher", "lower"]] = "higher"
     unmatched: ClassVar[float] = 0.0
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V, N), in [0, 1].
+        """Compute the shares; Shape (V, N), in [0, 1].
 
         Raises:
-            MetricUnavailable: no column of the table is one of a one-hot group.
+            MetricUnavailable: the table has no one-hot groups.
         """
         groups = _one_hot_groups(comparison.feature_groups)
         if not groups:
-            raise MetricUnavailable("the table has no categories: every column is a number")
+            raise MetricUnavailable("the table has no categorical columns")
         recovered = [
             _largest(comparison.truth[..., group]) == _largest(comparison.estimate[..., group])
             for group in groups
@@ -78,7 +79,7 @@ class Categories(MetricSpec):
 
 
 def _one_hot_groups(numbers: np.ndarray | None) -> list[np.ndarray]:
-    """For each group of several columns, their positions."""
+    """Return the column positions of each group of several columns."""
     if numbers is None:
         return []
     columns = [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
@@ -86,44 +87,46 @@ def _one_hot_groups(numbers: np.ndarray | None) -> list[np.ndarray]:
 
 
 def _largest(values: np.ndarray) -> np.ndarray:
-    """Which values are the largest of their row; of a row with NaN, none."""
+    """Return the mask of the largest values of each row; all False for rows with NaN."""
     return np.asarray(values == values.max(axis=-1, keepdims=True))
 
 
 @register("samples_found")
 class SamplesFound(MetricSpec):
-    """Share of a victim's batch that the attack found as samples of their own, and says so.
+    """Share of a victim's batch that the attack reports as recovered individually.
 
     Means of several samples do not count (``averaged_count`` of
-    `gleak.artifacts.reconstruction.Reconstruction` is 1 for those that do), nor, where it says
-    which label each has, samples of labels that the batch does not hold exactly once. How alike
-    they are is for the metrics of samples to say.
+    `gleak.artifacts.reconstruction.Reconstruction` must be 1), nor, if the attack assigns labels to
+    samples, samples of labels that do not occur exactly once in the batch. Their similarity to the
+    true samples is left to other metrics.
     """
 
     per: ClassVar[Literal["sample", "victim"]] = "victim"
     better: ClassVar[Literal["higher", "lower"]] = "higher"
 
+    @override
     def applies(self, comparison: Comparison) -> bool:
-        """Where an attack says of how many true samples each that it found is the mean."""
+        """Return True if the attack reports how many true samples each reconstruction averages."""
         found = comparison.reconstruction
         return (
             super().applies(comparison) and found is not None and found.averaged_count is not None
         )
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V), in [0, 1]."""
+        """Compute the shares; Shape (V), in [0, 1]."""
         found = comparison.reconstruction
         assert found is not None and found.averaged_count is not None
         alone = found.averaged_count == 1
         if found.paired:
-            held = (found.labels[:, :, None] == comparison.truth_labels[:, None]).sum(2)
-            alone = alone & (held == 1)
+            occurrences = (found.labels[:, :, None] == comparison.truth_labels[:, None]).sum(2)
+            alone = alone & (occurrences == 1)
         return np.asarray(alone.sum(1) / comparison.truth_labels.shape[1])
 
 
 @register("matching_rate")
 class MatchingRate(MetricSpec):
-    """Share of the pairs of updates, of one epoch and the next, that hold a sample in common."""
+    """Share of pairs of updates of consecutive epochs that have a sample in common."""
 
     source = "AGIC Table V"
     per: ClassVar[Literal["sample", "victim"]] = "victim"
@@ -131,12 +134,13 @@ class MatchingRate(MetricSpec):
 
     @override
     def applies(self, comparison: Comparison) -> bool:
-        """The attack pairs updates."""
+        """Return True if the attack pairs updates."""
         found = comparison.reconstruction
         return found is not None and found.rounds is not None
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V), in [0, 1].
+        """Compute the shares; Shape (V), in [0, 1].
 
         Raises:
             MetricUnavailable: one round of each client was observed.
@@ -144,13 +148,15 @@ class MatchingRate(MetricSpec):
         found = comparison.reconstruction
         assert found is not None and found.rounds is not None
         if comparison.rounds is None:
-            raise MetricUnavailable("the clients were observed for one round, which has no partner")
+            raise MetricUnavailable(
+                "the clients were observed for one round only, so there are no pairs"
+            )
         pairs = zip(comparison.rounds, found.rounds, strict=True)
-        return np.array([_share_right(members, rounds) for members, rounds in pairs])
+        return np.array([_share_correct(members, rounds) for members, rounds in pairs])
 
 
-def _share_right(members: np.ndarray, rounds: np.ndarray) -> float:
-    """Of one victim; Shapes (R, B) and (N, E)."""
+def _share_correct(members: np.ndarray, rounds: np.ndarray) -> float:
+    """Compute the share of one victim; Shapes (R, B) and (N, E)."""
     earlier, later = members[rounds[:, :-1]], members[rounds[:, 1:]]
     common = (earlier[..., :, None] == later[..., None, :]).any((-1, -2))
     return float(common.mean())

@@ -1,4 +1,4 @@
-"""Scoring: a reconstruction against the truth, as one long table."""
+"""Scoring of a reconstruction against the truth, as a table in long form."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ def score(
 
     Args:
         private: the truth, ``private.h5``.
-        output: the table to write, ``scores.csv``; equal inputs give equal bytes.
-        columns: the spec string of each level, and ``grants``, what the attack was granted.
+        output: table to write, ``scores.csv``; equal inputs give equal bytes.
+        columns: spec string of each level, and ``grants``, what the attack was granted.
         reconstruction: ``reconstruction.h5``, with its ``provenance.json`` beside it if there is
-            one; None for the truth control, where the truth itself stands as the estimate.
-        metrics: what to measure; None for every registered one of reconstructions, with its
+            one; None for the truth control, in which the truth itself is the estimate.
+        metrics: metrics to compute; None for every registered metric of reconstructions, with its
             defaults. Those that do not apply are left out.
-        knowledge: files of what the attack brought; none of it may know a victim's sample.
-        judges: files of what the attack is scored by; nor may these.
+        knowledge: knowledge files of the attack; none may be trained on a victim's sample.
+        judges: networks that score the attack; likewise.
 
     Returns: The table, in the form of `gleak.metrics.score_table`; the file has nine digits of each
-        value. Of a cell that was refused in an earlier job, the row that says so.
+        value. For a cell that was refused in an earlier job, one row with its reason.
 
     Raises:
-        ArtifactError: a file is not what it should be, or the two do not belong together.
+        ArtifactError: a file is invalid, or the two do not belong together.
         IncompatibleError: knowledge was trained on a victim's sample; names its file.
     """
     try:
@@ -93,18 +93,18 @@ def compare(
     knowledge: Iterable[Path] = (),
     judges: Collection[Path] = (),
 ) -> Comparison:
-    """Read the truth and a reconstruction, and match their samples and their labels.
+    """Read the truth and a reconstruction, and match their samples and labels.
 
     Args:
         private: the truth.
         reconstruction: None for the truth control.
-        levels: the spec string of each level, for metrics that ask for it.
-        knowledge: files of what the attack brought.
-        judges: files of what it is scored by.
+        levels: spec string of each level, for metrics that need it.
+        knowledge: knowledge files of the attack.
+        judges: networks that score the attack.
 
     Raises:
         ArtifactError: they differ in victims, modality or the shape of a sample.
-        IncompatibleError: see `gleak.knowledge.loading.check_disjoint`.
+        IncompatibleError: knowledge or a judge was trained on a victim's sample.
     """
     truth = Private.read(private)
     check_disjoint(truth, str(private), [*knowledge, *judges])
@@ -117,7 +117,7 @@ def compare(
 
 
 def _networks(paths: Collection[Path], shape: tuple[int, ...]) -> dict[str, Any]:
-    """By name; torch is loaded where there are any."""
+    """Load the networks by name; torch is imported only if there are any."""
     if not paths:
         return {}
     from gleak.knowledge.loading import load_knowledge
@@ -131,13 +131,13 @@ def match_to_truth(
     provenance: Mapping[str, Any] | None = None,
     levels: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Match the samples and the labels of a reconstruction to the truth.
+    """Match the samples and labels of a reconstruction to the truth.
 
     Args:
-        truth: of V victims.
-        found: what an attack made of their updates; None for the truth control.
-        provenance: what is known of its making, for metrics of cost.
-        levels: the spec string of each level, for metrics that ask for it.
+        truth: true samples of V victims.
+        found: their reconstruction; None for the truth control.
+        provenance: provenance of the reconstruction, for cost metrics.
+        levels: spec string of each level, for metrics that need it.
     """
     estimate, labels = _assigned(truth, found) if found else (truth.inputs, truth.labels)
     return Comparison(
@@ -159,7 +159,7 @@ def match_to_truth(
 
 
 def _assigned(truth: Private, found: Reconstruction) -> tuple[np.ndarray, np.ndarray]:
-    """Samples and labels in the order of the true ones."""
+    """Return samples and labels in the order of the true ones."""
     order = match_samples(truth, found)
     labels = np.where(found_mask(found), found.labels, UNASSIGNED)
     return (
@@ -170,7 +170,9 @@ def _assigned(truth: Private, found: Reconstruction) -> tuple[np.ndarray, np.nda
 
 def _check_fit(private: Path, truth: Private, reconstruction: Path, found: Reconstruction) -> None:
     if not found.spec.startswith(truth.spec):
-        raise ArtifactError(f"{reconstruction}: is of {found.spec}, but {private} of {truth.spec}")
+        raise ArtifactError(
+            f"{reconstruction}: made for {found.spec}, but {private} for {truth.spec}"
+        )
     facts = {
         "modality": (truth.modality, found.modality),
         "victims": (len(truth.inputs), len(found.inputs)),
@@ -180,17 +182,17 @@ def _check_fit(private: Path, truth: Private, reconstruction: Path, found: Recon
         if wanted != given:
             raise ArtifactError(
                 f"{reconstruction}: {what} {given}, but {private} has {what} {wanted}; "
-                "they are not of one experiment: delete the reconstruction and run again"
+                "they belong to different experiments: delete the reconstruction and run again"
             )
 
 
 def _provenance(folder: Path) -> dict[str, Any]:
-    """What the attack's job left beside its reconstruction; nothing where it left nothing."""
+    """Return the provenance of the attack's job; empty if there is none."""
     return provenance.load(folder) if (folder / provenance.FILE).is_file() else {}
 
 
 def measure(metric: MetricSpec, comparison: Comparison) -> np.ndarray:
-    """The values of one metric, with the metric's own for samples nothing was left for.
+    """Compute a metric, with its ``unmatched`` value for samples without a reconstruction.
 
     Returns:
         Shape (V, N) if per sample, (V) if per victim.
@@ -205,7 +207,7 @@ def measure(metric: MetricSpec, comparison: Comparison) -> np.ndarray:
 
 
 def _measure(metric: MetricSpec, comparison: Comparison) -> pd.DataFrame:
-    """The rows of one metric: victim, sample, metric, value and status."""
+    """Return the rows of one metric: victim, sample, metric, value and status."""
     shape = comparison.truth_labels.shape if metric.per == "sample" else (comparison.victims,)
     try:
         values = measure(metric, comparison)
@@ -235,7 +237,7 @@ def _status(metric: MetricSpec, comparison: Comparison, shape: tuple[int, ...]) 
 
 
 def _warn_if_saturated(table: pd.DataFrame, reconstruction: Path) -> None:
-    """A metric that says the same of every image measures its own limit, not the attack."""
+    """Warn if a metric is the same for every image: its limit was measured, not the attack."""
     for metric, rows in table[table["metric"].isin(SATURABLE)].groupby("metric"):
         values = rows["value"].dropna()
         if len(values) > 1 and values.nunique() == 1:

@@ -1,4 +1,4 @@
-"""Scoring of trained models: no reconstruction, no truth."""
+"""Scoring of trained models, without reconstruction and truth."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def score_model(model: Path, output: Path, levels: Mapping[str, str]) -> pd.Data
 
     Args:
         model: ``model.h5``.
-        output: the table to write, ``scores.csv``; equal inputs give equal bytes.
-        levels: the spec string of each level up to the training.
+        output: table to write, ``scores.csv``; equal inputs give equal bytes.
+        levels: spec string of each level up to the training.
 
-    Returns: The table, in the form of `gleak.metrics.score_table`: one row per metric, of victim 0,
-        later levels and grants empty; of a model that was refused, the row that says so.
+    Returns: The table, in the form of `gleak.metrics.score_table`: one row per metric, for victim
+        0, later levels and grants empty; for a refused model, one row with the reason.
 
     Raises:
-        ArtifactError: the file is not what it should be.
+        ArtifactError: the file is invalid.
     """
     try:
         subject = Model.read(model)
@@ -50,16 +50,16 @@ def score_model(model: Path, output: Path, levels: Mapping[str, str]) -> pd.Data
 def score_subject(
     metrics: Iterable[Any], subject: object, output: Path, levels: Mapping[str, str]
 ) -> pd.DataFrame:
-    """Measure what is scored without a reconstruction, and write the table of scores.
+    """Compute metrics that need no reconstruction, and write the table of scores.
 
     Args:
-        metrics: those that measure such a subject, one value each.
-        subject: what they measure: a model, or what is broadcast.
-        output: the table to write.
-        levels: the spec string of each level up to the subject's own.
+        metrics: metrics of such a subject, one value each.
+        subject: what they measure: a model, or broadcast parameters.
+        output: table to write.
+        levels: spec string of each level up to the subject's own.
 
     Returns:
-        The table: one row per metric, of victim 0, later levels and grants empty.
+        The table: one row per metric, for victim 0, later levels and grants empty.
     """
     fixed = {**dict.fromkeys(LEVEL_COLUMNS, ""), **levels, "victim": 0, "grants": "", "reason": ""}
     rows = [{**fixed, **_measure(metric, subject)} for metric in metrics]
@@ -69,7 +69,7 @@ def score_subject(
 
 
 def _measure(metric: Any, subject: object) -> dict[str, object]:
-    """What is particular to a row."""
+    """Return the metric, value and status of a row."""
     try:
         return {"metric": str(metric), "value": metric.measure(subject), "status": OK}
     except MetricUnavailable as reason:

@@ -1,4 +1,4 @@
-"""Scoring of what a server broadcasts: the client's audit, before any training."""
+"""Scoring of broadcast parameters: a client's audit before training."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def score_parameters(
 
     Args:
         parameters: ``parameters.h5``, or the ``model.h5`` of an honest server.
-        dataset: ``dataset.h5``, from whose train split the client draws; None: it looks at the
+        dataset: ``dataset.h5``, from whose train split the client draws; None: the audit uses the
             parameters alone.
-        output: the table to write, ``scores.csv``; equal inputs give equal bytes.
-        levels: the spec string of each level up to the crafting.
-        seed: of the run.
+        output: table to write, ``scores.csv``; equal inputs give equal bytes.
+        levels: spec string of each level up to the crafting.
+        seed: seed of the run.
 
-    Returns: The table, in the form of `gleak.metrics.score_table`: one row per metric, of victim 0,
-        later levels and grants empty; an audit that says nothing is unavailable. Of parameters that
-        were refused, the row that says so.
+    Returns: The table, in the form of `gleak.metrics.score_table`: one row per metric, for victim
+        0, later levels and grants empty; an audit that does not apply is unavailable. For refused
+        parameters, one row with the reason.
 
     Raises:
-        ArtifactError: a file is not what it should be.
-        IncompatibleError: the dataset is not the model's.
+        ArtifactError: a file is invalid.
+        IncompatibleError: the dataset does not fit the model.
     """
     try:
         sent = Model.read(parameters)

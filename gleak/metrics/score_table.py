@@ -1,10 +1,10 @@
-"""The table of scores: its columns, reading and writing it.
+"""Table of scores: columns, reading and writing.
 
-Long form: one row per victim, sample and metric; per victim and metric where the metric is one
-number for a whole batch, ``sample`` then being empty. Of a trained model and of broadcast
-parameters there is one row per metric; its victim is 0, and the levels after the training or the
-crafting are empty. Rows are never dropped: ``status`` says what became of them. A cell that was
-refused has one row, without metric and value, and its ``reason``.
+Long form: one row per victim, sample and metric, or per victim and metric for metrics with one
+value per batch, whose ``sample`` is empty. A trained model or broadcast parameters have one row per
+metric; the victim is 0, and the levels after the training or the crafting are empty. Rows are never
+dropped: ``status`` records missing values. A refused cell has one row without metric and value, and
+with a ``reason``.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ STATUSES = frozenset({OK, NOT_CONVERGED, UNMATCHED, UNAVAILABLE, REFUSED})
 
 
 def empty_scores() -> pd.DataFrame:
-    """A table of scores without rows."""
+    """Return a table of scores without rows."""
     import pandas as pd
 
     return pd.DataFrame({column: [] for column in COLUMNS}).astype(TYPES)
 
 
 def refused_scores(levels: Mapping[str, str], reason: str) -> pd.DataFrame:
-    """The table of a cell that was refused.
+    """Return the table of a refused cell.
 
     Args:
-        levels: the spec string of each level that it has; other keys are ignored.
-        reason: why.
+        levels: spec string of each level of the cell; other keys are ignored.
+        reason: reason of the refusal.
     """
     import pandas as pd
 
@@ -63,7 +63,13 @@ def refused_scores(levels: Mapping[str, str], reason: str) -> pd.DataFrame:
 
 
 def save_refusal(levels: Mapping[str, str], reason: str, output: Path) -> pd.DataFrame:
-    """Write the table of a cell that was refused in an earlier job; arguments as in both others."""
+    """Write the table of a cell that was refused in an earlier job, and return it.
+
+    Args:
+        levels: spec string of each level of the cell; other keys are ignored.
+        reason: reason of the refusal.
+        output: table to write.
+    """
     logger.warning("refused: %s", reason)
     table = refused_scores(levels, reason)
     save_scores(table, output)
@@ -71,7 +77,7 @@ def save_refusal(levels: Mapping[str, str], reason: str, output: Path) -> pd.Dat
 
 
 def refusal_in_scores(path: Path | str) -> str | None:
-    """The reason that stands in the table of a cell that was refused; None for any other file."""
+    """Return the reason in the table of a refused cell; None for any other file."""
     try:
         with Path(path).open(newline="", encoding="utf-8") as file:
             row = next(csv.DictReader(file), {})
@@ -81,19 +87,19 @@ def refusal_in_scores(path: Path | str) -> str | None:
 
 
 def save_scores(table: pd.DataFrame, output: Path) -> None:
-    """Write a table, with nine digits of each value; equal tables give equal bytes."""
+    """Write a table with nine digits of each value; equal tables give equal bytes."""
     with atomic(output) as temporary:
         table.to_csv(temporary, index=False, float_format="%.9g", lineterminator="\n")
 
 
 def read_scores(paths: Iterable[Path | str]) -> pd.DataFrame:
-    """Read tables of scores and put them one below the other.
+    """Read tables of scores and concatenate them.
 
     Returns:
-        Columns `COLUMNS`; ``value`` is NaN and ``sample`` NA where the file has nothing.
+        Columns `COLUMNS`; ``value`` is NaN and ``sample`` NA where the file is empty.
 
     Raises:
-        ArtifactError: a file is missing or is not such a table; names it.
+        ArtifactError: a file is missing or not a table of scores; names it.
     """
     import pandas as pd
 

@@ -1,10 +1,11 @@
-"""What the books of an attack say: of its search per victim, and of the whole job."""
+"""Costs of an attack: of its search per victim, and of the whole job."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
@@ -15,26 +16,27 @@ if TYPE_CHECKING:
 
 
 class SearchMetric(MetricSpec):
-    """Base of the metrics that are a field of the reconstruction of the same name."""
+    """Base of the metrics that are the reconstruction's field of the same name."""
 
     per: ClassVar[Literal["sample", "victim"]] = "victim"
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V).
+        """Return the values of the field; Shape (V).
 
         Raises:
-            MetricUnavailable: the attack left the field out, or there was no attack.
+            MetricUnavailable: the attack does not record the field, or there was no attack.
         """
         values = getattr(_attacked(comparison), self.name)
         if values is None:
             raise MetricUnavailable(
-                f"the attack does not iterate or keeps no such record: there is no /{self.name}"
+                f"the attack does not iterate or does not record it: there is no /{self.name}"
             )
         return np.asarray(values, dtype=np.float64)
 
 
 def job_record(comparison: Comparison, key: str) -> float:
-    """A number that the attack's job left in ``provenance.json``.
+    """Return a number from the ``provenance.json`` of the attack's job.
 
     Raises:
         MetricUnavailable: no such file or key beside the reconstruction.
@@ -53,21 +55,21 @@ def _attacked(comparison: Comparison) -> Reconstruction:
 
 @register("iterations")
 class Iterations(SearchMetric):
-    """Iterations spent on a victim, those of its restarts included."""
+    """Number of iterations for a victim, including those of restarts."""
 
     unit: ClassVar[str] = "iterations"
 
 
 @register("evaluations")
 class Evaluations(SearchMetric):
-    """Values-with-gradients of the attack's objective computed for a victim."""
+    """Number of evaluations of the attack's objective and its gradient for a victim."""
 
     unit: ClassVar[str] = "evaluations"
 
 
 @register("restarts")
 class Restarts(SearchMetric):
-    """How often a victim's search diverged or stalled and began afresh."""
+    """Number of restarts of a victim's search after divergence or stagnation."""
 
     unit: ClassVar[str] = "restarts"
 
@@ -76,26 +78,27 @@ class Restarts(SearchMetric):
 class Objective(SearchMetric):
     """Value of the attack's objective at the reconstruction: gradient distance plus priors.
 
-    Its scale is the attack's; values of different attacks are not comparable.
+    The scale depends on the attack; values of different attacks are not comparable.
     """
 
 
 @register("seconds")
 class Seconds(MetricSpec):
-    """CPU seconds of the attack's job (``cpu_seconds`` in its provenance) over its victims.
+    """CPU seconds of the attack's job (``cpu_seconds`` in its provenance) per victim.
 
-    Victims run as one batch, so each is given an equal share. CPU time of all threads, not wall
-    time: it depends less on what else the machine is doing.
+    Victims run as one batch, so each is assigned an equal share. CPU time of all threads is used
+    instead of wall time, since it depends less on the machine's other load.
     """
 
     per: ClassVar[Literal["sample", "victim"]] = "victim"
     unit: ClassVar[str] = "CPU s"
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V), in CPU seconds, the same for all victims.
+        """Return the CPU seconds, the same for all victims; Shape (V).
 
         Raises:
-            MetricUnavailable: the job left no record of it.
+            MetricUnavailable: the job did not record them.
         """
         share = job_record(comparison, "cpu_seconds") / comparison.victims
         return np.full(comparison.victims, share)
@@ -103,18 +106,19 @@ class Seconds(MetricSpec):
 
 @register("peak_memory")
 class PeakMemory(MetricSpec):
-    """Largest memory the attack's job held (``peak_memory_mb`` in its provenance).
+    """Peak memory of the attack's job (``peak_memory_mb`` in its provenance).
 
-    The whole job's, all victims together: it cannot be told apart, so each victim bears it.
+    The job runs all victims together, so every victim is assigned the total.
     """
 
     per: ClassVar[Literal["sample", "victim"]] = "victim"
     unit: ClassVar[str] = "MB"
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V), in megabytes, the same for all victims.
+        """Return the peak memory in megabytes, the same for all victims; Shape (V).
 
         Raises:
-            MetricUnavailable: the job left no record of it.
+            MetricUnavailable: the job did not record it.
         """
         return np.full(comparison.victims, job_record(comparison, "peak_memory_mb"))

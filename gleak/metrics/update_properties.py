@@ -1,10 +1,11 @@
-"""How far local steps are from the one-batch approximation."""
+"""Properties of updates and batches that do not depend on the attack."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
@@ -15,27 +16,28 @@ if TYPE_CHECKING:
 
 @register("drift")
 class Drift(MetricSpec):
-    """Relative error of a victim's local steps taken for one step on its whole batch.
+    """Relative error of approximating a victim's local steps by one step on its whole batch.
 
     ||mean of the steps' gradients - g|| / ||g||, where g is the gradient of the whole batch at the
-    broadcast parameters: what attacks with client_model=one_step overlook. It is said of the client
-    before its defence and without dropout, whatever an attack makes of it
-    (`gleak.simulation.drift`).
+    broadcast parameters: the error that attacks with client_model=one_step neglect. It describes
+    the client before its defence and without dropout, for any attack (`gleak.simulation.drift`).
     """
 
     source = "AGIC Eq. 4"
     per: ClassVar[Literal["sample", "victim"]] = "victim"
     unit: ClassVar[str] = "relative"
 
+    @override
     def applies(self, comparison: Comparison) -> bool:
-        """Where clients take several local steps."""
+        """Return True if clients take several local steps."""
         return super().applies(comparison) and comparison.drift is not None
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V).
+        """Return the drift; Shape (V).
 
         Raises:
-            MetricUnavailable: clients take one step, which is no approximation.
+            MetricUnavailable: clients take one step, so there is no approximation.
         """
         if comparison.drift is None:
             raise MetricUnavailable("clients take one local step, so there is no /drift")
@@ -44,34 +46,36 @@ class Drift(MetricSpec):
 
 @register("perturbation")
 class Perturbation(MetricSpec):
-    """Relative change of a victim's update by its defence, the mean over observed rounds.
+    """Relative change of a victim's update by its defence, averaged over observed rounds.
 
-    ||sent - computed|| / ||computed||, of all parameters as one vector: what the server sees beside
-    what the same clients compute without the defence. Of additive noise it is the noise-to-signal
-    ratio of lengths; of values left out, the share of the length that they had; without a defence
-    it is 0. Of defences that choose a length themselves (``signsgd``, ``dp`` with ``scaling=unit``)
-    what was computed is taken at that length, so that they are compared by direction and noise. A
-    number that depends on ``sends`` tells of a defence whose numbers are in the unit of what is
-    sent.
+    ||sent - computed|| / ||computed||, of all parameters as one vector: the transmitted update
+    compared with that of the same clients without the defence. For additive noise it is the ratio
+    of the norms of noise and signal; for dropped values, the share of the norm they had; without a
+    defence it is 0. For defences that choose a norm themselves (``signsgd``, ``dp`` with
+    ``scaling=unit``) the computed update is rescaled to that norm, so that direction and noise are
+    compared. If the value depends on ``sends``, the numbers of the defence are in the unit of the
+    transmitted values.
     """
 
     source = "ours"
     per: ClassVar[Literal["sample", "victim"]] = "victim"
     unit: ClassVar[str] = "relative"
 
+    @override
     def applies(self, comparison: Comparison) -> bool:
-        """Where clients were simulated."""
+        """Return True if clients were simulated."""
         return super().applies(comparison) and comparison.perturbation is not None
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V).
+        """Return the mean over rounds; Shape (V).
 
         Raises:
-            MetricUnavailable: what captured clients computed is not known.
+            MetricUnavailable: the undefended updates of captured clients are unknown.
         """
         if comparison.perturbation is None:
             raise MetricUnavailable(
-                "of captured clients it is not known what they computed, so there is no "
+                "the undefended updates of captured clients are unknown, so there is no "
                 "/perturbation"
             )
         return np.asarray(comparison.perturbation, dtype=np.float64).mean(1)
@@ -79,12 +83,11 @@ class Perturbation(MetricSpec):
 
 @register("unique_samples")
 class UniqueSamples(MetricSpec):
-    """How many samples of a victim's batch are the only ones of their class.
+    """Number of samples of a victim's batch whose class occurs once.
 
-    An attack that tells classes apart, and not samples, can find these alone. Its expectation over
-    batches of K samples whose classes n have the probabilities p_n is K sum_n p_n (1 - p_n)^(K-1):
-    36.97 of 100 samples of 100 equally frequent classes. It is said of the batch, whatever an
-    attack makes of it.
+    An attack that separates classes, but not samples, can recover only these. The expectation over
+    batches of K samples with class probabilities p_n is K sum_n p_n (1 - p_n)^(K-1): 36.97 of 100
+    samples of 100 equally frequent classes. It is a property of the batch, for any attack.
     """
 
     source = "MKOR Eq. 3"
@@ -92,8 +95,8 @@ class UniqueSamples(MetricSpec):
     unit: ClassVar[str] = "samples"
     better: ClassVar[Literal["higher", "lower"]] = "higher"
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V), whole numbers."""
         labels = comparison.truth_labels
         alike = (labels[:, :, None] == labels[:, None, :]).sum(2)
         return np.asarray((alike == 1).sum(1), dtype=np.float64)

@@ -52,7 +52,7 @@ def test_what_alarms_is_named_with_its_evidence(crafted: Path):
     assert records["audit_parallel"]["verdict"] == "alarm"
     assert (
         records["audit_parallel"]["evidence"]
-        == "16 of 16 rows are the opposite of another, and near no others"
+        == "16 of 16 rows are opposite to another row and close to no others"
     )
     assert float(records["audit_parallel"]["statistic"]) == 14 / 16
     assert "audit_parallel" in report.alarms

@@ -168,7 +168,7 @@ def test_audit_tells_of_crafted_parameters_by_its_exit_code(parameters: Path, ca
     model.write(parameters)
     assert main(["audit", str(parameters)]) == 3
     printed = capsys.readouterr().out
-    assert "8 of 32 rows are the opposite of another" in printed
+    assert "8 of 32 rows are opposite to another" in printed
     assert printed.splitlines()[-1] == "1 of 9 audits alarm: audit_parallel"
 
 

@@ -72,7 +72,7 @@ def test_columns_of_a_group_need_not_stand_together(make_comparison) -> None:
 
 @pytest.mark.parametrize("groups", [None, np.arange(7)])
 def test_a_table_of_numbers_alone_has_no_categories(measure, groups) -> None:
-    with pytest.raises(MetricUnavailable, match="every column is a number"):
+    with pytest.raises(MetricUnavailable, match="no categorical columns"):
         measure([0.5] * 7, groups)
 
 

@@ -1,4 +1,4 @@
-"""All audits together."""
+"""Total number of alarms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @register("audit_alarms")
 class AuditAlarms(ParametersMetricSpec):
-    """How many of the audits alarm; one that says nothing does not."""
+    """Number of audits that raise an alarm; audits that do not apply raise none."""
 
     unit: ClassVar[str] = "audits"
 
@@ -26,5 +26,5 @@ class AuditAlarms(ParametersMetricSpec):
 
 
 def audits() -> list[AuditSpec]:
-    """Every registered audit, with its defaults."""
+    """Return all registered audits with their defaults."""
     return [metric for metric in metrics_of("crafting") if isinstance(metric, AuditSpec)]

@@ -1,19 +1,19 @@
-"""Audits: what a client can tell from the parameters it was sent, before it trains on them.
+"""Audits: statistics of broadcast parameters that a client checks before it trains on them.
 
-A statistic of every layer is compared with a limit that honest models keep, whether fresh, trained
-with weight decay, pruned, fine-tuned, quantised or factorised (docs/results/mkor.md). A layer that
-is too small for a statistic says nothing.
+A statistic of every layer is compared with a limit that honest models satisfy, whether fresh,
+trained with weight decay, pruned, fine-tuned, quantised or factorised (docs/results/mkor.md).
+Layers that are too small for a statistic are skipped.
 
-What is judged of a layer are the rows and columns that the client's samples reach, if their weights
-are large or have influence on the logits; without samples, those with large weights
-(`gleak.metrics.audits.weight_matrices`). So lines that were never trained, and of which weight
-decay left rounding, raise no alarm.
+Of each layer, an audit considers the rows and columns that the client's samples reach, if their
+weights are large or influence the logits; without samples, those with large weights
+(`gleak.metrics.audits.weight_matrices`). Rows and columns that were never trained, and that weight
+decay reduced to rounding errors, therefore raise no alarm.
 
-What a server can hide by that. With samples: neurons that are active only for samples unlike those
-tried, which would show nothing of these in an update; and neurons with small weights that pass on
-their bias instead of their inputs (what they give to the next layer is judged).
-Without samples also a path through weights below a tenth of the layer's large ones, or a layer of
-weights that are all a thousand times smaller than fresh ones, if later layers amplify them.
+A server can exploit this. With samples, it can hide neurons that are active only for samples unlike
+the client's, whose update would reveal nothing about these; and neurons with small weights that
+pass on their bias instead of their inputs (their outputs are audited in the next layer). Without
+samples it can also hide a path through weights below a tenth of the layer's large ones, or a layer
+whose weights are all a thousand times smaller than fresh ones, if later layers amplify them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gleak.metrics.audits.weight_matrices import (
     balance,
     filled_submatrix,
     large_lines,
-    part,
+    submatrix,
     used_submatrix,
 )
 from gleak.metrics.base import MetricUnavailable, ParametersMetricSpec
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gleak.artifacts.model import Model
 
 REACH_SAMPLES = 128
-"""On how many of its samples a client looks for the weights that they reach."""
+"""Number of samples on which a client measures which weights are reached."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Layer:
     """A dense layer or a convolution.
 
     Args:
-        name: without ``.weight``.
-        weights: one row per neuron or filter; Shape (out, in), of a convolution in * kh * kw.
-        biases: Shape (out), None where it has none.
-        dense: whether it is a dense layer.
-        reach: what the client's samples make of it; None where none were tried.
+        name: name without ``.weight``.
+        weights: one row per neuron or filter; Shape (out, in), for a convolution in * kh * kw.
+        biases: Shape (out), None without biases.
+        dense: True for a dense layer.
+        reach: gradients and influences of the client's samples; None without samples.
     """
 
     name: str
@@ -66,40 +66,40 @@ class Layer:
     reach: Reach | None = None
 
     @cached_property
-    def passed(self) -> NDArray:
-        """The rows and columns that a sample measure_reach; all of them where none were tried."""
-        return self.weights if self.reach is None else part(self.weights, *self.reach.reached)
+    def reached_weights(self) -> NDArray:
+        """Weights of the rows and columns that a sample reaches; all of them without samples."""
+        return self.weights if self.reach is None else submatrix(self.weights, *self.reach.reached)
 
     @cached_property
-    def used(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which rows, and which columns, of what is passed have large weights or influence."""
-        large = large_lines(self.passed)
+    def used_lines(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Masks of the rows and columns of the reached weights that are large or have influence."""
+        large = large_lines(self.reached_weights)
         if self.reach is None:
             return large
         rows, columns = map(np.logical_or, large, self.reach.influential)
         return rows, columns
 
     @cached_property
-    def judged(self) -> NDArray:
-        """The weights that are judged as a matrix: of lines in use that are not nearly empty."""
+    def audited(self) -> NDArray:
+        """Audited weight matrix: rows and columns in use that are not nearly empty."""
         if self.reach is None:
             return filled_submatrix(used_submatrix(self.weights))
-        return filled_submatrix(part(self.passed, *self.used))
+        return filled_submatrix(submatrix(self.reached_weights, *self.used_lines))
 
     @cached_property
     def balanced(self) -> Balanced:
-        """The same without the scales of rows and columns."""
-        return balance(self.judged)
+        """Audited weight matrix with balanced rows and columns."""
+        return balance(self.audited)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What an audit measured in one layer.
+    """Statistic of one layer.
 
     Args:
-        layer: its name.
-        statistic: the more conspicuous, the higher.
-        text: the same in words.
+        layer: name of the layer.
+        statistic: higher values are more suspicious.
+        text: description of the finding.
     """
 
     layer: str
@@ -108,21 +108,21 @@ class Finding:
 
 
 class Broadcast:
-    """Parameters as they reach a client, which may hold samples to try them on.
+    """Parameters as received by a client, which may have samples to evaluate them on.
 
-    Findings are remembered: the metrics of one broadcast share them.
+    Findings are cached: the metrics of one broadcast share them.
     """
 
     def __init__(self, model: Model, samples: Dataset | None = None, seed: int = 0) -> None:
-        """Take what was sent.
+        """Store the received parameters.
 
         Args:
             model: the parameters.
-            samples: those the client may draw from; None: it looks at the parameters alone.
-            seed: of the client's draw.
+            samples: data from which the client may draw; None: only the parameters are used.
+            seed: seed of the client's draw.
 
         Raises:
-            IncompatibleError: samples that the model does not take.
+            IncompatibleError: the model does not accept these samples.
         """
         if samples is not None:
             _check_samples(model, samples)
@@ -131,44 +131,44 @@ class Broadcast:
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """Every parameter with inputs and outputs; biases and normalisation have none.
+        """All layers whose parameters are matrices or kernels, without biases and normalisation.
 
         Raises:
-            ArtifactError: there are samples, and the parameters are not those of the architecture.
+            ArtifactError: there are samples, and the parameters do not match the architecture.
         """
         return [
-            _layer(name, values, self.model.parameters, self._judging(name))
+            _layer(name, values, self.model.parameters, self._reach_of(name))
             for name, values in self.model.parameters.items()
             if values.ndim > 1 and values.size
         ]
 
     @property
-    def tried(self) -> bool:
-        """Whether the client has samples to try the parameters on."""
+    def has_samples(self) -> bool:
+        """True if the client has samples to evaluate the parameters on."""
         return self.samples is not None and len(self.samples.labels("train")) > 0
 
-    def _judging(self, name: str) -> Reach | None:
-        """What samples make of a parameter; None where they pass it with no effect on the logits.
+    def _reach_of(self, name: str) -> Reach | None:
+        """Return the reach of the samples in a layer; None if they have no influence on the logits.
 
-        So it is where training failed: then rounding decides which rows and columns are reached.
+        This happens if training failed: rounding then decides which rows and columns are reached.
         """
         reach = self._reaches.get(name)
-        return reach if reach is None or reach.counts else None
+        return reach if reach is None or reach.is_significant else None
 
     @cached_property
     def _reaches(self) -> dict[str, Reach]:
-        """By parameter; empty where there are no samples."""
-        if self.samples is None or not self.tried:
+        """Reach of the samples in each parameter; empty without samples."""
+        if self.samples is None or not self.has_samples:
             return {}
         from gleak.metrics.audits.client_gradients import measure_reach
 
         return measure_reach(self.model, self.samples, REACH_SAMPLES, self.seed)
 
     def findings(self, audit: AuditSpec) -> list[Finding]:
-        """What an audit finds here.
+        """Return the findings of an audit.
 
         Raises:
-            MetricUnavailable: see `AuditSpec.examine`.
+            MetricUnavailable: the audit needs data that the client does not have.
         """
         if audit not in self._examined:
             self._examined[audit] = audit.examine(self)
@@ -179,9 +179,9 @@ def _check_samples(model: Model, samples: Dataset) -> None:
     shape = tuple(model.input_shape.tolist())
     if (shape, model.classes) != (samples.shape, samples.classes):
         raise IncompatibleError(
-            f"the model takes samples of shape {shape} in {model.classes} classes, and those of "
-            f"dataset {samples.spec} are of shape {samples.shape} in {samples.classes}; give the "
-            "dataset it was made for"
+            f"the model expects samples of shape {shape} in {model.classes} classes, but dataset "
+            f"{samples.spec} has shape {samples.shape} in {samples.classes} classes; give the "
+            "dataset of the model"
         )
 
 
@@ -195,7 +195,7 @@ def _layer(
 
 
 class AuditSpec(ParametersMetricSpec):
-    """Base of the audits: a statistic per layer, measured in limits; above 1 it alarms."""
+    """Base of the audits: one statistic per layer, in units of its limit; above 1 is an alarm."""
 
     unit: ClassVar[str] = "limits"
 
@@ -203,42 +203,42 @@ class AuditSpec(ParametersMetricSpec):
 
     @abstractmethod
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """The statistic of every layer that is large enough for it.
+        """Compute the statistic of every layer that is large enough for it.
 
         Raises:
-            MetricUnavailable: it needs what the client does not have.
+            MetricUnavailable: the audit needs data that the client does not have.
         """
 
     def worst(self, broadcast: Broadcast) -> Finding:
-        """The most conspicuous layer.
+        """Return the most suspicious layer's finding.
 
         Raises:
-            MetricUnavailable: no layer says anything.
+            MetricUnavailable: no layer is large enough.
         """
         findings = broadcast.findings(self)
         if not findings:
-            raise MetricUnavailable("no layer is large enough to tell")
+            raise MetricUnavailable("no layer is large enough")
         return max(map(_alarming_if_not_finite, findings), key=lambda finding: finding.statistic)
 
     def alarms(self, broadcast: Broadcast) -> bool:
-        """Whether a layer exceeds the limit; False as well where no layer says anything."""
+        """Return True if a layer exceeds the limit; False if no layer is large enough."""
         try:
             return self.worst(broadcast).statistic > self.limit
         except MetricUnavailable:
             return False
 
     def measure(self, broadcast: Broadcast) -> float:
-        """The worst layer's statistic over the limit."""
+        """Return the worst layer's statistic over the limit."""
         return self.worst(broadcast).statistic / self.limit
 
 
 def _alarming_if_not_finite(finding: Finding) -> Finding:
-    """What cannot be computed of a layer, such as overflowing gradients, is as bad as can be."""
+    """Treat a statistic that is not finite, as for overflowing gradients, as infinite."""
     if math.isfinite(finding.statistic):
         return finding
     return replace(finding, statistic=math.inf, text=f"not finite: {finding.text}")
 
 
 def evenly_spaced(count: int, wanted: int) -> np.ndarray:
-    """``wanted`` of ``count`` positions at even distances; all of them where there are fewer."""
+    """Return ``wanted`` of ``count`` positions at even distances; all if there are fewer."""
     return np.linspace(0, count - 1, min(count, wanted)).round().astype(int)

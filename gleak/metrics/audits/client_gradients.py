@@ -1,4 +1,4 @@
-"""Which weights the samples of a client reach, and which of them have influence."""
+"""Gradients of a client's samples at broadcast parameters."""
 
 from __future__ import annotations
 
@@ -22,41 +22,40 @@ if TYPE_CHECKING:
 
 
 def measure_reach(model: Model, data: Dataset, samples: int, seed: int) -> dict[str, Reach]:
-    """What samples make of the rows and columns of every layer.
+    """Measure the gradients and influences of samples in the rows and columns of every layer.
 
-    An input that is always zero, or a neuron that is never active, has no gradient whatever the
-    loss. One backward pass of a random combination of the logits tells, since gradients that are
-    not zero do not cancel in it. Layers that are frozen pass samples on and are tried like any
-    other.
+    An input that is always zero, or a neuron that is never active, has no gradient for any loss.
+    One backward pass of a random combination of the logits reveals this, since nonzero gradients do
+    not cancel in it. Frozen layers pass samples on and are measured like any other.
 
     Args:
-        model: the parameters, those of its architecture.
-        data: a client's, of the shape and with the classes of the model.
-        samples: how many of its train split are tried, fewer where it has fewer.
-        seed: of their draw.
+        model: parameters that match their architecture.
+        data: a client's data, of the shape and with the classes of the model.
+        samples: number of samples drawn from its train split, fewer if it has fewer.
+        seed: seed of the draw.
 
     Returns:
         By parameter that has rows and columns and can have a gradient.
 
     Raises:
-        ArtifactError: see `gleak.models.broadcast.load_network`.
+        ArtifactError: the parameters do not match the architecture.
     """
     network = load_network(model, "the parameters")
     tried = _matrices(network)
     labels, random = data.labels("train"), torch_stream(seed, "directions of logits")
     chosen = stream(seed, "samples tried").permutation(len(labels))[:samples]
     found: dict[str, Reach] = {}
-    for some in memory_slices(len(chosen), data.shape):
-        logits = network(torch.from_numpy(data.samples("train", chosen[some])))
+    for batch in memory_slices(len(chosen), data.shape):
+        logits = network(torch.from_numpy(data.samples("train", chosen[batch])))
         direction = torch.randn(logits.shape, generator=random)
         for name, reach in _reaches(tried, logits, direction):
             found[name] = found[name] | reach if name in found else reach
-    most = max((reach.largest for reach in found.values()), default=0.0)
-    return {name: replace(reach, most=most) for name, reach in found.items()}
+    maximum = max((reach.largest for reach in found.values()), default=0.0)
+    return {name: replace(reach, network_maximum=maximum) for name, reach in found.items()}
 
 
 def _matrices(network: nn.Module) -> dict[str, Tensor]:
-    """The parameters with rows and columns that can have gradients, frozen or not."""
+    """Return the parameters with rows and columns that can have gradients, frozen or not."""
     return {
         name: each.requires_grad_()
         for name, each in network.named_parameters()
@@ -72,18 +71,18 @@ def _reaches(
         weights, slopes = (
             values.detach().flatten(1).float().numpy() for values in (each, gradient)
         )
-        yield name, Reach.of(weights, slopes)
+        yield name, Reach.from_gradients(weights, slopes)
 
 
 def gradient_norms(model: Model, data: Dataset, samples: int, seed: int) -> dict[str, np.ndarray]:
-    """Norms of each sample's gradients: of its cross-entropy, and of a change of the logits.
+    """Compute gradient norms of each sample, for its cross-entropy and for a change of the logits.
 
     Args:
-        model: the parameters, those of its architecture.
-        data: a client's, of the shape and with the classes of the model.
-        samples: how many to draw from its train split, fewer where it has fewer.
-        seed: of the draw, and of the change of the logits: a direction that all samples share, of
-            sum zero, since adding the same to all logits changes no loss.
+        model: parameters that match their architecture.
+        data: a client's data, of the shape and with the classes of the model.
+        samples: number of samples drawn from its train split, fewer if it has fewer.
+        seed: seed of the draw, and of the change of the logits: a direction that all samples share,
+            of sum zero, since adding a constant to all logits changes no loss.
 
     Returns:
         By parameter that requires a gradient; Shape (2, N): first of cross-entropy, per unit of its
@@ -91,7 +90,7 @@ def gradient_norms(model: Model, data: Dataset, samples: int, seed: int) -> dict
         whose loss has no gradient are left out.
 
     Raises:
-        ArtifactError: see `gleak.models.broadcast.load_network`.
+        ArtifactError: the parameters do not match the architecture.
     """
     network = load_network(model, "the parameters")
     labels = data.labels("train")
@@ -113,7 +112,7 @@ def gradient_norms(model: Model, data: Dataset, samples: int, seed: int) -> dict
 def _norms(
     network: nn.Module, trained: list[Tensor], sample: Tensor, label: int, change: Tensor
 ) -> list[list[float]]:
-    """Of some parameters; an empty list where the softmax is one-hot at the label exactly."""
+    """Compute the norms of one sample; empty if the softmax is exactly one-hot at the label."""
     logits = network(sample)
     direction = functional.softmax(logits.detach().double(), dim=1)
     direction[:, label] = -direction[:, torch.arange(direction.shape[1]) != label].sum()

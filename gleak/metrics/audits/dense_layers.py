@@ -1,4 +1,4 @@
-"""Dense layers that give as many values as a sample has."""
+"""Audits of dense layers: their size and their biases."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -22,13 +23,13 @@ MOST = 0.75
 
 @register("audit_size")
 class AuditSize(AuditSpec):
-    """Largest number of outputs of a dense layer over the values of a sample.
+    """Largest number of outputs of a dense layer over the number of values of a sample.
 
-    A layer that reads samples off needs many outputs, and one that gives the sample back, so that
-    the network behind can go on, as many as it has values. So layers with no more outputs than
-    inputs are 0, and so are those a convolutional network ends with: they are given features, and
-    VGG-16's 4,096 honest neurons are more than the values of a small image. Layers are wider than
-    rows of tables as a rule, so of tables it says nothing.
+    A layer that extracts samples needs many outputs, and one that reproduces the sample, so that
+    the rest of the network still works, as many as it has values. Layers with no more outputs than
+    inputs therefore score 0, as do those at the end of a convolutional network: their inputs are
+    features, and VGG-16's 4,096 honest neurons exceed the number of values of a small image. Layers
+    are generally wider than rows of tables, so the audit does not apply to tables.
     """
 
     source = (
@@ -39,14 +40,15 @@ class AuditSize(AuditSpec):
         0.5, "share above which it alarms", source="ours: above honest models", gt=0
     )
 
+    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """See `AuditSpec.examine`.
+        """Compute the ratio of every dense layer.
 
         Raises:
             MetricUnavailable: the samples are rows of a table.
         """
         if broadcast.model.modality != "image":
-            raise MetricUnavailable("dense layers are wider than a table's rows as a rule")
+            raise MetricUnavailable("dense layers are generally wider than rows of tables")
         values = math.prod(map(int, broadcast.model.input_shape))
         head = _classifier(broadcast.layers)
         findings = []
@@ -60,7 +62,7 @@ class AuditSize(AuditSpec):
 
 
 def _classifier(layers: list[Layer]) -> set[str]:
-    """Names of the dense layers behind the last convolution; none where there is no convolution."""
+    """Return the names of the dense layers after the last convolution, if there is one."""
     convolutions = [at for at, layer in enumerate(layers) if not layer.dense]
     first = convolutions[-1] + 1 if convolutions else len(layers)
     return {layer.name for layer in layers[first:]}
@@ -70,21 +72,22 @@ def _classifier(layers: list[Layer]) -> set[str]:
 class AuditBias(AuditSpec):
     """Largest distance of the classifier's biases from their median, in units of their spread.
 
-    The spread is the distance that three biases of four keep, or the norm of the longest row of
-    weights where that is more: a bias that shifts a logit further than features can. Those of
-    hidden layers are not judged: where weight decay shrinks the weights, a few biases are left. The
-    classifier is the last dense layer with an output for each class; parameters alone do not tell
-    in which order layers run. Weights that no sample reaches do not count, unless none is reached.
-    Fewer than 5 classes say nothing.
+    The spread is the 75% quantile of the distances, or the largest norm of a row of weights if that
+    is larger: the audit finds a bias that shifts a logit further than features can. Biases of
+    hidden layers are not considered, since after weight decay of the weights only a few biases
+    remain large. The classifier is the last dense layer with one output per class; parameters alone
+    do not determine the order of layers. Weights that no sample reaches do not count, unless none
+    is reached. At least 5 classes are needed.
     """
 
     limit: float = parameter(6.0, "above which it alarms", source="ours: above honest models", gt=0)
 
+    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """See `AuditSpec.examine`.
+        """Compute the statistic of the classifier.
 
         Raises:
-            MetricUnavailable: no layer is a classifier with biases, or it has few classes.
+            MetricUnavailable: no layer is a classifier with biases, or there are too few classes.
         """
         layers, classes = broadcast.layers, broadcast.model.classes
         heads = [each for each in layers if each.dense and len(each.weights) == classes]
@@ -98,7 +101,7 @@ class AuditBias(AuditSpec):
 
 def _examine_bias(layer: Layer, biases: NDArray) -> Finding:
     distances = np.abs(biases - np.median(biases))
-    weights = layer.passed if layer.passed.size else layer.weights
+    weights = layer.reached_weights if layer.reached_weights.size else layer.weights
     longest = float(np.linalg.norm(weights, axis=1).max())
     spread = max(float(np.quantile(distances, MOST)), longest)
     at = int(distances.argmax())

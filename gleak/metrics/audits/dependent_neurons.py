@@ -1,4 +1,4 @@
-"""Neurons that say the opposite of another one."""
+"""Audits of linear dependence between neurons."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ CHANCE_VALUES = 2
 class AuditParallel(AuditSpec):
     """Largest share of a layer's neurons or filters that come in small groups of opposites.
 
-    Opposite is a cosine beyond -0.999. The pairs that keep one of two neurons active (MKOR equation
-    10) are, whatever their scale, until noise of 3% of the weights is added to all of them. Weight
-    decay makes neurons parallel, too, by far the most in the same direction: all that learn the
-    same, or nothing, end in a few directions, so that each has many neighbours, near and not so
-    near. So a row counts if it has an opposite, at most three rows are parallel to it, and every
-    other row of the layer is further away than a cosine of 0.955. One pair may be so by chance. A
-    server that makes five neurons of each or more is not found by this. Rows are compared in 64
-    random directions first, and those that are near another one as they are. Layers of fewer than
-    16 inputs or 4 outputs say nothing.
+    Opposite means a cosine below -0.999. Pairs of which one neuron is always active (MKOR equation
+    10) are opposite at any scale, until noise of 3% of the weights is added to all of them. Weight
+    decay makes neurons parallel, too, mostly in the same direction: all that learn the same, or
+    nothing, end in a few directions, so that each has many neighbours at various distances. A row
+    therefore counts only if it has an opposite, at most three rows are parallel to it, and every
+    other row of the layer has an absolute cosine below 0.955. One pair per layer may occur by
+    chance. A server that makes five or more copies of each neuron is not found by this audit. Rows
+    are first compared in 64 random directions, and exactly if they are close to another one. At
+    least 16 inputs and 4 outputs are needed.
     """
 
     limit: float = parameter(
@@ -58,16 +58,16 @@ class AuditParallel(AuditSpec):
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         findings = []
         for layer in broadcast.layers:
-            rows, inputs = layer.judged.shape
+            rows, inputs = layer.audited.shape
             if inputs >= FEWEST_INPUTS and rows >= FEWEST_ROWS:
-                found = opposed_rows(layer.judged)
-                text = f"{found} of {rows} rows are the opposite of another, and near no others"
+                found = opposed_rows(layer.audited)
+                text = f"{found} of {rows} rows are opposite to another row and close to no others"
                 findings.append(Finding(layer.name, max(0, found - CHANCE_ROWS) / rows, text))
         return findings
 
 
 def opposed_rows(weights: NDArray) -> int:
-    """How many rows have an opposite, at most three parallel rows, and no others near."""
+    """Count rows with an opposite, at most three parallel rows, and no other neighbours."""
     units = _normalised(weights[np.any(weights, axis=1)])
     shadows = _normalised(_projected(units))
     found = 0
@@ -84,14 +84,14 @@ def opposed_rows(weights: NDArray) -> int:
 
 
 def _cosines(units: NDArray, rows: NDArray) -> NDArray:
-    """Of some rows with all others, 0 with themselves; Shape (some, all)."""
+    """Compute cosines of the given rows with all rows, 0 with themselves; Shape (given, all)."""
     cosines = units[rows] @ units.T
     cosines[np.arange(len(rows)), rows] = 0
     return cosines
 
 
 def _projected(rows: NDArray) -> NDArray:
-    """Rows in `DIRECTIONS` random directions, or as they are where they have no more."""
+    """Project rows on `DIRECTIONS` random directions, unless they have no more columns."""
     if rows.shape[1] <= DIRECTIONS:
         return rows
     random = np.random.default_rng(0)
@@ -109,15 +109,15 @@ def _normalised(rows: NDArray) -> NDArray:
 class AuditSpectrum(AuditSpec):
     """Largest share of a layer's singular values that vanish because pairs of lines are dependent.
 
-    One has vanished below 3% of the median one. Of a fresh matrix four times as long as wide none
-    is below a half of it (Marchenko and Pastur 1967). Weight decay shrinks many over all orders of
-    magnitude, so those between 3% and 30% are subtracted. Factorised layers lose directions that
-    all lines share, and faint lines are directions of their own; so the lost ones count only if the
-    lines that they lie in (their effective number) are fewer than 60% of all and 1.8 for each
-    direction or more, as those of pairs are. Rows and columns are balanced and taken at even
-    distances, four times as many of the more numerous, for at most 512 singular values. Two of them
-    may vanish without being counted, one since softmax does not train the sum of its inputs. Parts
-    with fewer than 16 singular values say nothing.
+    A singular value has vanished if it is below 3% of the median. No singular value of a fresh
+    matrix four times as long as wide is below half of the median (Marchenko and Pastur 1967).
+    Weight decay shrinks many over all orders of magnitude, so the number between 3% and 30% is
+    subtracted. Factorised layers lose directions that all lines share, and faint lines are
+    directions of their own; so vanished values count only if the effective number of lines that
+    their directions involve is below 60% of all lines and above 1.8 per direction, as for pairs.
+    Rows and columns are balanced and sampled at even distances, four times as many of the more
+    numerous, for at most 512 singular values. Two vanished values are not counted, one since
+    softmax does not train the sum of its inputs. At least 16 singular values are needed.
     """
 
     source = "Marchenko and Pastur 1967, the lower edge of the spectrum"
@@ -129,38 +129,38 @@ class AuditSpectrum(AuditSpec):
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         layers = [layer for layer in broadcast.layers if layer.balanced.weights.size]
-        parts = {layer.name: _sampled_matrix(layer.balanced) for layer in layers}
+        matrices = {layer.name: _sampled_matrix(layer.balanced) for layer in layers}
         return [
-            _examine_spectrum(name, part)
-            for name, part in parts.items()
-            if min(part.shape) >= FEWEST_SINGULAR_VALUES
+            _examine_spectrum(name, matrix)
+            for name, matrix in matrices.items()
+            if min(matrix.shape) >= FEWEST_SINGULAR_VALUES
         ]
 
 
-def _examine_spectrum(name: str, part: NDArray) -> Finding:
-    """Of a part with no more rows than columns."""
-    directions, values, _ = np.linalg.svd(part, full_matrices=False)
+def _examine_spectrum(name: str, matrix: NDArray) -> Finding:
+    """Compute the statistic of a matrix with no more rows than columns."""
+    directions, values, _ = np.linalg.svd(matrix, full_matrices=False)
     lost, small = (values <= share * np.median(values) for share in (LOST, SMALL))
     found = 2 * np.count_nonzero(lost) - np.count_nonzero(small) - CHANCE_VALUES
     count, lines = np.count_nonzero(lost), _effective_lines(directions[:, lost])
-    confined = EACH * count < lines < CONFINED * len(part)
+    confined = EACH * count < lines < CONFINED * len(matrix)
     text = f"{count} of {len(values)} singular values vanish, in about {lines:.0f} lines"
     return Finding(name, max(0, int(found)) / len(values) if confined else 0.0, text)
 
 
 def _effective_lines(directions: NDArray) -> float:
-    """How many lines some orthonormal directions, Shape (lines, lost), lie in."""
+    """Return the effective number of lines in orthonormal directions, Shape (lines, lost)."""
     shares = (directions**2).sum(axis=1)
     return float(shares.sum() ** 2 / (shares**2).sum()) if shares.any() else 0.0
 
 
 def _sampled_matrix(balanced: Balanced) -> NDArray:
-    """Some rows and columns, `ASPECT` times as many of one as of the other, the fewer as rows."""
+    """Sample rows and columns, `ASPECT` times as many of one as of the other, the fewer as rows."""
     rows, columns = balanced.weights.shape
     long, short = max(rows, columns), min(rows, columns)
     short = min(short, long // ASPECT, MOST_VALUES)
     counts = (short, ASPECT * short) if rows <= columns else (ASPECT * short, short)
     chosen = [evenly_spaced(rows, counts[0]), evenly_spaced(columns, counts[1])]
-    part = balanced.weights[np.ix_(*chosen)] * balanced.columns[chosen[1]]
-    part *= balanced.rows[chosen[0], None]
-    return part if rows <= columns else part.T
+    matrix = balanced.weights[np.ix_(*chosen)] * balanced.columns[chosen[1]]
+    matrix *= balanced.rows[chosen[0], None]
+    return matrix if rows <= columns else matrix.T

@@ -1,4 +1,8 @@
-"""Layers whose neurons are tied one to one, with zeros beside."""
+"""Audits of paths through single weights, and of the noise that hides them.
+
+Crafted parameters copy values along paths of one weight per layer. The effective number of weights
+of a line is sum(w^2)^2 / sum(w^4): 1 if a single weight dominates it.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +35,13 @@ SAMPLED_WEIGHTS = 200_000
 
 @register("audit_zeros")
 class AuditZeros(AuditSpec):
-    """Largest share of a layer's rows or columns in use that zeros leave a path of their own.
+    """Largest share of a layer's rows or columns in use with a single weight among zeros.
 
     The paper's own test counts exact zeros and alarms at a half; pruned networks have more than
-    that. Theirs are scattered, or leave whole neurons; those of naive crafting leave each path one
-    weight, alone in its row and in its column. A line has one weight if most of its values are zero
-    and the effective number of the others, sum(w^2)^2 / sum(w^4), is below 1.5. Crafting that puts
-    small noise where zeros would be passes; see `gleak.metrics.audits.single_weight_paths`. Rows or
-    columns of fewer than 16 values say nothing.
+    that. Their zeros are scattered or cover whole neurons; those of naive crafting leave each path
+    one weight, alone in its row and in its column. A line has a single weight if most of its values
+    are zero and the effective number of the others is below 1.5. Crafting that replaces zeros by
+    small noise passes; see `AuditColumns`. Lines need at least 16 values.
     """
 
     source = "MKOR section 2: whether the majority of weights are 0 in each layer"
@@ -51,7 +54,7 @@ class AuditZeros(AuditSpec):
 
 
 def _examine_zeros(layer: Layer) -> list[Finding]:
-    weights, (rows, columns) = layer.passed, layer.used
+    weights, (rows, columns) = layer.reached_weights, layer.used_lines
     single = _single(weights)
     paths = (weights != 0) & single[0][:, None] & single[1]
     sides = zip(("rows", "columns"), (paths[rows], paths[:, columns].T), strict=True)
@@ -63,8 +66,10 @@ def _examine_zeros(layer: Layer) -> list[Finding]:
 
 
 def _single(weights: NDArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows, and which columns, have one weight among zeros."""
-    rows, columns = concentration(weights[some].astype(float) for some in row_blocks(weights))
+    """Return the masks of rows and of columns with a single weight among zeros."""
+    rows, columns = concentration(
+        weights[block_rows].astype(float) for block_rows in row_blocks(weights)
+    )
     height, width = weights.shape
     return (
         (rows.filled < width / 2) & (rows.effective < MOST_EFFECTIVE),
@@ -80,14 +85,14 @@ def _zeros_finding(layer: str, side: str, paths: NDArray[np.bool_]) -> Finding:
 
 @register("audit_columns")
 class AuditColumns(AuditSpec):
-    """Largest share of a dense layer's columns or rows that a single weight makes up.
+    """Largest share of a dense layer's columns or rows that are dominated by a single weight.
 
-    A column is what one neuron gives to the layer, a row what one neuron of the layer takes. The
-    effective number of weights of a line, sum(w^2)^2 / sum(w^4), is 1 if one weight makes it up;
-    below 1.5 the line is a path, however small as a whole. Rows and columns are balanced first
-    (`gleak.metrics.audits.weight_matrices.Balanced`), so that neurons whose weights are large do
-    not make up the columns of the others. Five lines of a layer may be so by chance. Convolutions,
-    and lines with fewer than 32 weights that are not zero, say nothing.
+    A column contains the output weights of one neuron of the previous layer, a row the input
+    weights of one neuron of the layer. A line with an effective number of weights below 1.5 is a
+    path, however small it is as a whole. Rows and columns are balanced first
+    (`gleak.metrics.audits.weight_matrices.Balanced`), so that neurons with large weights do not
+    dominate the columns of the others. Five lines per layer may occur by chance. Convolutions, and
+    lines with fewer than 32 nonzero weights, are skipped.
     """
 
     limit: float = parameter(
@@ -116,18 +121,18 @@ def _examine_lines(layer: Layer) -> list[Finding]:
 def _line_finding(layer: str, side: str, lines: Concentration) -> Finding:
     paths = (lines.filled >= FEWEST_NONZERO) & (lines.effective < MOST_EFFECTIVE)
     found, count = int(np.count_nonzero(paths)), len(paths)
-    text = f"{found} of {count} {side} are made up by one weight"
+    text = f"{found} of {count} {side} are dominated by one weight"
     return Finding(layer, max(0, found - CHANCE_LINES) / count, text)
 
 
 @register("audit_outliers")
 class AuditOutliers(AuditSpec):
-    """Largest share of a convolution's filters that a single weight makes up.
+    """Largest share of a convolution's filters that are dominated by a single weight.
 
-    One-hot kernels that copy an image have one weight of 1 among many that are a hundredth: the
-    effective number of weights of such a filter, sum(w^2)^2 / sum(w^4), is below 3, and that of
-    filters that were learnt from 4 upwards, whatever their size. One filter of a layer may be so by
-    chance. Filters with fewer than 32 weights that are not zero say nothing.
+    One-hot kernels that copy an image have one weight of 1 among many of about 0.01: the effective
+    number of weights of such a filter is below 3, and at least 4 for learnt filters of any scale.
+    One filter per layer may occur by chance. Filters with fewer than 32 nonzero weights are
+    skipped.
     """
 
     limit: float = parameter(
@@ -137,45 +142,46 @@ class AuditOutliers(AuditSpec):
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
         convolutions = [layer for layer in broadcast.layers if not layer.dense]
-        return [examine_filters(each) for each in convolutions if each.passed.size]
+        return [examine_filters(each) for each in convolutions if each.reached_weights.size]
 
 
 def examine_filters(layer: Layer) -> Finding:
-    """The share of a convolution's filters."""
-    weights = layer.passed[layer.used[0]]
-    rows, _ = concentration(weights[some].astype(float) for some in row_blocks(weights))
+    """Compute the share of a convolution's filters."""
+    weights = layer.reached_weights[layer.used_lines[0]]
+    rows, _ = concentration(weights[block_rows].astype(float) for block_rows in row_blocks(weights))
     outliers = (rows.filled >= FEWEST_NONZERO) & (rows.effective < MOST_EFFECTIVE_FILTER)
-    found, count = int(np.count_nonzero(outliers)), len(layer.passed)
-    text = f"{found} of {count} filters are made up by one weight"
+    found, count = int(np.count_nonzero(outliers)), len(layer.reached_weights)
+    text = f"{found} of {count} filters are dominated by one weight"
     return Finding(layer.name, max(0, found - CHANCE_FILTERS) / count, text)
 
 
 @register("audit_negligible")
 class AuditNegligible(AuditSpec):
-    """Share of a layer's weights that are noise in place of zeros, the largest of all layers.
+    """Largest share of a layer's weights that are noise in place of zeros.
 
-    Counted are the weights below a thousandth of the layer's median magnitude, less those between
-    a thousandth and 3% of it: of values drawn from a smooth density, or shrunk over many orders of
-    magnitude, the latter are the more, and none are left; noise small enough to keep what passes
-    it undisturbed leaves a gap. Zeros are not counted, and rows and columns are balanced first.
-    Weights that Adam decays where no sample reaches them leave the same gap: only samples tell.
-    Layers that have no influence on the logits of the samples, or of fewer than 1,000 judged
-    weights, say nothing.
+    The statistic counts the weights below a thousandth of the layer's median magnitude and
+    subtracts those between a thousandth and 3% of it: for values drawn from a smooth density, or
+    shrunk over many orders of magnitude, the latter are more numerous and the result is zero; noise
+    small enough not to disturb what passes leaves a gap. Zeros are not counted, and rows and
+    columns are balanced first. Weights that Adam decays where no sample reaches them leave the same
+    gap, so samples are needed. Layers without influence on the logits of the samples, or with fewer
+    than 1,000 audited weights, are skipped.
     """
 
     limit: float = parameter(
         0.01, "share above which it alarms", source="ours: above honest models", gt=0
     )
 
+    @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
-        """See `AuditSpec.examine`.
+        """Compute the share of every layer.
 
         Raises:
-            MetricUnavailable: the client brings no samples.
+            MetricUnavailable: the client has no samples.
         """
-        if not broadcast.tried:
+        if not broadcast.has_samples:
             raise MetricUnavailable(
-                "it needs the client's own samples, to tell noise from what weight decay leaves; "
+                "it needs the client's own samples, to separate noise from decayed weights; "
                 "give --data"
             )
         return [
@@ -197,7 +203,7 @@ def _examine_negligible(layer: Layer) -> Finding:
 
 
 def _median(layer: Layer) -> float:
-    """Of the balanced magnitudes that are not zero, `SAMPLED_WEIGHTS` of them at most."""
+    """Return the median nonzero balanced magnitude, of at most `SAMPLED_WEIGHTS` weights."""
     step = layer.balanced.weights.size // SAMPLED_WEIGHTS | 1
     parts = [np.abs(block.ravel()[::step]) for block in layer.balanced.blocks()]
     magnitudes = np.concatenate(parts)

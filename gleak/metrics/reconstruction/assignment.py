@@ -1,8 +1,9 @@
-"""Matching what was reconstructed to the truth: an update does not carry the order of its batch.
+"""Assignment of reconstructed to true samples, since an update does not carry the batch order.
 
-An assignment is an array of Shape (V, N): for each true sample the position of the one assigned
-to it, each used once; -1 where there are fewer than N. It minimises the sum of a cost, by the
-Hungarian method, so it flatters a reconstruction that is mere chance: judge by the blind control.
+An assignment is an array of Shape (V, N): for each true sample the position of its assigned
+reconstruction, each used at most once; -1 if there are fewer than N. It minimises the sum of a
+cost by the Hungarian method, which favours even random reconstructions: compare with the blind
+control.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ UNASSIGNED = -1
 
 
 def match_samples(truth: Private, found: Reconstruction) -> np.ndarray:
-    """Which of the samples found belongs to each true one.
+    """Assign reconstructed to true samples.
 
     Args:
         truth: of V victims, N samples each.
-        found: of the same victims, M samples each.
+        found: reconstruction of the same victims, M samples each.
 
     Returns:
         Shape (V, N), positions among the M; -1 for none.
@@ -35,17 +36,17 @@ def match_samples(truth: Private, found: Reconstruction) -> np.ndarray:
 
 
 def allowed_pairs(labels: np.ndarray, found: Reconstruction) -> np.ndarray:
-    """Which of the samples found may belong to which true ones.
+    """Compute which reconstructed samples may be assigned to which true ones.
 
-    Those that an attack says it did not find belong to none; where it knows the label of each, it
-    belongs to true ones of that label alone.
+    Samples that an attack reports as not found are assigned to none; if it assigns labels to
+    samples, they match only true samples of the same label.
 
     Args:
-        labels: Shape (V, N), the true ones.
-        found: of the same victims, M samples each.
+        labels: true labels, Shape (V, N).
+        found: reconstruction of the same victims, M samples each.
 
     Returns:
-        Shape (V, N, M).
+        Boolean, Shape (V, N, M).
     """
     is_found = found_mask(found)
     allowed = np.broadcast_to(is_found[:, None], (*labels.shape, is_found.shape[1]))
@@ -55,7 +56,7 @@ def allowed_pairs(labels: np.ndarray, found: Reconstruction) -> np.ndarray:
 
 
 def found_mask(found: Reconstruction) -> np.ndarray:
-    """Which of its samples an attack says that it found; Shape (V, M)."""
+    """Return the mask of samples that the attack reports as found; Shape (V, M)."""
     if found.averaged_count is None:
         return np.ones(found.labels.shape, dtype=bool)
     return np.asarray(found.averaged_count > 0)
@@ -64,12 +65,12 @@ def found_mask(found: Reconstruction) -> np.ndarray:
 def assign_samples(
     truth: np.ndarray, estimate: np.ndarray, allowed: np.ndarray | None = None
 ) -> np.ndarray:
-    """Assign samples at the least sum of mean squared errors.
+    """Assign samples with the least sum of mean squared errors.
 
     Args:
         truth: Shape (V, N, *shape).
         estimate: Shape (V, M, *shape).
-        allowed: Shape (V, N, M), which may be assigned; None: all.
+        allowed: Shape (V, N, M), pairs that may be assigned; None: all.
 
     Returns:
         Shape (V, N), positions among the M; -1 for none.
@@ -84,13 +85,13 @@ def assign_samples(
 def assign_up_to_sign(
     truth: np.ndarray, estimate: np.ndarray, mirrored: np.ndarray, allowed: np.ndarray
 ) -> np.ndarray:
-    """As `assign_samples`, a sample paired under whichever of its signs has the smaller error.
+    """Assign samples as `assign_samples` does, with the smaller error of the two signs.
 
     Args:
         truth: Shape (V, N, *shape).
         estimate: Shape (V, M, *shape).
-        mirrored: Shape (V, M, *shape), the same samples under the other sign.
-        allowed: Shape (V, N, M), which may be assigned.
+        mirrored: Shape (V, M, *shape), the same samples with the opposite sign.
+        allowed: Shape (V, N, M), pairs that may be assigned.
 
     Returns:
         Shape (V, N), positions among the M; -1 for none.
@@ -107,7 +108,7 @@ def assign_up_to_sign(
 
 
 def assign_labels(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
-    """Assign labels so that as many pairs as possible are equal: the multisets' intersection.
+    """Assign labels with as many equal pairs as possible: the intersection of the multisets.
 
     Args:
         truth: Shape (V, N).
@@ -124,7 +125,7 @@ def assign(costs: np.ndarray) -> np.ndarray:
     """Assign the samples of one victim.
 
     Args:
-        costs: Shape (N, M), of each pair.
+        costs: cost of each pair, Shape (N, M).
 
     Returns:
         Shape (N), positions among the M; -1 for none.
@@ -136,11 +137,11 @@ def assign(costs: np.ndarray) -> np.ndarray:
 
 
 def assign_allowed(costs: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Assign as many samples of one victim as may be, at the least cost among such assignments.
+    """Assign as many samples of one victim as allowed, with the least cost among such assignments.
 
     Args:
-        costs: Shape (N, M), of each pair.
-        allowed: Shape (N, M), the pairs that may be assigned.
+        costs: cost of each pair, Shape (N, M).
+        allowed: Shape (N, M), pairs that may be assigned.
 
     Returns:
         Shape (N), positions among the M; -1 for none.
@@ -153,7 +154,7 @@ def assign_allowed(costs: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 
 
 def gather(values: np.ndarray, order: np.ndarray, missing: float) -> np.ndarray:
-    """Put values of Shape (V, M, ...) in the order of an assignment, ``missing`` where it is -1.
+    """Reorder values of Shape (V, M, ...) by an assignment; ``missing`` where it is -1.
 
     Returns:
         Shape (V, N, ...).
@@ -165,7 +166,7 @@ def gather(values: np.ndarray, order: np.ndarray, missing: float) -> np.ndarray:
 
 
 def _squared_errors(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
-    """Shape (N, M). The mean over features has the same optimum as the sum."""
+    """Compute sums over features, Shape (N, M); their optimum is that of the means."""
     features = math.prod(truth.shape[1:])
     flat = (samples.reshape(len(samples), features) for samples in (truth, estimate))
     return np.asarray(cdist(*flat, metric="sqeuclidean"))

@@ -1,10 +1,11 @@
-"""How close the reconstructed embeddings come to the true ones."""
+"""Cosine similarity of reconstructed embeddings."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
@@ -15,52 +16,55 @@ if TYPE_CHECKING:
 
 @register("embedding_cosine")
 class EmbeddingCosine(MetricSpec):
-    """Cosine similarity of each true embedding and the reconstructed one assigned to it.
+    """Cosine similarity of each true embedding and its assigned reconstruction.
 
-    Embeddings are assigned on their own, at the greatest sum of cosines. No absolute value is
-    taken, unlike in the authors' code: the sign is part of what is found. A vector of zeros has
-    the cosine 0, and so has a true embedding that none was left for: nothing of it was found.
+    Embeddings are assigned independently of samples, with the greatest sum of cosines. Unlike in
+    the authors' code no absolute value is taken: the sign is part of the result. The cosine of a
+    zero vector is 0, as is that of a true embedding without an assigned one: nothing of it was
+    recovered.
     """
 
     source = "CPA Figure 7"
     better: ClassVar[Literal["higher", "lower"]] = "higher"
     unmatched: ClassVar[float] = 0.0
 
+    @override
     def applies(self, comparison: Comparison) -> bool:
-        """Where a model has embeddings and an attack reconstructs them."""
+        """Return True if the model has embeddings and the attack reconstructs them."""
         found = comparison.reconstruction
         is_found = found is not None and found.embeddings is not None
         return super().applies(comparison) and is_found and comparison.embeddings is not None
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V, N), in [-1, 1]; NaN where no reconstructed embedding was left.
+        """Compute the cosines; Shape (V, N), in [-1, 1], NaN if unassigned.
 
         Raises:
-            MetricUnavailable: the two are not of one layer.
+            MetricUnavailable: the embeddings are of different layers.
         """
         pairs = zip(*_embeddings(comparison), strict=True)
         return np.stack([_best_cosines(true, found) for true, found in pairs])
 
+    @override
     def matched(self, comparison: Comparison) -> np.ndarray:
-        """Which true embeddings have a reconstructed one beside them; Shape (V, N)."""
         return np.asarray(~np.isnan(self.measure(comparison)))
 
 
 def _embeddings(comparison: Comparison) -> tuple[np.ndarray, np.ndarray]:
-    """The true ones, Shape (V, N, E), and the reconstructed ones, Shape (V, M, E)."""
+    """Return true, Shape (V, N, E), and reconstructed embeddings, Shape (V, M, E)."""
     assert comparison.embeddings is not None and comparison.reconstruction is not None
     assert comparison.reconstruction.embeddings is not None
     truth, found = comparison.embeddings, comparison.reconstruction.embeddings
     if truth.shape[-1] != found.shape[-1]:
         raise MetricUnavailable(
             f"true embeddings have {truth.shape[-1]} numbers each, the reconstructed ones "
-            f"{found.shape[-1]}: they are not what one layer is given"
+            f"{found.shape[-1]}: they are inputs of different layers"
         )
     return truth, found
 
 
 def _best_cosines(truth: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Cosines of the pairs of one victim; Shape (N), NaN for those left out."""
+    """Compute the cosines of the pairs of one victim; Shape (N), NaN if unassigned."""
     from gleak.metrics.reconstruction.assignment import UNASSIGNED, assign
 
     cosines = np.clip(_unit(truth) @ _unit(found).T, -1, 1)
@@ -72,7 +76,7 @@ def _best_cosines(truth: np.ndarray, found: np.ndarray) -> np.ndarray:
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Vectors of length 1, in double precision; those of zeros stay."""
+    """Normalise vectors to length 1 in double precision; zero vectors are unchanged."""
     exact = vectors.astype(np.float64)
     lengths = np.linalg.norm(exact, axis=-1, keepdims=True)
     return np.divide(exact, lengths, out=np.zeros_like(exact), where=lengths > 0)

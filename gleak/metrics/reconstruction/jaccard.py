@@ -1,4 +1,4 @@
-"""What two images show, compared by tags."""
+"""Similarity of image content, compared by predicted tags."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ TAGGER = "tagger"
 
 @register("jaccard")
 class Jaccard(MetricSpec):
-    """Tags that a true and a reconstructed image share, as a share of all that either has.
+    """Jaccard index of the tags of a true and a reconstructed image.
 
-    The tagger is the one that the attack's spec names; an attack without one has no such score.
+    The tagger is named by the attack's spec; an attack without one has no such score.
     """
 
     source = "ROG Eq. 21"
@@ -30,11 +30,12 @@ class Jaccard(MetricSpec):
 
     @override
     def applies(self, comparison: Comparison) -> bool:
-        """There is a tagger."""
+        """Return True if there is a tagger."""
         return super().applies(comparison) and TAGGER in comparison.judges
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V, N), in [0, 1].
+        """Compute the index; Shape (V, N), in [0, 1].
 
         Raises:
             MetricUnavailable: there is no tagger.
@@ -49,7 +50,7 @@ class Jaccard(MetricSpec):
 
 
 def _tags(tagger: Any, images: np.ndarray) -> np.ndarray:
-    """Tags of each image, all different; Shape (V N, number)."""
+    """Predict the tags of each image, without repeats; Shape (V N, number)."""
     import torch
 
     flat = torch.from_numpy(images.reshape(-1, *images.shape[2:])).float()
@@ -58,11 +59,11 @@ def _tags(tagger: Any, images: np.ndarray) -> np.ndarray:
 
 
 def shares(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Size of the intersection over that of the union, row by row (ROG Eq. 21).
+    """Compute intersection over union, row by row (ROG Eq. 21).
 
     Args:
-        one: tags of each image, all different; Shape (M, number).
-        other: likewise; the number may be another.
+        one: distinct tags of each image; Shape (M, number).
+        other: same, the number may differ.
 
     Returns:
         Shape (M), in [0, 1].

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.core.errors import ArtifactError
 from gleak.core.registry import register
@@ -21,24 +22,25 @@ if TYPE_CHECKING:
 class Lpips(MetricSpec):
     """Perceptual distance of each image: features of SqueezeNet 1.1, weighted linearly (v0.1).
 
-    Grey images are repeated to three channels. A side shorter than 64 pixels is first enlarged
-    to 64 bilinearly, for the backbone has no features of smaller images; values of small images
-    are therefore comparable with each other only. Weights are never downloaded (Zhang et al.,
-    "The unreasonable effectiveness of deep features", CVPR 2018).
+    Grey images are repeated to three channels. Sides shorter than 64 pixels are first enlarged
+    bilinearly to 64, since the backbone has no features for smaller images; values of small images
+    are comparable only with each other. Weights are never downloaded (Zhang et al., "The
+    unreasonable effectiveness of deep features", CVPR 2018).
     """
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V, N), 0 for identical images.
+        """Compute the distances; Shape (V, N), 0 for identical images.
 
         Raises:
-            MetricUnavailable: the backbone's weights are not in torch's folder, or the images
-                are neither grey nor in three colours.
+            MetricUnavailable: the backbone's weights are not in the cache of ``torch.hub``, or the
+                images have neither 1 nor 3 channels.
         """
         channels = comparison.truth.shape[2]
         if channels not in CHANNELS:
-            raise MetricUnavailable(f"images have {channels} channels, and it takes 1 or 3")
+            raise MetricUnavailable(f"images have {channels} channels; supported: 1 or 3")
         try:
             network = perceptual_network()
         except ArtifactError as error:
@@ -48,7 +50,7 @@ class Lpips(MetricSpec):
 
 
 def _distances(network: nn.Module, estimates: np.ndarray, truths: np.ndarray) -> np.ndarray:
-    """Distances of one victim's samples; Shape (N)."""
+    """Compute the distances of one victim's samples; Shape (N)."""
     import torch
 
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Metrics of images whose sign an oracle chooses, for attacks that find each only up to it."""
+"""Metrics with a sign oracle, for attacks that recover each image up to its sign."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class OracleSignMetric(MetricSpec):
-    """Base of the metrics that are another one, of each image under its better sign.
+    """Base of the metrics that apply another metric to each image with its better sign.
 
-    An attacker has no such oracle. CPA's paper chooses "through a visual comparison" (section
-    III-C) and its code by the squared error to the truth, as is done here: its published numbers
-    are of this kind, and what an attacker has without it is the plain metric.
+    An attacker has no such oracle. CPA's paper chooses the sign "through a visual comparison"
+    (section III-C) and its code by the squared error to the truth, as here: its published numbers
+    are of this kind, and what an attacker achieves without an oracle is the plain metric.
     """
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
@@ -31,32 +31,29 @@ class OracleSignMetric(MetricSpec):
     @property
     @abstractmethod
     def plain(self) -> MetricSpec:
-        """What is measured."""
+        """The underlying metric."""
 
+    @override
     def applies(self, comparison: Comparison) -> bool:
-        """Where an attack left its images under the other sign, too."""
+        """Return True if the attack also stored its images with the opposite sign."""
         found = comparison.reconstruction
         return super().applies(comparison) and found is not None and found.mirrored is not None
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """As the plain metric's.
-
-        Raises:
-            MetricUnavailable: as the plain metric.
-        """
         return self.plain.measure(with_oracle_signs(comparison))
 
+    @override
     def matched(self, comparison: Comparison) -> np.ndarray:
-        """Which true images have one assigned, under either sign; Shape (V, N)."""
         return super().matched(with_oracle_signs(comparison))
 
 
 def with_oracle_signs(comparison: Comparison) -> Comparison:
-    """The comparison with each image under the sign of the smaller squared error.
+    """Return the comparison with each image in the sign of the smaller squared error.
 
-    Images are assigned to the truth anew, at the least sum of the smaller of both errors among the
-    pairs that `gleak.metrics.reconstruction.assignment.allowed_pairs` gives. Where both are equal,
-    the attack's own sign stays.
+    Images are assigned to the truth again, with the least sum of the smaller of both errors among
+    the pairs of `gleak.metrics.reconstruction.assignment.allowed_pairs`. If both errors are equal,
+    the attack's own sign is used.
     """
     from gleak.metrics.reconstruction.assignment import allowed_pairs, assign_up_to_sign, gather
 
@@ -72,7 +69,7 @@ def with_oracle_signs(comparison: Comparison) -> Comparison:
 
 @register("psnr_oracle_sign")
 class PsnrOracleSign(OracleSignMetric):
-    """`psnr` of each image under the sign, of the two, that has the smaller squared error."""
+    """`psnr` of each image in the sign with the smaller squared error."""
 
     source = "ours, after CPA's oracle"
     unit: ClassVar[str] = Psnr.unit
@@ -86,7 +83,7 @@ class PsnrOracleSign(OracleSignMetric):
 
 @register("lpips_oracle_sign")
 class LpipsOracleSign(OracleSignMetric):
-    """`lpips` of each image under the sign, of the two, that has the smaller squared error."""
+    """`lpips` of each image in the sign with the smaller squared error."""
 
     source = "CPA Tables I, III and IV"
     better: ClassVar[Literal["higher", "lower"]] = Lpips.better

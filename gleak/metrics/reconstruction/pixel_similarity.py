@@ -1,4 +1,4 @@
-"""Mean squared error."""
+"""Pixel-wise error and similarity of reconstructed samples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
@@ -19,29 +20,31 @@ SSIM_WINDOW = 11
 
 @register("mse")
 class Mse(MetricSpec):
-    """Squared difference to the truth, mean over a sample's features (pixels and channels)."""
+    """Mean squared error over a sample's features (pixels and channels)."""
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V, N), in double precision; inputs lie in [0, 1], so values do too."""
+        """Compute the errors in double precision; Shape (V, N), in [0, 1] for inputs in [0, 1]."""
         error = comparison.estimate.astype(np.float64) - comparison.truth
         return np.asarray((error**2).mean(axis=tuple(range(2, error.ndim))))
 
 
 @register("psnr")
 class Psnr(MetricSpec):
-    """-10 log10 of each image's own mean squared error, for a data range of 1.
+    """-10 log10 of the mean squared error of each image, for a data range of 1.
 
-    Identical images have no finite value: values are capped at 100 dB, which is a mean squared
-    error of 1e-10. The value of an image that is not finite is not finite either. One value per
-    image; the mean of these is not the PSNR of a pooled error.
+    Identical images have no finite value: values are capped at 100 dB, a mean squared error of
+    1e-10. An image that is not finite has no finite value. There is one value per image; their mean
+    is not the PSNR of a pooled error.
     """
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
     unit: ClassVar[str] = "dB"
     better: ClassVar[Literal["higher", "lower"]] = "higher"
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V, N), in dB, at most 100."""
+        """Compute the ratios; Shape (V, N), in dB, at most 100."""
         return measure_images(_psnr, comparison)
 
 
@@ -57,18 +60,19 @@ def _psnr(estimate: np.ndarray, truth: np.ndarray) -> float:
 
 @register("ssim")
 class Ssim(MetricSpec):
-    """Structural similarity of each image, mean over pixels and channels.
+    """Structural similarity of each image, averaged over pixels and channels.
 
     Gaussian window of 11 x 11 pixels with sigma 1.5, k1 = 0.01, k2 = 0.03, data range 1. Only
-    windows that lie inside the image count, so no padding enters the value (Wang et al., "Image
-    quality assessment", IEEE TIP 2004, section III).
+    windows inside the image count, so padding has no influence (Wang et al., "Image quality
+    assessment", IEEE TIP 2004, section III).
     """
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
     better: ClassVar[Literal["higher", "lower"]] = "higher"
 
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Shape (V, N), at most 1.
+        """Compute the similarities; Shape (V, N), at most 1.
 
         Raises:
             MetricUnavailable: an image side is shorter than the window.
@@ -101,11 +105,11 @@ def _ssim(estimate: np.ndarray, truth: np.ndarray) -> float:
 def measure_images(
     measure: Callable[[np.ndarray, np.ndarray], float], comparison: Comparison
 ) -> np.ndarray:
-    """One number for each reconstructed image.
+    """Compute one number for each reconstructed image.
 
     Args:
         measure: maps an estimate and its truth, both Shape (C, H, W) in double precision.
-        comparison: of images.
+        comparison: comparison of images.
 
     Returns:
         Shape (V, N).

@@ -11,7 +11,7 @@ FILTERS, VALUES = 40, 90
 
 
 def share(weights: np.ndarray, gradients: np.ndarray | None = None) -> float:
-    reach = None if gradients is None else Reach.of(weights, gradients)
+    reach = None if gradients is None else Reach.from_gradients(weights, gradients)
     return examine_filters(Layer("a", weights, None, dense=False, reach=reach)).statistic
 
 

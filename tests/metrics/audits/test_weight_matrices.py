@@ -26,7 +26,7 @@ def test_lines_with_a_gradient_are_reached_and_those_that_change_logits_are_infl
     weights, gradients = np.ones((4, 5)), np.zeros((4, 5))
     gradients[[0, 3], [1, 2]] = -1
     weights[0] = 1e-6
-    reach = Reach.of(weights, gradients)
+    reach = Reach.from_gradients(weights, gradients)
     assert [np.flatnonzero(lines).tolist() for lines in reach.reached] == [[0, 3], [1, 2]]
     assert [lines.tolist() for lines in reach.influential] == [[False, True], [False, True]]
 
@@ -37,7 +37,10 @@ def test_influence_stays_where_weights_are_moved_to_the_next_layer(seed: int, sc
     random = np.random.default_rng(seed)
     weights, gradients = random.normal(size=(2, 6, 7))
     scales = np.where(random.random((6, 1)) < 0.5, scale, 1)
-    plain, moved = Reach.of(weights, gradients), Reach.of(weights * scales, gradients / scales)
+    plain, moved = (
+        Reach.from_gradients(weights, gradients),
+        Reach.from_gradients(weights * scales, gradients / scales),
+    )
     for before, after in zip(plain.influences, moved.influences, strict=True):
         np.testing.assert_allclose(after, before)
 
@@ -46,8 +49,8 @@ def test_reach_of_several_samples_is_that_of_any():
     random = np.random.default_rng(0)
     weights, first, second = random.normal(size=(3, 6, 7))
     first[:3], second[:, :3] = 0, 0
-    both = Reach.of(weights, first) | Reach.of(weights, second)
-    expected = Reach.of(weights, np.maximum(np.abs(first), np.abs(second)))
+    both = Reach.from_gradients(weights, first) | Reach.from_gradients(weights, second)
+    expected = Reach.from_gradients(weights, np.maximum(np.abs(first), np.abs(second)))
     for found, wanted in zip(both.gradients, expected.gradients, strict=True):
         np.testing.assert_array_equal(found, wanted)
     for found, wanted in zip(both.influences, expected.influences, strict=True):
@@ -59,7 +62,7 @@ def test_what_overflows_is_judged(overflown: float):
     weights, gradients = np.ones((4, 5)), np.ones((4, 5))
     gradients[2, 3] = overflown
     weights[:, 0] = 0
-    reach = Reach.of(weights, gradients)
+    reach = Reach.from_gradients(weights, gradients)
     assert all(lines.all() for lines in reach.reached)
     assert reach.influential[0].all()
 

@@ -136,14 +136,14 @@ class Photos(DatasetSpec):
     """Random square crops of ten colour photographs, each of which is a class.
 
     Train crops are drawn from the left half of a photograph and test crops from its right half, so
-    that
-    the splits share no pixel. Sides are uniform between ``size`` and the shorter side of the half.
+    that the splits share no pixel. Sides are uniform between ``size`` and the shorter side of the
+    half.
     """
 
     source: ClassVar[str] = "bundled with scikit-image (public domain, CC0), scikit-learn (CC BY)"
 
     size: int = size_field(32, largest=NARROWEST_HALF)
-    crops: int = parameter(64, "crops of each photograph in each split", ge=1)
+    crops: int = parameter(64, "number of crops of each photograph in each split", ge=1)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -44,8 +44,7 @@ class DownloadableDataset(ImageFolderDataset):
 
         Raises:
             DataError: see `ImageFolderDataset.load`; also if there is no folder and the download
-                fails, or
-                no ``data_dir`` for it.
+                fails, or no ``data_dir`` for it.
         """
         self.check_data(data_dir)
         root = self.root(data_dir)
@@ -159,18 +158,16 @@ class Lfw(DownloadableDataset):
     """Labeled Faces in the Wild: colour images of people with many images, or an image folder.
 
     The download uses scikit-learn, as torchvision no longer offers one. The central 128 x 128
-    pixels of
-    each 250 x 250 image, which contain the face, are cropped and resized; each person's images are
-    split 3:1. CPL (section 4.1) reports 106 people with "more than 14" images: 106 have at least
-    14,
-    and 96 more than 14.
+    pixels of each 250 x 250 image, which contain the face, are cropped and resized; each person's
+    images are split 3:1. CPL (section 4.1) reports 106 people with "more than 14" images: 106 have
+    at least 14, and 96 more than 14.
     """
 
     source: ClassVar[str] = "Huang et al. 2007, from figshare; no explicit licence, for research"
     library: ClassVar[str] = "scikit-learn"
 
     min_images: int = parameter(
-        14, "of the download, people with so many images", source="CPL section 4.1", ge=4
+        14, "smallest number of images of a person in the download", source="CPL section 4.1", ge=4
     )
 
     def download(self, home: Path) -> Dataset:
@@ -182,7 +179,7 @@ class Lfw(DownloadableDataset):
             min_faces_per_person=self.min_images,
             color=True,
             slice_=(WINDOW, WINDOW),
-            # scikit-learn rounds down: half a pixel more gives the size wanted.
+            # scikit-learn rounds down, hence half a pixel more.
             resize=(self.size + 0.5) / (WINDOW.stop - WINDOW.start),
         )
         train, test = stratified(quantize(people.images, self.shape), people.target)

@@ -25,8 +25,7 @@ class ImageFolderDataset(DatasetSpec):
     """Base class of datasets of square images in folders named after their classes.
 
     Classes are numbered in the order of their sorted names. A split without a folder is empty; at
-    least
-    one must exist.
+    least one must exist.
     """
 
     reads_data_dir: ClassVar[bool] = True
@@ -70,8 +69,7 @@ class ImageFolderDataset(DatasetSpec):
 
         Raises:
             DataError: there are no split folders, a class without images, classes that differ
-                between
-                splits or from the known number, or a damaged image file; names the path.
+                between splits or from the known number, or a damaged image file; names the path.
         """
         self.check_data(data_dir)
         root = self.root(data_dir)
@@ -176,8 +174,7 @@ class Imagenet(ImageFolderDataset):
     """ImageNet-1k; the test split is its validation split, sorted by class.
 
     With class folders named by WordNet ids, classes are in the standard order. By default only a
-    few
-    images per class are read, as all of them would take 190 GB of memory.
+    few images per class are read, as all of them would take 190 GB of memory.
     """
 
     source: ClassVar[str] = "Russakovsky et al. 2015; ImageNet terms: non-commercial research"

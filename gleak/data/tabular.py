@@ -36,7 +36,7 @@ class Features:
     groups: np.ndarray
 
     def dataset_fields(self) -> dict[str, Any]:
-        """Return the fields of a tabular `Dataset` beside its samples."""
+        """Return the fields of a tabular `Dataset` apart from its samples."""
         names = np.array(self.names, dtype=object)
         return {"modality": "tabular", "feature_names": names, "feature_groups": self.groups}
 

@@ -71,17 +71,15 @@ class Codec(TrainedSpec):
     """Convolutional autoencoder with codes of length ``size``, trained on the squared error.
 
     A code is a small image of at most 8 channels: 8 x 32 x 32 for 8192 values and images of 128 x
-    128
-    pixels, 8 x 8 x 8 for 512. If ``size`` does not fill the last channel, the rest of it is zero.
-    Before
-    training the code is the downscaled image, so that few steps suffice.
+    128 pixels, 8 x 8 x 8 for 512. If ``size`` does not fill the last channel, the rest of it is
+    zero. Before training the code is the downscaled image, so that few steps suffice.
     """
 
     source = "ROG section 4.2; architecture ours"
 
     losses: ClassVar[tuple[str, ...]] = ("mse",)
 
-    size: int = parameter(2048, "numbers of a code, d_z", source="ROG section 4.2", ge=1)
+    size: int = parameter(2048, "length of a code, d_z", source="ROG section 4.2", ge=1)
 
     def plan(self, shape: tuple[int, ...]) -> CodecPlan:
         """Return layer sizes for images of Shape (C, H, W), halved as often as the code allows."""
@@ -105,7 +103,7 @@ class Codec(TrainedSpec):
         """
         if self.size >= math.prod(shape):
             raise IncompatibleError(
-                f"knowledge {self}: codes of {self.size} numbers are not shorter than images of "
+                f"knowledge {self}: codes of {self.size} values are not shorter than images of "
                 f"{math.prod(shape)}; lower size"
             )
 
@@ -175,20 +173,17 @@ class Generator(GenerativeSpec, TrainedSpec):
     """Decoder of a conditional variational autoencoder, from normal codes and classes to images.
 
     Unlike a generative adversarial network it has a single loss that decreases steadily, so that
-    some
-    hundred steps give (smooth) images of a class. The loss has no weight to choose: the variance of
-    the
-    pixels is the mean squared error of the step (Rybkin et al. 2021). The first values of a code
-    are
-    the offset of a coarse image's logits from those of its class, which are learned first; details
-    follow later.
+    some hundred steps give (smooth) images of a class. The loss has no weight to choose: the
+    variance of the pixels is the mean squared error of the step (Rybkin et al. 2021). The first
+    values of a code are the offset of a coarse image's logits from those of its class, which are
+    learned first; details follow later.
     """
 
     source = "ROG section 6; Kingma and Welling 2014, Sohn et al. 2015; architecture ours"
 
     losses: ClassVar[tuple[str, ...]] = ("mse", "kl")
 
-    size: int = parameter(128, "numbers of a code", source="BigGAN (Brock et al. 2019)", ge=1)
+    size: int = parameter(128, "length of a code", source="BigGAN (Brock et al. 2019)", ge=1)
 
     def plan(self, shape: tuple[int, ...], classes: int) -> GeneratorPlan:
         """Return layer sizes for images of Shape (C, H, W), halved to about four pixels."""
@@ -212,7 +207,7 @@ class Generator(GenerativeSpec, TrainedSpec):
         """
         if self.size < shape[0]:
             raise IncompatibleError(
-                f"knowledge {self}: codes of {self.size} numbers are too short for "
+                f"knowledge {self}: codes of {self.size} values are too short for "
                 f"{shape[0]} channels; raise size"
             )
 
@@ -230,9 +225,9 @@ class Generator(GenerativeSpec, TrainedSpec):
 
     @override
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return the multiply-adds of the decoder, without those of the encoder, which are as many.
+        """Return the multiply-adds of the decoder.
 
-        They are left out.
+        The encoder has as many, which are not counted.
         """
         return total_multiply_adds(self.plan(shape, classes).layers)
 

@@ -48,8 +48,7 @@ class Autoencoder(nn.Module):
     """Network that encodes images and decodes codes.
 
     The encoder's output is added to the logits of the downscaled image, in the first channels of
-    the
-    code, and the decoder's output to the upscaled logits; both are zero before training.
+    the code, and the decoder's output to the upscaled logits; both are zero before training.
 
     Args:
         plan: layer sizes.
@@ -108,10 +107,10 @@ def _codec_down(widths: Sequence[int]) -> list[nn.Module]:
 
 def _codec_up(widths: Sequence[int], sides: Sequence[Sides]) -> list[nn.Module]:
     levels = reversed(list(zip(sides, pairwise(widths), strict=False)))
-    found = [
+    blocks = [
         [Residual(wide), nn.Upsample(side), conv3x3(wide, thin)] for side, (thin, wide) in levels
     ]
-    return [layer for layers in found for layer in layers]
+    return [layer for layers in blocks for layer in layers]
 
 
 class AutoencoderTrainer(Trainer):
@@ -138,8 +137,8 @@ class Decoder(nn.Module):
 
     The first values of a code and the picture of its class are added to give the logits of a coarse
     image, which is upscaled (nearest neighbour, whose gradient is deterministic on GPUs). The
-    output of
-    the layers, zero before training, is added to it. Before training all classes look alike.
+    output of the layers, zero before training, is added to it. Before training all classes look
+    alike.
 
     Args:
         plan: layer sizes.
@@ -174,8 +173,8 @@ def with_class(values: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 def _generator_up(plan: GeneratorPlan) -> list[nn.Module]:
     levels = reversed(list(zip(plan.sides, pairwise(plan.widths), strict=False)))
-    found = [[nn.SiLU(), nn.Upsample(side), conv3x3(wide, thin)] for side, (thin, wide) in levels]
-    return [layer for layers in found for layer in layers]
+    blocks = [[nn.SiLU(), nn.Upsample(side), conv3x3(wide, thin)] for side, (thin, wide) in levels]
+    return [layer for layers in blocks for layer in layers]
 
 
 class Encoder(nn.Module):
@@ -227,10 +226,8 @@ class DecoderTrainer(Trainer):
         lr: learning rate.
 
     Kingma and Welling (2014), conditional as in Sohn et al. (2015). The variance of the pixels is
-    the
-    mean squared error of the step, so that the negative log-likelihood is half its logarithm
-    (Rybkin et
-    al. 2021).
+    the mean squared error of the step, so that the negative log-likelihood is half its logarithm
+    (Rybkin et al. 2021).
     """
 
     network: Decoder

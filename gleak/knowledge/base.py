@@ -30,8 +30,7 @@ class KnowledgeSpec(Spec):
     """Base class of networks that are trained on public data before an attack.
 
     They are trained on the train split of a dataset only, so that victims of any dataset's test
-    split
-    are not among the training samples. ``losses`` names the losses recorded in training.
+    split are not among the training samples. ``losses`` names the losses recorded in training.
     """
 
     kind: ClassVar[str] = "knowledge"
@@ -64,15 +63,15 @@ class KnowledgeSpec(Spec):
         wanted = dict(zip(("channels", "size"), victims.shape, strict=False))
         known = {key: value for key, value in wanted.items() if key in type(public).model_fields}
         try:
-            found: DatasetSpec = changed(public, known)
+            dataset: DatasetSpec = changed(public, known)
         except SpecError as error:
             raise IncompatibleError(f"knowledge {self} for victims of {victims}: {error}") from None
-        if found.shape != victims.shape:
+        if dataset.shape != victims.shape:
             raise IncompatibleError(
-                f"knowledge {self}: samples of {found} have shape {found.shape}, but those of "
+                f"knowledge {self}: samples of {dataset} have shape {dataset.shape}, but those of "
                 f"the victims' {victims} have {victims.shape}; choose another public dataset"
             )
-        return found
+        return dataset
 
     def check(self, dataset: DatasetSpec) -> None:
         """Check, before a dataset is read, that the network can be trained on it.
@@ -155,8 +154,8 @@ class TrainedSpec(KnowledgeSpec):
 
     budget_fields: ClassVar[frozenset[str]] = frozenset({"steps", "batch_size", "lr", "width"})
 
-    steps: int = parameter(10_000, "steps of training", ge=1)
-    batch_size: int = parameter(16, "samples of a step", ge=1)
+    steps: int = parameter(10_000, "number of training steps", ge=1)
+    batch_size: int = parameter(16, "samples per step", ge=1)
     lr: float = parameter(1e-3, "learning rate of Adam", gt=0)
     width: int = parameter(64, "channels at the resolution of the images", ge=1)
 
@@ -174,12 +173,10 @@ class PretrainedSpec(KnowledgeSpec):
     """Base class of networks whose parameters are read from a file.
 
     The file is a state dict saved by `torch.save` in torch's folder
-    ``$TORCH_HOME/hub/checkpoints``. It
-    is read as tensors only, so that no code in it can run. Nothing is downloaded. The public
-    dataset
-    should be the one on which the network was trained, as far as it is available. Use a new name
-    for
-    changed weights: results are identified by the name, and the log contains the file's SHA-256.
+    ``$TORCH_HOME/hub/checkpoints``. It is read as tensors only, so that no code in it can run.
+    Nothing is downloaded. The public dataset should be the one on which the network was trained, as
+    far as it is available. Use a new name for changed weights: results are identified by the name,
+    and the log contains the file's SHA-256.
     """
 
     weights: str = parameter("weights.pth", "name of the file", pattern=FILE_NAME)
@@ -193,15 +190,14 @@ class PretrainedSpec(KnowledgeSpec):
 
         Raises:
             ArtifactError: the file is missing, contains anything but tensors, tensors with other
-                names or
-                shapes, or values that are not finite.
+                names or shapes, or values that are not finite.
         """
         from gleak.runtime.hub_weights import check_weights, read_weights
 
         network = self.build(shape, classes)
-        path, found = read_weights(self.weights)
-        check_weights(path, found, network.state_dict())
-        network.load_state_dict(found)
+        path, state = read_weights(self.weights)
+        check_weights(path, state, network.state_dict())
+        network.load_state_dict(state)
         return network
 
 
@@ -263,14 +259,14 @@ class Pretraining:
             SpecError: unknown or malformed; or ``public`` is given, which the dataset replaces.
             IncompatibleError: the network cannot be trained on the dataset.
         """
-        found = cls(parse("dataset", dataset), parse("knowledge", knowledge))
-        if found.knowledge != found.knowledge.trained:
+        pretraining = cls(parse("dataset", dataset), parse("knowledge", knowledge))
+        if pretraining.knowledge != pretraining.knowledge.trained:
             raise SpecError(
                 f"knowledge {knowledge!r} repeats its public dataset {dataset!r}: write it "
-                f"as {str(found.knowledge.trained)!r}"
+                f"as {str(pretraining.knowledge.trained)!r}"
             )
-        found.knowledge.check(found.dataset)
-        return found
+        pretraining.knowledge.check(pretraining.dataset)
+        return pretraining
 
     @classmethod
     def from_path(cls, texts: Mapping[str, str]) -> Pretraining:
@@ -280,11 +276,11 @@ class Pretraining:
             SpecError: see `parse`; or defaults are written out, or fields are not in order.
             IncompatibleError: see `parse`.
         """
-        found = cls.parse(texts["dataset"], texts["knowledge"])
-        for level, text in found.strings().items():
+        pretraining = cls.parse(texts["dataset"], texts["knowledge"])
+        for level, text in pretraining.strings().items():
             if text != texts[level]:
                 raise SpecError(f"{level} {texts[level]!r}: write it as {text!r}")
-        return found
+        return pretraining
 
     def __str__(self) -> str:
         return "/".join(self.strings().values())

@@ -89,9 +89,8 @@ class BigGAN(GenerativeSpec, PretrainedSpec):
 
     Codes of 128 values are multiplied by ``truncation``, and activations are normalised by the
     statistics that are stored for the nearest truncation. Codes beyond two standard deviations are
-    not
-    resampled. Images have 128 x 128 pixels; the number of classes is the dataset's: 1,000 for the
-    published file.
+    not resampled. Images have 128 x 128 pixels; the number of classes is the dataset's: 1,000 for
+    the published file.
     """
 
     source = "Brock et al. 2019; ROG section 6"

@@ -105,12 +105,12 @@ class ResidualBlock(nn.Module):
 
     def forward(self, features: Tensor, condition: Tensor) -> Tensor:
         """Map Shape (M, inputs, H, W) to (M, outputs, H, W), twice as large if enlarging."""
-        found = features
+        outputs = features
         for index in range(len(self.sizes.convolutions)):
             norm, conv = (self.get_submodule(f"{kind}_{index}") for kind in ("bn", "conv"))
-            found = norm(found, condition).relu()
-            found = conv(self._enlarged(found) if index == 1 else found)
-        return found + self._enlarged(features[:, : self.sizes.outputs])
+            outputs = norm(outputs, condition).relu()
+            outputs = conv(self._enlarged(outputs) if index == 1 else outputs)
+        return outputs + self._enlarged(features[:, : self.sizes.outputs])
 
     def _enlarged(self, features: Tensor) -> Tensor:
         side = self.sizes.side * (1 + self.sizes.enlarges)
@@ -140,8 +140,8 @@ class SelfAttention(nn.Module):
         values = functional.max_pool2d(self.snconv1x1_g(features), 2).flatten(2)
         attention = (queries.mT @ keys).softmax(2)
         gathered = (values @ attention.mT).unflatten(2, features.shape[2:])
-        found: Tensor = features + self.gamma * self.snconv1x1_o_conv(gathered)
-        return found
+        outputs: Tensor = features + self.gamma * self.snconv1x1_o_conv(gathered)
+        return outputs
 
 
 class Synthesis(nn.Module):

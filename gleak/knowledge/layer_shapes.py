@@ -65,18 +65,18 @@ def halved(sides: Sides) -> Sides:
 
 def pyramid(sides: Sides, levels: int) -> list[Sides]:
     """Return heights and widths before any halving and after each of ``levels`` halvings."""
-    found = [sides]
+    sides_of_levels = [sides]
     for _ in range(levels):
-        found.append(halved(found[-1]))
-    return found
+        sides_of_levels.append(halved(sides_of_levels[-1]))
+    return sides_of_levels
 
 
 def full_pyramid(sides: Sides) -> list[Sides]:
     """Return the longest `pyramid` whose sides, after the first level, reach `SMALLEST_SIDE`."""
-    found = [sides]
-    while min(smaller := halved(found[-1])) >= SMALLEST_SIDE:
-        found.append(smaller)
-    return found
+    sides_of_levels = [sides]
+    while min(smaller := halved(sides_of_levels[-1])) >= SMALLEST_SIDE:
+        sides_of_levels.append(smaller)
+    return sides_of_levels
 
 
 def channels_at_levels(width: int, levels: int, widest: int) -> list[int]:

@@ -62,9 +62,8 @@ class Postprocessor(TrainedSpec):
     """U-Net that enhances reconstructions, trained against a PatchGAN on degraded images.
 
     Images are degraded in three ways, in random order: downscaling and upscaling, noise, and blur.
-    The
-    loss is the mean absolute error plus ``adversarial`` times the adversarial loss. The network's
-    output is added to the image and is zero before training.
+    The loss is the mean absolute error plus ``adversarial`` times the adversarial loss. The
+    network's output is added to the image and is zero before training.
     """
 
     source = "ROG section 4.2 and Appendix A"

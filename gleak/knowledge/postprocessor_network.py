@@ -144,10 +144,10 @@ class UNet(nn.Module):
         features = [self.first(images)]
         for down in self.down:
             features.append(down(features[-1]))
-        found = features.pop()
+        outputs = features.pop()
         for up in self.up:
-            found = up(found, features.pop())
-        return images + self.last(found)
+            outputs = up(outputs, features.pop())
+        return images + self.last(outputs)
 
     def forward(self, images: Tensor) -> Tensor:
         """Enhance images; Shape (M, C, H, W) in [0, 1]."""

@@ -60,10 +60,8 @@ class Tagger(EvaluatorSpec, TrainedSpec):
     """Convolutional classifier; the tags of an image are the most likely classes.
 
     ROG's tagger has 9,600 classes, several of which can apply to an image, and returns as many tags
-    as
-    are sufficiently likely. With few classes, images share tags by chance: the mean similarity of
-    three
-    of ten tags is 0.18.
+    as are sufficiently likely. With few classes, images share tags by chance: the mean similarity
+    of three of ten tags is 0.18.
     """
 
     source = "ROG section 6; architecture and classes ours"
@@ -85,7 +83,7 @@ class Tagger(EvaluatorSpec, TrainedSpec):
 
     @override
     def check(self, dataset: DatasetSpec) -> None:
-        """Check that there are more classes than tags, beside other checks.
+        """Check that there are more classes than tags and do the other checks.
 
         Raises:
             IncompatibleError: all images would have the same tags; see also `KnowledgeSpec.check`.

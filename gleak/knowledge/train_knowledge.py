@@ -63,11 +63,11 @@ class Trainer(nn.Module, ABC):
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that a training step passes to the next, by name."""
-        found = {f"{MODULE}.{name}": value for name, value in self.state_dict().items()}
+        state = {f"{MODULE}.{name}": value for name, value in self.state_dict().items()}
         for title, optimizer in self.optimizers.items():
             moments = optimizer_state(optimizer)
-            found |= {f"{title}.{name}": value for name, value in moments.items()}
-        return found
+            state |= {f"{title}.{name}": value for name, value in moments.items()}
+        return state
 
     def resume(self, state: Mapping[str, Tensor]) -> None:
         """Restore a `state`; other keys are ignored."""
@@ -141,10 +141,8 @@ def train_knowledge(
     """Train a network on the train split of a public dataset and write ``knowledge.h5``.
 
     Pretrained networks are read from their file and written in the same way. An interrupted
-    training
-    resumes from ``checkpoint.h5`` beside the output, with the same result as without interruption:
-    the
-    random numbers of a step depend on the seed and the step's index only.
+    training resumes from ``checkpoint.h5`` next to the output, with the same result as without
+    interruption: the random numbers of a step depend on the seed and the step's index only.
 
     Args:
         spec: the network to train.
@@ -207,9 +205,9 @@ def _construct(spec: TrainedSpec, dataset: Dataset, seed: int) -> Trainer:
 def _run(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part: Part) -> Curves:
     """Run the remaining steps, with deterministic convolutions on a GPU, and return all losses."""
     curves = Curves(-(-spec.steps // POINTS), spec.steps)
-    if found := part.stored:
-        curves.resume(found)
-        trainer.resume({name: torch.from_numpy(value) for name, value in found.items()})
+    if state := part.stored:
+        curves.resume(state)
+        trainer.resume({name: torch.from_numpy(value) for name, value in state.items()})
     trainer.train()
     with (
         torch.backends.cudnn.flags(enabled=True, deterministic=True),

@@ -26,10 +26,8 @@ class ModelSpec(Spec):
     """Base class of architectures; their parameters come from a training spec.
 
     ``first_layer`` is the kind of the layer that takes the samples unchanged, "unknown" if it can
-    only
-    be found by building the network. ``user_defined`` is true if nothing is known of the network
-    before
-    it is built.
+    only be found by building the network. ``user_defined`` is true if nothing is known of the
+    network before it is built.
     """
 
     kind: ClassVar[str] = "model"

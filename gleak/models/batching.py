@@ -61,8 +61,7 @@ def interacting_layer(network: nn.Module, shape: tuple[int, ...]) -> str | None:
     """Return the name of the first layer that mixes samples, "" for the network's own forward.
 
     Random samples pass through a copy of the network together and one by one, with stochastic
-    layers in
-    evaluation mode. Results are cached.
+    layers in evaluation mode. Results are cached.
 
     Args:
         network: in the mode in which it runs; not changed.

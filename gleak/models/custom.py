@@ -25,8 +25,7 @@ class Custom(ModelSpec):
     """Network returned by a user's function ``factory(shape, classes)``.
 
     The module of the function must be importable (set ``PYTHONPATH``). An edit of that module, or
-    of
-    what it imports from its own package, reruns everything that depends on it.
+    of what it imports from its own package, reruns everything that depends on it.
     """
 
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image", "tabular"})
@@ -57,7 +56,7 @@ class Custom(ModelSpec):
             factory = getattr(import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:
             raise SpecError(
-                f"model {self}: {error}; set PYTHONPATH to the folder that holds the module, and "
+                f"model {self}: {error}; set PYTHONPATH to the folder of the module, and "
                 "write factory=module.function"
             ) from error
         network: nn.Module = factory(shape, classes)

@@ -20,8 +20,7 @@ def differentiable_kernels(network: nn.Module) -> Iterator[None]:
 
     Attention uses its mathematical kernel, the fast paths of `nn.MultiheadAttention` and
     `nn.TransformerEncoderLayer` are disabled, and recurrent layers do not use cuDNN, whose
-    derivative
-    cannot be differentiated.
+    derivative cannot be differentiated.
 
     Args:
         network: network that runs in the block.
@@ -50,8 +49,7 @@ def sample_gradients(
     """Compute the loss and the gradient of each sample separately.
 
     Samples are processed one by one if torch cannot vectorise a layer, such as recurrent ones.
-    Layers
-    that draw random numbers draw for each sample.
+    Layers that draw random numbers draw for each sample.
 
     Args:
         model: network whose parameters are not changed; its samples must not interact.
@@ -71,7 +69,7 @@ def sample_gradients(
             gradients, losses = of_all(parameters, inputs, labels)
         except RuntimeError:
             each = [of_one(parameters, *one) for one in zip(inputs, labels, strict=True)]
-            gradients = {key: torch.stack([found[key] for found, _ in each]) for key in parameters}
+            gradients = {key: torch.stack([one[key] for one, _ in each]) for key in parameters}
             losses = torch.stack([value for _, value in each])
     return losses, gradients
 

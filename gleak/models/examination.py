@@ -35,9 +35,8 @@ def examine(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
     Raises:
         IncompatibleError: it has no trained or has uninitialised parameters, does not accept such
             samples, does not return logits, has outputs or gradients that are not finite, changes
-            its
-            parameters, draws random numbers in evaluation mode or without torch's seed, or keeps a
-            state that changes its outputs; names the layer and the remedy.
+            its parameters, draws random numbers in evaluation mode or without torch's seed, or
+            keeps a state that changes its outputs; names the layer and the remedy.
     """
     lazy = [name for name, value in network.named_parameters() if is_lazy(value)]
     if lazy:
@@ -73,7 +72,7 @@ def _check_forward(network: nn.Module, samples: Tensor, classes: int) -> None:
     if not isinstance(logits, Tensor):
         raise IncompatibleError(
             f"the network returns a {type(logits).__name__}, not a tensor of logits; wrap it in a "
-            "module that returns the logits alone"
+            "module that returns only the logits"
         )
     if logits.shape != (len(samples), classes):
         raise IncompatibleError(

@@ -179,11 +179,9 @@ class Classifier:
     Args:
         name: of the layer, in the network.
         layer: a dense layer with one output per class, or a 1 x 1 convolution with as many
-            channels,
-            whose outputs are pooled.
+            channels, whose outputs are pooled.
         weight: name of its weight among the network's parameters; None if the layer shares its
-            weight
-            or computes it from other parameters (weight norm, pruning).
+            weight or computes it from other parameters (weight norm, pruning).
         bias: name of its bias, likewise.
         gives_logits: whether its output is the logits, without later operations.
         features: its inputs for the probes; Shape (M, ...).
@@ -232,9 +230,8 @@ def find_classifier(network: nn.Module, shape: tuple[int, ...], classes: int) ->
     """Find the classifier by running the network on probes.
 
     Of the layers with one output per class on which the logits depend, it is the last one to run
-    whose
-    output is the logits, else the last one to run. The position of a layer in the code, and other
-    layers of its width, do not matter.
+    whose output is the logits, else the last one to run. The position of a layer in the code, and
+    other layers of its width, do not matter.
 
     Args:
         network: in evaluation mode; not changed.
@@ -253,14 +250,14 @@ def find_classifier(network: nn.Module, shape: tuple[int, ...], classes: int) ->
             f"it has no dense layer with {classes} outputs on which its logits depend"
         )
     direct = [each for each in reaching if torch.equal(each.output, logits)]
-    found = (direct or reaching)[-1]
+    chosen = (direct or reaching)[-1]
     return Classifier(
-        name=found.name,
-        layer=found.layer,
-        weight=_own_parameter(network, found.layer, "weight"),
-        bias=_own_parameter(network, found.layer, "bias"),
+        name=chosen.name,
+        layer=chosen.layer,
+        weight=_own_parameter(network, chosen.layer, "weight"),
+        bias=_own_parameter(network, chosen.layer, "bias"),
         gives_logits=bool(direct),
-        features=found.features.detach(),
+        features=chosen.features.detach(),
     )
 
 

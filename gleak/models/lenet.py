@@ -26,8 +26,7 @@ class LeNet(PrecodeNetwork):
 
     Its resolution is that of the data (field ``size`` of most datasets). With dropout, a client's
     gradients depend on masks that attackers do not know. Attackers match them with a network
-    without
-    dropout, which prevents the search from converging (CPL section 3.2).
+    without dropout, which prevents the search from converging (CPL section 3.2).
     """
 
     source = "Zhu et al., Deep Leakage from Gradients (2019); CPL section 4.1"
@@ -37,7 +36,7 @@ class LeNet(PrecodeNetwork):
     width: int = parameter(12, "channels of each convolution", source="DLG", ge=1)
     dropout: float = parameter(
         0.0,
-        "share of the dense layer's inputs a client drops; attackers drop none",
+        "dropout probability of the dense layer's inputs, for clients only",
         source="CPL section 3.2",
         ge=0,
         lt=1,
@@ -99,9 +98,8 @@ class LeNet5(StagedNetwork):
 
     Only the first convolution is padded, so that images of 28 x 28 give the first dense layer 400
     inputs; the same holds for downsampling=stride, MKOR's modified LeNet. The network is simpler
-    than
-    that of 1998: the second convolution sees all channels, pooling has no parameters, and the last
-    layer is dense. DLG's LeNet is `lenet`.
+    than that of 1998: the second convolution sees all channels, pooling has no parameters, and the
+    last layer is dense. DLG's LeNet is `lenet`.
     """
 
     source = "LeCun et al. 1998, section II; MKOR section 4"
@@ -135,10 +133,8 @@ class LeNet128(StagedNetwork):
     """ROG's LeNet for 128 x 128: two 5 x 5 convolutions with max pooling and two dense layers.
 
     Convolutions are not padded, so that 29 x 29 of 128 x 128 positions reach the dense layers, and
-    the
-    first of these has 27.6 million weights. Nothing is normalised. The second convolution is twice
-    as
-    wide as the first. DLG's LeNet is `lenet`, LeCun's `lenet5`.
+    the first of these has 27.6 million weights. Nothing is normalised. The second convolution is
+    twice as wide as the first. DLG's LeNet is `lenet`, LeCun's `lenet5`.
     """
 
     source = "ROG section 4.2; LeCun et al. 1998"

@@ -59,8 +59,7 @@ def double_copy(network: nn.Module, inputs: Tensor) -> nn.Module:
     """Return a copy in double precision, or in the network's precision if that is not possible.
 
     It is not possible for networks that compute in a fixed precision, and not done for those of
-    more
-    than `LARGEST_DOUBLE_COPY` parameters, to save memory.
+    more than `LARGEST_DOUBLE_COPY` parameters, to save memory.
 
     Args:
         network: not changed.

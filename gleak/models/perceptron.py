@@ -20,8 +20,8 @@ class Perceptron(PrecodeNetwork):
     """Base class of networks that flatten their inputs and apply two dense layers.
 
     With dropout, a client's gradients depend on masks that attackers do not know. Attackers match
-    them
-    with a network without dropout, which prevents the search from converging (CPL section 3.2).
+    them with a network without dropout, which prevents the search from converging (CPL section
+    3.2).
     """
 
     first_layer: ClassVar[FirstLayer] = "dense"
@@ -31,7 +31,7 @@ class Perceptron(PrecodeNetwork):
     activation: Activation
     dropout: float = parameter(
         0.0,
-        "share of the hidden values a client drops; attackers drop none",
+        "dropout probability of the hidden values, for clients only",
         source="CPL section 3.2",
         ge=0,
         lt=1,
@@ -89,6 +89,6 @@ class MLP(Perceptron):
     modalities: ClassVar[frozenset[Modality]] = frozenset({"image", "tabular"})
 
     hidden: int = parameter(
-        64, "neurons of the hidden layer", source="ours: CPL names no width", ge=1
+        64, "neurons of the hidden layer", source="ours: not stated in CPL", ge=1
     )
     activation: Activation = parameter("sigmoid", "between the layers", source="CPL section 3.2")

@@ -145,10 +145,8 @@ class ImageNetResidual(ResidualNetwork):
     """Base class of torchvision's residual networks for ImageNet (He et al. 2016, Table 1).
 
     The stem is followed by max pooling and four stages of blocks. Each stage is twice as wide as
-    the
-    one before; all but the first begin with stride 2. Parameters have torchvision's names.
-    ``depths``
-    are the numbers of blocks.
+    the one before; all but the first begin with stride 2. Parameters have torchvision's names.
+    ``depths`` are the numbers of blocks.
     """
 
     smallest_side: ClassVar[int] = 32
@@ -206,13 +204,13 @@ class ResNet18(ImageNetResidual):
     activation: Activation = parameter("relu", "after each convolution and sum", source="He et al.")
     norm: Norm = parameter(
         "none",
-        "none: convolutions have biases instead of a batch norm behind them",
+        "none: convolutions have biases instead of batch normalisation",
         source="ROG section 4.2; batch in He et al.",
     )
     normalise: Normalised = parameter(
         "none",
-        "how images are before the first convolution",
-        source="ours: ROG names none; imagenet in torchvision",
+        "normalisation of images before the first convolution",
+        source="ours: not stated in ROG; imagenet in torchvision",
     )
 
     @override
@@ -229,11 +227,9 @@ class ResNet20(ResidualNetwork):
     """ResNet-20 for CIFAR: three stages of three blocks with 16, 32 and 64 channels.
 
     Batch normalisation is in evaluation mode when clients compute gradients: its running statistics
-    are
-    broadcast with the parameters. Shortcuts are 1 x 1 convolutions where the shape changes (He et
-    al.,
-    option B). AGIC's ResNet20-4 has width=4; downsampling=false is DLG's variant, which keeps the
-    resolution in all stages, at 16 times the cost in the last.
+    are broadcast with the parameters. Shortcuts are 1 x 1 convolutions where the shape changes (He
+    et al., option B). AGIC's ResNet20-4 has width=4; downsampling=false is DLG's variant, which
+    keeps the resolution in all stages, at 16 times the cost in the last.
     """
 
     source = "He et al. 2016, section 4.2; AGIC"
@@ -247,7 +243,9 @@ class ResNet20(ResidualNetwork):
     )
 
     normalise: Normalised = parameter(
-        "none", "how images are before the first convolution", source="cifar10 in AGIC section V-A"
+        "none",
+        "normalisation of images before the first convolution",
+        source="cifar10 in AGIC section V-A",
     )
 
     @override
@@ -272,11 +270,9 @@ class ResNet50(ImageNetResidual):
     """ResNet-50 for ImageNet: 3, 4, 6 and 3 bottlenecks of 64, 128, 256 and 512 channels.
 
     It equals torchvision's network, so that `pretrained` parameters fit: the second convolution of
-    a
-    bottleneck is strided, not the first, and the first layer normalises by ImageNet's means and
+    a bottleneck is strided, not the first, and the first layer normalises by ImageNet's means and
     deviations. Batch normalisation is in evaluation mode when clients compute gradients: its
-    running
-    statistics are broadcast with the parameters.
+    running statistics are broadcast with the parameters.
     """
 
     source = "He et al. 2016, Table 1; torchvision; AGIC section V"
@@ -285,7 +281,7 @@ class ResNet50(ImageNetResidual):
     activation: Activation = parameter("relu", "after each convolution and sum", source="He et al.")
     norm: Norm = parameter("batch", "none: convolutions have biases instead", source="He et al.")
     normalise: Normalised = parameter(
-        "imagenet", "how images are before the first convolution", source="torchvision"
+        "imagenet", "normalisation of images before the first convolution", source="torchvision"
     )
 
     @override

@@ -72,12 +72,11 @@ class ActivatedResidual(nn.Module):
     """Activated sum of a body and a shortcut of the same inputs.
 
     The layers of the body are direct children, as in torchvision's blocks. None overwrites the
-    outputs
-    of another (see `Residual`).
+    outputs of another (see `Residual`).
 
     Args:
         body: layers by name, in order.
-        shortcut: layer beside the body.
+        shortcut: layer in parallel to the body.
         after: activation of the sum.
     """
 

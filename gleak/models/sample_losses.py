@@ -55,13 +55,13 @@ def penalties(network: nn.Module) -> Iterator[list[Tensor]]:
     Args:
         network: whose layers are called as modules, at any depth.
     """
-    found: list[Tensor] = []
+    collected: list[Tensor] = []
 
     def keep(layer: Penalised, given: tuple[Any, ...], _: Tensor) -> None:
-        found.append(layer.penalty(given[0]))
+        collected.append(layer.penalty(given[0]))
 
     with ExitStack() as stack:
         for layer in network.modules():
             if isinstance(layer, Penalised):
                 stack.enter_context(layer.register_forward_hook(keep))
-        yield found
+        yield collected

@@ -37,14 +37,14 @@ class StagedNetwork(PrecodeNetwork):
     activation: Activation
     dropout: float = parameter(
         0.0,
-        "share of the hidden dense values a client drops; attackers drop none",
-        source="ours: CPA and MKOR name none; 0.5 in VGG section 3.1",
+        "dropout probability of the hidden dense values, for clients only",
+        source="ours: not stated in CPA and MKOR; 0.5 in VGG section 3.1",
         ge=0,
         lt=1,
     )
     downsampling: Downsampling = parameter(
         "pooling",
-        "stride: the last convolution of each stage steps by 2 and nothing is pooled",
+        "stride: the last convolution of each stage has stride 2, without pooling",
         source="LeCun et al. 1998; VGG section 2.1; stride: MKOR section 4, modified networks",
     )
 
@@ -59,7 +59,7 @@ class StagedNetwork(PrecodeNetwork):
 
     @property
     def values_per_channel(self) -> int:
-        """Trained values per output channel of a convolution, beside its weights: a bias."""
+        """Trained values per output channel of a convolution, apart from its weights: a bias."""
         return 1
 
     @property

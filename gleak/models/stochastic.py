@@ -45,8 +45,7 @@ def stochastic_layers(network: nn.Module, inputs: Tensor) -> tuple[str, ...]:
     """Return the names of the layers that draw random numbers in training mode.
 
     They are found by running a copy of the network once and watching torch's random state. Results
-    are
-    cached.
+    are cached.
 
     Args:
         network: not changed.

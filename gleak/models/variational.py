@@ -21,9 +21,8 @@ class GaussianSample(Penalised):
 
     Deviations are softplus(s) of given values s (ours: exponentials of log-variances would overflow
     earlier). In training mode, samples are drawn from torch's global random state; in evaluation
-    mode b
-    is the mean. The penalty is beta times KL(N(mu, sigma^2) || N(0, 1)) in nats, summed over the k
-    values of a sample (Kingma and Welling 2014, Appendix B).
+    mode b is the mean. The penalty is beta times KL(N(mu, sigma^2) || N(0, 1)) in nats, summed over
+    the k values of a sample (Kingma and Welling 2014, Appendix B).
 
     Args:
         beta: weight of the divergence.

@@ -28,8 +28,7 @@ class VGG(StagedNetwork):
 
     Parameters have torchvision's names, with and without batch normalisation; without pooling the
     indices of the convolutions shift. Batch normalisation is in evaluation mode when clients
-    compute
-    gradients: its running statistics are broadcast with the parameters.
+    compute gradients: its running statistics are broadcast with the parameters.
     """
 
     activation: Activation = parameter(
@@ -102,11 +101,9 @@ class VGG7(DoublingVGG):
     """VGG-7: six convolutions in three stages, a hidden dense layer of 1,024 and the classifier.
 
     ROG states only seven layers and 3 x 3 kernels. The widths are an assumption: those of the
-    network
-    of this name in quantisation papers, which do not count the classifier. The last stage has 4 x 4
-    positions for a CIFAR image; larger images are averaged to 4 x 4, as the dense layer would
-    otherwise
-    have 134 million weights at 128 x 128.
+    network of this name in quantisation papers, which do not count the classifier. The last stage
+    has 4 x 4 positions for a CIFAR image; larger images are averaged to 4 x 4, as the dense layer
+    would otherwise have 134 million weights at 128 x 128.
     """
 
     source = "ROG section 4.2 and Appendix D; Li et al. 2016, Ternary weight networks, section 3"
@@ -115,7 +112,9 @@ class VGG7(DoublingVGG):
     width: int = parameter(128, "channels of the first stage", source="Li et al. 2016", ge=1)
     hidden: int = parameter(1024, "neurons of the first dense layer", source="Li et al. 2016", ge=1)
     normalise: Normalised = parameter(
-        "none", "how images are before the first convolution", source="ours: ROG names none"
+        "none",
+        "normalisation of images before the first convolution",
+        source="ours: not stated in ROG",
     )
 
 
@@ -127,9 +126,8 @@ class VGG16(VGG):
     """VGG-16 (configuration D), whose first dense layer has 4,096 neurons.
 
     It equals torchvision's network (with norm=batch, ``vgg16_bn``), so that `pretrained` parameters
-    fit. Features are averaged to 7 x 7 before the dense layers, which does not change those of
-    224 x 224 images, and the first layer normalises by ImageNet's means and deviations. Dropout,
-    0.5 in
+    fit. Features are averaged to 7 x 7 before the dense layers, which does not change those of 224
+    x 224 images, and the first layer normalises by ImageNet's means and deviations. Dropout, 0.5 in
     training, is off by default.
     """
 
@@ -137,7 +135,7 @@ class VGG16(VGG):
     pooled: ClassVar[int | None] = 7
 
     normalise: Normalised = parameter(
-        "imagenet", "how images are before the first convolution", source="torchvision"
+        "imagenet", "normalisation of images before the first convolution", source="torchvision"
     )
 
     @property
@@ -160,5 +158,5 @@ class VGGSmall(DoublingVGG):
     width: int = parameter(32, "channels of the first stage", source="ours", ge=1)
     hidden: int = parameter(512, "neurons of the first dense layer", source="ours", ge=1)
     normalise: Normalised = parameter(
-        "none", "how images are before the first convolution", source="ours"
+        "none", "normalisation of images before the first convolution", source="ours"
     )

@@ -12,7 +12,7 @@ WriteImage = Callable[..., Path]
 
 @pytest.fixture
 def write_image() -> WriteImage:
-    """Write a picture filled with one colour, in a lossless format."""
+    """Return a function that writes a lossless image of one colour."""
 
     def write(path: Path, colour: int | tuple[int, ...], size: tuple[int, int] = (8, 8)) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -24,7 +24,7 @@ def write_image() -> WriteImage:
 
 @pytest.fixture
 def pets(tmp_path: Path, write_image: WriteImage) -> Path:
-    """A data folder with the image folder ``pets``: two classes, three and two images each."""
+    """Data folder with the image folder ``pets``: two classes, three and two images each."""
     for split, count in (("train", 3), ("test", 2)):
         for label, name in enumerate(("cat", "dog")):
             for number in range(count):
@@ -34,12 +34,12 @@ def pets(tmp_path: Path, write_image: WriteImage) -> Path:
 
 
 def columns_as_values(width: int, height: int) -> Image.Image:
-    """A picture whose pixel values are the numbers of their columns."""
+    """Return an image whose pixel values are their column indices."""
     columns = np.tile(np.arange(width, dtype=np.uint8), (height, 1))
     return Image.fromarray(columns).convert("RGB")
 
 
 @pytest.fixture
 def ramp() -> Image.Image:
-    """256 columns, each of its own value."""
+    """Image of 256 columns with different values."""
     return columns_as_values(256, 120)

@@ -1,4 +1,4 @@
-"""What specs state before anything is read must be what is read."""
+"""Properties that specs state before reading must match the data."""
 
 from __future__ import annotations
 

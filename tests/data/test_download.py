@@ -13,7 +13,7 @@ from gleak.data.download import Lfw, Mnist, TorchvisionDataset
 
 @pytest.fixture
 def mnist_files(tmp_path: Path) -> tuple[Path, dict[str, tuple[np.ndarray, np.ndarray]]]:
-    """A data folder in which torchvision finds MNIST downloaded: a few digits of noise."""
+    """Data folder with MNIST as downloaded by torchvision: a few images of noise."""
     raw = tmp_path / "torchvision" / "MNIST" / "raw"
     raw.mkdir(parents=True)
     generator = np.random.default_rng(0)
@@ -28,7 +28,7 @@ def mnist_files(tmp_path: Path) -> tuple[Path, dict[str, tuple[np.ndarray, np.nd
 
 
 def write_idx(path: Path, values: np.ndarray) -> None:
-    """The format of the original MNIST files."""
+    """Write the format of the original MNIST files."""
     header = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, dtype=">i4").tobytes()
     path.write_bytes(header + values.tobytes())
 
@@ -92,7 +92,7 @@ PEOPLE = {"Ada_Lovelace": 4, "Emmy_Noether": 8, "Rarely_Seen": 3}
 
 @pytest.fixture
 def lfw_files(tmp_path: Path) -> Path:
-    """A data folder in which scikit-learn finds LFW downloaded: grey faces on white walls."""
+    """Data folder with LFW as downloaded by scikit-learn: grey faces on white walls."""
     home = tmp_path / "scikit-learn" / "lfw_home"
     home.mkdir(parents=True)
     for name in ("pairs.txt", "pairsDevTrain.txt", "pairsDevTest.txt"):

@@ -60,7 +60,7 @@ CATEGORIES = {
 
 
 def record(number: int, income: str, countries: int = 42) -> str:
-    """A row as in the files; category ``?`` is the first of each column."""
+    """Return a row as in the files; category ``?`` is the first of each column."""
     values = []
     for name, kind in COLUMNS.items():
         if kind is float:
@@ -73,7 +73,7 @@ def record(number: int, income: str, countries: int = 42) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Tiny files with every quirk of the real ones: comment line, full stops, empty last line."""
+    """Small files with a comment line, full stops and an empty last line, as in the real ones."""
     folder = tmp_path / "adult"
     folder.mkdir()
     train = [record(number, "<=50K" if number % 3 else ">50K") for number in range(41)]

@@ -138,7 +138,7 @@ def test_what_an_attack_brings_is_trained_on_public_data() -> None:
     ("changes", "fault"),
     [
         ({"client": "fedsgd+split=train"}, "codec.* train split of digits, .* fedsgd.split=train"),
-        ({"attack": "bringing+codec=codec"}, "2048 numbers are not shorter than images of 256"),
+        ({"attack": "bringing+codec=codec"}, "2048 values are not shorter than images of 256"),
         ({"attack": "bringing+codec=codec~public=photos"}, "another public dataset"),
     ],
 )

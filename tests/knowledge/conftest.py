@@ -1,4 +1,4 @@
-"""Knowledge that trains in a moment."""
+"""Fixtures for knowledge that trains within seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gleak.knowledge.train_knowledge import train_knowledge
 
 @pytest.fixture(scope="session")
 def tiny() -> Callable[..., KnowledgeSpec]:
-    """Knowledge of a name, as small as it goes."""
+    """Return a function that makes the smallest spec of a name."""
 
     def make(name: str, steps: int = 4) -> KnowledgeSpec:
         size = "+size=32" if "size" in load("knowledge")[name].model_fields else ""
@@ -27,7 +27,7 @@ def tiny() -> Callable[..., KnowledgeSpec]:
 
 @pytest.fixture
 def learn(images: Dataset, tmp_path: Path) -> Callable[..., Path]:
-    """Train on the tiny images; gives the file."""
+    """Return a function that trains on the tiny images and returns the file."""
 
     def make(spec: KnowledgeSpec, folder: str = "knowledge", seed: int = 3) -> Path:
         images.write(tmp_path / "dataset.h5")

@@ -51,7 +51,7 @@ def test_before_training_a_code_is_the_image_scaled_down() -> None:
 
 def test_a_code_no_shorter_than_the_image_is_refused() -> None:
     with pytest.raises(
-        IncompatibleError, match="codes of 48 numbers are not shorter than images of 48"
+        IncompatibleError, match="codes of 48 values are not shorter than images of 48"
     ):
         Codec(size=48).check_shape((3, 4, 4))
 
@@ -112,7 +112,7 @@ def test_the_divergence_is_that_of_normal_distributions(mean: float, log_varianc
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A generator of digits, after a few seconds."""
+    """Generator of digits, trained for a few seconds."""
     folder = tmp_path_factory.mktemp("digits")
     prepare_dataset(parse("dataset", "digits"), folder, 0, folder / "dataset.h5")
     spec, output = Generator(size=64, width=8, steps=250, lr=3e-3), folder / "knowledge.h5"
@@ -126,7 +126,7 @@ def test_training_makes_the_error_smaller(trained: Path) -> None:
 
 
 def test_random_codes_give_images_of_their_class(trained: Path, tmp_path: Path) -> None:
-    """Those of random codes, on the mean, and of the likeliest one are closest to true ones."""
+    """The mean image of random codes, and that of the most likely code, match the class mean."""
     digits = parse("dataset", "digits").load(tmp_path, 0)
     _, network = load_knowledge(trained, digits.shape)
     classes, random = torch.arange(10), torch.Generator().manual_seed(0)
@@ -142,7 +142,7 @@ def test_random_codes_give_images_of_their_class(trained: Path, tmp_path: Path) 
 
 
 def test_codes_too_short_are_refused() -> None:
-    with pytest.raises(IncompatibleError, match="codes of 2 numbers are too short for 3 channels"):
+    with pytest.raises(IncompatibleError, match="codes of 2 values are too short for 3 channels"):
         Generator(size=2).check_shape((3, 8, 8))
 
 

@@ -27,7 +27,7 @@ State = dict[str, Tensor]
 
 @cache
 def build() -> BigGANDeep:
-    """Random parameters, statistics and attention; singular values are found by some passes."""
+    """Build a network with random parameters, statistics and attention, after power iterations."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = TINY.build(IMAGE, CLASSES)
@@ -50,7 +50,7 @@ def drawn(count: int = 2) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of a tiny network where torch keeps such files."""
+    """File of a tiny network in torch's folder of weights."""
     path = tmp_path / "torch" / "hub" / "checkpoints" / TINY.weights
     path.parent.mkdir(parents=True)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
@@ -60,7 +60,7 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def convert(tmp_path: Path) -> Callable[[], Path]:
-    """Make ``knowledge.h5`` of the file, beside a dataset without samples to train on."""
+    """Return a function that writes ``knowledge.h5`` from the file, without training samples."""
 
     def make() -> Path:
         labels, none = np.arange(CLASSES), np.zeros(0, int)
@@ -99,7 +99,7 @@ def test_costs_are_those_of_the_network() -> None:
 
 
 def test_tensors_have_the_names_and_shapes_of_published_files() -> None:
-    """At the paper's width, without memory for them."""
+    """At the paper's width, on the meta device."""
     with torch.device("meta"):
         state = BigGAN().build(IMAGE, 1000).state_dict()
     shapes = {
@@ -205,7 +205,7 @@ def test_a_file_of_another_network_is_refused_with_its_key(
 
 
 class Touch:
-    """Unpickled, it makes a file."""
+    """Object that creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""What holds for all knowledge that is trained here."""
+"""Properties of all knowledge that is trained here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ each_shape = pytest.mark.parametrize("shape", [(3, 16, 16), (1, 28, 28), (2, 33,
 
 
 def inputs_of(network: nn.Module, shape: tuple[int, ...], count: int = 5) -> Inputs:
-    """What a network takes: images, or codes and labels where it makes images of these."""
+    """Draw inputs of a network: images, or codes and labels for a generator."""
     random = torch.Generator().manual_seed(0)
     if hasattr(network, "generate"):
         codes = torch.randn(count, network.code_size, generator=random)
@@ -43,17 +43,17 @@ def inputs_of(network: nn.Module, shape: tuple[int, ...], count: int = 5) -> Inp
 
 @torch.no_grad()
 def call(network: nn.Module, inputs: Inputs) -> torch.Tensor:
-    """What a network makes of them."""
+    """Return the outputs of a network."""
     return getattr(network, "generate", network)(*inputs)
 
 
 def output_shape(network: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of what a network makes of one sample: an image, or the scores of classes."""
+    """Return the shape of the output for one sample: an image, or scores of classes."""
     return (CLASSES,) if hasattr(network, "tags") else shape
 
 
 def assert_equal(one: Path, other: Path) -> None:
-    """The same file, to the byte."""
+    """Check that files are equal to the byte."""
     assert one.read_bytes() == other.read_bytes()
 
 
@@ -116,7 +116,7 @@ def test_a_training_that_was_broken_off_comes_to_the_same(
 
 
 def break_off(patch: pytest.MonkeyPatch, spec: KnowledgeSpec, after: int) -> None:
-    """Let training stop when it has taken so many steps."""
+    """Interrupt training after a number of steps."""
     trainer = type(spec.trainer(SHAPE, CLASSES))
     learn, taken = trainer.learn, []
 
@@ -146,7 +146,7 @@ def test_another_trainings_checkpoint_is_left_alone(
 @each_name
 @each_shape
 def test_costs_are_those_of_the_network(name: str, shape: tuple[int, ...]) -> None:
-    """Counted at every convolution and dense layer while images go through."""
+    """Counted in every convolution and dense layer during a forward pass."""
     spec = load("knowledge")[name](width=5, **({"size": 40} if name == "codec" else {}))
     network, work = spec.build(shape, CLASSES), []
     for layer in network.modules():

@@ -35,7 +35,7 @@ def test_intensities_have_the_fingerprints_of_their_pixels(images: np.ndarray) -
 
 @pytest.fixture
 def knowledge(images: Dataset, tmp_path: Path) -> Path:
-    """Something that was trained on the train split of the tiny images."""
+    """Knowledge trained on the train split of the tiny images."""
     path = tmp_path / "codec" / "knowledge.h5"
     Knowledge(
         dataset="tiny",

@@ -150,7 +150,7 @@ def test_the_generator_decides(way: dict[str, float]) -> None:
 
 
 def test_each_image_is_degraded_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All six orders of three ways are among those of many images."""
+    """All six orders of three degradations occur among many images."""
     orders: list[list[str]] = []
 
     def noting(name: str) -> Callable[..., Tensor]:

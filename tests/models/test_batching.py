@@ -51,7 +51,7 @@ def test_batch_norm_mixes_in_training_mode_and_dropout_does_not() -> None:
 
 
 class OneSampleFails(nn.Module):
-    """Normalises by the batch, and of one sample there is nothing to normalise by."""
+    """Layer that normalises by the batch and fails on a single sample."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return nn.functional.batch_norm(inputs, None, None, training=True)

@@ -1,4 +1,4 @@
-"""Networks taken apart and run again step by step."""
+"""Decomposition of sequential networks into steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHAINS = (
 
 
 def run(chain: Chain, images: Tensor) -> Tensor:
-    """What the docstrings say that the steps do."""
+    """Run the steps in the documented order."""
     values = images if chain.normalisation is None else chain.normalisation(images)
     for step in chain.convolutions:
         values = step.layer(values)

@@ -1,4 +1,4 @@
-"""What holds for every architecture."""
+"""Properties of every architecture."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def on_no_device() -> Iterator[None]:
-    """Shapes without values, for some of the networks would take seconds to be drawn."""
+    """Use shapes without values, as drawing large networks takes seconds."""
     with torch.device("meta"):
         yield
 
@@ -143,7 +143,7 @@ def test_activation_is_the_named_one(name: str, activation: str) -> None:
 
 
 def test_lenet_has_the_parameters_of_dlgs_code() -> None:
-    """On CIFAR images the dense layer of DLG's own file takes 768 values."""
+    """For CIFAR images the dense layer in DLG's code has 768 inputs."""
     network = parse("model", "lenet").build((3, 32, 32), 100)
     shapes = [tuple(p.shape) for p in network.parameters() if p.ndim > 1]
     assert shapes == [(12, 3, 5, 5), (12, 12, 5, 5), (12, 12, 5, 5), (100, 768)]

@@ -17,7 +17,7 @@ from gleak.models.convolution import Convolution
 def test_a_described_convolution_is_the_built_one(
     kernel: int, stride: int, padded: bool, spare: tuple[int, int]
 ) -> None:
-    """From the smallest images on: one pixel, or as large as the kernel."""
+    """Images are at least one pixel, or the kernel, large."""
     described = Convolution(2, 3, kernel, stride, padded)
     built = described.layer()
     least = 1 if padded else kernel

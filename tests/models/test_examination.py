@@ -1,4 +1,4 @@
-"""Networks that are refused before any work, by the name of a layer and with a remedy."""
+"""Networks that are refused before any work, with the name of a layer and a remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.zoo import CLASSES, NETWORKS, SHAPE
 
 
 class Layer(nn.Module):
-    """A layer that does something to its inputs, given itself and them."""
+    """Layer that applies a function of itself and its inputs."""
 
     def __init__(self, compute: Callable[[Layer, Tensor], object]) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def growing(layer: Layer, inputs: Tensor) -> Tensor:
 
 
 def remembering_draws(layer: Layer, inputs: Tensor) -> Tensor:
-    """In training mode alone it draws, and what it keeps changes evaluation mode."""
+    """Draw in training mode only, and keep a value that changes evaluation mode."""
     if layer.training:
         layer.count += torch.rand(())
     return inputs + layer.count

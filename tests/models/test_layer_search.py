@@ -24,7 +24,7 @@ NAMES = ["lenet", "lenet5", "resnet20", "vgg_small+width=4+hidden=8", "fc2"]
 
 
 class Alarm(nn.Module):
-    """A layer that must not be run."""
+    """Layer that must not run."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         raise AssertionError("a layer behind the embeddings was run")
@@ -62,7 +62,7 @@ def test_a_layer_that_is_not_passed_is_named() -> None:
 
 
 class Twice(nn.Module):
-    """Passes one dense layer two times, then another."""
+    """Network that runs one dense layer twice, then another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ def test_its_bias_moves_each_logit_by_itself(name: str) -> None:
 
 
 class Tangle(nn.Module):
-    """Layers of one width, registered in another order than they run in; some are no classifier."""
+    """Layers of one width, registered in another order than they run; some are no classifier."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,14 +221,14 @@ class Tangle(nn.Module):
 
 
 class Tempered(Tangle):
-    """Its logits are no layer's outputs."""
+    """Network whose logits are no layer's outputs."""
 
     def after(self, logits: Tensor) -> Tensor:
         return logits / 2
 
 
 class Frozen(Tangle):
-    """It computes its features without a graph."""
+    """Network that computes its features without a graph."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():

@@ -22,7 +22,7 @@ def test_the_last_dense_layers_inputs_are_dropped(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_layer_drops_nothing(name: str) -> None:
-    """So the names of the parameters stay what they were."""
+    """Parameter names must not depend on an unused dropout layer."""
     plain, dropping = (parse("model", f"{name}{f}").build(SHAPE, 3) for f in ("", "+dropout=0.5"))
     assert not any(isinstance(layer, nn.Dropout) for layer in plain)
     assert len(dropping) == len(plain) + 1

@@ -23,7 +23,7 @@ def test_the_first_dense_layer_takes_four_hundred_values(downsampling: str) -> N
 
 
 def test_it_has_the_parameters_that_are_known_of_it() -> None:
-    """61,706: of the convolutions 156 and 2,416, of the dense layers 48,120, 10,164 and 850."""
+    """61,706: 156 and 2,416 in the convolutions, 48,120, 10,164 and 850 in the dense layers."""
     assert parse("model", "lenet5").parameters(*MNIST) == 156 + 2416 + 48120 + 10164 + 850
 
 

@@ -63,7 +63,7 @@ def test_it_is_as_large_as_published(fields: str, millions: float, source: str) 
 
 
 def test_it_has_twenty_layers_and_two_shortcuts() -> None:
-    """Convolutions of 3 x 3 and the dense layer; shortcuts do not count."""
+    """3 x 3 convolutions and the dense layer count, shortcuts do not."""
     layers = list(parse("model", "resnet20").build(*CIFAR10).modules())
     kernels = [layer.kernel_size for layer in layers if isinstance(layer, nn.Conv2d)]
     assert kernels.count((3, 3)) + sum(isinstance(layer, nn.Linear) for layer in layers) == 20
@@ -137,7 +137,7 @@ def test_its_parameters_and_buffers_are_in_torchvisions_order(name: str) -> None
 def test_it_is_as_large_as_published_for_imagenet(
     name: str, parameters: int, billions: float
 ) -> None:
-    """Torchvision states the number of parameters, and billions of multiply-adds."""
+    """Torchvision states the number of parameters and billions of multiply-adds."""
     spec = parse("model", TORCHVISIONS[name])
     assert spec.parameters(*IMAGENET) == parameters
     assert spec.multiply_adds(*IMAGENET) / 1e9 == pytest.approx(billions, abs=0.005)
@@ -147,7 +147,7 @@ def test_it_is_as_large_as_published_for_imagenet(
 def test_its_layers_are_counted_without_the_shortcuts_of_its_stages(
     name: str, count: int, first: int
 ) -> None:
-    """Bottlenecks widen in the first stage too; basic blocks have nothing to change there."""
+    """Bottlenecks have a shortcut in the first stage too, basic blocks do not."""
     with torch.device("meta"):
         layers = dict(parse("model", name).build(*IMAGENET).named_modules())
     trained = [n for n, layer in layers.items() if isinstance(layer, nn.Conv2d | nn.Linear)]
@@ -204,7 +204,7 @@ def test_grey_images_are_not_normalised_as_colours() -> None:
 
 
 class Times(nn.Module):
-    """The inputs, multiplied."""
+    """Layer that multiplies its inputs."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ INPUTS = torch.arange(6.0).reshape(3, 2)
 
 
 class Squares(Penalised):
-    """Twice the inputs, whose squares are the penalty."""
+    """Layer that doubles its inputs, with their squares as penalty."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return 2 * inputs

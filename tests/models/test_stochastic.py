@@ -19,7 +19,7 @@ INPUTS = torch.rand(50, 4, 3, 3, generator=torch.Generator().manual_seed(0)) + 0
 
 
 class Functional(nn.Module):
-    """Dropout by a function, as users write it."""
+    """Dropout as a function in a user's module."""
 
     def __init__(self, drop: Callable[..., Tensor]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""PRECODE's block, beside torch's own distributions."""
+"""PRECODE's block, compared with torch's distributions."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_vgg16_is_torchvisions_network_behind_its_normalisation() -> None:
 
 
 def test_vgg16_with_batch_norm_is_torchvisions_too() -> None:
-    """Names and shapes of all that a file of its parameters holds, and the order of layers."""
+    """Names and shapes of parameters and buffers are equal, and the order of layers."""
     ensure_operators()
     from torchvision.models import vgg16_bn
 
@@ -47,7 +47,7 @@ def test_vgg16_with_batch_norm_is_torchvisions_too() -> None:
 
 
 def test_vgg16_is_as_large_as_published() -> None:
-    """138 million in the paper's Table 2; torchvision states the number, and 15.47 billion."""
+    """138 million in the paper's Table 2; torchvision also states 15.47 billion multiply-adds."""
     spec = parse("model", "vgg16")
     assert spec.parameters(*IMAGENET) == 138357544
     assert spec.multiply_adds(*IMAGENET) / 1e9 == pytest.approx(15.47, abs=0.005)
@@ -132,7 +132,7 @@ def test_every_layer_but_the_last_is_activated() -> None:
 
 
 def test_vgg7_is_the_network_that_quantisation_is_tried_on() -> None:
-    """On CIFAR images nothing is averaged; larger ones leave the dense layers as many values."""
+    """Features of CIFAR images are not averaged; larger ones are, to as many values."""
     pairs = [(3, 128), (128, 128), (128, 256), (256, 256), (256, 512), (512, 512)]
     convolutions = sum((9 * inputs + 1) * outputs for inputs, outputs in pairs)
     dense = (512 * 4 * 4 + 1) * 1024 + (1024 + 1) * 10

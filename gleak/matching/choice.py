@@ -245,10 +245,10 @@ class Trial:
 
     def _has_slopes(self, products: Sequence[Tensor]) -> bool:
         """Return True if inner products with the correct gradients have the correct derivatives."""
-        found = _slopes(products, self.inputs, self.targets)
-        pairs = list(zip(found, self.slopes, strict=True))
-        error = sum(float((slope - right).square().sum()) for slope, right in pairs)
-        length = sum(float(right.square().sum()) for _, right in pairs)
+        actual = _slopes(products, self.inputs, self.targets)
+        pairs = list(zip(actual, self.slopes, strict=True))
+        error = sum(float((slope - expected).square().sum()) for slope, expected in pairs)
+        length = sum(float(expected.square().sum()) for _, expected in pairs)
         return error <= self._rounding * length
 
     @property

@@ -46,7 +46,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Sought(Images):
+class JointImages(Images):
     """Samples of one victim, each reconstructed from several updates.
 
     Args:
@@ -90,12 +90,12 @@ class EpochMatching:
 
     def alone(self, epoch: int) -> Reconstruction:
         """Reconstruct every update of one epoch separately."""
-        found = self._invert(epoch, self.parts)
+        result = self._invert(epoch, self.parts)
         return Reconstruction(
-            inputs=found.images,
-            labels=found.labels,
-            converged=np.ones(len(found.images), dtype=bool),
-            evaluations=found.evaluations,
+            inputs=result.images,
+            labels=result.labels,
+            converged=np.ones(len(result.images), dtype=bool),
+            evaluations=result.evaluations,
         )
 
     def jointly(self) -> Reconstruction:
@@ -103,44 +103,44 @@ class EpochMatching:
         if self.updates_of_epoch == 1:
             every = torch.arange(self.observation.batch_size)
             rounds = range(self.epochs)
-            return self._seek(self.observation, rounds, [every] * self.epochs)
+            return self._search(self.observation, rounds, [every] * self.epochs)
         early = replace(self.parts, iterations=self.settings.matching_iterations)
         epochs = [self._invert(epoch, early) for epoch in range(self.epochs)]
-        found = [self._of_victim(row, epochs) for row in range(self.observation.victims)]
+        victims = [self._of_victim(row, epochs) for row in range(self.observation.victims)]
         spent = np.sum([epoch.evaluations for epoch in epochs], axis=0)
         return Reconstruction(
-            inputs=np.stack([victim.images for victim in found]),
-            labels=np.stack([victim.labels for victim in found]),
-            converged=np.ones(len(found), dtype=bool),
-            evaluations=spent + np.stack([victim.evaluations for victim in found]),
-            rounds=np.stack([victim.rounds for victim in found]),
+            inputs=np.stack([victim.images for victim in victims]),
+            labels=np.stack([victim.labels for victim in victims]),
+            converged=np.ones(len(victims), dtype=bool),
+            evaluations=spent + np.stack([victim.evaluations for victim in victims]),
+            rounds=np.stack([victim.rounds for victim in victims]),
         )
 
     def _invert(self, epoch: int, parts: Parts) -> Images:
         """Reconstruct the updates of an epoch, each separately."""
         first = epoch * self.updates_of_epoch
         numbers = range(first, first + self.updates_of_epoch)
-        found = [match(self.observation.of_round(number), parts) for number in numbers]
+        results = [match(self.observation.of_round(number), parts) for number in numbers]
         return Images(
-            images=np.concatenate([one.inputs for one in found], 1),
-            labels=np.concatenate([one.labels for one in found], 1),
-            evaluations=_evaluations(found),
+            images=np.concatenate([one.inputs for one in results], 1),
+            labels=np.concatenate([one.labels for one in results], 1),
+            evaluations=_evaluations(results),
         )
 
-    def _of_victim(self, row: int, epochs: Sequence[Images]) -> Sought:
+    def _of_victim(self, row: int, epochs: Sequence[Images]) -> JointImages:
         """Reconstruct all samples of one victim, each by a separate search."""
         observation, size = self.observation.of_victim(row), self.observation.batch_size
         slots = self._slots([epoch.of_victim(row) for epoch in epochs])
         starts = self.updates_of_epoch * np.arange(self.epochs)
         rounds = starts + slots // size
-        found = [
-            self._seek(observation, numbers, _places(own, size))
-            for numbers, own in zip(rounds.tolist(), (slots % size).tolist(), strict=True)
+        results = [
+            self._search(observation, numbers, _places(positions, size))
+            for numbers, positions in zip(rounds.tolist(), (slots % size).tolist(), strict=True)
         ]
-        return Sought(
-            images=np.concatenate([one.inputs[0, :1] for one in found]),
-            labels=np.concatenate([one.labels[0, :1] for one in found]),
-            evaluations=_evaluations(found)[0],
+        return JointImages(
+            images=np.concatenate([one.inputs[0, :1] for one in results]),
+            labels=np.concatenate([one.labels[0, :1] for one in results]),
+            evaluations=_evaluations(results)[0],
             rounds=rounds,
         )
 
@@ -164,7 +164,7 @@ class EpochMatching:
         size = self.observation.batch_size
         return torch.from_numpy(epoch.labels).unflatten(0, (-1, size)).repeat_interleave(size, 0)
 
-    def _seek(
+    def _search(
         self, observation: Observation, rounds: Sequence[int], places: Sequence[Tensor]
     ) -> Reconstruction:
         """Search for samples in one update of each epoch at once."""
@@ -190,15 +190,17 @@ def _places(slots: Sequence[int], size: int) -> list[Tensor]:
     """
     places, first = [], 1
     for slot in slots:
-        own = torch.arange(first, first + size - 1)
-        places.append(torch.cat([own[:slot], torch.zeros(1, dtype=torch.long), own[slot:]]))
+        others = torch.arange(first, first + size - 1)
+        places.append(torch.cat([others[:slot], torch.zeros(1, dtype=torch.long), others[slot:]]))
         first += size - 1
     return places
 
 
-def _evaluations(found: Sequence[Reconstruction]) -> np.ndarray:
+def _evaluations(results: Sequence[Reconstruction]) -> np.ndarray:
     """Sum the evaluations of all searches; Shape (V)."""
-    return np.sum([one.evaluations for one in found if one.evaluations is not None], axis=0)
+    return np.sum(
+        [result.evaluations for result in results if result.evaluations is not None], axis=0
+    )
 
 
 @dataclass(frozen=True)
@@ -266,10 +268,10 @@ class JointMatching(Problem):
         whole = Evaluation(nothing, nothing, torch.zeros_like(points))
         inputs = self.inputs(points)
         for problem, places, weight in zip(self.problems, self.places, self.weights, strict=True):
-            own = problem.evaluate(inputs[:, places].flatten(1))
+            evaluation = problem.evaluate(inputs[:, places].flatten(1))
             along = torch.zeros_like(inputs)
-            along.index_add_(1, places, problem.inputs(own.gradient))
-            whole = whole.plus(replace(own, gradient=along.flatten(1)), weight)
+            along.index_add_(1, places, problem.inputs(evaluation.gradient))
+            whole = whole.plus(replace(evaluation, gradient=along.flatten(1)), weight)
         return whole
 
 

@@ -145,10 +145,10 @@ class GeneralGradients(Gradients):
             targets: Shape (V, N, classes).
         """
         total = self.losses(parameters, inputs, targets).sum()
-        found = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             total, list(parameters.values()), create_graph=True, materialize_grads=True
         )
-        return dict(zip(parameters, found, strict=True))
+        return dict(zip(parameters, gradients, strict=True))
 
     @abstractmethod
     def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -170,8 +170,8 @@ class VmappedGradients(GeneralGradients):
 
     @override
     def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
-        found: Tensor = vmap(self.client_loss)(parameters, inputs, targets)
-        return found
+        losses: Tensor = vmap(self.client_loss)(parameters, inputs, targets)
+        return losses
 
 
 class LoopedGradients(GeneralGradients):
@@ -179,10 +179,10 @@ class LoopedGradients(GeneralGradients):
 
     @override
     def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
-        own = zip(*(value.unbind() for value in parameters.values()), strict=True)
+        by_victim = zip(*(value.unbind() for value in parameters.values()), strict=True)
         return torch.stack(
             [
                 self.client_loss(dict(zip(parameters, values, strict=True)), *batch)
-                for values, *batch in zip(own, inputs, targets, strict=True)
+                for values, *batch in zip(by_victim, inputs, targets, strict=True)
             ]
         )

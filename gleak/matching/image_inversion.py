@@ -62,8 +62,8 @@ class ImagewiseProblem(Problem):
         at_once = max(1, VALUES_AT_ONCE[points.device.type] // math.prod(self.shape[1:]))
         values = [unknowns, *(value.flatten(0, 1) for value in self.wanted)]
         groups = zip(*(value.split(at_once) for value in values), strict=True)
-        found = [self._evaluate_group(*group) for group in groups]
-        objective, distance, slopes = map(torch.cat, zip(*found, strict=True))
+        evaluated = [self._evaluate_group(*group) for group in groups]
+        objective, distance, slopes = map(torch.cat, zip(*evaluated, strict=True))
         gradient = torch.zeros_like(points)
         gradient[:, : self.values] = slopes.reshape(len(points), -1) / samples
         return Evaluation(
@@ -222,8 +222,8 @@ class GeneratorInversion(ImagewiseProblem):
     @override
     def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
         images, labels = wanted
-        found = self.generator.generate(unknowns, labels)
-        parts = [weight * differ(found, images) for weight, differ in self.terms]
+        generated = self.generator.generate(unknowns, labels)
+        parts = [weight * differ(generated, images) for weight, differ in self.terms]
         objective = torch.stack(parts).sum(0)
         return objective, objective
 

@@ -123,7 +123,7 @@ def _count_among(
     for repetition in range(ITERATIONS + 1):
         slopes = gradients.probabilities(inputs) - one_hot
         largest = max(float(slopes.abs().max()), TINY)
-        counts = whole_solution(slopes.numpy() / largest, target / largest, samples, least)
+        counts = integer_solution(slopes.numpy() / largest, target / largest, samples, least)
         unexplained = np.abs(slopes.numpy().T @ counts - target).max()
         if unexplained < EXPLAINED * largest or repetition == ITERATIONS:
             break
@@ -147,7 +147,7 @@ def _inputs(gradients: ClassifierGradients, samples: int, slopes: Tensor, counts
     return gradients.possible(sums / torch.where(determined, factors, expected)[:, None])
 
 
-def whole_solution(
+def integer_solution(
     slopes: np.ndarray, target: np.ndarray, samples: int, least: np.ndarray
 ) -> np.ndarray:
     """Find integers n with a given sum that make |A^T n - t|^2 small.
@@ -166,16 +166,16 @@ def whole_solution(
     """
     count = len(slopes)
     curvature = slopes @ slopes.T + EVENNESS * np.eye(count)
-    own = np.diag(curvature)
+    diagonal = np.diag(curvature)
     numbers = least.astype(int)
     slope = curvature @ numbers - slopes @ target - EVENNESS * samples / count
     for _ in range(samples - numbers.sum()):
-        best = int(np.argmin(2 * slope + own))
+        best = int(np.argmin(2 * slope + diagonal))
         numbers[best] += 1
         slope += curvature[best]
     for _ in range(4 * samples):
         givers = np.flatnonzero(numbers > least)
-        both = own[givers, None] + own - 2 * curvature[givers]
+        both = diagonal[givers, None] + diagonal - 2 * curvature[givers]
         change = 2 * (slope - slope[givers, None]) + both
         if not len(givers) or change.min() > -1e-9:
             break

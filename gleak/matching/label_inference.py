@@ -170,12 +170,12 @@ def infer_by_argmin(scores: Tensor, samples: int) -> Tensor:
     labels may repeat. For a bias gradient that share is near 1/N. Shape (V, samples).
     """
     share = scores.clamp(max=0).sum(1, keepdim=True) / samples
-    left, found = scores.clone(), []
+    left, labels = scores.clone(), []
     for _ in range(samples):
         label = left.argmin(1, keepdim=True)
         left.scatter_add_(1, label, -share)
-        found.append(label)
-    return torch.cat(found, 1)
+        labels.append(label)
+    return torch.cat(labels, 1)
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def infer_by_counts(evidence: Evidence) -> Tensor:
     features = classifier.features
     layer = evidence.observation.model.get_parameter(classifier.weight or "")
     offset = evidence.observation.model.get_parameter(classifier.bias or "")
-    found = []
+    labels = []
     for row, entries in zip(weight, evidence.sums, strict=True):
         gradients = ClassifierGradients(
             weight=row.cpu().double(),
@@ -240,8 +240,8 @@ def infer_by_counts(evidence: Evidence) -> Tensor:
             sparse=bool((features == 0).double().mean() > SPARSE),
         )
         counts = torch.from_numpy(count_labels(gradients, evidence.samples))
-        found.append(torch.arange(len(counts)).repeat_interleave(counts))
-    return torch.stack(found).to(weight.device)
+        labels.append(torch.arange(len(counts)).repeat_interleave(counts))
+    return torch.stack(labels).to(weight.device)
 
 
 def infer_automatically(evidence: Evidence) -> Tensor:

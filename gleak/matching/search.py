@@ -159,20 +159,22 @@ class Search:
         if not state:
             return
         device = self.points.device
-        found: dict[str, dict[str, Tensor]] = defaultdict(dict)
+        groups: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for key, value in state.items():
-            part, _, name = key.partition(".")
-            found[part][name] = torch.from_numpy(value).to(device)
+            group, _, name = key.partition(".")
+            groups[group][name] = torch.from_numpy(value).to(device)
         self.number = int(state["number"])
-        self.ledger = SearchState(**found["ledger"])
-        self.records.resume({name: value.cpu().numpy() for name, value in found["records"].items()})
-        if not found["live"]:
+        self.ledger = SearchState(**groups["ledger"])
+        self.records.resume(
+            {name: value.cpu().numpy() for name, value in groups["records"].items()}
+        )
+        if not groups["live"]:
             self.running = torch.zeros_like(self.running)
             return
-        for name, tensor in found["live"].items():
+        for name, tensor in groups["live"].items():
             setattr(self, name, tensor)
-        vars(self.attempt).update(found["attempt"])
-        self.optimizer.resume(found["optimizer"])
+        vars(self.attempt).update(groups["attempt"])
+        self.optimizer.resume(groups["optimizer"])
         self.problem = self.problem.keep(self.rows)
 
     def _record(self, iteration: int, evaluation: Evaluation) -> None:

@@ -19,7 +19,7 @@ from gleak.unmixing.mixtures import White
 
 Term = Callable[[Tensor], Tensor]
 """Function from rows of length 1, Shape (V, n, n), to a term of the objective; Shape (V)."""
-JUDGED_EVERY = 50
+CHECKED_EVERY = 50
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def dependence(temperature: float) -> Term:
 
 
 @dataclass(frozen=True)
-class Found:
+class DescentResult:
     """Result of the search of each of V victims.
 
     Args:
@@ -133,11 +133,11 @@ def descend(
     iterations: int,
     tolerance: float | None,
     part: Part,
-) -> Found:
+) -> DescentResult:
     """Minimise from the first matrices on; a victim stops when its objective stalls.
 
     It stalls when it has decreased by less than ``tolerance``, relative to its size, since the last
-    check, `JUDGED_EVERY` iterations before. Without a tolerance the budget is spent.
+    check, `CHECKED_EVERY` iterations before. Without a tolerance the budget is spent.
 
     Args:
         objective: of V victims.
@@ -158,7 +158,7 @@ def descend(
                 progress.advance(done, objective=values.mean().item())
             descent.step(gradients.flatten(1))
         part.keep(descent.state())
-    return Found(descent.best.view_as(first), descent.least, descent.spent)
+    return DescentResult(descent.best.view_as(first), descent.least, descent.spent)
 
 
 class Descent:
@@ -184,7 +184,7 @@ class Descent:
 
     def judge(self, values: Tensor) -> bool:
         """Update the least objective and the stopped victims; return True if this was a check."""
-        if self.number % JUDGED_EVERY and self.number != self.iterations:
+        if self.number % CHECKED_EVERY and self.number != self.iterations:
             return False
         running = ~self.resting.to(values.device)
         rests = self.least - values < self.least_gain * values.abs()

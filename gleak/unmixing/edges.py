@@ -35,13 +35,13 @@ def differences(images: Tensor, orders: int = 2) -> Tensor:
     Returns:
         Shape (K, C, D): differences of all channels at the same position are in one column.
     """
-    found = []
+    steps = []
     for axis in (ROWS, COLUMNS):
         differing = images
         for _ in range(orders):
             differing = differing.diff(dim=axis)
-            found.append(differing.flatten(2))
-    return torch.cat(found, 2)
+            steps.append(differing.flatten(2))
+    return torch.cat(steps, 2)
 
 
 def white_differences(

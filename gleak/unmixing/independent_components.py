@@ -105,7 +105,7 @@ def _orthogonal(matrices: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Likeliest:
+class LikelihoodResult:
     """Result of maximum likelihood for each of V victims.
 
     Args:
@@ -119,7 +119,7 @@ class Likeliest:
     objective: Tensor
 
 
-def maximise_likelihood(white: Tensor, first: Tensor, contrast: Contrast) -> Likeliest:
+def maximise_likelihood(white: Tensor, first: Tensor, contrast: Contrast) -> LikelihoodResult:
     """Find matrices U that minimise the sources' contrast minus log |det U|.
 
     Real sources of a few thousand values are slightly correlated, so the best matrix is not
@@ -145,7 +145,7 @@ def maximise_likelihood(white: Tensor, first: Tensor, contrast: Contrast) -> Lik
         least = losses
         if stopped.all():
             break
-    return Likeliest(matrices, iterations, least)
+    return LikelihoodResult(matrices, iterations, least)
 
 
 def _sources(white: Tensor, matrices: Tensor) -> Tensor:

@@ -110,14 +110,14 @@ def estimated_sources(mixture: Mixture) -> list[int]:
     IV-C, with their polynomial for the factor on the median); without noise, those above rounding
     error. At least 1, except for a zero gradient.
     """
-    found = []
+    counts = []
     for rows in mixture.weight:
         values = _singular_values(rows)[: min(rows.shape)]
         ratio = min(rows.shape) / max(rows.shape)
         factor = 0.56 * ratio**3 - 0.95 * ratio**2 + 1.82 * ratio + 1.43
         above = int((values > factor * values.median()).sum())
-        found.append(min(max(1, above), _rank(values)))
-    return found
+        counts.append(min(max(1, above), _rank(values)))
+    return counts
 
 
 def _singular_values(rows: Tensor) -> Tensor:

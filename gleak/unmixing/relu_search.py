@@ -249,13 +249,13 @@ def search(
     Returns:
         The last complete choice, consistent or not; None if there was none.
     """
-    found, collection = None, Collection(factors, head)
+    unmixed, collection = None, Collection(factors, head)
     for turn in range(rounds):
         collection.add(proposals[turn % len(proposals)]())
-        found = collection.unmix(weight, bias) if collection.complete() else None
-        if found is not None and found.consistent.all():
+        unmixed = collection.unmix(weight, bias) if collection.complete() else None
+        if unmixed is not None and unmixed.consistent.all():
             break
-    return found
+    return unmixed
 
 
 def draw_guess(

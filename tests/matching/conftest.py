@@ -50,7 +50,7 @@ class Bowl:
 
 @pytest.fixture
 def make_parts() -> Callable[..., Parts]:
-    """Adam on L2 from uniform values for 60 iterations, with any part changed."""
+    """Return Adam on L2 from uniform values for 60 iterations, with any component changed."""
 
     def make(**parts: object) -> Parts:
         standard = {
@@ -67,7 +67,7 @@ def make_parts() -> Callable[..., Parts]:
 
 @pytest.fixture
 def make_bowl(make_parts: Callable[..., Parts]) -> Callable[..., Bowl]:
-    """A bowl for each target, with any part changed."""
+    """Return a bowl for each target, with any component changed."""
 
     def make(targets: list[list[float]], **parts: object) -> Bowl:
         return Bowl(make_parts(**parts), {"target": torch.tensor(targets)})
@@ -77,7 +77,7 @@ def make_bowl(make_parts: Callable[..., Parts]) -> Callable[..., Bowl]:
 
 @pytest.fixture
 def make_observation() -> Callable[..., Observation]:
-    """Gradients of V victims' mean loss at a random network, and the samples behind them."""
+    """Return gradients of V victims' mean loss at a random network, and their samples."""
 
     def make(
         model: str = "lenet+width=3", victims: int = 3, samples: int = 2, **fields: object

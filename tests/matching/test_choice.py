@@ -1,4 +1,4 @@
-"""Ways to dummy gradients are compared with plain differentiation before they are used."""
+"""Methods of computing gradients are compared with plain differentiation before they are used."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_plain_layers_are_split(name: str) -> None:
 
 
 class Cached(nn.Module):
-    """Keeps a reference to a weight, which replacing the parameter does not reach."""
+    """Layer that keeps a reference to a weight, which replacing the parameter does not change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ def test_layers_without_a_second_derivative_are_named() -> None:
 
 
 class Scaled(VmappedGradients):
-    """Wrong by a factor in one parameter."""
+    """Gradients with a wrong factor in one parameter."""
 
     factor = 1 + 1e-5
 
@@ -101,7 +101,7 @@ class Scaled(VmappedGradients):
 
 
 class Detached(VmappedGradients):
-    """Right, but not to be differentiated with respect to one parameter's part."""
+    """Correct gradients, of which those of one parameter are not differentiable."""
 
     def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
         first, *rest = super().__call__(inputs, targets, observed)

@@ -30,7 +30,7 @@ MakeObservation = Callable[..., Any]
 
 
 class Memory:
-    """Work that fails on more victims than fit."""
+    """Work that fails on more victims than fit into memory."""
 
     def __init__(self, fits: int, error: BaseException) -> None:
         self.fits, self.error, self.tried = fits, error, []
@@ -107,7 +107,7 @@ def test_chunks_give_what_all_victims_give_together(
 def test_victims_start_from_streams_of_their_own(
     make_observation: MakeObservation, make_parts: MakeParts
 ) -> None:
-    """Named by the victim's number, not by its place."""
+    """Named by the victim's number, not by its position."""
     parts = make_parts(iterations=1, optimizer=LBFGS(lr=1e-6, inner=1))
     every = match(make_observation()[0], parts).snapshots[:, 0]
     moved, _, _ = make_observation(victim_ids=np.array([2, 7, 0]))
@@ -119,7 +119,7 @@ def test_victims_start_from_streams_of_their_own(
 def test_a_dense_network_is_inverted(
     make_observation: MakeObservation, make_parts: MakeParts
 ) -> None:
-    """One sample behind a perceptron: its gradient says all."""
+    """One sample of a perceptron: its gradient determines it."""
     observation, inputs, labels = make_observation("mlp+hidden=20", samples=1, granted={})
     parts = make_parts(
         labels="argmin", optimizer=LBFGS(), iterations=20, threshold=1e-9, restarts=5, patience=100

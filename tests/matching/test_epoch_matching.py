@@ -28,7 +28,7 @@ PLACES = [torch.tensor([0, 1]), torch.tensor([2, 0])]
 
 @pytest.fixture
 def updates(simulate: Callable[..., Path]) -> list[WeightedUpdate]:
-    """Two updates whose first and second sample, in this order, are taken for the same."""
+    """Return two updates; the first sample of one and the second of the other are the same."""
     folder = simulate(client=CLIENT)
     observation = observe(folder / "update.h5", folder / "model.h5", {}, seed=0, device="cpu")
     return [
@@ -60,7 +60,7 @@ def test_its_gradient_is_that_of_finite_differences(updates: list[WeightedUpdate
 
 
 def test_a_shared_sample_hears_of_all_its_updates(updates: list[WeightedUpdate]) -> None:
-    """Without the second update's weight, its own other sample is moved by nothing."""
+    """Without the second update's weight, the gradient of its other sample is zero."""
     silent = [updates[0], replace(updates[1], weight=0.0)]
     joint = JointMatching.of(silent, SPEC.parts())
     gradient = joint.inputs(joint.evaluate(torch.rand(2, joint.unknowns)).gradient)

@@ -24,7 +24,7 @@ Evaluated = Callable[[], tuple[FeatureInversion, Tensor]]
 
 
 def wide_features() -> nn.Module:
-    """Eight filters and a bent line: more features than pixels, so that they tell an image."""
+    """Build eight filters and a nonlinearity: more features than pixels, which determine them."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = nn.Conv2d(3, 8, 3, padding=1), nn.LeakyReLU(0.3), nn.Flatten()
@@ -32,7 +32,7 @@ def wide_features() -> nn.Module:
 
 
 def inverting(inputs: Tensor, parts: Parts, features: nn.Module | None = None) -> FeatureInversion:
-    """The problem whose answer are these inputs; Shape (V, N, C, H, W)."""
+    """Return the problem whose solution is these inputs; Shape (V, N, C, H, W)."""
     features = features or wide_features().to(inputs.dtype)
     embeddings = features(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
     return FeatureInversion(
@@ -47,13 +47,13 @@ def inverting(inputs: Tensor, parts: Parts, features: nn.Module | None = None) -
 
 @pytest.fixture
 def images() -> Tensor:
-    """Three victims of two images each."""
+    """Draw images of three victims, two each."""
     return torch.rand(3, 2, 3, 8, 8, generator=torch.Generator().manual_seed(1)).double()
 
 
 @pytest.fixture
 def elsewhere(images: Tensor) -> Tensor:
-    """Other points, flat."""
+    """Draw other points, flat."""
     return torch.rand(images.shape, generator=torch.Generator().manual_seed(2)).double().flatten(1)
 
 
@@ -91,7 +91,7 @@ def test_the_gradient_is_that_of_the_objective(
 def test_every_image_is_sought_for_itself(
     images: Tensor, elsewhere: Tensor, make_parts: MakeParts
 ) -> None:
-    """Images as victims of their own differ by the mean over a batch alone."""
+    """Images as separate victims differ only by the mean over a batch."""
     parts = make_parts(total_variation=0.5)
     together = inverting(images, parts).evaluate(elsewhere)
     alone = inverting(images.flatten(0, 1)[:, None], parts).evaluate(elsewhere.reshape(6, -1))

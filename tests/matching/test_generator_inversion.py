@@ -25,18 +25,18 @@ SHAPE, CLASSES = (3, 8, 8), 4
 
 
 class Blocks(nn.Module):
-    """Four numbers are the brightness of four quarters, at a level of the class."""
+    """Generator whose four codes are the brightness of four quarters, at a level of the class."""
 
     code_size, classes = 4, CLASSES
 
     def generate(self, codes: Tensor, labels: Tensor) -> Tensor:
-        """See `gleak.knowledge.base.ImageGenerator`."""
+        """Generate images; see `gleak.knowledge.base.ImageGenerator`."""
         quarters = (codes + labels[:, None]).sigmoid().reshape(-1, 1, 2, 2)
         return quarters.repeat_interleave(4, 2).repeat_interleave(4, 3).expand(-1, *SHAPE)
 
 
 def reversed_order(one: Tensor, other: Tensor) -> Tensor:
-    """A dissimilarity: how much images are unlike the mirrored ones."""
+    """Compute a dissimilarity: distance to the mirrored images."""
     return (one - other.flip(-1)).square().mean((1, 2, 3))
 
 
@@ -47,7 +47,7 @@ def labels() -> Tensor:
 
 @pytest.fixture
 def codes() -> Tensor:
-    """Of three victims with two images each."""
+    """Return codes of three victims with two images each."""
     return torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(1)).double()
 
 
@@ -60,7 +60,7 @@ def images(codes: Tensor, labels: Tensor) -> Tensor:
 def pose(
     images: Tensor, labels: Tensor, make_parts: MakeParts, make_observation: MakeObservation
 ) -> Callable[..., GeneratorInversion]:
-    """The problem whose answer are the codes."""
+    """Return the problem whose solution is the codes."""
 
     def make(*terms: Any, **parts: Any) -> GeneratorInversion:
         observation, _, _ = make_observation()

@@ -57,7 +57,7 @@ def test_tables_have_no_total_variation(
 def test_the_gradient_is_that_of_the_objective(
     labels: str, make_observation: MakeObservation, make_parts: MakeParts
 ) -> None:
-    """Beside central differences along a random direction."""
+    """Compared with central differences along a random direction."""
     observation, _, _ = make_observation("mlp+hidden=5")
     problem = GradientMatching.of(observation, make_parts(labels=labels, label_term=0.1))
     stream = torch.Generator().manual_seed(0)

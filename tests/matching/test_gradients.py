@@ -1,4 +1,4 @@
-"""Both ways to the gradients of many victims, beside a loop of `torch.autograd` over victims."""
+"""Methods of computing many victims' gradients, compared with a loop of `torch.autograd`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ convolutions = st.fixed_dictionaries(
 
 
 def network(layers: Sequence[dict[str, object]], hidden: int, bias: bool) -> nn.Sequential:
-    """Convolutions, then two dense layers; weights fixed, in double precision."""
+    """Build convolutions, then two dense layers; weights fixed, in double precision."""
     modules: list[nn.Module] = []
     for number, options in enumerate(layers):
         modules += [nn.Conv2d(2 if number == 0 else 3, 3, **options), nn.Tanh()]
@@ -62,7 +62,7 @@ def randomised(model: nn.Module) -> nn.Module:
 
 
 def batch(samples: int, shape: tuple[int, ...] = SHAPE) -> tuple[Tensor, Tensor]:
-    """Samples and soft labels of all victims, both to be differentiated."""
+    """Draw samples and soft labels of all victims, which require a gradient."""
     stream = torch.Generator().manual_seed(samples)
     inputs = torch.rand(VICTIMS, samples, *shape, generator=stream, dtype=torch.double)
     logits = torch.randn(VICTIMS, samples, CLASSES, generator=stream, dtype=torch.double)
@@ -72,7 +72,7 @@ def batch(samples: int, shape: tuple[int, ...] = SHAPE) -> tuple[Tensor, Tensor]
 def training_of(
     model: nn.Module, shape: tuple[int, ...], loss: str = "cross_entropy"
 ) -> ClientTraining:
-    """One step of all parameters."""
+    """Return a training of one step of all parameters."""
     trained = frozenset(name for name, _ in model.named_parameters())
     return ClientTraining(model, loss, shape, CLASSES, trained)
 
@@ -86,7 +86,7 @@ def targets_of(model: nn.Module) -> Formed:
 
 
 def formed(model: nn.Module, loss: str, inputs: Tensor, soft: Tensor) -> Formed:
-    """Gradients of each victim's mean loss, one victim after the other."""
+    """Compute the gradients of each victim's mean loss, one victim after the other."""
     parameters = {name: value.detach().requires_grad_() for name, value in model.named_parameters()}
     rows = []
     for samples, labels in zip(inputs, soft, strict=True):
@@ -113,7 +113,7 @@ def cosine(found: Tensor, wanted: Tensor) -> Tensor:
 
 
 def assert_matches(gradients: Gradients, model: nn.Module, loss: str, samples: int) -> None:
-    """Both distances, and their gradients at inputs and labels."""
+    """Compare both distances, and their gradients at inputs and labels."""
     shape = SHAPE if isinstance(next(model.children()), nn.Conv2d) else SHAPE[:1]
     inputs, soft = batch(samples, shape)
     observed = targets_of(model)
@@ -175,7 +175,7 @@ def test_dense_layers_on_many_positions_count_them_all() -> None:
 
 
 class Tangled(nn.Module):
-    """A network in which `step` says what happens between a first and a last dense layer."""
+    """Network in which `step` defines the layers between a first and a last dense layer."""
 
     def __init__(self, step: Callable[[nn.Module, Tensor], Tensor]) -> None:
         super().__init__()
@@ -244,7 +244,7 @@ def test_convolutions_of_other_kinds_are_vectorised(options: dict[str, object]) 
 
 
 class TwoBlocks(ResidualNetwork):
-    """A block that keeps the shape and one that halves the image, so with a shortcut of its own."""
+    """Network of a block that keeps the shape and one that halves it, with a shortcut layer."""
 
     smallest_side: ClassVar[int] = 4
 
@@ -306,7 +306,7 @@ def test_networks_of_stages_are_split_by_layers(name: str) -> None:
 
 
 def assert_split_as_vectorised(name: str, shape: tuple[int, ...]) -> None:
-    """The squared distance, and its slopes at inputs and labels."""
+    """Compare the squared distance, and its gradients at inputs and labels."""
     model = randomised(parse("model", name).build(shape, CLASSES))
     gradients = choose_gradients(training_of(model, shape))
     assert isinstance(gradients, LayerwiseGradients)
@@ -369,7 +369,7 @@ def test_batch_norm_in_training_mode_is_not_split(affine: bool) -> None:
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("kernel", [1, 2])
 def test_convolutions_that_skip_positions_are_split(kernel: int, stride: int) -> None:
-    """With a stride over the kernel some inputs are seen by no output."""
+    """With a stride larger than the kernel some inputs do not affect any output."""
     options = {"kernel_size": kernel, "stride": stride, "bias": False}
     model = network([{"kernel_size": 1}, options], 3, True)
     gradients = choose_gradients(training_of(model, SHAPE))

@@ -29,7 +29,7 @@ CLASSES = 10
 
 
 def scores_of(labels: list[int], seed: int, *, bias: bool = True) -> Tensor:
-    """What is read off the gradient of a random network's mean cross-entropy."""
+    """Return the class scores from the gradient of a random network's mean cross-entropy."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = nn.Sequential(nn.Linear(6, 20), nn.Sigmoid(), nn.Linear(20, CLASSES, bias=bias))
@@ -88,7 +88,7 @@ def test_sign_refuses_more_samples_than_classes() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_least_entries_of_rows_tell_unique_labels(seed: int) -> None:
-    """Of a confident network too, where sums of rows mix the labels' with the others' signs."""
+    """Also for a confident network, where sums of rows mix the signs of labels and of others."""
     torch.manual_seed(seed)
     layer = nn.Linear(50, 10)
     features, labels = torch.rand(4, 50) ** 8, torch.randperm(10)[:4]
@@ -124,7 +124,7 @@ class HeadFirst(nn.Module):
 def seen(
     model: nn.Module, labels: list[list[int]], inputs: Tensor | None = None, **options: object
 ) -> tuple[SimpleNamespace, dict[str, Tensor]]:
-    """What attackers have of clients with these labels, and their gradients."""
+    """Return the observation of clients with these labels, and their gradients."""
     count, samples = len(labels), len(labels[0])
     stream = torch.Generator().manual_seed(1)
     held = torch.rand(count, samples, *SHAPE, generator=stream) if inputs is None else inputs
@@ -243,7 +243,7 @@ def test_a_convolution_that_is_pooled_serves(rule: str) -> None:
 
 @pytest.fixture(scope="module")
 def learned() -> tuple[nn.Module, Tensor, Tensor]:
-    """A network trained to classify noisy prototypes, the samples and their labels."""
+    """Return a network trained to classify noisy prototypes, the samples and their labels."""
     stream = torch.Generator().manual_seed(0)
     labels = torch.arange(200) % CLASSES
     centres = torch.rand(CLASSES, *SHAPE, generator=stream)
@@ -259,7 +259,7 @@ def learned() -> tuple[nn.Module, Tensor, Tensor]:
 
 
 def taken(learned: tuple[nn.Module, Tensor, Tensor], classes: list[int]) -> Tensor:
-    """Samples of these classes, those of one class all the same; Shape (1, N, *shape)."""
+    """Select samples of these classes, equal within a class; Shape (1, N, *shape)."""
     _, inputs, labels = learned
     return torch.stack([inputs[labels == each][0] for each in classes])[None]
 
@@ -295,7 +295,7 @@ def test_counts_beat_shares_on_a_trained_network(
 
 
 def right(found: Tensor, true: Tensor) -> float:
-    """Share of labels found, counted with repeats."""
+    """Compute the share of correct labels, counted with repeats."""
     counted = [functional.one_hot(labels, CLASSES).sum(1) for labels in (found, true)]
     return float(torch.minimum(*counted).sum() / true.numel())
 

@@ -14,7 +14,7 @@ from gleak.matching.pieces import FormedPiece
 
 
 def gradients(victims: int = 2) -> dict[str, Tensor]:
-    """Of three convolutions, batch normalisation behind the first, and a dense layer."""
+    """Return gradients of three convolutions, a batch normalisation and a dense layer."""
     torch.manual_seed(0)
     shapes = {
         "0.weight": (2, 3, 3, 3),
@@ -79,7 +79,7 @@ def test_networks_of_one_convolution_or_none(convolutions: int) -> None:
 
 
 def test_weighted_distances_are_equation_6() -> None:
-    """Against the sums written out, and against gradients times the roots of their weights."""
+    """Compared with explicit sums, and with gradients times the roots of their weights."""
     dummies, received = gradients(), {n: v.flip(0) for n, v in gradients().items()}
     weights = LayerWeights(beta=7).of(received)
     pieces = [FormedPiece(name, dummies[name], received[name]) for name in dummies]

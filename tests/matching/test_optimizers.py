@@ -40,7 +40,7 @@ def gradients() -> Tensor:
 
 
 def rates(spec: OptimizerSpec) -> list[float]:
-    """Learning rate at each step."""
+    """Return the learning rate of each step."""
     rate = getattr(spec, "rate", lambda progress: spec.lr)
     return [rate(number / STEPS) for number in range(STEPS)]
 
@@ -56,7 +56,7 @@ def torch_path(oracle: Torch, start: Tensor, gradients: Tensor, rates: list[floa
 
 
 def path_with_changes(spec: OptimizerSpec, starts: Tensor, gradients: Tensor) -> Tensor:
-    """Problem 1 begins anew after 20 steps; problem 3 is taken out after 40."""
+    """Restart problem 1 after 20 steps and remove problem 3 after 40."""
     points = starts
     search = spec.begin(points, STEPS)
     left = torch.arange(4)

@@ -1,4 +1,4 @@
-"""Dummy gradients of networks whose layers are penalised, beside an explicit term in the loss."""
+"""Dummy gradients of networks with penalised layers, compared with an explicit term in the loss."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def training_of(model: nn.Module, shape: tuple[int, ...]) -> ClientTraining:
 
 
 def explicit_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy and divergence of one victim's batch, from the encoder's outputs."""
+    """Compute cross-entropy and divergence of one victim's batch from the encoder's outputs."""
     statistics: list[Tensor] = []
     (encoder,) = (layer for name, layer in model.named_modules() if name.endswith("encoder"))
     hook = encoder.register_forward_hook(lambda *passed: statistics.append(passed[2]))

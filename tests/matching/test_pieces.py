@@ -1,4 +1,4 @@
-"""A dense layer's gradient that is never formed, beside the same gradient formed."""
+"""A dense layer's gradient in factored form, compared with the same gradient materialised."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_quantities_and_slopes_are_those_of_the_formed_gradient(
 
 
 def test_the_distance_does_not_cancel_near_zero() -> None:
-    """Expanded, the square of a residual of 1e-6 would drown in single precision."""
+    """Expanded, the square of a residual of 1e-6 would be lost in single precision."""
     output_gradients, inputs = draw(1, 3, 40, seed=0).float(), draw(1, 3, 50, seed=1).float()
     residual = 1e-6 * draw(1, 40, 50, seed=2)
     target = ((output_gradients.double().mT @ inputs.double()) - residual).float()

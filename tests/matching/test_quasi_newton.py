@@ -1,4 +1,4 @@
-"""`LBFGSState` beside `torch.optim.LBFGS`, problem by problem."""
+"""`LBFGSState` compared with `torch.optim.LBFGS`, problem by problem."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Value = Callable[[Tensor], Tensor]
 
 
 def curved(scale: Tensor) -> Value:
-    """Convex and not quadratic, with curvatures of many sizes; Shape (..., P) to (...)."""
+    """Compute a convex function with curvatures of many sizes; Shape (..., P) to (...)."""
     return lambda x: (scale * (x.square() + 0.1 * x**4)).sum(-1) + (x.diff() ** 2).sum(-1)
 
 
@@ -35,7 +35,7 @@ def starts() -> Tensor:
 
 
 def torch_path(value: Value, start: Tensor, history: int, steps: int) -> Tensor:
-    """Where torch's optimiser ends, its tolerances off."""
+    """Return the last point of torch's optimizer, without tolerances."""
     point = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [point],
@@ -86,7 +86,7 @@ def test_every_problem_takes_torchs_path(history: int, scales: Tensor, starts: T
 def test_a_restarted_problem_forgets_and_the_others_do_not(
     history: int, scales: Tensor, starts: Tensor
 ) -> None:
-    """Problem 1 begins anew after 7 steps, problem 3 after 7 and 20."""
+    """Problem 1 restarts after 7 steps, problem 3 after 7 and 20."""
     search, points = begin(starts, history), starts
     for steps, again in [(7, [1, 3]), (13, [3]), (STEPS - 20, [])]:
         points = advance(search, points, scales, steps).clone()

@@ -12,7 +12,7 @@ from gleak.matching.codes.sample_codes import BicubicCoder
 
 @pytest.mark.parametrize("scale", [2, 4])
 def test_smooth_images_survive_their_code(scale: int) -> None:
-    """A plane of grey is what cubic interpolation draws exactly, but for the border."""
+    """Cubic interpolation reproduces a linear gradient of grey exactly, except at the border."""
     rows, columns = torch.meshgrid(
         torch.linspace(0, 1, 16), torch.linspace(0, 1, 24), indexing="ij"
     )

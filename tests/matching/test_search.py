@@ -32,7 +32,7 @@ MakeBowl = Callable[..., Any]
 
 
 class Draws:
-    """First points at the origin, unless told otherwise; remembers what was asked."""
+    """First points at the origin by default; records the arguments."""
 
     def __init__(self, places: dict[tuple[int, int], list[float]] | None = None) -> None:
         self.places, self.asked = places or {}, []

@@ -30,7 +30,7 @@ SHAPES = [(2, 3, 8, 8), (1, 1, 7, 5), (3, 13)]
 
 @dataclass
 class Samples:
-    """What a start asks of a dataset."""
+    """The properties of a dataset that starts use."""
 
     modality: str
     shape: tuple[int, ...]
@@ -53,7 +53,7 @@ def fits(start: StartSpec, shape: tuple[int, ...]) -> bool:
 
 
 def granted(shape: tuple[int, ...]) -> dict[str, Tensor]:
-    """Samples of the classes of a victim."""
+    """Draw samples of the classes of a victim."""
     return {"class_sample": torch.rand(shape, generator=stream(9))}
 
 

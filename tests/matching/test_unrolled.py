@@ -1,4 +1,4 @@
-"""All local steps of a client, beside a loop of `torch.autograd` over victims and steps."""
+"""All local steps of a client, compared with a loop of `torch.autograd` over victims and steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEDULES = [(2, 4), (3, 4), (4, 1), (6, 2)]
 
 @pytest.fixture
 def observe(make_observation: Observe) -> Observe:
-    """What three clients of federated averaging send, and the samples behind it."""
+    """Return the updates of three clients of federated averaging, and their samples."""
 
     def make(model: str, client: FedAvg) -> tuple[Observation, Tensor, Tensor]:
         observation, inputs, labels = make_observation(
@@ -54,7 +54,7 @@ def averaging(steps: int, size: int, **fields: object) -> FedAvg:
 
 
 def mean_gradient(observation: Observation, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """Of one client, as the difference of the weights says it."""
+    """Compute the mean gradient of one client from the difference of the weights."""
     before = {
         name: value.detach().to(inputs).requires_grad_()
         for name, value in observation.model.named_parameters()
@@ -75,7 +75,7 @@ def mean_gradient(observation: Observation, inputs: Tensor, targets: Tensor) -> 
 
 
 def dummies(inputs: Tensor, dtype: torch.dtype = torch.double) -> tuple[Tensor, Tensor]:
-    """Samples and soft labels of all victims, both to be differentiated."""
+    """Draw samples and soft labels of all victims, which require a gradient."""
     stream = torch.Generator().manual_seed(2)
     logits = torch.randn(*inputs.shape[:2], 4, generator=stream)
     return inputs.to(dtype).requires_grad_(), logits.to(dtype).softmax(2).requires_grad_()
@@ -98,7 +98,7 @@ def unrolled(observation: Observation) -> ClientTraining:
 
 
 def formed(piece: Piece) -> FormedPiece:
-    """With all its entries."""
+    """Materialise the gradient of a piece."""
     return piece.within(torch.ones_like(piece.target))
 
 

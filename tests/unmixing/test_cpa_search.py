@@ -15,8 +15,8 @@ from torch import Tensor
 from gleak.matching.optimizers.first_order import Adam
 from gleak.runtime.checkpointing import Journal, Part
 from gleak.unmixing.cpa_search import (
-    JUDGED_EVERY,
-    Found,
+    CHECKED_EVERY,
+    DescentResult,
     Objective,
     Term,
     dependence,
@@ -176,7 +176,7 @@ def test_without_terms_nothing_pulls() -> None:
 
 
 def test_a_source_of_one_sign_has_a_gradient() -> None:
-    """The length of a part that is zero has a corner."""
+    """The norm of a part that is zero is not differentiable."""
     positive = White(torch.ones(1, 2, 5), torch.zeros(1, 2, 1), torch.zeros(1, 2, 2))
     value, gradient = Objective([(1.0, mixed_signs(positive))]).evaluate(torch.eye(2)[None])
     assert value.item() == 0
@@ -188,13 +188,13 @@ def part() -> Part:
 
 
 def bowl(rows: Tensor) -> Tensor:
-    """Least where every row points along the diagonal, steep as a root."""
+    """Compute an objective that is least where every row is parallel to the diagonal."""
     return (1.0 + 1e-4 - rows.mean(2) * rows.shape[2] ** 0.5).sqrt().sum(1)
 
 
 @dataclass(frozen=True)
 class Scripted:
-    """Values by the number of the evaluation; the gradient is always one."""
+    """Objective with given values by evaluation; the gradient is always one."""
 
     values: list[Tensor]
 
@@ -225,7 +225,7 @@ def test_the_search_is_that_of_torchs_adam(iterations: int) -> None:
         value.backward()
         seen[number] = (value.item(), matrix.detach().clone())
         theirs.step()
-    looked_at = [0, *range(JUDGED_EVERY, iterations, JUDGED_EVERY), iterations]
+    looked_at = [0, *range(CHECKED_EVERY, iterations, CHECKED_EVERY), iterations]
     least, best = min((seen[number] for number in looked_at), key=lambda pair: pair[0])
     found = descend(objective, first, Adam(lr=0.02), iterations, None, part())
     torch.testing.assert_close(found.matrices, best, atol=1e-9, rtol=1e-7)
@@ -235,12 +235,12 @@ def test_the_search_is_that_of_torchs_adam(iterations: int) -> None:
 
 
 def test_the_best_matrix_that_was_looked_at_is_kept() -> None:
-    values = [torch.tensor([5.0])] * (2 * JUDGED_EVERY + 1)
-    values[JUDGED_EVERY] = torch.tensor([3.0])
-    values[JUDGED_EVERY - 1] = torch.tensor([1.0])  # nobody looks
-    found = descend(Scripted(values), zeros(1), Adam(lr=0.1), 2 * JUDGED_EVERY, None, part())
+    values = [torch.tensor([5.0])] * (2 * CHECKED_EVERY + 1)
+    values[CHECKED_EVERY] = torch.tensor([3.0])
+    values[CHECKED_EVERY - 1] = torch.tensor([1.0])  # nobody looks
+    found = descend(Scripted(values), zeros(1), Adam(lr=0.1), 2 * CHECKED_EVERY, None, part())
     assert found.objective.tolist() == [3.0]
-    torch.testing.assert_close(found.matrices, zeros(1) - 0.1 * JUDGED_EVERY)
+    torch.testing.assert_close(found.matrices, zeros(1) - 0.1 * CHECKED_EVERY)
 
 
 def test_what_never_falls_ends_where_it_began() -> None:
@@ -257,31 +257,31 @@ def test_values_that_are_not_finite_are_never_kept() -> None:
     assert found.objective.tolist() == [4.0, 2.0]
 
 
-def rests_at(tolerance: float | None, *values: float) -> Found:
-    """The search of two victims, one of which falls by half at every look, the other as given."""
+def rests_at(tolerance: float | None, *values: float) -> DescentResult:
+    """Search for two victims: one objective is halved at every check, the other is given."""
     looks = [torch.tensor([2.0**-number, value]) for number, value in enumerate(values)]
-    script = [look for look in looks[:-1] for _ in range(JUDGED_EVERY)] + looks[-1:]
-    budget = (len(values) - 1) * JUDGED_EVERY
+    script = [look for look in looks[:-1] for _ in range(CHECKED_EVERY)] + looks[-1:]
+    budget = (len(values) - 1) * CHECKED_EVERY
     return descend(Scripted(script), zeros(2), Adam(lr=0.1), budget, tolerance, part())
 
 
 def test_a_victim_that_rests_stops_alone() -> None:
     found = rests_at(0.01, 10.0, 9.0, 8.95, 1.0, 0.5)
-    assert found.iterations.tolist() == [4 * JUDGED_EVERY, 2 * JUDGED_EVERY]
+    assert found.iterations.tolist() == [4 * CHECKED_EVERY, 2 * CHECKED_EVERY]
     assert found.objective.tolist() == pytest.approx([2.0**-4, 8.95])
-    steps = torch.tensor([4, 2])[:, None, None] * JUDGED_EVERY
+    steps = torch.tensor([4, 2])[:, None, None] * CHECKED_EVERY
     torch.testing.assert_close(found.matrices, zeros(2) - 0.1 * steps)
 
 
 def test_without_a_tolerance_the_budget_is_spent() -> None:
     found = rests_at(None, 10.0, 10.0, 10.0, 10.0)
-    assert found.iterations.tolist() == [3 * JUDGED_EVERY] * 2
+    assert found.iterations.tolist() == [3 * CHECKED_EVERY] * 2
 
 
 def test_the_search_ends_when_all_rest() -> None:
     flat = Objective([(1.0, lambda rows: 3 + 0 * rows.sum((1, 2)))])
-    found = descend(flat, starts(2), Adam(lr=0.1), 10 * JUDGED_EVERY, 1e-3, part())
-    assert found.iterations.tolist() == [JUDGED_EVERY] * 2
+    found = descend(flat, starts(2), Adam(lr=0.1), 10 * CHECKED_EVERY, 1e-3, part())
+    assert found.iterations.tolist() == [CHECKED_EVERY] * 2
 
 
 @pytest.mark.parametrize("tolerance", [None, 0.05])

@@ -51,7 +51,7 @@ def test_a_place_is_the_same_in_every_channel(shape: tuple[int, ...]) -> None:
 def test_weighted_magnitudes_are_the_total_variation(
     channels: int, height: int, width: int, seed: int
 ) -> None:
-    """Eq. 3: a mean over all neighbours below each other, and one over those side by side."""
+    """Eq. 3: a mean over vertical neighbours, and one over horizontal ones."""
     image = draw(seed, 1, channels, height, width)
     plane = image[0].numpy()
     below = np.abs(plane[:, 1:] - plane[:, :-1]).mean()
@@ -105,7 +105,7 @@ COLOUR = torch.tensor([0.2, 0.5, 0.9])[:, None, None].expand(SHAPE).flatten()
 
 
 def flat_images_draw(count: int, *flat: Tensor) -> tuple[Tensor, Tensor]:
-    """Derivatives A, Shape (neurons, N), and images X, Shape (N, F), the last ones as given."""
+    """Draw derivatives A, Shape (neurons, N), and images X, Shape (N, F), the last ones given."""
     stream = torch.Generator().manual_seed(0)
     images = torch.rand(count, COLOUR.numel(), generator=stream)
     images[count - len(flat) :] = torch.stack(flat) if flat else images[count:]

@@ -47,7 +47,7 @@ def test_scores_are_the_measures_derivatives(contrast: Contrast, scale: float) -
 
 @each_contrast
 def test_slopes_are_the_mean_derivative_of_the_scores(contrast: Contrast) -> None:
-    """Of many values, for what all of them share is taken to stay as it is."""
+    """For many values, since the terms that all of them share are taken as constants."""
     source = draw(2, 1, 1, 2, 300)
     jacobian = torch.autograd.functional.jacobian(
         lambda values: contrast.scores(values.view_as(source)).values.flatten(), source.flatten()
@@ -90,7 +90,7 @@ PLACES = 4000
 
 
 def rotated(seed: int, count: int, channels: int = 1) -> tuple[Tensor, Tensor]:
-    """Independent sparse sources, exactly white, and a rotation of them."""
+    """Draw independent sparse sources, exactly white, and a rotation of them."""
     stream = torch.Generator().manual_seed(seed)
     drawn = torch.randn(count, channels, PLACES, generator=stream, dtype=torch.double)
     sizes = torch.randn(count, 1, PLACES, generator=stream, dtype=torch.double)
@@ -103,7 +103,7 @@ def rotated(seed: int, count: int, channels: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def nearest_to_permutation(gains: Tensor) -> Tensor:
-    """The least of the rows' greatest magnitudes; every source is to be found by some row."""
+    """Return the least of the rows' largest magnitudes; each row must match another source."""
     order = gains.abs().argmax(1)
     assert torch.equal(order.sort().values, torch.arange(len(gains)))
     return gains.abs().amax(1).min()
@@ -167,7 +167,7 @@ def whitened(sources: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def interference(gains: Tensor) -> Tensor:
-    """What else is in each unmixed source, relative to the source; Shape (V)."""
+    """Compute the share of other sources in each unmixed source; Shape (V)."""
     gains = gains.abs() / gains.abs().amax(2, keepdim=True)
     return (gains.sum(2) - 1).mean(1)
 
@@ -250,7 +250,7 @@ def test_one_source_is_left_as_it_is() -> None:
 def test_few_steps_suffice_for_sources_that_differ_in_sparseness(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The Hessian's blocks are what makes steps long and right; a plain gradient creeps."""
+    """The Hessian's blocks make steps long and accurate; a plain gradient is slow."""
     stream = torch.Generator().manual_seed(3)
     drawn = torch.randn(4, 4, 1, 3000, generator=stream, dtype=torch.double)
     sources = drawn.sign() * drawn.abs() ** torch.tensor([1.2, 2, 3, 5])[:, None, None]

@@ -144,7 +144,7 @@ MIXTURE = Mixture(
 
 
 def first_neurons(mixture: Mixture, count: int) -> Unmixing:
-    """Rows that pick the first neurons; the books tell how many victims came together."""
+    """Return rows that select the first neurons; iterations count the victims unmixed together."""
     together = torch.full((len(mixture.weight),), len(mixture.weight))
     rows = torch.eye(SOURCES_NEURONS, dtype=torch.double)[:count].expand(len(together), -1, -1)
     return Unmixing(rows, together, together.double() + count / 10)
@@ -191,7 +191,7 @@ SCALE_FEATURES = 50
 
 
 def scale_draw(seed: int, samples: int) -> tuple[Tensor, Tensor]:
-    """Samples in [0, 1], Shape (2, N, F), and factors of either sign and any size, (2, N, 1)."""
+    """Draw samples in [0, 1], Shape (2, N, F), and factors of either sign, (2, N, 1)."""
     stream = torch.Generator().manual_seed(seed)
     samples_drawn = torch.rand(2, samples, SCALE_FEATURES, generator=stream, dtype=torch.double)
     factors = 10 ** (4 * torch.rand(2, samples, 1, generator=stream, dtype=torch.double) - 2)
@@ -199,7 +199,7 @@ def scale_draw(seed: int, samples: int) -> tuple[Tensor, Tensor]:
 
 
 def unmixed(samples: Tensor, factors: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """What the true unmixing, its rows in any order and of any length, makes of a dense layer."""
+    """Unmix a dense layer by the true unmixing, its rows in any order and of any length."""
     stream = torch.Generator().manual_seed(seed)
     output_gradients = torch.randn(2, 30, samples.shape[1], generator=stream, dtype=torch.double)
     order = torch.randperm(samples.shape[1], generator=stream)
@@ -208,7 +208,7 @@ def unmixed(samples: Tensor, factors: Tensor, seed: int) -> tuple[Tensor, Tensor
 
 
 def permuted(found: Tensor, samples: Tensor) -> Tensor:
-    """What was found, in the order of the samples it is nearest to."""
+    """Return the results in the order of their nearest samples."""
     nearest = torch.cdist(samples, found).argmin(2)
     assert torch.equal(nearest.sort(1).values, torch.arange(samples.shape[1]).expand(2, -1))
     return found.take_along_dim(nearest[..., None], 1)

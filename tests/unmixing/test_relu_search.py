@@ -21,7 +21,7 @@ CLASSES, NEURONS, SHAPE = 5, 128, (1, 8, 8)
 
 @dataclass(frozen=True)
 class Case:
-    """A network of two dense layers, samples, and their output_gradients with a softmax."""
+    """Network of two dense layers, samples, and their output gradients with a softmax."""
 
     weight: Tensor
     bias: Tensor
@@ -37,7 +37,7 @@ class Case:
         )
 
     def found(self, columns: Tensor) -> Tensor:
-        """Which true column each candidate is, but for its length; Shape (T, N)."""
+        """Match each candidate to the true columns, up to its length; Shape (T, N)."""
         output_gradients = columns @ self.factors.basis.T
         cosines = (
             output_gradients

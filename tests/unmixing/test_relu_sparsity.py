@@ -15,7 +15,7 @@ FEATURES, NEURONS = 40, 64
 
 @dataclass(frozen=True)
 class Case:
-    """A ReLU layer, samples, and the gradients they leave: A X and A 1."""
+    """ReLU layer, samples, and their gradients A X and A 1."""
 
     weight: Tensor
     bias: Tensor
@@ -28,7 +28,7 @@ class Case:
 
     @property
     def columns(self) -> Tensor:
-        """True columns of Q: the output_gradients, seen in the basis."""
+        """Return the true columns of Q: the output gradients in the basis."""
         found = (factorise(*self.gradients, len(self.samples)).basis.T @ self.output_gradients).T
         return found / found.norm(dim=1, keepdim=True)
 

@@ -3,10 +3,10 @@
 The truth is an input of a job of its own, which no update comes from.
 """
 
-from gleak.captures.folder import MODEL as CAPTURED_MODEL
-from gleak.captures.folder import PRIVATE as CAPTURED_TRUTH
-from gleak.captures.folder import UPDATE as CAPTURED_UPDATE
-from gleak.captures.folder import Captures
+from gleak.captures.locations import MODEL as CAPTURED_MODEL
+from gleak.captures.locations import PRIVATE as CAPTURED_TRUTH
+from gleak.captures.locations import UPDATE as CAPTURED_UPDATE
+from gleak.captures.locations import Captures
 
 CAPTURES = Captures(SETTINGS.data_dir)
 

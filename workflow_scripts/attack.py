@@ -1,4 +1,4 @@
-"""Runs `gleak.attacks.run_attack.attack` for one job."""
+"""Run `gleak.attacks.run_attack.attack` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

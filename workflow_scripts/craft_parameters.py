@@ -1,4 +1,4 @@
-"""Runs `gleak.crafting.craft.craft_parameters` for one job."""
+"""Run `gleak.crafting.craft.craft_parameters` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

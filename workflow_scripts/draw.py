@@ -1,4 +1,4 @@
-"""Runs `gleak.figures.draw.draw` for one job."""
+"""Run `gleak.figures.draw.draw` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

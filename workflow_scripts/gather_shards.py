@@ -1,4 +1,4 @@
-"""Runs `gleak.attacks.gather.gather_shards` for one job."""
+"""Run `gleak.attacks.gather.gather_shards` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Runs `gleak.figures.judge.judge_study` for one job."""
+"""Run `gleak.figures.judge.judge_study` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

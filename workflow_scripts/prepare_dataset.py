@@ -1,4 +1,4 @@
-"""Runs `gleak.data.prepare.prepare_dataset` for one job."""
+"""Run `gleak.data.prepare.prepare_dataset` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

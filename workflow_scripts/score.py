@@ -1,4 +1,4 @@
-"""Runs `gleak.metrics.score.score` for one job, a reconstruction's or the truth's."""
+"""Run `gleak.metrics.score.score` for one job, a reconstruction's or the truth's."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

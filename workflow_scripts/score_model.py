@@ -1,4 +1,4 @@
-"""Runs `gleak.metrics.score_model.score_model` for one job."""
+"""Run `gleak.metrics.score_model.score_model` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

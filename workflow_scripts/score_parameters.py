@@ -1,4 +1,4 @@
-"""Runs `gleak.metrics.score_parameters.score_parameters` for one job."""
+"""Run `gleak.metrics.score_parameters.score_parameters` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Runs `gleak.experiments.search.run.run_search` for one job."""
+"""Run `gleak.experiments.search.run.run_search` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Runs `gleak.simulation.simulate.simulate_clients` for one job."""
+"""Run `gleak.simulation.simulate.simulate_clients` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Runs `gleak.figures.tabulate.tabulate` for one job."""
+"""Run `gleak.figures.tabulate.tabulate` for one job."""
 
 import json
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""Runs `gleak.captures.take_model.take_captured_model` for one job."""
+"""Run `gleak.captures.take.take_captured_model` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gleak.captures.take_model import take_captured_model
+from gleak.captures.take import take_captured_model
 from gleak.experiments.cell import Cell
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to

@@ -1,9 +1,9 @@
-"""Runs `gleak.captures.take_update.take_captured_update` for one job."""
+"""Run `gleak.captures.take.take_captured_update` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gleak.captures.take_update import take_captured_update
+from gleak.captures.take import take_captured_update
 from gleak.experiments.cell import Cell
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record

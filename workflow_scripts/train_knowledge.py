@@ -1,4 +1,4 @@
-"""Runs `gleak.knowledge.train_knowledge.train_knowledge` for one job."""
+"""Run `gleak.knowledge.train_knowledge.train_knowledge` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Runs `gleak.training.train_model.train_model` for one job."""
+"""Run `gleak.training.train_model.train_model` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -31,7 +31,7 @@ class Private(Artifact):
         noise_multipliers: Shape (V, S), standard deviation of the noise of each local step of all
             rounds, relative to the step's sensitivity to one sample; absent without such noise.
         perturbation: Shape (V, R), relative change of each update by the defence (see
-            `gleak.simulation.perturbation`); absent for captured clients.
+            `gleak.simulation.update_error`); absent for captured clients.
     """
 
     format: ClassVar[str] = "gleak/private"

@@ -1,1 +1,1 @@
-"""Updates that were captured elsewhere: taken in, checked, and handed to the workflow."""
+"""Updates captured outside of gleak."""

@@ -1,11 +1,11 @@
-"""Captures rounds of Flower: a wrapper around any strategy, which changes nothing it does.
+"""Capture of Flower rounds by a wrapper around any strategy, which does not change its behaviour.
 
-For each round that is chosen the folder has ``round-<number>/before.safetensors``, what was
-broadcast, and ``round-<number>/client-<node>.safetensors``, what each client returned, as ``gleak
-import`` reads them (docs/real-updates.md). `Capturing` is for strategies that exchange messages
+For each captured round the folder contains the broadcast ``round-<number>/before.safetensors`` and
+each client's reply ``round-<number>/client-<node>.safetensors``, in the format of ``gleak import``
+(docs/real-updates.md). `Capturing` is for strategies that exchange messages
 (`flwr.serverapp.strategy`), `CapturingClassic` for the older ones (`flwr.server.strategy`).
 
-This module alone needs Flower, which is installed by ``pip install gleak[flower]``.
+Only this module needs Flower, which is installed by ``pip install gleak[flower]``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from flwr.server.strategy import Strategy as ClassicStrategy
 from flwr.serverapp.grid import Grid
 from flwr.serverapp.strategy import Strategy
 from safetensors.numpy import save_file
+from typing_extensions import override
 
 from gleak.artifacts.atomic import whole_folder
 from gleak.core.errors import DataError, IncompatibleError
@@ -32,14 +33,14 @@ FIRST = (1,)
 
 
 class Recorder:
-    """Writes the rounds that are chosen.
+    """Writer of captured rounds.
 
     Args:
-        folder: holds a folder for each of them.
-        rounds: their numbers; Flower counts from 1.
+        folder: contains a folder for each round.
+        rounds: numbers of the rounds to capture; Flower counts from 1.
 
     Raises:
-        DataError: one of them is there already.
+        DataError: the folder of a round already exists.
     """
 
     def __init__(self, folder: Path | str, rounds: Collection[int]) -> None:
@@ -47,18 +48,18 @@ class Recorder:
         self.before: Arrays = {}
         for path in map(self.of_round, rounds):
             if path.exists():
-                raise DataError(f"{path}: there already; give another folder, or remove it")
+                raise DataError(f"{path} already exists; choose another folder, or remove it")
 
     def of_round(self, number: int) -> Path:
-        """The folder of one round."""
+        """Return the folder of a round."""
         return self.folder / f"round-{number}"
 
     def write(self, number: int, after: Mapping[str, Arrays]) -> None:
-        """Write a round, whole or not at all.
+        """Write a round atomically.
 
         Args:
-            number: of the round.
-            after: what each client returned, by a name of the client's own.
+            number: number of the round.
+            after: arrays returned by each client, by the name of the client.
 
         Raises:
             ArtifactError: no permission or no space.
@@ -70,14 +71,14 @@ class Recorder:
 
 
 def named(arrays: Iterable[np.ndarray], names: Iterable[str]) -> Arrays:
-    """Arrays by their names in the model.
+    """Return arrays by their names in the model.
 
     Args:
-        arrays: in the order of ``names``.
-        names: those of ``model.state_dict()``.
+        arrays: arrays in the order of ``names``.
+        names: names in ``model.state_dict()``.
 
     Raises:
-        IncompatibleError: there are more of one than of the other.
+        IncompatibleError: the numbers of arrays and names differ.
     """
     values, keys = list(arrays), list(names)
     if len(values) != len(keys):
@@ -88,18 +89,17 @@ def named(arrays: Iterable[np.ndarray], names: Iterable[str]) -> Arrays:
 
 
 class Capturing(Strategy):
-    """Any strategy that exchanges messages, with some of its rounds captured.
+    """Wrapper that captures rounds of a strategy that exchanges messages.
 
     Args:
-        strategy: does all the work.
-        folder: where rounds are written.
-        rounds: which; the first alone, unless more are asked for.
-        names: of the arrays, where clients send plain lists of arrays; None: as they are sent.
+        strategy: wrapped strategy.
+        folder: output folder.
+        rounds: numbers of the rounds to capture; by default only the first.
+        names: names of the arrays, if clients send plain lists of arrays; None: as sent.
 
     Raises:
-        DataError: a round of that number is in the folder already.
-        IncompatibleError: the strategy goes through its rounds in its own way, which cannot be
-            followed.
+        DataError: a captured round of that number already exists in the folder.
+        IncompatibleError: the strategy overrides start(), so its rounds cannot be observed.
     """
 
     def __init__(
@@ -111,24 +111,24 @@ class Capturing(Strategy):
     ) -> None:
         if type(strategy).start is not Strategy.start:
             raise IncompatibleError(
-                f"{type(strategy).__name__} has a start() of its own; wrap another"
+                f"{type(strategy).__name__} overrides start(); wrap another strategy"
             )
         self.strategy, self.names = strategy, names
         self.recorder = Recorder(folder, rounds)
 
+    @override
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As the strategy does; what it broadcasts is noted."""
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         if messages and server_round in self.recorder.rounds:
             self.recorder.before = self._arrays(messages[0].content)
         return messages
 
+    @override
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """As the strategy does, after what came back is written."""
         replies = list(replies)
         if server_round in self.recorder.rounds:
             answered = [reply for reply in replies if reply.has_content()]
@@ -137,39 +137,39 @@ class Capturing(Strategy):
         return self.strategy.aggregate_train(server_round, replies)
 
     def _arrays(self, content: RecordDict) -> Arrays:
-        """The arrays of a message."""
+        """Return the arrays of a message."""
         records = content.array_records.values()
-        found = {name: array.numpy() for record in records for name, array in record.items()}
-        return named(found.values(), self.names or found)
+        arrays = {name: array.numpy() for record in records for name, array in record.items()}
+        return named(arrays.values(), self.names or arrays)
 
+    @override
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As the strategy does."""
         return self.strategy.configure_evaluate(server_round, arrays, config, grid)
 
+    @override
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """As the strategy does."""
         return self.strategy.aggregate_evaluate(server_round, replies)
 
+    @override
     def summary(self) -> None:
-        """As the strategy does."""
         self.strategy.summary()
 
 
 class CapturingClassic(ClassicStrategy):
-    """Any strategy of `flwr.server.strategy`, with some of its rounds captured.
+    """Wrapper that captures rounds of a strategy of `flwr.server.strategy`.
 
     Args:
-        strategy: does all the work.
-        folder: where rounds are written.
-        names: of the arrays that clients send, which are those of ``model.state_dict()``.
-        rounds: which; the first alone, unless more are asked for.
+        strategy: wrapped strategy.
+        folder: output folder.
+        names: names of the arrays that clients send, those of ``model.state_dict()``.
+        rounds: numbers of the rounds to capture; by default only the first.
 
     Raises:
-        DataError: a round of that number is in the folder already.
+        DataError: a captured round of that number already exists in the folder.
     """
 
     def __init__(
@@ -182,51 +182,51 @@ class CapturingClassic(ClassicStrategy):
         self.strategy, self.names = strategy, names
         self.recorder = Recorder(folder, rounds)
 
+    @override
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """As the strategy does; what it broadcasts is noted."""
         asked = self.strategy.configure_fit(server_round, parameters, client_manager)
         if asked and server_round in self.recorder.rounds:
             self.recorder.before = self._arrays(asked[0][1].parameters)
         return asked
 
+    @override
     def aggregate_fit(
         self,
         server_round: int,
         results: list[tuple[ClientProxy, FitRes]],
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        """As the strategy does, after what came back is written."""
         if server_round in self.recorder.rounds:
-            after = {client.cid: self._arrays(found.parameters) for client, found in results}
+            after = {client.cid: self._arrays(reply.parameters) for client, reply in results}
             self.recorder.write(server_round, after)
         return self.strategy.aggregate_fit(server_round, results, failures)
 
     def _arrays(self, parameters: Parameters) -> Arrays:
         return named(parameters_to_ndarrays(parameters), self.names)
 
+    @override
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
-        """As the strategy does."""
         return self.strategy.initialize_parameters(client_manager)
 
+    @override
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, Any]]:
-        """As the strategy does."""
         return self.strategy.configure_evaluate(server_round, parameters, client_manager)
 
+    @override
     def aggregate_evaluate(
         self,
         server_round: int,
         results: list[tuple[ClientProxy, EvaluateRes]],
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """As the strategy does."""
         return self.strategy.aggregate_evaluate(server_round, results, failures)
 
+    @override
     def evaluate(
         self, server_round: int, parameters: Parameters
     ) -> tuple[float, dict[str, Scalar]] | None:
-        """As the strategy does."""
         return self.strategy.evaluate(server_round, parameters)

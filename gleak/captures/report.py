@@ -1,4 +1,4 @@
-"""What ``gleak import`` says: which cell a capture is, and what to ask the workflow for."""
+"""Cell of a capture, and the report of ``gleak import``."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gleak.captures.intake import Capture
+from gleak.captures.importing import Capture
 from gleak.clients.captured import Captured
 from gleak.core.errors import SpecError
 from gleak.core.spec import build_spec
 from gleak.experiments.cell import LEVELS, Cell, Paths
 
 EXAMPLE = "invertgrad"
-TOO_FAR = 0.05
+MAX_DISAGREEMENT = 0.05
 
 
 def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
-    """The cell of a capture, with an attack that serves every model.
+    """Return the cell of a capture, with an attack that supports every model.
 
     Args:
-        name: of the capture.
-        dataset: its spec.
-        model: its spec.
+        name: name of the capture.
+        dataset: spec of the dataset.
+        model: spec of the model.
         **client: fields of `gleak.clients.captured.Captured`.
 
     Raises:
-        SpecError: an unknown or bad spec or field, names too long for a path, or weights that were
-            sent without the learning rate, by which attackers scale their difference.
-        IncompatibleError: specs that do not fit together.
+        SpecError: a spec or field is unknown or invalid, a path is too long, or weights were sent
+            without the learning rate, by which attackers scale their difference.
+        IncompatibleError: the specs do not fit together.
     """
     if client["sends"] == "weights" and "local_lr" not in client:
-        raise SpecError("--local-lr is missing: say at which learning rate the clients trained")
+        raise SpecError("--local-lr is missing: give the learning rate of the clients")
     clients = build_spec(Captured, {**client, "capture": name})
     training = f"captured+capture={name}"
     specs = (dataset, model, training, "honest", str(clients), "none", EXAMPLE)
@@ -39,13 +39,13 @@ def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
 
 
 def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mapping[str, Any]) -> str:
-    """What was taken in, and the command that attacks it.
+    """Describe an imported capture, with the command that attacks it.
 
     Args:
-        cell: with an attack.
-        capture: where it is.
-        results: the results folder.
-        config: keys of the configuration that were given otherwise.
+        cell: cell with an attack.
+        capture: imported capture.
+        results: results folder.
+        config: keys of the configuration with other values.
     """
     client = cell.client
     file = "reconstruction.h5" if capture.disagreement is None else "scores.csv"
@@ -55,21 +55,21 @@ def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mappin
             f"{capture.folder}: {client.victims} clients of {client.batch_size} samples, "
             f"{client.content}s",
             _judgement(capture.disagreement),
-            "attack it, with this attack or any other:",
+            "attack it with this command, or with another attack in the path:",
             f"snakemake {Paths(results).folder(cell) / file}{settings}",
         ]
     )
 
 
 def _judgement(disagreement: float | None) -> str:
-    """What the truth says of the updates."""
+    """Describe how well the updates agree with the true samples."""
     if disagreement is None:
-        return "without truth, so it can be attacked but not scored"
-    found = f"trained as was said, the truth gives these updates but for {disagreement:.2g} of them"
-    if disagreement < TOO_FAR:
-        return found
+        return "without true samples: attacks can run, but cannot be scored"
+    text = f"relative error of the updates computed from the true samples: {disagreement:.2g}"
+    if disagreement < MAX_DISAGREEMENT:
+        return text
     return (
-        f"{found}: attacks take the clients for what was said; see whether batch size, steps, "
-        "learning rate, loss and order are right, inputs are what the network was given, and no "
-        "momentum, decay, dropout, batch statistics or defence was there"
+        f"{text}; attacks assume the training as given: check batch size, steps, learning rate, "
+        "loss and order, that inputs are those of the network, and that there was no momentum, "
+        "weight decay, dropout, batch statistics or defence"
     )

@@ -1,4 +1,4 @@
-"""State dicts as files: safetensors alone, so that no code in a file can run."""
+"""Reading of state dicts, only from safetensors, so that code in a file cannot run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ State = Mapping[str, Tensor]
 
 
 def read_state(path: Path) -> State:
-    """The tensors in a file by their names.
+    """Read the tensors of a file by name.
 
     Raises:
-        ArtifactError: missing, pickled (says how to convert it), or not a whole safetensors file.
+        ArtifactError: the file is missing, pickled, or not a complete safetensors file.
     """
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file")
@@ -29,20 +29,20 @@ def read_state(path: Path) -> State:
     except SafetensorError as error:
         if _is_pickled(path):
             raise ArtifactError(
-                f"{path}: a pickle, which can run any code; where you trust it, convert it: "
+                f"{path}: a pickle, which can run any code; if you trust it, convert it: "
                 f"{conversion(path)}"
             ) from None
-        raise ArtifactError(f"{path}: not a whole safetensors file ({error})") from None
+        raise ArtifactError(f"{path}: not a complete safetensors file ({error})") from None
 
 
 def _is_pickled(path: Path) -> bool:
-    """Whether it is what `torch.save` or `pickle` writes, by its name or its first bytes."""
+    """Return True if name or first bytes are those of a file of `torch.save` or `pickle`."""
     with path.open("rb") as file:
         return path.suffix in PICKLED or file.read(2).startswith(PICKLE_BEGINS)
 
 
 def conversion(path: Path) -> str:
-    """A command that writes a pickled state dict as safetensors beside it."""
+    """Return a command that converts a pickled state dict to safetensors in the same folder."""
     return (
         'python -c "import torch; from safetensors.torch import save_file; '
         f"save_file({{k: v.clone() for k, v in torch.load('{path}', map_location='cpu', "

@@ -1,4 +1,4 @@
-"""The samples behind captured updates, and whether the updates can have come of them."""
+"""True samples of captured updates, and the updates computed from them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ UNKNOWN = -1
 def read_truth(
     paths: Sequence[Path], client: Captured, dataset: DatasetSpec, classes: int
 ) -> Private:
-    """The samples of all clients.
+    """Read the true samples of all clients.
 
     Args:
-        paths: a safetensors file for each client, in their order.
-        client: what is said of them.
-        dataset: whose samples they are like.
-        classes: of the dataset.
+        paths: one safetensors file per client, in their order.
+        client: spec of the clients.
+        dataset: dataset with samples of the same kind.
+        classes: number of classes of the dataset.
 
     Raises:
-        ArtifactError: names the file, and what is wrong in it.
+        ArtifactError: a file is invalid.
     """
     samples = [_read_samples(path, client, dataset, classes) for path in paths]
     labels = np.stack([labels for _, labels in samples])
@@ -49,15 +49,15 @@ def read_truth(
 def _read_samples(
     path: Path, client: Captured, dataset: DatasetSpec, classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs, Shape (N, *shape), and labels, Shape (N), of one client."""
-    found = read_state(path)
-    for name in {*KEYS} ^ found.keys():
-        hint = f"; {nearest(name, KEYS)}" if name in found else ""
+    """Read the inputs, Shape (N, *shape), and labels, Shape (N), of one client."""
+    tensors = read_state(path)
+    for name in {*KEYS} ^ tensors.keys():
+        hint = f"; {nearest(name, KEYS)}" if name in tensors else ""
         raise ArtifactError(
-            f"{path}: {name!r} is {'not known' if name in found else 'missing'}{hint}; a truth "
-            "holds inputs (N, *shape) and labels (N)"
+            f"{path}: {name!r} is {'unknown' if name in tensors else 'missing'}{hint}; give inputs "
+            "(N, *shape) and labels (N)"
         )
-    inputs, labels = (found[name] for name in KEYS)
+    inputs, labels = (tensors[name] for name in KEYS)
     shape = (client.batch_size, *dataset.shape)
     _check_shape(path, "inputs", inputs, shape, f"batch_size={shape[0]} and {dataset}")
     _check_shape(path, "labels", labels, shape[:1], f"batch_size={shape[0]}")
@@ -72,8 +72,8 @@ def _check_shape(
 ) -> None:
     if value.shape != expected:
         raise ArtifactError(
-            f"{path}: {name} has shape {tuple(value.shape)}, expected {expected} by {source}; a "
-            "capture's clients have batches of one size, others are captures of their own"
+            f"{path}: {name} has shape {tuple(value.shape)}, expected {expected} by {source}; all "
+            "clients of a capture have the same batch size, import others as another capture"
         )
 
 
@@ -82,7 +82,7 @@ def _check_range(
 ) -> None:
     if not kind or not ((value >= 0) & (value <= most)).all():
         raise ArtifactError(
-            f"{path}: {name} holds {value.dtype} values from {value.min()} to {value.max()}, "
+            f"{path}: {name} has {value.dtype} values from {value.min()} to {value.max()}, "
             f"expected {expected}"
         )
 
@@ -90,19 +90,19 @@ def _check_range(
 def disagreement(
     client: Captured, network: nn.Module, update: Mapping[str, np.ndarray], truth: Private
 ) -> float:
-    """How far captured updates are from those that the truth gives, trained as is said.
+    """Compute the relative error of captured updates to those computed from the true samples.
 
-    What layers draw is left out, and batches are normalised by the running statistics, as attacks
-    take it.
+    Stochastic layers are made deterministic, and batches are normalised by the running statistics,
+    as attacks assume.
 
     Args:
-        client: how the clients trained.
-        network: holds the broadcast parameters, in evaluation mode; left as it is.
-        update: what was captured of each parameter, Shape (V, R, *shape).
-        truth: the samples.
+        client: spec of the clients.
+        network: network with the broadcast parameters, in evaluation mode; not changed.
+        update: captured update by parameter, Shape (V, R, *shape).
+        truth: true samples.
 
     Returns:
-        The largest of the clients' errors, in lengths of the computed update.
+        Largest error of a client, relative to the norm of the computed update.
     """
     errors = []
     for victim, (inputs, labels) in enumerate(zip(truth.inputs, truth.labels, strict=True)):

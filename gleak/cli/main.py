@@ -162,7 +162,7 @@ def run_audit(chosen: Namespace) -> int:
 
 def run_import(chosen: Namespace) -> int:
     """``gleak import NAME --dataset SPEC --model SPEC --before FILE --after FILE ...``."""
-    from gleak.captures.intake import Files, import_capture
+    from gleak.captures.importing import Files, import_capture
     from gleak.captures.report import captured_cell, describe_capture
 
     changes = {"data_dir": chosen.data_dir} if chosen.data_dir else {}

@@ -135,7 +135,7 @@ def test_names_that_are_not_as_many_are_refused(tmp_path: Path) -> None:
 def test_a_folder_with_such_a_round_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     (tmp_path / "round-1").mkdir()
     Capturing(FedAvg(), tmp_path, rounds=[2])
-    with pytest.raises(DataError, match="round-1: there already"):
+    with pytest.raises(DataError, match="round-1 already exists"):
         Capturing(FedAvg(), tmp_path)
 
 
@@ -144,7 +144,7 @@ def test_a_strategy_with_rounds_of_its_own_is_refused(tmp_path: Path) -> None:
         def start(self, *_: Any, **__: Any) -> None:
             """Whatever."""
 
-    with pytest.raises(IncompatibleError, match=r"Own has a start\(\) of its own"):
+    with pytest.raises(IncompatibleError, match=r"Own overrides start\(\)"):
         Capturing(Own(), tmp_path)
 
 

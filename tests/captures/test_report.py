@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleak.captures.intake import Capture
+from gleak.captures.importing import Capture
 from gleak.captures.report import captured_cell, describe_capture
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.experiments.cell import LEVELS, Cell
@@ -40,7 +40,7 @@ def test_a_configuration_given_otherwise_is_given_on() -> None:
 def test_an_update_that_the_truth_does_not_give_is_doubted(
     disagreement: float, doubted: bool
 ) -> None:
-    assert ("see whether batch size" in described(disagreement)) == doubted
+    assert ("check batch size" in described(disagreement)) == doubted
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_an_update_that_the_truth_does_not_give_is_doubted(
     [
         ({"local_lr": None}, SpecError, "--local-lr is missing"),
         ({"local_steps": "x"}, SpecError, "'local_steps' = 'x'"),
-        ({"batch_size": "3", "mini_batch": "2"}, SpecError, "whole number of times"),
+        ({"batch_size": "3", "mini_batch": "2"}, SpecError, "whole number of epochs"),
         ({"name": "x" * 150}, SpecError, "characters long"),
         ({"dataset": "digts"}, SpecError, "did you mean 'digits'"),
         ({"dataset": "breast_cancer"}, IncompatibleError, "takes image data"),

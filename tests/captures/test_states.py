@@ -38,7 +38,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_what_is_no_safetensors_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state.safetensors").write_bytes(b"\x10" + bytes(30))
-    with pytest.raises(ArtifactError, match="not a whole safetensors file"):
+    with pytest.raises(ArtifactError, match="not a complete safetensors file"):
         read_state(tmp_path / "state.safetensors")
 
 

@@ -47,7 +47,7 @@ def test_import(
     assert main(importing("--before", "before.safetensors", *sent)) == 0
     printed = capsys.readouterr().out
     assert f"data/captures/mine: 1 clients of 2 samples, {content}s" in printed
-    assert "without truth" in printed
+    assert "without true samples" in printed
     assert re.search(r"^snakemake results/artifacts/digits/\S+/reconstruction.h5$", printed, re.M)
     update = Update.read(study_folder / "data/captures/mine/update.h5")
     assert update.content == content

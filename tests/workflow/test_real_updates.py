@@ -73,7 +73,7 @@ def followed(real: Project) -> tuple[Project, str]:
 def test_a_pair_of_state_dicts_is_attacked_and_scored(followed: tuple[Project, str]) -> None:
     project, printed = followed
     assert "data/captures/hand: 1 clients of 4 samples, differences" in printed
-    assert float(re.search(r"but for (\S+) of", printed)[1]) < 1e-5
+    assert float(re.search(r"true samples: (\S+)", printed)[1]) < 1e-5
     assert (psnr(project, "hand", "spear") > 60).all()
     assert (project.root / "first.png").is_file()
 
@@ -90,7 +90,7 @@ def test_captured_cells_stand_in_a_study(followed: tuple[Project, str]) -> None:
 def test_a_round_of_flower_is_attacked_and_scored(followed: tuple[Project, str]) -> None:
     project, _ = followed
     printed = follow(project, FLOWER)
-    assert float(re.search(r"but for (\S+) of", printed)[1]) < 1e-4
+    assert float(re.search(r"true samples: (\S+)", printed)[1]) < 1e-4
     assert (psnr(project, "flower", "cpa_edges") > 25).all()
     captured = Update.read(project.root / "data/captures/flower/update.h5")
     assert (captured.victims, captured.rounds, captured.local_steps) == (2, 1, 5)

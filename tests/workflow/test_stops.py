@@ -81,12 +81,12 @@ def test_a_file_that_cannot_be_stops_with_one_line(
         ("tolt/model.h5", r"no such capture; did you mean 'told'\? .*data_dir"),
         (
             "bare/honest/captured+capture=bare/none/cpl/scores.csv",
-            r"'bare' holds no truth.*--truth",
+            r"'bare' has no true samples.*--truth",
         ),
-        ("bare/honest/captured+capture=bare/none/truth/scores.csv", "'bare' holds no truth"),
+        ("bare/honest/captured+capture=bare/none/truth/scores.csv", "'bare' has no true samples"),
         (
             "bare/honest/captured+capture=bare/none/blind/reconstruction.h5",
-            "'bare' holds no truth, of which scores and grants are made",
+            "'bare' has no true samples, which scores and grants need",
         ),
     ],
 )

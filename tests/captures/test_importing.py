@@ -15,7 +15,7 @@ from torch.nn import functional
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
-from gleak.captures.intake import import_capture
+from gleak.captures.importing import import_capture
 from gleak.core.errors import ArtifactError, DataError, GleakError, SpecError
 from gleak.core.registry import parse
 from gleak.models.broadcast import load_network
@@ -123,13 +123,13 @@ FAULTS: dict[str, tuple[str, Callable[[State], State], str]] = {
     "whole numbers": (
         "sent",
         lambda s: s | {"0.bias": torch.ones(4, dtype=torch.int8)},
-        r"0\.bias holds torch\.int8 values; give parameters as floating point",
+        r"0\.bias has torch\.int8 values; give floating point parameters",
     ),
-    "no inputs": ("truth", lambda s: {"labels": s["labels"]}, "'inputs' is missing; a truth holds"),
+    "no inputs": ("truth", lambda s: {"labels": s["labels"]}, "'inputs' is missing; give inputs"),
     "more": (
         "truth",
         lambda s: s | {"label": s["labels"].clone()},
-        "'label' is not known; did you mean 'labels'",
+        "'label' is unknown; did you mean 'labels'",
     ),
     "batch size": (
         "truth",
@@ -140,22 +140,22 @@ FAULTS: dict[str, tuple[str, Callable[[State], State], str]] = {
     "range": (
         "truth",
         lambda s: s | {"inputs": s["inputs"] * 255},
-        r"inputs holds torch\.float32 values from .* expected intensities in \[0, 1\]",
+        r"inputs has torch\.float32 values from .* expected intensities in \[0, 1\]",
     ),
     "bytes": (
         "truth",
         lambda s: s | {"inputs": s["inputs"].to(torch.uint8)},
-        r"inputs holds torch\.uint8 values",
+        r"inputs has torch\.uint8 values",
     ),
     "not a number": (
         "truth",
         lambda s: s | {"inputs": s["inputs"] * torch.nan},
-        "inputs holds .* from nan to nan, expected intensities",
+        "inputs has .* from nan to nan, expected intensities",
     ),
     "class": (
         "truth",
         lambda s: s | {"labels": s["labels"] + 10},
-        "labels holds .* expected classes 0 to 9",
+        "labels has .* expected classes 0 to 9",
     ),
     "soft labels": ("truth", lambda s: s | {"labels": s["labels"] / 2}, "expected classes 0 to 9"),
 }
@@ -176,7 +176,7 @@ def test_what_is_wrong_is_said_with_its_file_and_nothing_is_left(
 
 def test_a_client_that_sent_nothing_new_is_refused(elsewhere: Elsewhere, tmp_path: Path) -> None:
     files = replace(elsewhere.files, sent=[elsewhere.files.sent[0], elsewhere.files.before])
-    with pytest.raises(ArtifactError, match=r"before.safetensors: .* as they were broadcast"):
+    with pytest.raises(ArtifactError, match=r"before.safetensors: the parameters equal the broadcast"):
         import_capture(elsewhere.cell(), files, tmp_path)
 
 
@@ -189,7 +189,7 @@ def test_each_client_has_its_truth(elsewhere: Elsewhere, tmp_path: Path) -> None
 def test_a_capture_is_not_replaced_unless_asked_for(elsewhere: Elsewhere, tmp_path: Path) -> None:
     folder = import_capture(elsewhere.cell(), elsewhere.files, tmp_path).folder
     (folder / "notes.txt").touch()
-    with pytest.raises(DataError, match=r"captures/mine: there already; .*--replace"):
+    with pytest.raises(DataError, match=r"captures/mine already exists; .*--replace"):
         import_capture(elsewhere.cell(), elsewhere.files, tmp_path)
     assert (folder / "notes.txt").exists()
     untold = replace(elsewhere.files, truth=())

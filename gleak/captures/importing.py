@@ -1,4 +1,4 @@
-"""What ``gleak import`` does: from state dicts to a capture, checked whole before it is written."""
+"""Import of a capture from state dicts, for ``gleak import``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gleak.artifacts.encodings import Dense, Encoded
 from gleak.artifacts.model import Model
 from gleak.artifacts.store import Artifact
 from gleak.artifacts.update import Update
-from gleak.captures.folder import MODEL, PRIVATE, UPDATE, Captures
+from gleak.captures.locations import MODEL, PRIVATE, UPDATE, Captures
 from gleak.captures.states import State, read_state
 from gleak.captures.truth import disagreement, read_truth
 from gleak.core.errors import ArtifactError, DataError
@@ -28,12 +28,12 @@ from gleak.training.initialisation import missing_counters
 
 @dataclass(frozen=True)
 class Files:
-    """What was captured, as safetensors.
+    """Files of a capture, as safetensors.
 
     Args:
-        before: the state dict that was broadcast.
-        sent: of each client, the state dict after its training, or its gradients by parameter.
-        truth: of each client ``inputs`` and ``labels``; none where they are not known.
+        before: broadcast state dict.
+        sent: for each client, its state dict after training, or its gradients by parameter.
+        truth: for each client, its ``inputs`` and ``labels``; empty if unknown.
     """
 
     before: Path
@@ -43,11 +43,11 @@ class Files:
 
 @dataclass(frozen=True)
 class Capture:
-    """A capture that was taken in.
+    """An imported capture.
 
     Args:
-        folder: where it is.
-        disagreement: see `gleak.captures.truth.disagreement`; None without truth.
+        folder: folder of the capture.
+        disagreement: see `gleak.captures.truth.disagreement`; None without true samples.
     """
 
     folder: Path
@@ -55,31 +55,33 @@ class Capture:
 
 
 def import_capture(cell: Cell, files: Files, data_dir: Path, *, replace: bool = False) -> Capture:
-    """Check what was captured and write it to ``<data_dir>/captures/<name>/``.
+    """Check the files of a capture and write it to ``<data_dir>/captures/<name>/``.
+
+    Nothing is written before everything is checked.
 
     Args:
         cell: up to the defence; its training and client name the capture.
-        files: where it is read from.
-        data_dir: where the user keeps data.
-        replace: a capture of that name, if there is one.
+        files: input files.
+        data_dir: data folder.
+        replace: replace an existing capture of that name.
 
     Raises:
-        ArtifactError: a file is not what it should be; says which, what and what to do.
-        DataError: the capture is there already, or the dataset is not.
+        ArtifactError: a file is invalid.
+        DataError: the capture already exists, or the dataset is missing.
         IncompatibleError: the model cannot be built.
     """
     folder = Captures(data_dir).folder(cell.client.capture)
     if folder.exists() and not replace:
-        raise DataError(f"{folder}: there already; choose another name, or add --replace")
+        raise DataError(f"{folder} already exists; choose another name, or add --replace")
     _check_counts(files)
     classes = cell.dataset.classes or cell.dataset.load(data_dir, 0).classes
     network = cell.model.build(cell.dataset.shape, classes).eval()
     sent = _read_sent(network, files, cell.client.content)
     update: dict[str, Encoded] = {name: Dense(value) for name, value in sent.items()}
-    facts = {"content": cell.client.content, **cell.client.protocol}
+    protocol = {"content": cell.client.content, **cell.client.protocol}
     artifacts: dict[str, Artifact] = {
-        MODEL: with_state(_described(cell, classes), network),
-        UPDATE: Update(spec=str(cell), update=update, **facts),
+        MODEL: with_state(_model_artifact(cell, classes), network),
+        UPDATE: Update(spec=str(cell), update=update, **protocol),
     }
     error = None
     if files.truth:
@@ -95,13 +97,13 @@ def import_capture(cell: Cell, files: Files, data_dir: Path, *, replace: bool = 
 def _check_counts(files: Files) -> None:
     if files.truth and len(files.truth) != len(files.sent):
         raise ArtifactError(
-            f"--truth: {len(files.truth)} files, but {len(files.sent)} clients; give one for each, "
-            "in the same order, or none"
+            f"--truth: {len(files.truth)} files, but {len(files.sent)} clients; give one file per "
+            "client in the same order, or none"
         )
 
 
-def _described(cell: Cell, classes: int) -> Model:
-    """The artifact of a network, still without its state."""
+def _model_artifact(cell: Cell, classes: int) -> Model:
+    """Return the artifact of a model without its parameters."""
     return Model(
         spec=str(cell.upto("training")),
         model=str(cell.model),
@@ -116,15 +118,12 @@ def _described(cell: Cell, classes: int) -> Model:
 
 
 def _read_sent(network: nn.Module, files: Files, content: str) -> dict[str, np.ndarray]:
-    """What every client sent of each parameter, Shape (V, 1, *shape).
-
-    The network is given what was broadcast.
-    """
+    """Load the broadcast state into the network; return the updates, Shape (V, 1, *shape)."""
     before = read_state(files.before)
-    own = network.state_dict()
-    counts = missing_counters(before, own)
-    _check(files.before, before, network, own, counts)
-    network.load_state_dict({**before, **counts})
+    state = network.state_dict()
+    counters = missing_counters(before, state)
+    _check(files.before, before, network, state, counters)
+    network.load_state_dict({**before, **counters})
     if content == "gradient":
         clients = [_gradient(network, path) for path in files.sent]
     else:
@@ -135,50 +134,54 @@ def _read_sent(network: nn.Module, files: Files, content: str) -> dict[str, np.n
 
 
 def _gradient(network: nn.Module, path: Path) -> State:
-    """A client's gradients."""
-    found, parameters = read_state(path), trained_parameters(network)
-    _check(path, found, network, {**parameters})
-    return {name: found[name].float() for name in parameters}
+    """Read a client's gradients."""
+    sent, parameters = read_state(path), trained_parameters(network)
+    _check(path, sent, network, {**parameters})
+    return {name: sent[name].float() for name in parameters}
 
 
 def _difference(network: nn.Module, before: State, path: Path) -> State:
-    """What a client's training added to the parameters; buffers may stand beside them."""
-    found, own = read_state(path), network.state_dict()
+    """Read a client's parameters after training, and subtract those before; ignore buffers."""
+    after, expected = read_state(path), network.state_dict()
     names = trained_parameters(network).keys()
-    _check(path, found, network, own, own.keys() - {*names})
-    _check_frozen(path, found, before, network)
-    sent = {name: (_wide(found[name]) - _wide(before[name])).float() for name in names}
+    _check(path, after, network, expected, expected.keys() - {*names})
+    _check_frozen(path, after, before, network)
+    sent = {
+        name: (_at_least_float32(after[name]) - _at_least_float32(before[name])).float()
+        for name in names
+    }
     if not any(value.any() for value in sent.values()):
         raise ArtifactError(
-            f"{path}: holds the parameters as they were broadcast; nothing was sent"
+            f"{path}: the parameters equal the broadcast ones, so there is no update; give the "
+            "state after training"
         )
     return sent
 
 
-def _check_frozen(path: Path, found: State, before: State, network: nn.Module) -> None:
-    """Frozen parameters are sent as they were broadcast, or not at all."""
+def _check_frozen(path: Path, after: State, before: State, network: nn.Module) -> None:
+    """Check that frozen parameters are unchanged or missing."""
     trained = trained_parameters(network)
     for name, _ in network.named_parameters():
-        if name not in trained and name in found and not torch.equal(found[name], before[name]):
+        if name not in trained and name in after and not torch.equal(after[name], before[name]):
             raise ArtifactError(
-                f"{path}: {name} differs from what was broadcast, but the model freezes it; set "
+                f"{path}: {name} differs from the broadcast value, but the model freezes it; set "
                 "requires_grad on it where the model is built, or give the states of another model"
             )
 
 
-def _wide(value: Tensor) -> Tensor:
-    """In single precision or better, so that a difference is not rounded more than it was."""
+def _at_least_float32(value: Tensor) -> Tensor:
+    """Convert a tensor to at least single precision, so that a difference is not rounded."""
     return value if value.dtype == torch.float64 else value.float()
 
 
 def _check(
-    path: Path, found: State, network: nn.Module, own: State, kept: Collection[str] = ()
+    path: Path, tensors: State, network: nn.Module, state: State, kept: Collection[str] = ()
 ) -> None:
-    """See `check_weights`; parameters are floating point."""
-    check_weights(path, found, own, kept)
+    """Check names and shapes by `check_weights`, and that parameters are floating point."""
+    check_weights(path, tensors, state, kept)
     for name in trained_parameters(network):
-        if not found[name].is_floating_point():
+        if not tensors[name].is_floating_point():
             raise ArtifactError(
-                f"{path}: {name} holds {found[name].dtype} values; give parameters as floating "
-                "point, a quantised network's decoded"
+                f"{path}: {name} has {tensors[name].dtype} values; give floating point parameters, "
+                "dequantised if the network is quantised"
             )

@@ -17,11 +17,9 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.run_attack import attack
-from gleak.captures.folder import Captures
-from gleak.captures.intake import Files, import_capture
-from gleak.captures.take_model import take_captured_model
-from gleak.captures.take_truth import take_captured_truth
-from gleak.captures.take_update import take_captured_update
+from gleak.captures.importing import Files, import_capture
+from gleak.captures.locations import Captures
+from gleak.captures.take import take_captured_model, take_captured_truth, take_captured_update
 from gleak.core.errors import ArtifactError
 from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
@@ -166,7 +164,7 @@ def test_a_client_that_says_otherwise_is_refused_with_the_field(
     fields = dict(part.split("=") for part in FIELDS.split("+"))
     fields |= {"sends": "gradient"} if field == "content" else {field: str(said)}
     client = "+".join(["captured", *(f"{name}={value}" for name, value in fields.items())])
-    message = f"update.h5: {field} is {found}, but the client says {said}; ask for it as"
+    message = f"update.h5: {field} is {found}, but {said} in the client's spec; use the command"
     with pytest.raises(ArtifactError, match=message):
         pair.take(client=client)
 
@@ -175,14 +173,14 @@ def test_a_client_that_says_otherwise_is_refused_with_the_field(
 def test_a_capture_of_another_model_or_dataset_is_refused(
     pair: Pair, changes: dict[str, str]
 ) -> None:
-    with pytest.raises(ArtifactError, match=r"model\.h5: is of digits\+size=8/lenet\+width=4/"):
+    with pytest.raises(ArtifactError, match=r"model\.h5: captured for digits\+size=8/lenet\+width=4/"):
         pair.take(**changes)
 
 
 def test_a_dataset_that_has_lost_a_class_since_is_refused(pair: Pair, tmp_path: Path) -> None:
     dataset = Dataset.read(pair.simulated / "dataset.h5")
     replace(dataset, class_names=dataset.class_names[:9]).write(tmp_path / "dataset.h5")
-    with pytest.raises(ArtifactError, match=r"has 10 classes, but .* has 9 by now"):
+    with pytest.raises(ArtifactError, match=r"has 10 classes, but .* now has 9"):
         take_captured_model(
             pair.cell.upto("training"),
             pair.capture / "model.h5",

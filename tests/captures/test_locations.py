@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gleak.captures.folder import MODEL, PRIVATE, UPDATE, Captures
+from gleak.captures.locations import MODEL, PRIVATE, UPDATE, Captures
 from gleak.core.errors import DataError
 
 
@@ -24,8 +24,8 @@ def test_a_file_is_found(captures: Captures) -> None:
 @pytest.mark.parametrize(
     ("name", "file", "message"),
     [
-        ("hant", MODEL, r"hant: no such capture; did you mean 'hand'\? valid: hand; gleak import"),
-        ("hand", PRIVATE, r"capture 'hand' holds no truth.*gleak import hand --truth"),
+        ("hant", MODEL, r"hant: no such capture; did you mean 'hand'\? valid: hand; create it with gleak import"),
+        ("hand", PRIVATE, r"capture 'hand' has no true samples.*gleak import hand --truth"),
         ("hand", UPDATE, r"update\.h5 is missing; .*gleak import hand .*--replace"),
     ],
 )

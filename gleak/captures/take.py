@@ -1,0 +1,120 @@
+"""Stages that write the artifacts of a cell from a capture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.model import Model
+from gleak.artifacts.private import Private
+from gleak.artifacts.update import Update
+from gleak.captures.locations import IMPORT_AGAIN, check_field
+from gleak.core.errors import ArtifactError
+from gleak.knowledge.loading import fingerprints
+from gleak.models.broadcast import load_network
+from gleak.models.layer_search import true_embeddings
+from gleak.runtime.device import choose_device
+from gleak.simulation.drift import measure_drift
+from gleak.simulation.grants import write_truth
+from gleak.training.central_training import test_accuracy
+
+if TYPE_CHECKING:
+    from gleak.experiments.cell import Cell
+
+
+def take_captured_model(cell: Cell, captured: Path, dataset_path: Path, output: Path) -> None:
+    """Write ``model.h5``: the captured parameters with their test accuracy.
+
+    Args:
+        cell: up to the training.
+        captured: ``model.h5`` of the capture.
+        dataset_path: ``dataset.h5``.
+        output: ``model.h5``.
+
+    Raises:
+        ArtifactError: the capture is for another dataset or model.
+    """
+    model, dataset = Model.read(captured), Dataset.read(dataset_path)
+    if model.spec != str(cell):
+        raise ArtifactError(
+            f"{captured}: captured for {model.spec}, not for {cell}; {IMPORT_AGAIN}"
+        )
+    if model.classes != dataset.classes:
+        raise ArtifactError(
+            f"{captured}: has {model.classes} classes, but {dataset.spec} now has "
+            f"{dataset.classes}; import it again"
+        )
+    accuracy = test_accuracy(load_network(model, str(captured)), dataset)
+    replace(model, test_accuracy=np.array(accuracy, dtype=np.float64)).write(output)
+
+
+def take_captured_update(cell: Cell, captured: Path, output: Path) -> None:
+    """Write ``update.h5``: the captured updates.
+
+    Args:
+        cell: up to the defence.
+        captured: ``update.h5`` of the capture.
+        output: ``update.h5``.
+
+    Raises:
+        ArtifactError: a hyperparameter of the clients differs from the cell.
+    """
+    update, client = Update.read(captured), cell.client
+    check_field(client.victims, update.victims, "victims", captured)
+    for field, expected in {"content": client.content, **client.protocol}.items():
+        check_field(expected, getattr(update, field), field, captured)
+    replace(update, spec=str(cell)).write(output)
+
+
+def take_captured_truth(
+    cell: Cell,
+    captured: Path,
+    dataset_path: Path,
+    parameters_path: Path,
+    folder: Path,
+    *,
+    seed: int,
+    device: str = "auto",
+) -> None:
+    """Write ``private.h5`` and ``granted/*.h5`` of captured clients.
+
+    Training samples that equal a sample of the clients are not granted.
+
+    Args:
+        cell: up to the defence.
+        captured: ``private.h5`` of the capture.
+        dataset_path: ``dataset.h5``.
+        parameters_path: ``model.h5``, as broadcast.
+        folder: output folder.
+        seed: seed of the run.
+        device: "auto", "cpu" or "cuda".
+
+    Raises:
+        ArtifactError: the number of clients or samples differs from the cell.
+    """
+    private, dataset = Private.read(captured), Dataset.read(dataset_path)
+    victims, samples = private.labels.shape
+    check_field(cell.client.victims, victims, "victims", captured)
+    check_field(cell.client.batch_size, samples, "batch_size", captured)
+    network = load_network(Model.read(parameters_path), str(parameters_path))
+    network.to(choose_device(device))
+    truth, clients_per_update = (private.inputs, private.labels), cell.defense.clients_per_update
+    complete = replace(
+        private,
+        spec=str(cell),
+        seed=seed,
+        feature_groups=dataset.feature_groups,
+        embeddings=true_embeddings(network, private.inputs),
+        drift=measure_drift(cell.client, network, *truth, seed, clients_per_update),
+    )
+    write_truth(dataset, complete, _others(dataset, private), folder, seed)
+
+
+def _others(dataset: Dataset, private: Private) -> np.ndarray:
+    """Return the positions of the training samples that equal none of the clients' samples."""
+    private_prints = fingerprints(private.inputs.reshape(-1, *dataset.shape))
+    return np.flatnonzero(~np.isin(fingerprints(dataset.train_inputs), private_prints))

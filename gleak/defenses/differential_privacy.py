@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class DifferentialPrivacy(DefenseSpec):
     """The whole update is scaled or clipped to a norm, then Gaussian noise is added to every value.
 
-    The norm is that of all parameters as one vector, for each observed round. CPA scales to unit
-    norm (section VI), which hides the norm too; ``scaling=clip`` only shortens longer updates, as
+    The norm is that of all parameters as one vector, for each observed round. CPA (section VI)
+    scales to unit norm, which hides the norm too; ``scaling=clip`` only shortens longer updates, as
     federated averaging with client-level privacy does. An update of zeros is not scaled. Samples
     are not clipped one by one, so the noise hides the batch of a client as a whole; the metrics
     ``epsilon_rdp`` and ``epsilon_prv`` compute the guarantee.

@@ -176,7 +176,9 @@ def test_what_is_wrong_is_said_with_its_file_and_nothing_is_left(
 
 def test_a_client_that_sent_nothing_new_is_refused(elsewhere: Elsewhere, tmp_path: Path) -> None:
     files = replace(elsewhere.files, sent=[elsewhere.files.sent[0], elsewhere.files.before])
-    with pytest.raises(ArtifactError, match=r"before.safetensors: the parameters equal the broadcast"):
+    with pytest.raises(
+        ArtifactError, match=r"before.safetensors: the parameters equal the broadcast"
+    ):
         import_capture(elsewhere.cell(), files, tmp_path)
 
 

@@ -24,7 +24,11 @@ def test_a_file_is_found(captures: Captures) -> None:
 @pytest.mark.parametrize(
     ("name", "file", "message"),
     [
-        ("hant", MODEL, r"hant: no such capture; did you mean 'hand'\? valid: hand; create it with gleak import"),
+        (
+            "hant",
+            MODEL,
+            r"hant: no such capture; did you mean 'hand'\? valid: hand; create it with gleak",
+        ),
         ("hand", PRIVATE, r"capture 'hand' has no true samples.*gleak import hand --truth"),
         ("hand", UPDATE, r"update\.h5 is missing; .*gleak import hand .*--replace"),
     ],

@@ -173,7 +173,9 @@ def test_a_client_that_says_otherwise_is_refused_with_the_field(
 def test_a_capture_of_another_model_or_dataset_is_refused(
     pair: Pair, changes: dict[str, str]
 ) -> None:
-    with pytest.raises(ArtifactError, match=r"model\.h5: captured for digits\+size=8/lenet\+width=4/"):
+    with pytest.raises(
+        ArtifactError, match=r"model\.h5: captured for digits\+size=8/lenet\+width=4/"
+    ):
         pair.take(**changes)
 
 

@@ -218,7 +218,7 @@ def test_validate_and_plan_tell_of_data_and_of_cells_that_do_not_fit(
     source = Path(__file__).parents[1] / "workflow" / "studies" / "own.yaml"
     text = source.read_text().replace("attack: blind", "attack: [cpl, aono]")
     Path("studies/mine.yaml").write_text(text)
-    assert "data_dir = data: no such folder, and dataset folder" in fails(
+    assert "data_dir = data: no such folder, but dataset folder" in fails(
         capsys, "validate", "mine"
     )
     Path("data/mine/test").mkdir(parents=True)

@@ -36,9 +36,9 @@ def twin() -> Iterator[type[Spec]]:
 
 
 def row_of(text: str, first: str) -> list[str]:
-    """The cells of the table's row that begins with a word."""
-    line = next(line for line in text.splitlines() if line.split()[:1] == [first])
-    return re.split(r"\s{2,}", line.strip())
+    """Return the cells of the first table row that begins with a word; prose has one cell."""
+    rows = (re.split(r"\s{2,}", line.strip()) for line in text.splitlines())
+    return next(row for row in rows if row[0] == first)
 
 
 def test_everything_registered_is_listed_once():

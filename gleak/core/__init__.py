@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, specs, the registry, settings, YAML input."""
+"""Foundation of all packages: errors, specs, the registry, settings and YAML input."""

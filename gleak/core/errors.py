@@ -1,4 +1,4 @@
-"""The errors a user meets: each says what is wrong, where, and what to do."""
+"""User-facing errors: each states what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ AGAIN = "delete it and run again"
 
 
 class GleakError(Exception):
-    """Base of every error that gleak raises on purpose."""
+    """Base of all errors that gleak raises on purpose."""
 
 
 class SpecError(GleakError):
-    """A spec string, path, study or configuration that cannot be used as written."""
+    """Invalid spec string, path, study or configuration."""
 
 
 class IncompatibleError(GleakError):
-    """Specs that are valid alone and do not fit together (an image model on a table, say)."""
+    """Specs that are valid individually but do not fit together (an image model on a table)."""
 
 
 class RefusedError(IncompatibleError):
-    """What is to be read was refused by the job that should have made it; carries its reason."""
+    """Refusal recorded in an input by the job that should have made it, with its reason."""
 
 
 class ArtifactError(GleakError):
-    """A file that is missing, truncated, foreign, of another version, or holds bad values."""
+    """File that is missing, truncated, foreign, of another version, or contains bad values."""
 
 
 class DamagedError(ArtifactError):
-    """A file that gleak made and that is not, or no longer, what it should be; to be made again.
+    """File made by gleak that is invalid or damaged; to be made again.
 
     Args:
-        path: of the file.
+        path: the file.
         fault: what is wrong with it.
     """
 
@@ -48,11 +48,11 @@ class StoppedError(GleakError):
 
 
 class DataError(GleakError):
-    """A dataset that is not where it should be, or not as it should be."""
+    """Dataset that is missing or invalid."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """The hint that ends an error about an unknown name: the nearest valid one, then all."""
+    """Return the end of an error about an unknown name: the nearest valid name, then all."""
     options = sorted(valid)
     close = get_close_matches(name, options, n=1, cutoff=0.5)
     guess = f"did you mean {close[0]!r}? " if close else ""
@@ -61,7 +61,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 @contextmanager
 def error_context(place: str) -> Iterator[None]:
-    """Put a place before the errors about specs that are raised in the block."""
+    """Prefix the errors about specs that are raised in the block with a place."""
     try:
         yield
     except (SpecError, IncompatibleError) as error:

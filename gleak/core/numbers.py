@@ -1,21 +1,21 @@
-"""Numbers as text, short enough for a table and exact enough for a comparison."""
+"""Formatting of numbers, short enough for tables and exact enough for comparisons."""
 
 from __future__ import annotations
 
 import math
 
 DASH, REFUSED = "–", "n/a"
-"""In place of a number: there is none; its cell was refused."""
+"""Replace a missing number, and a number of a refused cell."""
 SMALL, LARGE = 1e-3, 1e6
 
 
 def format_value(value: float, reason: str) -> str:
-    """A number of a cell, ``n/a`` if the cell was refused for some reason."""
+    """Format the number of a cell; ``n/a`` if the cell was refused for a reason."""
     return REFUSED if reason else format_number(value)
 
 
 def format_number(value: float) -> str:
-    """Four significant digits; two and an exponent below 0.001; a dash for no number."""
+    """Format with four significant digits; two and an exponent below 0.001; a dash for NaN."""
     if math.isnan(value):
         return DASH
     if value == 0:

@@ -1,8 +1,8 @@
-"""The registry: every named thing, by kind and name.
+"""Registry of spec classes by kind and name.
 
-A class decorated with `register` can be named in paths, studies and ``gleak describe``. The
-package of a kind (`gleak.attacks`, say) imports its modules, one line each; `load` imports that
-package on first use, so nothing here depends on what is registered.
+A class decorated with `register` can be named in paths, studies and ``gleak describe``. The package
+of a kind (`gleak.attacks`, say) imports its modules, one line each; `load` imports that package on
+first use, so nothing here depends on the registered classes.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ S = TypeVar("S", bound=type[Spec])
 
 
 def register(name: str) -> Callable[[S], S]:
-    """Class decorator: make a spec class known under ``name`` among those of its kind.
+    """Register a spec class under a name of its kind; a class decorator.
 
     Raises:
-        SpecError: the name is taken by another class.
+        SpecError: the name is registered for another class.
     """
 
     def decorate(cls: S) -> S:
@@ -61,10 +61,10 @@ def _place(cls: type) -> str:
 
 
 def load(kind: str) -> dict[str, type[Spec]]:
-    """All registered classes of a kind, by name.
+    """Return all registered classes of a kind by name.
 
     Raises:
-        SpecError: no such kind.
+        SpecError: unknown kind.
     """
     if kind not in PACKAGES:
         raise SpecError(f"unknown kind {kind!r}; {nearest(kind, PACKAGES)}")
@@ -73,10 +73,10 @@ def load(kind: str) -> dict[str, type[Spec]]:
 
 
 def find(kind: str, name: str) -> type[Spec]:
-    """The class registered under a name.
+    """Return the class registered under a name.
 
     Raises:
-        SpecError: no such name; the error gives the kinds that have it, and the nearest one.
+        SpecError: unknown name; the error lists the kinds that have it, and the nearest name.
     """
     known = load(kind)
     if name not in known:
@@ -87,12 +87,12 @@ def find(kind: str, name: str) -> type[Spec]:
 
 
 def kinds_of(name: str) -> list[str]:
-    """The kinds under which a name is registered."""
+    """Return the kinds in which a name is registered."""
     return [kind for kind in PACKAGES if name in load(kind)]
 
 
 def parse(kind: str, text: str, separator: str = "+") -> Any:
-    """Read a spec string of a kind; defaults are filled in.
+    """Read a spec string of a kind; missing fields have their defaults.
 
     Raises:
         SpecError: unknown name or field, or a value out of range.
@@ -102,7 +102,7 @@ def parse(kind: str, text: str, separator: str = "+") -> Any:
 
 
 def nested(kind: str) -> BeforeValidator:
-    """Annotation of a field that is itself a spec.
+    """Return the annotation of a field that is itself a spec.
 
     Written ``start: Annotated[StartSpec, nested("start")]``.
     """

@@ -1,4 +1,4 @@
-"""The workflow's configuration: ``config.yaml`` and ``--config``, checked before anything runs."""
+"""Configuration of the workflow: ``config.yaml`` and ``--config``, checked before any job runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ UNUSABLE = "\0\n{}"
 
 
 def _usable(path: Path) -> Path:
-    """Refuse what no file is called, or what the workflow would fill in."""
+    """Reject characters that file names or the workflow's wildcards do not allow."""
     if set(UNUSABLE) & set(str(path)):
-        raise ValueError("may hold no line break, zero byte or brace")
+        raise ValueError("may contain no line break, zero byte or brace")
     return path
 
 
@@ -27,30 +27,30 @@ Folder = Annotated[Path, AfterValidator(_usable)]
 
 
 class Settings(BaseModel):
-    """Every key of ``config.yaml``."""
+    """Keys of ``config.yaml``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     studies: list[str] = Field(description="files in studies/ without .yaml")
     scale: Scale = Field("quick", description="how large the studies run")
     data_dir: Folder = Field(Path("data"), description="the user's image folders and tables")
-    results_dir: Folder = Field(Path("results"), description="everything that is made")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where torch computes")
-    seed: int = Field(0, ge=0, description="of all random streams")
-    shards: int = Field(1, ge=1, description="jobs one cell's victims are split over")
+    results_dir: Folder = Field(Path("results"), description="folder of all outputs")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="device that torch uses")
+    seed: int = Field(0, ge=0, description="seed of all random streams")
+    shards: int = Field(1, ge=1, description="number of jobs that share the victims of a cell")
 
     def check_results(self) -> None:
-        """Refuse a folder of results in which nothing can be written.
+        """Raise an error if the folder of results is not writable.
 
         Raises:
-            SpecError: names it.
+            SpecError: names the folder.
         """
         folder = self.results_dir
         if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
             raise SpecError(
-                f"config: nothing can be written in results_dir = {folder} (no folder, no "
-                "permission, or a file system gone read-only); mend that, or set results_dir to "
-                "another folder; what is there is left as it is"
+                f"config: results_dir = {folder} is not writable (not a folder, no permission, or "
+                "a read-only file system); fix that, or set results_dir to another folder; "
+                "existing results are unchanged"
             )
 
     @classmethod

@@ -1,10 +1,10 @@
-"""Specs: a name and the fields that differ from its defaults, as one readable string.
+"""Specs: a name and the fields that differ from their defaults, as one readable string.
 
 ``cpl+restarts=2+start=patterned~tiles=4`` is the spec of the attack ``cpl`` with two fields
 changed, one of which is itself a spec (its own fields after ``~``). A spec class is a frozen
-pydantic model registered under a name (see `gleak.core.registry`); `format` writes the canonical
-string, `gleak.core.registry.parse` reads any valid one. Specs are imported to build the workflow's
-graph, so their modules never import torch at the top.
+pydantic model registered under a name (see `gleak.core.registry`); `format_spec` writes the
+canonical string, `gleak.core.registry.parse` reads any valid one. Specs are imported to build the
+workflow's graph, so their modules never import torch at the top level.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ FieldText = dict[str, str]
 def parameter(
     default: Any, description: str, *, unit: str = "", source: str = "", **limits: Any
 ) -> Any:
-    """A field of a spec: its default, what it means, its unit and where the number comes from.
+    """Declare a field of a spec with its default, description, unit and source.
 
     Args:
-        default: value left out of the canonical string.
+        default: value that is omitted from the canonical string.
         description: one line, shown by ``gleak describe``.
         unit: "" for a pure number or a name.
-        source: paper and place the default is taken from.
+        source: paper and place of the default.
         **limits: pydantic limits such as ``ge=0``.
     """
     return Field(
@@ -47,7 +47,7 @@ def parameter(
 
 
 class Spec(BaseModel):
-    """Base of everything that can be named in a path or a study."""
+    """Base of all classes that can be named in a path or a study."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -55,8 +55,8 @@ class Spec(BaseModel):
     name: ClassVar[str]
     source: ClassVar[str] = ""
     budget_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields that say how much is spent or measured, not what: a paper's number is of the same
-    setting whatever they are."""
+    """Fields that set how much is computed or measured, not what: they do not change the setting
+    to which a paper's number belongs."""
 
     def __str__(self) -> str:
         return format_spec(self)
@@ -68,17 +68,17 @@ class Spec(BaseModel):
         return self.model_copy(update={**nested, **defaults})
 
     def components(self) -> list[Spec]:
-        """This spec and the specs nested in its fields: what a job built from it depends on."""
+        """Return this spec and the specs nested in its fields, on which a job depends."""
         nested = [value for _, value in self if isinstance(value, Spec)]
         return [self, *(part for spec in nested for part in spec.components())]
 
     @property
     def modules(self) -> frozenset[str]:
-        """Modules whose code this spec runs; a job built from it is made again when they change."""
+        """Names of the modules whose code this spec runs; its jobs are rerun when they change."""
         return frozenset({type(self).__module__})
 
     def resolved(self) -> dict[str, Any]:
-        """Every field with its value, defaults included: what a job is keyed on."""
+        """Return every field with its value, defaults included; this identifies a job."""
         fields = {
             key: value.resolved() if isinstance(value, Spec) else value for key, value in self
         }
@@ -86,7 +86,7 @@ class Spec(BaseModel):
 
 
 def format_value(value: Any) -> str:
-    """The shortest text that reads back as the same value."""
+    """Return the shortest text that reads back as the same value."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -106,7 +106,7 @@ def _shortest_float(value: float) -> str:
 
 
 def format_spec(spec: Spec, separator: str = "+") -> str:
-    """The canonical string: the name, then changed fields in the order they are declared."""
+    """Return the canonical string: the name, then changed fields in order of declaration."""
     parts = [spec.name]
     for key, field in type(spec).model_fields.items():
         value = getattr(spec, key)
@@ -117,7 +117,7 @@ def format_spec(spec: Spec, separator: str = "+") -> str:
 
 
 def field_text(spec: Spec, key: str) -> str:
-    """What a spec's string says of a field, its default included."""
+    """Return the text of a field in a spec string, even if it has its default."""
     return _format_field(getattr(spec, key), "+", key)
 
 
@@ -132,15 +132,15 @@ def _format_field(value: Any, separator: str, key: str) -> str:
 
 def _checked(text: str, key: str) -> str:
     if not VALUE.fullmatch(text):
-        raise SpecError(f"field {key!r} = {text!r} may hold only {CHARACTERS}")
+        raise SpecError(f"field {key!r} = {text!r} may contain only {CHARACTERS}")
     return text
 
 
 def split_spec(text: str, separator: str = "+") -> tuple[str, FieldText]:
-    """Take a spec string apart without judging its name or fields.
+    """Split a spec string without checking its name or fields.
 
     Raises:
-        SpecError: a field without ``=``, given twice, or with a character no path can carry.
+        SpecError: a field without ``=``, given twice, or with a character invalid in paths.
     """
     name, *assignments = text.split(separator)
     fields: FieldText = {}
@@ -153,15 +153,15 @@ def split_spec(text: str, separator: str = "+") -> tuple[str, FieldText]:
         fields[key] = value
     for piece in [name, *fields, *(part for v in fields.values() for part in re.split("[~=]", v))]:
         if not VALUE.fullmatch(piece):
-            raise SpecError(f"{text!r}: {piece!r} may hold only {CHARACTERS}")
+            raise SpecError(f"{text!r}: {piece!r} may contain only {CHARACTERS}")
     return name, fields
 
 
 def build_spec(cls: type[Spec], fields: dict[str, Any]) -> Spec:
-    """Make a spec from field values, all of its faults in one error.
+    """Build a spec from field values; all faults are reported in one error.
 
     Raises:
-        SpecError: an unknown field (with the nearest valid name) or a value out of its range.
+        SpecError: an unknown field (with the nearest valid name) or a value out of range.
     """
     values = {k: _literal_value(cls.model_fields.get(k), v) for k, v in fields.items()}
     try:
@@ -172,16 +172,16 @@ def build_spec(cls: type[Spec], fields: dict[str, Any]) -> Spec:
 
 
 def changed(spec: Spec, fields: Mapping[str, Any]) -> Any:
-    """A spec with other values in some of its fields.
+    """Return a spec with new values in some of its fields.
 
     Raises:
-        SpecError: see `build_spec`.
+        SpecError: an unknown field or a value out of range.
     """
     return build_spec(type(spec), {**dict(spec), **fields})
 
 
 def _literal_value(field: FieldInfo | None, value: Any) -> Any:
-    """The constant a text stands for (none, a choice that is a number); pydantic reads the rest."""
+    """Return the constant that a text denotes (none, a numeric choice); pydantic reads the rest."""
     constants = () if field is None else _constants(field.annotation)
     return next((constant for constant in constants if format_value(constant) == value), value)
 
@@ -205,7 +205,7 @@ def _describe_fault(cls: type[Spec], fault: Any) -> str:
 
 
 def allowed_values(field: FieldInfo) -> str:
-    """What a field accepts, for people: its choices or its type and limits."""
+    """Describe the values a field accepts: its choices, or its type and limits."""
     limits = [
         f"{sign} {format_value(getattr(limit, name))}"
         for limit in field.metadata

@@ -1,4 +1,4 @@
-"""What people write into YAML files: read, and checked with all of its faults in one error."""
+"""Reading of user-written YAML files; all faults of a file are reported in one error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gleak.core.errors import SpecError, nearest
 
 M = TypeVar("M", bound=BaseModel)
 MOST_VALUES = 100_000
-"""That one file stands for, aliases written out; a few lines of them can stand for any number."""
+"""Maximum number of values in a file with aliases expanded; nested aliases grow exponentially."""
 UNREADABLE = (
     yaml.YAMLError,
     ArithmeticError,
@@ -24,17 +24,17 @@ UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""What PyYAML raises on text that is no YAML, on values that are none of their type (a date of the
-99th month), and on what is nested too deep."""
+"""Errors that PyYAML raises on invalid YAML, on values invalid for their type (a date of the 99th
+month), and on excessive nesting."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Makes plain values alone, and only after their number is known."""
+    """Loader of plain values, which counts them before it builds them."""
 
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
         if node and _written_out(node, {}) > MOST_VALUES:
-            raise yaml.YAMLError(f"with its aliases it stands for more than {MOST_VALUES} values")
+            raise yaml.YAMLError(f"more than {MOST_VALUES} values with aliases expanded")
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -49,7 +49,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
-    """Values of a node with its aliases written out; one that holds itself has no end of them."""
+    """Count the values of a node with aliases expanded; a node inside itself exceeds any limit."""
     if id(node) not in known:
         known[id(node)] = MOST_VALUES + 1
         parts = node.value if isinstance(node, yaml.CollectionNode) else []
@@ -59,29 +59,29 @@ def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def load_mapping(path: Path, what: str, keys: str) -> dict[str, Any]:
-    """The content of a YAML file.
+    """Read a YAML file that contains a mapping.
 
     Args:
         path: the file.
-        what: it is, for errors ("study file").
-        keys: examples of what it holds, for errors.
+        what: kind of file in error messages ("study file").
+        keys: examples of its keys in error messages.
 
     Raises:
-        SpecError: it cannot be read, is not YAML, or holds no mapping.
+        SpecError: the file cannot be read, is not YAML, or contains no mapping.
     """
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except OSError as error:
-        raise SpecError(f"{path}: no {what} can be read there ({error.strerror})") from None
+        raise SpecError(f"{path}: cannot read the {what} ({error.strerror})") from None
     except UNREADABLE as error:
         raise SpecError(f"{path}: not YAML: {error}") from None
     if not isinstance(content, dict):
-        raise SpecError(f"{path}: a {what} holds a mapping: {keys}")
+        raise SpecError(f"{path}: the {what} must be a mapping: {keys}")
     return content
 
 
 def read_model(cls: type[M], written: Mapping[str, Any], where: str) -> M:
-    """Build a model from what was written.
+    """Build a model from a mapping.
 
     Raises:
         SpecError: unknown keys (with the nearest valid one), missing ones, and bad values.
@@ -94,11 +94,11 @@ def read_model(cls: type[M], written: Mapping[str, Any], where: str) -> M:
 
 
 def at_scale(file: BaseModel, cls: type[M], scale: str) -> M:
-    """What a file says at a scale: its own keys, and those of the scale in their place.
+    """Return the content of a file at a scale, whose keys replace those of the file.
 
     Args:
-        file: with the fields of ``cls``, and one of that type for each scale that differs.
-        cls: what a scale may say.
+        file: model with the fields of ``cls``, and one of that type for each scale that differs.
+        cls: fields that a scale may set.
         scale: one of `gleak.core.settings.SCALES`.
     """
     parts = [file, getattr(file, scale, None)]

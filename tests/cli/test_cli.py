@@ -117,7 +117,7 @@ def test_describe(capsys: Capture):
         (("plan", "cppl"), "unknown study 'cppl' in studies/; did you mean 'cpl'"),
         (("plan", "--scale", "papr"), "scale = 'papr'"),
         (("plan", "--config", "nothing.yaml"), "--config FILE"),
-        (("adopt", "nothing.yaml"), "nothing.yaml: no chosen.yaml of a search can be read there"),
+        (("adopt", "nothing.yaml"), "nothing.yaml: cannot read the chosen.yaml of a search"),
         (("adopt", "config.yaml"), "config.yaml: "),
     ],
 )

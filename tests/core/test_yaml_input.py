@@ -53,8 +53,8 @@ def test_all_faults_stand_in_one_error(written: dict[str, object], fault: str):
     [
         (b"a: [", "not YAML"),
         (b"\xff\xfe\xff", "not YAML"),
-        (b"- a", "a list of sizes holds a mapping: width, height"),
-        (None, "no list of sizes can be read there"),
+        (b"- a", "the list of sizes must be a mapping: width, height"),
+        (None, "cannot read the list of sizes"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, fault: str):

@@ -303,7 +303,7 @@ def test_tables_are_refused_where_images_are_wanted(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"), [("a: [", "not YAML"), ("- a", "holds a mapping"), (None, "no study file")]
+    ("text", "fault"), [("a: [", "not YAML"), ("- a", "must be a mapping"), (None, "no study file")]
 )
 def test_files_that_are_no_studies(tmp_path: Path, text: str | None, fault: str):
     path = tmp_path / "mine.yaml"

@@ -37,10 +37,10 @@ def test_the_longest_name_that_a_cell_may_have_arrives_whole(
     ("cell", "message"),
     [
         (LONGEST.replace("=5+", "=50+"), f"is {LONGEST_CELL + 1} characters long"),
-        ("folder+size=16+folder=a,b", "'a,b' may hold only letters, digits"),
-        ("folder+size=16+folder=a:b", "'a:b' may hold only letters, digits"),
-        ("folder+size=16+folder=a'b", '"a\'b" may hold only letters, digits'),
-        ('folder+size=16+folder=a"b', "'a\"b' may hold only letters, digits"),
+        ("folder+size=16+folder=a,b", "'a,b' may contain only letters, digits"),
+        ("folder+size=16+folder=a:b", "'a:b' may contain only letters, digits"),
+        ("folder+size=16+folder=a'b", '"a\'b" may contain only letters, digits'),
+        ('folder+size=16+folder=a"b', "'a\"b' may contain only letters, digits"),
     ],
     ids=["longer", "comma", "colon", "quote", "double quote"],
 )

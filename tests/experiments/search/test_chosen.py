@@ -80,7 +80,7 @@ def test_choices_stand_beside_the_study(tmp_path: Path):
             "scale 'quick', search 'a': unknown key 'chsen'; did you mean 'chosen'",
         ),
         ({"quick": {"a": {"chosen": "cpl"}}}, "search 'a': key 'value' is missing"),
-        (["quick"], "a file of choices holds a mapping"),
+        (["quick"], "the file of choices must be a mapping"),
     ],
 )
 def test_faults_name_the_file_and_the_place(tmp_path: Path, content: Any, fault: str):

@@ -25,7 +25,7 @@ from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.parts import ClientModel
 from gleak.metrics.score import match_to_truth
 from gleak.models.differentiation import differentiable_kernels
-from gleak.models.examination import examine
+from gleak.models.examination import check_trainable
 from gleak.models.parameters import (
     double_copy,
     dtype_of,
@@ -71,7 +71,7 @@ def check_model(build: Build, shape: tuple[int, ...] = (3, 16, 16), classes: int
     """
     torch.manual_seed(0)
     network = build(shape, classes).eval()
-    examine(network, shape, classes)
+    check_trainable(network, shape, classes)
     certain = deterministic_copy(network)
     _check_client_gradient(certain, shape, classes)
     double = deterministic_copy(double_copy(certain, random_samples(certain, 2, shape)))

@@ -17,7 +17,7 @@ from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
 from gleak.core.errors import ArtifactError
 from gleak.knowledge.loading import load_knowledge
-from gleak.models.broadcast import architecture, load_network
+from gleak.models.broadcast import load_network, read_model_spec
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import check_trained, trained_parameters
 from gleak.observation import Observation
@@ -87,7 +87,7 @@ def attack(
     observation = replace(observation, cell_victims=cell_victims)
     secrets = [] if secret_path is None else [secret_path]
     files = [update_path, parameters_path, *granted_paths.values(), *secrets, *knowledge_paths]
-    specs = [spec, architecture(parameters_path)]
+    specs = [spec, read_model_spec(parameters_path)]
     origin = origin_of(__name__, specs, files, [victims.start, victims.stop], seed)
     with Journal(output.with_name(FILE), origin) as journal:
         reconstruct(spec, replace(observation, journal=journal), seed).write(output)

@@ -14,7 +14,6 @@ from gleak.core.spec import parameter
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-
 MODES = {1: "L", 3: "RGB"}
 
 

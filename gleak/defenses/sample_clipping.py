@@ -13,7 +13,7 @@ from gleak.core.errors import IncompatibleError
 from gleak.local_training.base import LocalGradient
 from gleak.models.batching import interacting_layer
 from gleak.models.differentiation import sample_gradients
-from gleak.models.stochastic import sampling
+from gleak.models.stochastic import stochastic_training_mode
 from gleak.models.tracing import describe_layer
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def clipped_gradients(
     sums = {name: torch.zeros_like(value) for name, value in detached.items()}
     powers, losses = dict.fromkeys(detached, 0.0), []
     size = max(1, MAX_VALUES // sum(value.numel() for value in detached.values()))
-    with sampling(model, inputs):
+    with stochastic_training_mode(model, inputs):
         for x, y in zip(inputs.split(size), labels.split(size), strict=True):
             sample_losses, gradients = sample_gradients(model, detached, x, y, loss)
             losses.append(sample_losses)

@@ -85,7 +85,7 @@ def _built(model: ModelSpec, shape: tuple[int, ...], classes: int) -> nn.Module 
 def _build(model: ModelSpec, shape: tuple[int, ...], classes: int) -> nn.Module:
     from torch import nn
 
-    from gleak.models.examination import examine
+    from gleak.models.examination import check_trainable
     from gleak.runtime.seeding import drawing_from, torch_stream
 
     try:
@@ -104,7 +104,7 @@ def _build(model: ModelSpec, shape: tuple[int, ...], classes: int) -> nn.Module:
             f"model {model}: its factory returns a {kind}, not a torch.nn.Module"
         )
     try:
-        examine(network.eval(), shape, classes)
+        check_trainable(network.eval(), shape, classes)
     except IncompatibleError as error:
         raise IncompatibleError(f"model {model}, samples of shape {shape}: {error}") from None
     return network

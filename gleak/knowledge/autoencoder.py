@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gleak.knowledge.autoencoder_network import Autoencoder, Decoder
     from gleak.knowledge.train_knowledge import Trainer
 
-
 CODE_CHANNELS = 8
 WIDEST = 4
 """Largest number of channels, in multiples of the width."""

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
     from gleak.knowledge.train_knowledge import Trainer
-
 
 OWN = "own"
 """Value of ``public``: the train split of the victims' dataset."""

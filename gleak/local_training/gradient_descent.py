@@ -14,7 +14,7 @@ from torch.nn import functional
 from gleak.models.batching import batch_slices
 from gleak.models.parameters import trained_parameters
 from gleak.models.sample_losses import penalties, sample_losses
-from gleak.models.stochastic import sampling
+from gleak.models.stochastic import stochastic_training_mode
 
 if TYPE_CHECKING:
     from gleak.local_training.base import LocalGradient, Loss
@@ -145,7 +145,7 @@ def _mean_loss(
     labels: Tensor,
     loss: Loss,
 ) -> Tensor:
-    with sampling(model, inputs), penalties(model) as added:
+    with stochastic_training_mode(model, inputs), penalties(model) as added:
         logits = functional_call(model, parameters, (inputs.clone(),))
     targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
     return sum(added, sample_losses(loss, logits, targets)).mean()

@@ -14,7 +14,6 @@ from gleak.data.base import Modality
 if TYPE_CHECKING:
     from torch import nn
 
-
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu"]
 Norm = Literal["batch", "none"]
 Normalised = Literal["imagenet", "cifar10", "none"]

@@ -45,7 +45,7 @@ def load_network(artifact: Model, where: str) -> nn.Module:
     return network.eval()
 
 
-def architecture(path: Path) -> ModelSpec:
+def read_model_spec(path: Path) -> ModelSpec:
     """Read the model spec of a parameter file, without reading parameters.
 
     Raises:

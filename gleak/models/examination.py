@@ -16,13 +16,13 @@ from gleak.models.parameters import (
     random_samples,
     trained_parameters,
 )
-from gleak.models.stochastic import sampling, sampling_layers
+from gleak.models.stochastic import sampling_layers, stochastic_training_mode
 from gleak.models.tracing import Pass, describe_layer, failing_layer, trace
 
 SAMPLES = 3
 
 
-def examine(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+def check_trainable(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
     """Check that clients can train a network and attacks can repeat its computations.
 
     A few random samples pass through a copy of it, in evaluation mode and as in clients' training.
@@ -52,7 +52,7 @@ def examine(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
     _check_parameters(copied, samples)
     before = _seeded_trace(copied, samples)
     _check_equal(copied, before, _seeded_trace(copied, samples))
-    with sampling(copied, samples):
+    with stochastic_training_mode(copied, samples):
         _check_parameters(copied, samples)
         _check_equal(copied, *(_seeded_trace(copied, samples) for _ in range(2)))
     _check_equal(copied, before, _seeded_trace(copied, samples))

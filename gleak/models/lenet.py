@@ -16,7 +16,6 @@ from gleak.models.staged import Pooling, StagedNetwork
 if TYPE_CHECKING:
     from torch import nn
 
-
 STRIDES = (2, 2, 1)
 
 

@@ -23,7 +23,6 @@ from gleak.models.convolution import Convolution
 if TYPE_CHECKING:
     from torch import nn
 
-
 WIDENING = 4
 
 

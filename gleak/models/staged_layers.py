@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gleak.models.staged import StagedNetwork
     from gleak.models.vgg import VGG
 
-
 POOLINGS: dict[str, type[nn.MaxPool2d | nn.AvgPool2d]] = {
     "max": nn.MaxPool2d,
     "average": nn.AvgPool2d,

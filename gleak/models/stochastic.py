@@ -23,7 +23,7 @@ _NAMES: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
 
 
 @contextmanager
-def sampling(network: nn.Module, inputs: Tensor) -> Iterator[None]:
+def stochastic_training_mode(network: nn.Module, inputs: Tensor) -> Iterator[None]:
     """Put only the stochastic layers of a network into training mode, in the block.
 
     Args:

@@ -18,7 +18,6 @@ from gleak.models.staged import StagedNetwork
 if TYPE_CHECKING:
     from torch import nn
 
-
 STAGES = 3
 DEPTH = 2
 

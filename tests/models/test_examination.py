@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.core.errors import IncompatibleError
-from gleak.models.examination import examine
+from gleak.models.examination import check_trainable
 from tests.zoo import CLASSES, NETWORKS, SHAPE
 
 
@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[Callable[[Layer, Tensor], object], str]] = {
 def test_the_layer_and_the_remedy_are_named(case: str) -> None:
     compute, message = REFUSED[case]
     with pytest.raises(IncompatibleError, match=message):
-        examine(network(compute), SHAPE, CLASSES)
+        check_trainable(network(compute), SHAPE, CLASSES)
 
 
 def test_a_layer_without_a_derivative_is_named() -> None:
@@ -89,18 +89,18 @@ def test_a_layer_without_a_derivative_is_named() -> None:
     with pytest.raises(
         IncompatibleError, match=r"layer '1' \(CrossMapLRN2d\) cannot be differentiated"
     ):
-        examine(nn.Sequential(*layers), SHAPE, CLASSES)
+        check_trainable(nn.Sequential(*layers), SHAPE, CLASSES)
 
 
 def test_lazy_layers_are_refused_by_the_parameter() -> None:
     with pytest.raises(IncompatibleError, match=r"parameter 1\.weight is not initialised"):
-        examine(nn.Sequential(nn.Flatten(), nn.LazyLinear(CLASSES)), SHAPE, CLASSES)
+        check_trainable(nn.Sequential(nn.Flatten(), nn.LazyLinear(CLASSES)), SHAPE, CLASSES)
 
 
 def test_a_network_without_trained_parameters_is_refused() -> None:
     frozen = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).requires_grad_(False)
     with pytest.raises(IncompatibleError, match="no parameter that requires a gradient"):
-        examine(frozen, SHAPE, CLASSES)
+        check_trainable(frozen, SHAPE, CLASSES)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
@@ -108,7 +108,7 @@ def test_examination_changes_nothing() -> None:
     for build in NETWORKS.values():
         examined = build().train()
         before = {name: value.clone() for name, value in examined.state_dict().items()}
-        examine(examined, SHAPE, CLASSES)
+        check_trainable(examined, SHAPE, CLASSES)
         assert all(layer.training for layer in examined.modules())
         state = examined.state_dict()
         assert all(torch.equal(state[name], value) for name, value in before.items())

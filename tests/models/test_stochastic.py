@@ -9,9 +9,9 @@ from torch.nn import functional
 
 from gleak.models.stochastic import (
     deterministic_copy,
-    sampling,
     sampling_layers,
     stochastic_layers,
+    stochastic_training_mode,
 )
 from gleak.models.variational import GaussianSample
 
@@ -58,7 +58,7 @@ def test_dropout_of_every_kind_draws_while_normalisation_stays_in_evaluation_mod
 ) -> None:
     model = network(kind).eval()
     certain = model(INPUTS)
-    with sampling(model, INPUTS):
+    with stochastic_training_mode(model, INPUTS):
         assert not torch.equal(model(INPUTS), model(INPUTS))
         assert not any(
             isinstance(each, nn.BatchNorm2d) and each.training for each in model.modules()
@@ -69,13 +69,13 @@ def test_dropout_of_every_kind_draws_while_normalisation_stays_in_evaluation_mod
 
 def test_layers_that_do_not_draw_stay_in_their_mode() -> None:
     model = network("Dropout2d").eval()
-    with sampling(model, INPUTS):
+    with stochastic_training_mode(model, INPUTS):
         assert [layer.training for layer in model.modules()] == [False, False, True]
 
 
 def test_a_network_in_training_mode_is_left_in_it() -> None:
     model = network("Dropout2d").train()
-    with sampling(model, INPUTS):
+    with stochastic_training_mode(model, INPUTS):
         assert all(layer.training for layer in model.modules())
     assert all(layer.training for layer in model.modules())
 
@@ -84,7 +84,7 @@ def test_a_network_in_training_mode_is_left_in_it() -> None:
 def test_the_copy_never_draws_and_shares_parameters(kind: str) -> None:
     model = network(kind).train()
     certain = deterministic_copy(model)
-    with sampling(certain, INPUTS):
+    with stochastic_training_mode(certain, INPUTS):
         assert torch.equal(certain(INPUTS), certain(INPUTS))
     assert all(
         one is other for one, other in zip(model.parameters(), certain.parameters(), strict=True)

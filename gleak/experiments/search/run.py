@@ -23,7 +23,7 @@ from gleak.knowledge.loading import check_disjoint
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 from gleak.metrics.score import match_to_truth, measure
 from gleak.metrics.score_table import save_scores
-from gleak.models.broadcast import architecture
+from gleak.models.broadcast import read_model_spec
 from gleak.observation import Observation
 from gleak.runtime.checkpointing import FILE, Journal, origin_of
 from gleak.runtime.progress import Progress
@@ -112,7 +112,7 @@ def run_search(
     )
     secrets = [] if secret_path is None else [secret_path]
     files = [update_path, parameters_path, private_path, *granted_paths.values(), *secrets]
-    specs = [search.base, search.metric, architecture(parameters_path)]
+    specs = [search.base, search.metric, read_model_spec(parameters_path)]
     origin = origin_of(__name__, specs, [*files, *knowledge_paths], search.fingerprint, seed)
     with Journal(folder / FILE, origin) as journal:
         trials = try_specs(search, _evaluation(search, observation, truth, seed, journal), seed)

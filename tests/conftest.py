@@ -27,7 +27,7 @@ from gleak.core import registry
 from gleak.core.errors import IncompatibleError, StoppedError
 from gleak.core.registry import nested, parse
 from gleak.core.spec import build_spec, parameter
-from gleak.crafting.craft import PARAMETERS, craft_parameters
+from gleak.crafting.base import PARAMETERS, craft_parameters
 from gleak.experiments.cell import Cell
 from gleak.knowledge.autoencoder import Codec
 from gleak.knowledge.base import KnowledgeSpec

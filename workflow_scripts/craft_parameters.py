@@ -1,10 +1,10 @@
-"""Run `gleak.crafting.craft.craft_parameters` for one job."""
+"""Run `gleak.crafting.base.craft_parameters` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
-from gleak.crafting.craft import craft_parameters
+from gleak.crafting.base import craft_parameters
 from gleak.experiments.cell import Cell
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record

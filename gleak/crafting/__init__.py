@@ -1,4 +1,4 @@
-"""What a server does to the parameters it broadcasts: one file each."""
+"""Crafting: modifications of the parameters by the server before it broadcasts them."""
 
 from gleak.crafting import fishing as fishing
 from gleak.crafting import honest as honest

@@ -1,15 +1,16 @@
-"""What every crafting spec provides."""
+"""Base class of crafting specs, and the workflow stage that crafts parameters."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from gleak.artifacts.model import Model
+from gleak.artifacts.model import Model, Secret
 from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
@@ -19,13 +20,18 @@ if TYPE_CHECKING:
     from gleak.models.base import ModelSpec
 
 
+PARAMETERS = "parameters.h5"
+SECRET = "secret.h5"
+
+
 @dataclass(frozen=True)
 class Crafted:
-    """What a server made of a model.
+    """Parameters crafted by a server.
 
     Args:
         model: the parameters that are broadcast.
-        secret: what it keeps to itself, by name; see `gleak.artifacts.model.Secret`.
+        secret: arrays that the server does not broadcast, by name; see
+            `gleak.artifacts.model.Secret`.
     """
 
     model: Model
@@ -33,34 +39,56 @@ class Crafted:
 
 
 class CraftingSpec(Spec):
-    """What a server does to the parameters before it broadcasts them."""
+    """Base class of servers, which may modify the parameters before they broadcast them.
+
+    ``broadcasts_model`` is True if ``model.h5`` itself is broadcast.
+    """
 
     kind: ClassVar[str] = "crafting"
     broadcasts_model: ClassVar[bool] = False
 
     @abstractmethod
     def craft(self, model: Model, seed: int) -> Crafted:
-        """The parameters that are broadcast, and what the server remembers of them.
+        """Return the parameters to broadcast and the secret of the server.
 
         Raises:
-            IncompatibleError: a network that it cannot craft.
+            IncompatibleError: the network cannot be crafted.
         """
 
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
-        """Refuse a model it cannot craft, as far as is known before any work.
+        """Check that the specs are supported, before any job is run.
 
         Raises:
-            IncompatibleError: names the crafting and what does not fit it.
+            IncompatibleError: names the crafting and the spec that it does not support.
         """
 
     def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-        """Refuse a network it cannot craft, told by the network itself.
+        """Check that a network can be crafted.
 
         Args:
-            network: untrained, in evaluation mode; left as it is.
-            shape: of a sample.
+            network: untrained, in evaluation mode; not modified.
+            shape: shape of a sample.
             classes: number of outputs.
 
         Raises:
-            IncompatibleError: says what the network lacks.
+            IncompatibleError: names what the network lacks.
         """
+
+
+def craft_parameters(crafting: CraftingSpec, model_path: Path, folder: Path, *, seed: int) -> None:
+    """Craft the parameters that are broadcast and write them with the secret of the server.
+
+    Args:
+        crafting: the server.
+        model_path: ``model.h5``.
+        folder: output folder of ``parameters.h5`` and ``secret.h5``.
+        seed: seed of the run.
+
+    Raises:
+        IncompatibleError: the model cannot be crafted.
+    """
+    model = Model.read(model_path)
+    crafted = crafting.craft(model, seed)
+    spec = f"{model.spec}/{crafting}"
+    replace(crafted.model, spec=spec, seed=seed).write(folder / PARAMETERS)
+    Secret(spec=spec, seed=seed, values=dict(crafted.secret)).write(folder / SECRET)

@@ -1,4 +1,4 @@
-"""The server that broadcasts the model as it was trained."""
+"""Honest server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gleak.crafting.base import Crafted, CraftingSpec
 
 @register("honest")
 class Honest(CraftingSpec):
-    """Leaves the parameters as they are; ``model.h5`` itself is broadcast, no copy is made."""
+    """Broadcasts the model without changes: ``model.h5`` itself, not a copy."""
 
     broadcasts_model: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""MKOR's crafting of a whole network."""
+"""MKOR: crafting of a whole network, and its responses to grey images."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from gleak.core.errors import IncompatibleError
-from gleak.crafting.mkor_classes import check_paths, craft_classes, path_gains
-from gleak.crafting.mkor_convolutions import craft_convolutions
-from gleak.crafting.mkor_greys import responses
+from gleak.crafting.mkor_layers import (
+    check_paths,
+    craft_classes,
+    craft_convolutions,
+    path_gains,
+)
 from gleak.crafting.mkor_views import Layout, plan_views, view_arrays
 from gleak.models.chain import Chain, decompose
 from gleak.models.layer_search import features_before
@@ -22,21 +25,26 @@ if TYPE_CHECKING:
     from gleak.crafting.mkor import MKOR
 
 SLOPES = (1.0, 1.3, 1.6)
-"""By which power amplitudes fall with frequency; in photographs about the first."""
+"""Exponents by which amplitudes fall with frequency; about 1 in photographs."""
 OF_EACH = 4
 GREYS = 4
+LINEAR = (nn.ReLU, nn.Identity, nn.LeakyReLU)
+"""Activations that are linear for positive inputs."""
+CURVED_LEVELS = 33
+FAINTEST = 1e-6
+"""Least difference between black and white, relative to the largest feature, in float32."""
 
 
 def plan_network(network: nn.Module, shape: Sequence[int], crafting: MKOR) -> tuple[Chain, Layout]:
-    """Take a network apart and decide which of its channels show what.
+    """Decompose a network into layers and plan the views of its channels.
 
     Args:
-        network: in evaluation mode; left as it is.
-        shape: of an image.
-        crafting: its fields.
+        network: in evaluation mode; not modified.
+        shape: shape of an image.
+        crafting: the spec.
 
     Raises:
-        IncompatibleError: the network is not one that can be crafted so; says why.
+        IncompatibleError: the network cannot be crafted; names the reason.
     """
     chain = decompose(network)
     if not chain.convolutions or not chain.dense:
@@ -57,15 +65,15 @@ def craft_network(
 
     Args:
         network: in evaluation mode.
-        shape: of an image.
-        crafting: its fields.
-        seed: of the run.
+        shape: shape of an image.
+        crafting: the spec.
+        seed: seed of the run.
 
     Returns:
-        What the server remembers; see `gleak.crafting.mkor.MKOR.craft`.
+        The secret of the server; see `gleak.crafting.mkor.MKOR.craft`.
 
     Raises:
-        IncompatibleError: the network is not one that can be crafted so; says why.
+        IncompatibleError: the network cannot be crafted; names the reason.
     """
     chain, layout = plan_network(network.requires_grad_(False), shape, crafting)
     probes, random = synthetic_images(shape, seed), torch_stream(seed, "crafting")
@@ -74,11 +82,11 @@ def craft_network(
     paths = craft_classes(chain.dense, features_of(probes), crafting, random)
     _cover(chain, crafting.cover, random)
     if crafting.sink:
-        drowned = int(stream(seed, "sink").integers(len(paths.rows)))
-        chain.dense[-1].layer.bias[drowned] += crafting.sink
+        sink = int(stream(seed, "sink").integers(len(paths.rows)))
+        chain.dense[-1].layer.bias[sink] += crafting.sink
     return {
         **view_arrays(layout, channels.numpy()),
-        **responses(network, chain, channels, shape),
+        **grey_responses(network, chain, channels, shape),
         "rows": paths.rows.numpy(),
         "gains": path_gains(chain.dense, features_of(probes), paths.rows).numpy(),
         "pairs": np.array([int(paths.pairs)]),
@@ -88,7 +96,7 @@ def craft_network(
 
 
 def _cover(chain: Chain, amount: float, random: Generator) -> None:
-    """Noise on every weight, in the deviation of its layer's weights."""
+    """Add noise to every weight, relative to the deviation of its layer's weights."""
     weights = [step.layer.weight for step in chain.convolutions]
     for weight in [*weights, *(step.layer.weight for step in chain.dense)]:
         noise = weight.new_empty(weight.shape).normal_(generator=random)
@@ -96,7 +104,7 @@ def _cover(chain: Chain, amount: float, random: Generator) -> None:
 
 
 def synthetic_images(shape: Sequence[int], seed: int) -> Tensor:
-    """Images that need no data: clouds, with spectra like those of photographs, and greys.
+    """Draw synthetic images: random fields with spectra like photographs, and grey images.
 
     Returns:
         Shape (M, *shape), in [0, 1].
@@ -108,7 +116,7 @@ def synthetic_images(shape: Sequence[int], seed: int) -> Tensor:
 
 
 def _cloud(shape: Sequence[int], slope: float, random: Generator) -> Tensor:
-    """A random field with a falling spectrum, its colours alike but not the same."""
+    """Draw a random field with a falling spectrum and correlated colours."""
     colours, height, width = shape
     frequencies = torch.hypot(torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width))
     amplitudes = frequencies.clamp(min=1 / height) ** -slope
@@ -121,14 +129,51 @@ def _cloud(shape: Sequence[int], slope: float, random: Generator) -> Tensor:
 
 
 def _check_features(chain: Chain, features: Tensor, values: int) -> None:
-    """Refuse networks that resize what convolutions make before the first dense layer.
-
-    Raises:
-        IncompatibleError: says what was expected.
-    """
+    """Raise `IncompatibleError` if feature maps are resized before the first dense layer."""
     channels = chain.convolutions[-1].layer.out_channels
     if features.shape[1] != channels * values**2:
         raise IncompatibleError(
-            f"its first dense layer is given {features.shape[1]} values, and the convolutions make "
+            f"its first dense layer has {features.shape[1]} inputs, but the convolutions give "
             f"{channels} x {values} x {values}; choose images of the size it was designed for"
         )
+
+
+@torch.no_grad()
+def grey_responses(
+    network: nn.Module, chain: Chain, channels: Tensor, shape: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Compute the features of grey images, by which a server converts features into intensities.
+
+    The mapping from intensities to features (activations, batch normalisation, unchanged weights,
+    padding) is thus inverted without being modelled.
+
+    Args:
+        network: the crafted network.
+        chain: its layers.
+        channels: Shape (K), channels of the last convolution that carry views.
+        shape: shape of an image.
+
+    Returns:
+        ``levels``, Shape (L), the intensities; ``responses``, Shape (L, K, values, values).
+
+    Raises:
+        IncompatibleError: black and white images have the same features.
+    """
+    linear = all(isinstance(step.activation, LINEAR) for step in chain.convolutions)
+    levels = torch.linspace(0, 1, 2 if linear else CURVED_LEVELS)
+    features_of = features_before(network, chain.dense[0].name)
+    greys = levels[:, None, None, None].expand(-1, *shape)
+    found = torch.cat([features_of(grey) for grey in greys.split(1)])
+    maps = found.unflatten(1, _maps(chain, found))[:, channels]
+    if (maps[-1] - maps[0]).abs().max() <= FAINTEST * maps.abs().max():
+        raise IncompatibleError(
+            f"after {len(chain.convolutions)} convolutions black and white images have the same "
+            "features; choose a larger beta or an activation that does not saturate"
+        )
+    return {"levels": levels.numpy(), "responses": maps.numpy()}
+
+
+def _maps(chain: Chain, features: Tensor) -> tuple[int, int, int]:
+    count = chain.convolutions[-1].layer.out_channels
+    side = round((features.shape[1] / count) ** 0.5)
+    return count, side, side

@@ -1,8 +1,8 @@
-"""What each channel shows of an image in a network that MKOR has crafted: windows, and where.
+"""Plan of the views that the channels of a network crafted by MKOR give of an image.
 
-Each convolution of one-hot kernels copies channels, or divides each into four that look one pixel
-further right, down, or both (MKOR section 3.4.1). Behind pooling a value is the largest or the mean
-intensity of a window; behind a stride it is one pixel.
+Each convolution with one-hot kernels copies channels, or copies each four times, shifted by one
+pixel to the right, down, or both (MKOR section 3.4.1). After pooling a value is the largest or the
+mean intensity of a window; after a stride it is one pixel.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SMALLEST_KERNEL = 3
 
 @dataclass(frozen=True)
 class View:
-    """What one channel shows.
+    """View of an image in one channel.
 
     Args:
         colour: channel of the image.
-        reversed: whether it shows 1 less the intensity.
-        row, column: first pixel of the window that its first value shows.
+        reversed: True if it contains 1 minus the intensity.
+        row, column: first pixel of the window of its first value.
     """
 
     colour: int
@@ -41,13 +41,13 @@ class View:
 
 @dataclass(frozen=True)
 class Tap:
-    """The one-hot kernel behind a view.
+    """One-hot kernel of a view.
 
     Args:
-        source: position of the view it is made from, among those before.
-        row, column: of the kernel's pixel, from its centre.
-        reverses: whether intensities are subtracted from 1 on the way.
-        view: what the new channel shows.
+        source: index of its input among the previous views.
+        row, column: position of the kernel's one, relative to its centre.
+        reverses: True if intensities are subtracted from 1.
+        view: the view in the output channel.
     """
 
     source: int
@@ -59,13 +59,13 @@ class Tap:
 
 @dataclass(frozen=True)
 class Windows:
-    """How values of all channels are laid out on the image.
+    """Positions of the values of all channels on the image.
 
     Args:
         scale: pixels between the windows of neighbouring values.
         extent: side of a window in pixels.
         values: values along a side.
-        side: of the image in pixels.
+        side: side of the image in pixels.
     """
 
     scale: int
@@ -76,94 +76,87 @@ class Windows:
 
 @dataclass(frozen=True)
 class Layout:
-    """A whole plan: the taps of each convolution and what the last one's channels show."""
+    """Kernels of each convolution, and the windows of the last one's views."""
 
     taps: list[list[Tap]]
     windows: Windows
 
     @property
     def views(self) -> list[View]:
-        """What the channels before the dense layers show."""
+        """Views in the channels before the dense layers."""
         return [tap.view for tap in self.taps[-1]]
 
 
 def plan_views(
     steps: Sequence[ConvolutionStep], shape: Sequence[int], directions: int | None
 ) -> Layout:
-    """Decide which channels show what.
+    """Plan the views of all channels.
 
     Args:
         steps: the convolutions.
-        shape: of an image, (C, H, H).
-        directions: how many of the convolutions that shrink the image divide channels by four, the
-            last ones; None: as many as the widths allow.
+        shape: shape of an image, (C, H, H).
+        directions: number of downsampling convolutions, counted from the last, that copy channels
+            four times; None: as many as the numbers of channels allow.
 
     Raises:
-        IncompatibleError: the network shrinks images in other ways, or has too few channels.
+        IncompatibleError: the network downsamples images in other ways or has too few channels.
     """
     for step in steps:
         _check_step(step)
     _check_gaps(steps)
     if len({type(step.pool) for step in steps if step.pool is not None}) > 1:
-        raise IncompatibleError("it pools by maxima in one place and by means in another")
+        raise IncompatibleError("it contains both max-pooling and average pooling")
     if shape[1] != shape[2]:
         raise IncompatibleError(f"images of {shape[1]} x {shape[2]} pixels are not square")
     shrinking = sum(step.factor > 1 for step in steps)
     wanted = [directions] if directions is not None else range(shrinking, -1, -1)
     for number in wanted:
         layout = _layout(steps, shape, min(number, shrinking))
-        lacking = _lacking(steps, layout)
-        if lacking is None:
+        shortage = _shortage(steps, layout)
+        if shortage is None:
             return layout
-    raise IncompatibleError(f"{lacking}; fewer directions need fewer channels")
+    raise IncompatibleError(f"{shortage}; fewer directions need fewer channels")
 
 
 def _check_step(step: ConvolutionStep) -> None:
-    """Refuse convolutions and pooling that one-hot kernels cannot be laid through.
-
-    Raises:
-        IncompatibleError: names the layer.
-    """
+    """Raise `IncompatibleError` if one-hot kernels do not suit a convolution or its pooling."""
     layer, pool = step.layer, step.pool
     size = layer.kernel_size[0]
     square = len({*layer.kernel_size}) == len({*layer.stride}) == len({*layer.padding}) == 1
     plain = layer.groups == 1 and {*layer.dilation} == {1}
     if not (square and plain) or size % 2 == 0 or size < SMALLEST_KERNEL:
         raise IncompatibleError(
-            f"convolution {step.name!r} is not one of whole square kernels of odd side, 3 or more, "
-            "on all channels"
+            f"convolution {step.name!r} does not have square kernels of odd side, 3 or more, "
+            "without dilation or groups"
         )
     if layer.bias is None:
         raise IncompatibleError(f"convolution {step.name!r} has no bias")
     if pool is not None and (pool.kernel_size, pool.stride, pool.padding) != (2, 2, 0):
         raise IncompatibleError(
-            f"pooling behind {step.name!r} is not 2 x 2, which is all that is known"
+            f"pooling after {step.name!r} is not 2 x 2, the only supported size"
         )
     if step.factor not in (1, 2):
-        raise IncompatibleError(f"{step.name!r} shrinks images by {step.factor}, not by 1 or 2")
+        raise IncompatibleError(f"{step.name!r} downsamples images by {step.factor}, not by 1 or 2")
 
 
 def _check_gaps(steps: Sequence[ConvolutionStep]) -> None:
-    """Refuse pooling of pixels that do not touch, which is of no window.
-
-    Raises:
-        IncompatibleError: names the layer.
-    """
+    """Raise `IncompatibleError` if pixels are pooled that are not adjacent, so no window."""
     strided = [step.name for step in steps if int(step.layer.stride[0]) > 1]
     pooled = [step.name for step in steps if step.pool is not None]
     names = [step.name for step in steps]
     if strided and pooled and names.index(strided[0]) < names.index(pooled[-1]):
         raise IncompatibleError(
-            f"pooling behind {pooled[-1]!r} is of pixels between which {strided[0]!r} skips others"
+            f"pooling after {pooled[-1]!r} combines pixels that are not adjacent, because of the "
+            f"stride of {strided[0]!r}"
         )
 
 
-def _lacking(steps: Sequence[ConvolutionStep], layout: Layout) -> str | None:
-    """Which convolution has too few channels for a plan, if any."""
+def _shortage(steps: Sequence[ConvolutionStep], layout: Layout) -> str | None:
+    """Describe the first convolution with too few channels for a layout; None if there is none."""
     for step, taps in zip(steps, layout.taps, strict=True):
         if len(taps) > step.layer.out_channels:
             return (
-                f"convolution {step.name!r} has {step.layer.out_channels} channels, and "
+                f"convolution {step.name!r} has {step.layer.out_channels} channels, but "
                 f"{len(taps)} are needed"
             )
     return None
@@ -183,7 +176,7 @@ def _layout(steps: Sequence[ConvolutionStep], shape: Sequence[int], directions: 
         shifts = (0, _direction(views, windows)) if number in dividing else (0,)
         taps = list(_taps(views, shifts, windows.scale, bounded and number == 0))
         plan.append(taps)
-        views, windows = [tap.view for tap in taps], _shrunk(windows, step)
+        views, windows = [tap.view for tap in taps], _downsampled(windows, step)
     return Layout(plan, windows)
 
 
@@ -192,10 +185,9 @@ def _moved(view: View, pixels: int) -> View:
 
 
 def _direction(views: Sequence[View], windows: Windows) -> int:
-    """The direction that keeps the windows on the image: to the lower right unless they are there.
+    """Return the shift that keeps the windows on the image: 1 (lower right) or -1 (upper left).
 
-    What is seen of the image lies about its centre or is cropped; the new views go to the emptier
-    side.
+    The windows so far are centred or cropped; the new ones extend to the side with more space.
     """
     first = min(view.row for view in views)
     last = max(view.row for view in views) + windows.scale * (windows.values - 1) + windows.extent
@@ -204,7 +196,7 @@ def _direction(views: Sequence[View], windows: Windows) -> int:
 
 
 def _taps(views: Sequence[View], shifts: Sequence[int], scale: int, bounded: bool) -> list[Tap]:
-    """New channels: each view through each kernel; first as it is, then reversed if bounded."""
+    """Return the kernels of each view and shift, followed by reversed ones if ``bounded``."""
     return [
         Tap(
             source,
@@ -224,8 +216,8 @@ def _taps(views: Sequence[View], shifts: Sequence[int], scale: int, bounded: boo
     ]
 
 
-def _shrunk(windows: Windows, step: ConvolutionStep) -> Windows:
-    """How values lie behind a step."""
+def _downsampled(windows: Windows, step: ConvolutionStep) -> Windows:
+    """Return the positions of the values after a layer."""
     strided = int(step.layer.stride[0])
     scale, values = windows.scale * strided, -(-windows.values // strided)
     if step.pool is None:
@@ -234,11 +226,11 @@ def _shrunk(windows: Windows, step: ConvolutionStep) -> Windows:
 
 
 def view_arrays(layout: Layout, channels: np.ndarray) -> dict[str, np.ndarray]:
-    """What a server remembers of its views.
+    """Return the arrays that describe the views in the secret of the server.
 
     Args:
-        layout: the plan.
-        channels: Shape (K), which channel of the last convolution each view is.
+        layout: the planned views.
+        channels: Shape (K), channel of the last convolution of each view.
 
     Returns:
         ``channel``, ``colour``, ``reversed``, ``row``, ``column``, Shape (K); ``windows``, Shape

@@ -160,7 +160,7 @@ STAGES: dict[str, Stage] = {
             Memory(4000, 3, "model"),
             30,
             lambda cell: {"model": model_of(cell)},
-            "gleak.crafting.craft",
+            "gleak.crafting.base",
             ("model", "crafting"),
         ),
         Stage(

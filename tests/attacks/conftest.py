@@ -13,7 +13,7 @@ from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import observe
 from gleak.core.registry import parse
-from gleak.crafting.craft import PARAMETERS, SECRET, craft_parameters
+from gleak.crafting.base import PARAMETERS, SECRET, craft_parameters
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
 from gleak.observation import Observation
 from gleak.simulation.simulate import simulate_clients

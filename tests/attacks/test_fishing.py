@@ -15,7 +15,7 @@ from gleak.artifacts.private import Private
 from gleak.attacks.fishing import Fishing, of_class_alone, samples_of_class
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.crafting.craft import PARAMETERS, craft_parameters
+from gleak.crafting.base import PARAMETERS, craft_parameters
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.metrics.score import match_to_truth
 from gleak.observation import Observation

@@ -10,7 +10,7 @@ import pytest
 
 from gleak.artifacts.model import Model
 from gleak.core.registry import load, parse
-from gleak.crafting.craft import PARAMETERS, SECRET, craft_parameters
+from gleak.crafting.base import PARAMETERS, SECRET, craft_parameters
 from gleak.models.broadcast import load_network
 
 

@@ -115,6 +115,6 @@ def test_a_network_whose_last_layer_cannot_be_set_is_refused() -> None:
         test_accuracy=np.zeros(0),
     )
     with pytest.raises(
-        IncompatibleError, match=r"crafting fishing does not fit model custom.*no dense layer"
+        IncompatibleError, match=r"crafting fishing does not fit model custom.*not a dense layer"
     ):
         Fishing().craft(with_state(model, network), 0)

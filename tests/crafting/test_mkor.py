@@ -21,14 +21,19 @@ SMALL = "vgg_small+width=8+hidden=20"
 @pytest.mark.parametrize(
     ("dataset", "model", "crafting", "reason"),
     [
-        ("photos", "lenet", "mkor", "needs two dense layers or more, and model lenet has one; use"),
-        ("photos", "resnet20", "mkor", "needs two dense layers or more, and model resnet20 has"),
-        ("photos", "lenet+precode=9", "mkor", "no path through .* of model lenet.precode=9; use"),
+        ("photos", "lenet", "mkor", "needs two dense layers or more, but model lenet has one; use"),
+        ("photos", "resnet20", "mkor", "needs two dense layers or more, but model resnet20 has"),
+        (
+            "photos",
+            "lenet+precode=9",
+            "mkor",
+            "does not support the variational .* of model lenet.precode=9; use",
+        ),
         (
             "photos",
             "mlp",
             "mkor",
-            "model mlp begins with a dense layer, .*: use attack cpa or aono",
+            "model mlp begins with a dense layer, .*; use attack cpa or aono",
         ),
         ("breast_cancer", "mlp", "mkor", "copies images, not tabular data"),
         ("photos", "vgg_small+hidden=9", "mkor", "10 classes need 20 neurons .* has 9$"),
@@ -54,9 +59,9 @@ def test_networks_of_convolutions_and_dense_layers_fit(model: str) -> None:
         ("lenet+width=4", "mkor", "two dense layers or more"),
         ("resnet20+width=1", "mkor", "cannot contain Residual"),
         ("mlp+hidden=16", "mkor", "no convolutions before dense layers"),
-        ("vgg_small+width=2+hidden=20", "mkor", "'features.0' has 2 channels, and 6 are needed"),
+        ("vgg_small+width=2+hidden=20", "mkor", "'features.0' has 2 channels, but 6 are needed"),
         ("vgg_small+width=8+hidden=7", "mkor", "'classifier.0' has 7 neurons, .* need 8"),
-        (SMALL, "mkor+directions=2", "has 16 channels, and 24 are needed; fewer directions"),
+        (SMALL, "mkor+directions=2", "has 16 channels, but 24 are needed; fewer directions"),
     ],
 )
 def test_what_only_the_network_tells_is_refused_when_it_is_crafted(
@@ -69,9 +74,9 @@ def test_what_only_the_network_tells_is_refused_when_it_is_crafted(
 
 
 def test_parallel_paths_are_as_many_as_dropout_or_the_field_asks_for() -> None:
-    assert MKOR().paths_beside(0) == 1
-    assert MKOR().paths_beside(0.5) == 4
-    assert MKOR(paths=2).paths_beside(0) == MKOR(paths=2).paths_beside(0.5) == 2
+    assert MKOR().paths_per_class(0) == 1
+    assert MKOR().paths_per_class(0.5) == 4
+    assert MKOR(paths=2).paths_per_class(0) == MKOR(paths=2).paths_per_class(0.5) == 2
 
 
 def test_crafted_parameters_are_those_of_the_model_in_kind(simulate: Callable[..., Path]) -> None:

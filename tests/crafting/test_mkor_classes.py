@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.crafting.mkor_classes import ClassPaths, craft_classes, needs_pairs, path_gains
+from gleak.crafting.mkor_layers import ClassPaths, craft_classes, needs_pairs, path_gains
 from gleak.models.chain import Chain, decompose
 from gleak.models.layers import ACTIVATIONS
 from gleak.models.staged_layers import dense_layers
@@ -169,8 +169,8 @@ def test_the_random_stream_chooses_the_neurons() -> None:
 @pytest.mark.parametrize(
     ("fields", "activation", "layers", "width", "reason"),
     [
-        ("", "relu", 1, 9, "need two dense layers or more, and this network has 1"),
-        ("", "relu", 2, 7, "dense layer '0' has 7 neurons, and paths of all classes need 8"),
+        ("", "relu", 1, 9, "need two dense layers or more, but this network has 1"),
+        ("", "relu", 2, 7, "dense layer '0' has 7 neurons, but paths of all classes need 8"),
         ("+hiding=naive", "relu", 2, 3, "dense layer '0' has 3 neurons, .* all classes need 4"),
         ("", "sigmoid", 3, 3, "dense layer '0' has 3 neurons, .* all classes need 4"),
         ("+paths=3", "relu", 3, 23, "dense layer '0' has 23 neurons, .* all classes need 24"),

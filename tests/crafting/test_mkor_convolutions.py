@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.core.registry import parse
-from gleak.crafting.mkor_convolutions import craft_convolutions
+from gleak.crafting.mkor_layers import craft_convolutions
 from gleak.crafting.mkor_network import synthetic_images
 from gleak.crafting.mkor_views import Layout, plan_views
 from gleak.models.chain import Chain, decompose

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gleak.core.errors import IncompatibleError
-from gleak.crafting.mkor_greys import responses
+from gleak.crafting.mkor_network import grey_responses
 from gleak.models.chain import decompose
 
 SHAPE = (3, 16, 16)
@@ -28,7 +28,7 @@ def test_responses_are_what_the_first_dense_layer_is_given_of_grey_images(
 ) -> None:
     network = untrained(model, SHAPE)
     chain, channels = decompose(network), torch.tensor([5, 0, 3])
-    found = responses(network, chain, channels, SHAPE)
+    found = grey_responses(network, chain, channels, SHAPE)
     assert found["responses"].shape[:2] == (len(found["levels"]), 3)
     for number in (0, len(found["levels"]) // 2, -1):
         given = []
@@ -49,7 +49,7 @@ def test_curves_are_known_at_many_intensities_and_straight_lines_at_their_ends(
     untrained: Untrained, activation: str, curved: bool
 ) -> None:
     network = untrained(f"{MODELS[0]}+activation={activation}", SHAPE)
-    levels = responses(network, decompose(network), torch.arange(2), SHAPE)["levels"]
+    levels = grey_responses(network, decompose(network), torch.arange(2), SHAPE)["levels"]
     assert levels[[0, -1]].tolist() == [0, 1]
     assert (np.diff(levels) > 0).all()
     assert (len(levels) > 2) == curved
@@ -60,6 +60,6 @@ def test_a_network_that_lets_nothing_through_is_refused(untrained: Untrained) ->
     chain = decompose(network)
     nn.init.zeros_(chain.convolutions[2].layer.weight)
     with pytest.raises(
-        IncompatibleError, match=r"behind 6 convolutions black and white look the same.*beta"
+        IncompatibleError, match=r"after 6 convolutions black and white images have the same.*beta"
     ):
-        responses(network, chain, torch.arange(2), SHAPE)
+        grey_responses(network, chain, torch.arange(2), SHAPE)

@@ -126,7 +126,7 @@ def test_pooling_that_resizes_is_refused_and_pooling_that_does_not_is_taken() ->
     crafted(convolutional(nn.AdaptiveAvgPool2d(16), features=8 * 256))
     network = convolutional(nn.AdaptiveAvgPool2d(4), features=8 * 16)
     with pytest.raises(
-        IncompatibleError, match=r"is given 128 values, .* make 8 x 16 x 16; choose images"
+        IncompatibleError, match=r"has 128 inputs, .* give 8 x 16 x 16; choose images"
     ):
         crafted(network)
 
@@ -140,5 +140,5 @@ def test_networks_without_convolutions_or_dense_layers_are_refused() -> None:
 
 def test_one_dense_layer_is_refused() -> None:
     network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Flatten(), nn.Linear(2048, 4))
-    with pytest.raises(IncompatibleError, match="two dense layers or more, and this network has 1"):
+    with pytest.raises(IncompatibleError, match="two dense layers or more, but this network has 1"):
         crafted(network.eval())

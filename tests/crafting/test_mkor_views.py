@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.crafting.mkor_convolutions import craft_convolutions
+from gleak.crafting.mkor_layers import craft_convolutions
 from gleak.crafting.mkor_views import Layout, plan_views, view_arrays
 from gleak.models.chain import decompose
 
@@ -169,23 +169,26 @@ def test_arrays_say_what_views_and_windows_say() -> None:
 @pytest.mark.parametrize(
     ("layers", "reason"),
     [
-        ([nn.Conv2d(1, 9, 2)], "convolution '0' is not one of whole square kernels of odd side"),
-        ([nn.Conv2d(1, 9, 1)], "convolution '0' is not one of whole square kernels of odd side"),
-        ([nn.Conv2d(1, 9, (3, 5))], "convolution '0' is not one of whole square kernels"),
-        ([nn.Conv2d(1, 9, 3, dilation=2)], "convolution '0' is not one of whole square kernels"),
-        ([convolution(9, 1), nn.Conv2d(9, 9, 3, groups=3)], "convolution '1' is not one of whole"),
-        ([convolution(9, 1), nn.Conv2d(9, 9, 3, stride=(1, 2))], "convolution '1' is not one"),
+        ([nn.Conv2d(1, 9, 2)], "convolution '0' does not have square kernels of odd side"),
+        ([nn.Conv2d(1, 9, 1)], "convolution '0' does not have square kernels of odd side"),
+        ([nn.Conv2d(1, 9, (3, 5))], "convolution '0' does not have square kernels"),
+        ([nn.Conv2d(1, 9, 3, dilation=2)], "convolution '0' does not have square kernels"),
+        ([convolution(9, 1), nn.Conv2d(9, 9, 3, groups=3)], "convolution '1' does not have"),
+        ([convolution(9, 1), nn.Conv2d(9, 9, 3, stride=(1, 2))], "convolution '1' does not have"),
         ([nn.Conv2d(1, 9, 3, bias=False)], "convolution '0' has no bias"),
-        ([convolution(9, 1), nn.MaxPool2d(3)], "pooling behind '0' is not 2 x 2"),
-        ([convolution(9, 1), nn.AvgPool2d(2, 1)], "pooling behind '0' is not 2 x 2"),
-        ([convolution(9, 1), nn.MaxPool2d(2, padding=1)], "pooling behind '0' is not 2 x 2"),
-        ([convolution(9, 1, stride=3)], "'0' shrinks images by 3, not by 1 or 2"),
-        ([convolution(9, 1, stride=2), nn.AvgPool2d(2)], "'0' shrinks images by 4, not by 1 or 2"),
+        ([convolution(9, 1), nn.MaxPool2d(3)], "pooling after '0' is not 2 x 2"),
+        ([convolution(9, 1), nn.AvgPool2d(2, 1)], "pooling after '0' is not 2 x 2"),
+        ([convolution(9, 1), nn.MaxPool2d(2, padding=1)], "pooling after '0' is not 2 x 2"),
+        ([convolution(9, 1, stride=3)], "'0' downsamples images by 3, not by 1 or 2"),
+        (
+            [convolution(9, 1, stride=2), nn.AvgPool2d(2)],
+            "'0' downsamples images by 4, not by 1 or 2",
+        ),
         (
             [convolution(9, 1, stride=2), convolution(9, 9), nn.MaxPool2d(2)],
-            "pooling behind '1' is of pixels between which '0' skips others",
+            "pooling after '1' combines pixels that are not adjacent, because of the stride of '0'",
         ),
-        ([convolution(9, 1), convolution(1, 9), nn.MaxPool2d(2)], "'1' has 1 channels, and 2 are"),
+        ([convolution(9, 1), convolution(1, 9), nn.MaxPool2d(2)], "'1' has 1 channels, but 2 are"),
     ],
 )
 def test_layers_that_one_hot_kernels_cannot_be_laid_through_are_named(
@@ -199,7 +202,7 @@ def test_more_directions_than_channels_allow_are_refused() -> None:
     layers = convolution(8, 1), nn.MaxPool2d(2), convolution(31, 8), nn.MaxPool2d(2)
     assert len(planned(*layers).views) == 8
     with pytest.raises(
-        IncompatibleError, match=r"'2' has 31 channels, and 32 are needed; fewer directions"
+        IncompatibleError, match=r"'2' has 31 channels, but 32 are needed; fewer directions"
     ):
         planned(*layers, directions=2)
 

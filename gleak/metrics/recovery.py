@@ -26,7 +26,9 @@ class SuccessContent(MetricSpec):
     better: ClassVar[Literal["higher", "lower"]] = "higher"
     unmatched: ClassVar[float] = 0.0
 
-    threshold: float = parameter(1e-3, "mean squared error below which a sample counts", gt=0)
+    threshold: float = parameter(
+        1e-3, "mean squared error below which a sample counts as recovered", gt=0
+    )
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:

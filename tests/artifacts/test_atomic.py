@@ -29,7 +29,7 @@ def test_one_that_is_there_is_replaced_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_nothing_is_left_of_a_block_that_fails(tmp_path: Path, there: bool) -> None:
+def test_a_failed_block_leaves_no_folder(tmp_path: Path, there: bool) -> None:
     if there:
         (tmp_path / "it").mkdir()
     with pytest.raises(RuntimeError), whole_folder(tmp_path / "it") as folder:

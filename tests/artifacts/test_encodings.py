@@ -34,7 +34,7 @@ def sparse(draw: st.DrawFn, shape: tuple[int, ...] = (3, 4)) -> tuple[Sparse, np
 
 
 @given(sparse())
-def test_sparse_decodes_to_what_was_sent_and_zeros(case: tuple[Sparse, np.ndarray]) -> None:
+def test_sparse_decodes_to_sent_values_and_zeros(case: tuple[Sparse, np.ndarray]) -> None:
     encoded, expected = case
     check_encoded("file.h5", "/update/w", encoded)
     np.testing.assert_array_equal(encoded.decode(), expected)
@@ -114,7 +114,7 @@ def test_factors_that_do_not_fit_are_refused(
         ([[[0, 1]]], [[[1.0]]], "/update/w/values has 1 along 'entry'"),
     ],
 )
-def test_faults_are_told_with_their_key(indices: list, values: list, fault: str) -> None:
+def test_faults_are_reported_with_their_key(indices: list, values: list, fault: str) -> None:
     encoded = Sparse(np.array(indices), np.array(values), np.array([3, 4]))
     with pytest.raises(ArtifactError, match=f"^file.h5: {fault}"):
         check_encoded("file.h5", "/update/w", encoded)

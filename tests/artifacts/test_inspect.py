@@ -97,7 +97,7 @@ def test_large_arrays_are_read_in_small_parts(
     assert float(line.split()[-3]) == pytest.approx(inputs.mean(), rel=1e-3)
 
 
-def test_a_file_that_is_no_artifact_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_artifact_is_reported(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(ArtifactError, match=r"notes\.txt: not a complete HDF5 file"):
         describe_file(tmp_path / "notes.txt")
@@ -162,13 +162,13 @@ def test_samples_of_several_victims_are_counted_through(private: Private, tmp_pa
 
 
 @pytest.mark.parametrize("image", [-1, 6])
-def test_an_image_out_of_range_is_told(private: Private, tmp_path: Path, image: int) -> None:
+def test_an_image_out_of_range_is_reported(private: Private, tmp_path: Path, image: int) -> None:
     private.write(tmp_path / "private.h5")
     with pytest.raises(ArtifactError, match=rf"no image {image}; valid: 0 to 5"):
         save_image(tmp_path / "private.h5", image, tmp_path / "x.png")
 
 
-def test_files_without_images_are_told(update: Update, tmp_path: Path) -> None:
+def test_files_without_images_are_reported(update: Update, tmp_path: Path) -> None:
     update.write(tmp_path / "update.h5")
     with pytest.raises(
         ArtifactError, match=r"update\.h5: gleak/update has no images; formats with"

@@ -73,7 +73,7 @@ def test_a_part_is_checked_without_the_rest(large: Private, tmp_path: Path) -> N
             Private.read(path, victims=victims)
 
 
-def test_what_was_never_sealed_is_told(private: Private, tmp_path: Path) -> None:
+def test_a_missing_digest_is_reported(private: Private, tmp_path: Path) -> None:
     path = tmp_path / "private.h5"
     private.write(path)
     with h5py.File(path, "r+") as file:
@@ -103,7 +103,7 @@ def test_arrays_of_other_type_shape_or_content_have_other_digests(values: np.nda
     assert digest != digest_values(values.view(np.dtype(f"V{values.itemsize}")))
 
 
-def test_texts_are_told_apart_at_their_ends() -> None:
+def test_texts_are_distinguished_at_their_ends() -> None:
     one, two = (np.array(texts, dtype=object) for texts in (["ab", "c"], ["a", "bc"]))
     assert digest_values(one) != digest_values(two)
     assert digest_values(one) == digest_values(one.astype("S")) == digest_values(one.astype("U"))

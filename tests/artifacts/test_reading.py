@@ -108,7 +108,7 @@ HOSTILE: dict[str, tuple[Callable[[h5py.File], object], str]] = {
 
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_what_no_artifact_holds_is_refused(stored: Path, kind: str) -> None:
+def test_unsupported_content_is_refused(stored: Path, kind: str) -> None:
     harm, message = HOSTILE[kind]
     with h5py.File(stored, "r+") as file:
         del file["labels"]
@@ -132,7 +132,7 @@ def test_an_attribute_no_artifact_has_is_refused(stored: Path, value: object) ->
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_what_no_memory_holds_is_refused_though_it_is_whole(
+def test_arrays_larger_than_memory_are_refused(
     stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gleak.artifacts.reading._memory", lambda: 1000)

@@ -197,7 +197,7 @@ def test_a_range_of_victims_is_what_slicing_gives(
 
 @relaxed
 @given(update=updates())
-def test_rewriting_what_was_read_gives_equal_bytes(update: Update, tmp_path: Path) -> None:
+def test_rewriting_an_artifact_gives_equal_bytes(update: Update, tmp_path: Path) -> None:
     update.write(tmp_path / "first.h5")
     Update.read(tmp_path / "first.h5").write(tmp_path / "second.h5")
     assert (tmp_path / "first.h5").read_bytes() == (tmp_path / "second.h5").read_bytes()

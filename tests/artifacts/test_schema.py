@@ -38,7 +38,7 @@ def test_dimensions_are_named_by_rank(dims: str, rank: int, named: str) -> None:
     assert dims_of(schema(dims), rank) == named.split()
 
 
-def test_fields_are_told_apart() -> None:
+def test_fields_are_distinguished() -> None:
     declared = [*attribute_fields(Reconstruction), *array_fields(Reconstruction)]
     assert sorted(declared) == sorted(field.name for field in fields(Reconstruction))
     assert attribute_fields(Reconstruction)["modality"] == "image"
@@ -56,7 +56,7 @@ def test_fields_are_told_apart() -> None:
         ("victim", "float", np.array(None), "has type object, expected float"),
     ],
 )
-def test_a_fault_is_told_with_its_place(
+def test_a_fault_is_reported_with_its_place(
     dims: str, kind: str, value: np.ndarray, fault: str
 ) -> None:
     with pytest.raises(ArtifactError, match=rf"^file\.h5: /key .*{fault}"):

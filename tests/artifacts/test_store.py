@@ -90,7 +90,7 @@ FAULTS: dict[str, tuple[Edit, str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_told_with_file_and_key(stored: Path, damage: str) -> None:
+def test_damage_is_reported_with_file_and_key(stored: Path, damage: str) -> None:
     apply, fault = DAMAGES[damage]
     apply(stored)
     with pytest.raises(DamagedError) as caught:
@@ -102,7 +102,9 @@ def test_damage_is_told_with_file_and_key(stored: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_does_not_fit_its_format_is_told(stored: Path, forged: Forge, fault: str) -> None:
+def test_content_that_violates_the_format_is_reported(
+    stored: Path, forged: Forge, fault: str
+) -> None:
     change, text = FAULTS[fault]
     with forged(stored) as file:
         change(file)
@@ -147,7 +149,7 @@ def test_nothing_volatile_is_stored(private: Private, tmp_path: Path) -> None:
     assert times == [0] * len(times)
 
 
-def test_a_file_says_what_it_is(stored: Path) -> None:
+def test_a_file_has_format_and_version(stored: Path) -> None:
     with h5py.File(stored) as file:
         attributes = {name: attribute_of(file, name) for name in file.attrs}
         assert len(bytes.fromhex(attributes.pop("digest"))) == 8
@@ -215,14 +217,14 @@ def test_open_checked_takes_any_artifact(stored: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["file", "file/below"])
-def test_a_folder_that_is_a_file_is_told(private: Private, tmp_path: Path, folder: str) -> None:
+def test_a_folder_that_is_a_file_is_reported(private: Private, tmp_path: Path, folder: str) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ArtifactError, match=r"p\.h5: could not be written .*run again"):
         private.write(tmp_path / folder / "p.h5")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_no_permission_is_told(
+def test_no_permission_is_reported(
     private: Private, stored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = stored.read_bytes()

@@ -19,7 +19,7 @@ WORDS = st.from_regex(r"[A-Za-z0-9_.\-]{1,8}", fullmatch=True).filter(lambda wor
 
 
 def registered(kind: str) -> dict[str, type[Spec]]:
-    """What is registered, nothing where the kind's package does not exist."""
+    """Registered classes, none if the package of the kind does not exist."""
     try:
         return load(kind)
     except ModuleNotFoundError as error:

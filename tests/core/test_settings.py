@@ -18,7 +18,7 @@ def test_the_configuration_of_the_repository_names_every_key():
     assert Settings.read(config).model_dump(mode="json") == config
 
 
-def test_what_is_left_out_has_the_value_of_the_repository():
+def test_missing_keys_have_the_defaults_of_the_repository():
     config = yaml.safe_load((REPOSITORY / "config.yaml").read_text(encoding="utf-8"))
     assert Settings.read({"studies": config["studies"]}) == Settings.read(config)
 
@@ -52,7 +52,7 @@ def test_studies_must_be_given():
         Settings.read({})
 
 
-def test_the_configuration_read_is_left_as_it_is():
+def test_the_input_configuration_is_unchanged():
     config = {"studies": "cpl"}
     Settings.read(config)
     assert config == {"studies": "cpl"}

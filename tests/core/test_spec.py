@@ -137,7 +137,7 @@ def test_malformed_strings_are_refused(text: str, fault: str) -> None:
     assert fault in str(caught.value)
 
 
-def test_what_a_path_cannot_carry_is_not_written() -> None:
+def test_specs_invalid_in_paths_are_not_written() -> None:
     with pytest.raises(SpecError, match="nested too deep"):
         format_spec(Outer(start=Middle(inner=Inner(tiles=3))))
     assert str(Outer(start=Middle())) == "outer+start=middle"

@@ -57,7 +57,7 @@ def test_all_faults_stand_in_one_error(written: dict[str, object], fault: str):
         (None, "cannot read the list of sizes"),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, fault: str):
+def test_unreadable_files_are_named(tmp_path: Path, content: bytes | None, fault: str):
     path = tmp_path / "sizes.yaml"
     if content is not None:
         path.write_bytes(content)

@@ -58,7 +58,7 @@ class Brightest:
     """A tagger whose tags are the places of the three brightest values."""
 
     def tags(self, images: Tensor) -> Tensor:
-        """See `gleak.knowledge.tagger_network.TagClassifier.tags`."""
+        """Tags of images, as from a tag classifier."""
         return images.flatten(1).topk(3).indices
 
 

@@ -1,4 +1,4 @@
-"""What every registered metric must do."""
+"""Contract of all registered metrics."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_missing_sample_is_not_matched_and_leaves_the_others_alone(
 
 
 @pytest.mark.parametrize("name", PER_VICTIM)
-def test_of_the_truth_control_is_said_what_no_attack_has_a_part_in(
+def test_the_truth_control_has_the_metrics_that_need_no_attack(
     name: str, make_comparison: Make, samples: np.ndarray
 ):
     """Costs and what an attack says of itself are not among it."""
@@ -120,7 +120,7 @@ def test_every_metric_is_of_the_cells_that_end_with_some_level():
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_every_metric_says_what_it_is(name: str):
+def test_every_metric_is_described(name: str):
     metric = METRICS[name]
     assert metric.__doc__
     assert metric.modalities <= {"image", "tabular"}

@@ -79,12 +79,12 @@ def test_a_table_of_numbers_alone_has_no_categories(measure, groups) -> None:
 @pytest.fixture
 def found_images(make_comparison, make_reconstruction):
     """An attack that found five images of three victims with four samples each."""
-    behind = np.array([[1, 1, 1, 1, 0], [2, 2, 1, 0, 0], [0, 4, 4, 4, 4]])
+    counts = np.array([[1, 1, 1, 1, 0], [2, 2, 1, 0, 0], [0, 4, 4, 4, 4]])
     found = make_reconstruction(
         inputs=np.zeros((3, 5, 1, 2, 2)),
         labels=np.zeros((3, 5), dtype=int),
         converged=np.ones(3, dtype=bool),
-        averaged_count=behind,
+        averaged_count=counts,
     )
     return replace(make_comparison(SAMPLES, SAMPLES), reconstruction=found)
 
@@ -103,7 +103,7 @@ def test_labels_that_the_batch_does_not_hold_once_are_not_found(found_images):
     assert measured.tolist() == [0.5, 0.25, 0]
 
 
-def test_applies_where_an_attack_says_what_it_found(found_images):
+def test_applies_to_attacks_that_report_averaged_counts(found_images):
     assert SAMPLES_FOUND.applies(found_images)
     silent = replace(found_images.reconstruction, averaged_count=None)
     assert not SAMPLES_FOUND.applies(replace(found_images, reconstruction=silent))

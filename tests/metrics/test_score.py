@@ -269,8 +269,8 @@ def test_samples_an_attack_did_not_find_are_not_compared(run, truth, make_recons
     """Not even where mid-grey would be the nearest."""
     inputs = truth.inputs[:, [2, 1, 0]].copy()
     inputs[:, 1] = 0.5
-    behind = np.array([[1, 0, 2], [1, 0, 1]])
-    found = make_reconstruction(inputs=inputs, averaged_count=behind)
+    counts = np.array([[1, 0, 2], [1, 0, 1]])
+    found = make_reconstruction(inputs=inputs, averaged_count=counts)
     table = run(found)
     assert statuses(table, "mse") == ["ok", "unmatched", "ok"] * 2
     np.testing.assert_allclose(values(table, "mse"), [0, np.nan, 0] * 2, atol=1e-12)
@@ -316,7 +316,7 @@ def test_labels_alone_may_be_wrong(run, truth, make_reconstruction):
 
 
 @pytest.mark.parametrize("refused", ["private.h5", "reconstruction.h5"])
-def test_what_was_refused_in_an_earlier_job_has_a_row_that_says_so(
+def test_a_refusal_of_an_earlier_job_has_a_row(
     tmp_path: Path, truth: Private, columns: dict[str, str], refused: str
 ):
     for name in ("private.h5", "reconstruction.h5"):

@@ -41,7 +41,7 @@ def test_parameters_have_one_row_per_metric(simulate: Simulate, tmp_path: Path):
     assert (rows < 1).all()
 
 
-def test_without_samples_what_needs_them_is_unavailable(simulate: Simulate, tmp_path: Path):
+def test_audits_that_need_samples_are_unavailable_without(simulate: Simulate, tmp_path: Path):
     table = run(simulate(model=MODEL), tmp_path / "scores.csv", None).set_index("metric")
     unavailable = SILENT | {"audit_dominance", "audit_negligible"}
     assert set(table.index[table["status"] == "unavailable"]) == unavailable

@@ -100,9 +100,7 @@ def test_another_job_starts_from_the_beginning(
     assert "checkpoint of another job or other code" in caplog.text
 
 
-def test_a_damaged_file_is_told_and_left_behind(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_is_reported_and_kept(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(StoppedError):
         count(path, stop_at=2)
     path.write_bytes(path.read_bytes()[:-9])
@@ -144,7 +142,7 @@ def test_finished_parts_are_not_done_again(path: Path) -> None:
         assert not second.stored
 
 
-def test_what_a_failed_part_began_is_forgotten() -> None:
+def test_values_of_a_failed_part_are_dropped() -> None:
     part = Journal().part()
     part.keep({"done": 3})
     with pytest.raises(MemoryError), part.stepping():

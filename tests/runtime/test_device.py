@@ -23,7 +23,7 @@ def test_the_device_follows_wish_and_machine(
     assert choose_device(wanted) == torch.device(chosen)
 
 
-def test_a_missing_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(GleakError, match="sees no GPU on this machine; use device 'cpu'"):
         choose_device("cuda")

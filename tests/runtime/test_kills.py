@@ -1,4 +1,4 @@
-"""Jobs killed again and again, at random times, come to what they come to without a break."""
+"""Jobs killed repeatedly at random times resume with output identical to an uninterrupted run."""
 
 from __future__ import annotations
 

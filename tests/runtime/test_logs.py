@@ -52,7 +52,7 @@ def test_an_error_of_gleak_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_memory_that_runs_out_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+def test_running_out_of_memory_is_logged_as_one_line(tmp_path: Path) -> None:
     with pytest.raises(SystemExit), log_to(tmp_path / "x.log"):
         raise MemoryError("Unable to allocate 7 TiB")
     ((kind, text),) = messages((tmp_path / "x.log").read_text())
@@ -79,7 +79,7 @@ def test_any_other_error_is_logged_with_its_traceback_and_raised(tmp_path: Path)
     assert "Traceback" in text and "ZeroDivisionError" in text
 
 
-def test_logging_is_left_as_it_was(tmp_path: Path) -> None:
+def test_logging_is_restored(tmp_path: Path) -> None:
     root = logging.getLogger()
     before = (root.level, list(root.handlers), warnings.showwarning)
     with log_to(tmp_path / "x.log"):
@@ -111,7 +111,7 @@ def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
-def test_what_was_noted_is_renamed_once(results: Path) -> None:
+def test_noted_files_are_renamed_once(results: Path) -> None:
     for name in ("a/update.h5", "b/model.h5", "a/update.h5"):
         note_damage(DamagedError(results / name, "cut short"), results)
     assert (results / "a/update.h5").exists()
@@ -122,14 +122,14 @@ def test_what_was_noted_is_renamed_once(results: Path) -> None:
     assert quarantine(results) == []
 
 
-def test_what_is_made_again_by_then_is_not_asked_for(results: Path) -> None:
+def test_files_made_again_in_the_meantime_are_ignored(results: Path) -> None:
     note_damage(DamagedError(results / "whole.h5", "cut short"), results)
     (results / "whole.h5").unlink()
     assert quarantine(results) == []
 
 
 @pytest.mark.parametrize("name", ["../mine.h5", "gone.h5"])
-def test_other_files_are_named_and_left_alone(results: Path, name: str) -> None:
+def test_other_files_are_named_and_unchanged(results: Path, name: str) -> None:
     (results.parent / "mine.h5").write_text("of the user")
     error = DamagedError(results / name, "cut short")
     assert note_damage(error, results) == str(error)

@@ -90,7 +90,7 @@ def test_a_package_that_is_not_installed_has_no_version() -> None:
     assert provenance._version("no-such-package-anywhere") is None
 
 
-def test_a_damaged_record_is_told(tmp_path: Path) -> None:
+def test_a_damaged_record_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"provenance\.json: cannot be read"):
         load(tmp_path)
     (tmp_path / "provenance.json").write_text("{")

@@ -153,7 +153,7 @@ def test_a_users_module_is_followed_into_gleak(tmp_path: Path, toy: Path) -> Non
     assert module._reachable(("mine",)) == {"mine", "gleak.core.errors"}
 
 
-def test_a_module_that_is_not_there_is_told(toy: Path) -> None:
+def test_a_module_that_is_not_there_is_reported(toy: Path) -> None:
     for name in ("toy.nowhere", "nowhere.at.all"):
         with pytest.raises(GleakError, match=f"module '{name}' has no source file"):
             source_digest(name)

@@ -37,7 +37,7 @@ class AuditSize(AuditSpec):
     )
 
     limit: float = parameter(
-        0.5, "share above which it alarms", source="ours: above honest models", gt=0
+        0.5, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
     @override
@@ -80,7 +80,9 @@ class AuditBias(AuditSpec):
     is reached. At least 5 classes are needed.
     """
 
-    limit: float = parameter(6.0, "above which it alarms", source="ours: above honest models", gt=0)
+    limit: float = parameter(
+        6.0, "value above which an alarm is raised", source="ours: above honest models", gt=0
+    )
 
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:

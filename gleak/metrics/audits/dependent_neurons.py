@@ -51,7 +51,7 @@ class AuditParallel(AuditSpec):
     """
 
     limit: float = parameter(
-        5e-4, "share above which it alarms", source="ours: above honest models", gt=0
+        5e-4, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
     @override
@@ -123,7 +123,7 @@ class AuditSpectrum(AuditSpec):
     source = "Marchenko and Pastur 1967, the lower edge of the spectrum"
 
     limit: float = parameter(
-        0.01, "share above which it alarms", source="ours: above honest models", gt=0
+        0.01, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
     @override

@@ -37,9 +37,9 @@ class AuditDominance(AuditSpec):
     source = "MKOR section 2: whether the sum gradient is dominated by a few samples"
 
     limit: float = parameter(
-        8.0, "above which it alarms", source="ours: between honest and fished", gt=0
+        8.0, "value above which an alarm is raised", source="ours: between honest and fished", gt=0
     )
-    samples: int = parameter(64, "in the batch", source="ours", ge=FEWEST_SAMPLES)
+    samples: int = parameter(64, "number of samples in the batch", source="ours", ge=FEWEST_SAMPLES)
 
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:

@@ -46,7 +46,9 @@ class AuditZeros(AuditSpec):
 
     source = "MKOR section 2: whether the majority of weights are 0 in each layer"
 
-    limit: float = parameter(0.5, "share above which it alarms", source="MKOR section 2", gt=0)
+    limit: float = parameter(
+        0.5, "share above which an alarm is raised", source="MKOR section 2", gt=0
+    )
 
     @override
     def examine(self, broadcast: Broadcast) -> list[Finding]:
@@ -96,7 +98,7 @@ class AuditColumns(AuditSpec):
     """
 
     limit: float = parameter(
-        2e-3, "share above which it alarms", source="ours: above honest models", gt=0
+        2e-3, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
     @override
@@ -136,7 +138,7 @@ class AuditOutliers(AuditSpec):
     """
 
     limit: float = parameter(
-        0.01, "share above which it alarms", source="ours: above honest models", gt=0
+        0.01, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
     @override
@@ -169,7 +171,7 @@ class AuditNegligible(AuditSpec):
     """
 
     limit: float = parameter(
-        0.01, "share above which it alarms", source="ours: above honest models", gt=0
+        0.01, "share above which an alarm is raised", source="ours: above honest models", gt=0
     )
 
     @override

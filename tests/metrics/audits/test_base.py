@@ -1,4 +1,4 @@
-"""What every audit must do: be quiet on honest parameters, and alarm on what it is for."""
+"""Contract of all audits: no alarm on honest parameters, an alarm on crafted ones."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_fresh_parameters_alarm_no_audit(seed: int, scale: float):
 
 @pytest.mark.parametrize("craft", FOUND_BY, ids=lambda craft: craft.__name__)
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_crafted_alarms_the_audits_that_are_for_it(craft: Craft, seed: int):
+def test_crafted_parameters_alarm_their_audits(craft: Craft, seed: int):
     assert alarming(crafted(craft, seed)) == FOUND_BY[craft]
 
 
@@ -166,7 +166,7 @@ def test_a_value_is_the_worst_layers_statistic_in_limits(name: str, craft: Craft
 @pytest.mark.parametrize("name", sorted(set(OF_PARAMETERS) - {"audit_spectrum"}))
 @given(order=st.permutations(range(40)))
 def test_the_order_of_neurons_changes_nothing(name: str, order: list[int]):
-    """Of the spectrum a part is taken, which holds other neurons then."""
+    """The spectrum is computed of a sample of neurons, which changes with their order."""
     random = np.random.default_rng(0)
     first, second = random.normal(size=(40, 80)), random.normal(size=(36, 40))
     first[1:4], first[4] = -first[0], 0
@@ -201,7 +201,7 @@ def test_every_audit_has_a_limit_and_says_where_it_comes_from(name: str):
     assert AUDITS[name].unit == "limits"
 
 
-def test_layers_are_what_has_inputs_and_outputs():
+def test_layers_have_inputs_and_outputs():
     parameters = {**fresh(0), "norm.weight": np.ones(4, np.float32)}
     layers = Broadcast(model_of(parameters)).layers
     assert [layer.name for layer in layers] == list(WIDTHS)
@@ -245,7 +245,7 @@ def test_of_tables_the_size_says_nothing():
         AUDITS["audit_size"].measure(Broadcast(model_of(fresh(0), modality="tabular")))
 
 
-def test_wide_dense_layers_behind_convolutions_are_honest():
+def test_wide_dense_layers_after_convolutions_are_honest():
     parameters = fresh(0) | {"11.weight": np.ones((4096, 10), np.float32)}
     assert AUDITS["audit_size"].measure(Broadcast(model_of(parameters))) == 0
     alone = {"11.weight": parameters["11.weight"]}
@@ -259,7 +259,7 @@ def test_alarms_are_counted():
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_what_cannot_be_computed_alarms(monkeypatch: pytest.MonkeyPatch, first: int):
+def test_a_statistic_that_is_not_finite_alarms(monkeypatch: pytest.MonkeyPatch, first: int):
     """Overflowing gradients are no way to hide, wherever the layer stands."""
     audit = AUDITS["audit_bias"]
     findings = [Finding("9", float("nan"), "no number"), Finding("5", 0.1, "small")]

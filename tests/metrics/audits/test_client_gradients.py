@@ -89,7 +89,7 @@ def test_weights_of_zero_inputs_and_of_dead_neurons_are_not_reached(data: Datase
     np.testing.assert_array_equal(found["3.weight"].reached[1], alive)
 
 
-def test_what_is_reached_is_what_has_a_gradient_for_some_sample(data: Dataset):
+def test_reached_lines_have_a_gradient_for_some_sample(data: Dataset):
     model = model_of("lenet+activation=relu+width=3")
     model.parameters["0.bias"][0] = -100
     network = load_network(model, "it")

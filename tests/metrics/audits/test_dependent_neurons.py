@@ -50,7 +50,7 @@ def test_blocks_of_rows_find_the_same(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_rows_that_learn_the_same_are_no_pairs():
-    """What weight decay leaves: all rows in two directions."""
+    """Rows after weight decay, all in two directions."""
     random = np.random.default_rng(0)
     weights = random.normal(size=(30, 2)) @ random.normal(size=(2, 100))
     weights[:10] = np.sign(weights[:10, :1]) * weights[0]

@@ -37,7 +37,7 @@ def test_faint_filters_are_judged_only_where_they_change_the_logits():
     assert share(weights, gradients) == 0
 
 
-def test_filters_with_few_weights_left_say_nothing():
+def test_filters_with_few_weights_are_skipped():
     weights = np.zeros((FILTERS, VALUES))
     weights[:, 0] = 1
     assert share(weights) == 0

@@ -58,7 +58,7 @@ def test_reach_of_several_samples_is_that_of_any():
 
 
 @pytest.mark.parametrize("overflown", [np.inf, np.nan])
-def test_what_overflows_is_judged(overflown: float):
+def test_lines_that_overflow_are_audited(overflown: float):
     weights, gradients = np.ones((4, 5)), np.ones((4, 5))
     gradients[2, 3] = overflown
     weights[:, 0] = 0
@@ -105,7 +105,7 @@ def test_balanced_rows_and_columns_have_the_same_size():
 
 
 @given(st.integers(0, 10**6))
-def test_the_scales_of_lines_do_not_change_what_is_balanced(seed: int):
+def test_balancing_is_invariant_to_the_scales_of_lines(seed: int):
     random, weights = np.random.default_rng(seed), dense(20, 30)
     scales = np.exp(random.uniform(-9, 9, (20, 1))) * np.exp(random.uniform(-9, 9, (1, 30)))
     np.testing.assert_allclose(balanced(weights * scales), balanced(weights), atol=0.1)

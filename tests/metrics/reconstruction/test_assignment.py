@@ -82,7 +82,7 @@ def assignments_of(allowed: np.ndarray) -> list[tuple[int, ...]]:
 
 
 def rank(costs: np.ndarray, chosen: Sequence[int]) -> tuple[int, float]:
-    """How many samples an assignment leaves out, and what the others cost."""
+    """Number of unassigned samples, and the cost of the assigned ones."""
     pairs = [(row, place) for row, place in enumerate(chosen) if place != UNASSIGNED]
     return len(chosen) - len(pairs), float(sum(costs[pair] for pair in pairs))
 
@@ -111,13 +111,13 @@ def test_where_all_are_allowed_nothing_changes(seed: int, samples: int, found: i
 
 def test_samples_that_were_not_found_and_other_labels_are_not_allowed():
     labels, found = np.array([[4, 1, 4]]), np.array([[4, 4, 1, 7]])
-    behind = np.array([[1, 0, 2, 1]])
+    counts = np.array([[1, 0, 2, 1]])
     silent = SimpleNamespace(labels=found, averaged_count=None, paired=False)
     assert allowed_pairs(labels, silent).all()
     assert allowed_pairs(labels, silent).shape == (1, 3, 4)
-    partly = SimpleNamespace(labels=found, averaged_count=behind, paired=False)
+    partly = SimpleNamespace(labels=found, averaged_count=counts, paired=False)
     assert allowed_pairs(labels, partly).tolist() == [[[True, False, True, True]] * 3]
-    paired = SimpleNamespace(labels=found, averaged_count=behind, paired=True)
+    paired = SimpleNamespace(labels=found, averaged_count=counts, paired=True)
     of_four, of_one = [True, False, False, False], [False, False, True, False]
     assert allowed_pairs(labels, paired).tolist() == [[of_four, of_one, of_four]]
 
@@ -126,7 +126,7 @@ def test_an_empty_estimate_leaves_every_sample_unmatched():
     assert assign_samples(np.zeros((2, 3, 4)), np.zeros((2, 0, 4))).tolist() == [[-1] * 3] * 2
 
 
-def test_gather_fills_what_is_missing():
+def test_gather_fills_missing_values():
     values = np.array([[10, 20], [30, 40]])
     order = np.array([[1, -1, 0], [-1, 0, 1]])
     assert gather(values, order, -1).tolist() == [[20, -1, 10], [-1, 30, 40]]

@@ -20,7 +20,7 @@ METRIC = EmbeddingCosine()
 
 
 def compared(truth: np.ndarray, found: np.ndarray) -> Any:
-    """What the metric reads of a comparison of one victim."""
+    """Comparison of one victim, as far as the metric reads it."""
     return SimpleNamespace(
         embeddings=truth[None], reconstruction=SimpleNamespace(embeddings=found[None])
     )

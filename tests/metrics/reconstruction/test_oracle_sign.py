@@ -78,9 +78,7 @@ def test_where_both_signs_are_equally_far_the_attacks_own_stays(make_comparison:
 
 
 @each
-def test_images_that_none_is_left_for_are_unmatched(
-    make_comparison: Make, metric: OracleSignMetric
-):
+def test_unassigned_images_are_unmatched(make_comparison: Make, metric: OracleSignMetric):
     truth = np.random.default_rng(0).random((1, 3, 1, 4, 4))
     found = 1 - truth[:, [2, 1]]
     comparison = compared(make_comparison, truth, found, 1 - found)
@@ -98,9 +96,7 @@ def test_images_that_an_attack_did_not_find_have_no_sign(make_comparison: Make):
 
 
 @each
-def test_applies_to_images_that_an_attack_left_under_both_signs(
-    make_comparison: Make, metric: OracleSignMetric
-):
+def test_applies_to_images_stored_in_both_signs(make_comparison: Make, metric: OracleSignMetric):
     images, rows = np.ones((1, 2, 1, 4, 4)), np.ones((1, 2, 4))
     both = make_comparison(images, images)
     assert metric.applies(both)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -141,21 +145,42 @@ class Project:
         scores = read_scores(sorted(self.results.glob("artifacts/**/scores.csv")))
         return scores[~scores["metric"].isin(OF_THE_MACHINE)].reset_index(drop=True)
 
+    def command(self, *words: str | Path, **config: Any) -> list[str]:
+        """Snakemake's command line."""
+        keys = {"device": "cpu", **self.config, **config}
+        settings = [f"{key}={value}" for key, value in keys.items()]
+        return [*map(str, words), *self.options, "--config", *settings]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment that Snakemake runs in; the library is that of the copy."""
+        path = os.pathsep.join(map(str, [*self.first_on_path, self.root]))
+        return {**os.environ, "OMP_NUM_THREADS": "1", **self.environment, "PYTHONPATH": path}
+
     def snakemake(self, *words: str | Path, **config: Any) -> Result:
-        """Run Snakemake to its end; the library is that of the copy."""
-        with self.started(*words, **config) as result:
-            return result()
+        """Run Snakemake to its end."""
+        if self.within:
+            with self.started(*words, **config) as result:
+                return result()
+        with tempfile.NamedTemporaryFile() as output:
+            run = {
+                "words": self.command(*words, **config),
+                "folder": str(self.root),
+                "environment": self.variables,
+                "output": output.name,
+            }
+            server = snakemake_server()
+            print(json.dumps(run), file=server.stdin, flush=True)
+            code = int(server.stdout.readline())
+            return Result(code, Path(output.name).read_text())
 
     @contextmanager
     def started(self, *words: str | Path, **config: Any) -> Iterator[Underway]:
         """Run Snakemake beside the block, which is given the run."""
-        keys = {"device": "cpu", **self.config, **config}
-        path = os.pathsep.join(map(str, [*self.first_on_path, self.root]))
-        settings = [f"{key}={value}" for key, value in keys.items()]
         with subprocess.Popen(
-            [*self.within, *SNAKEMAKE, *words, *self.options, "--config", *settings],
+            [*self.within, *SNAKEMAKE, *self.command(*words, **config)],
             cwd=self.root,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **self.environment, "PYTHONPATH": path},
+            env=self.variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -199,6 +224,20 @@ class Project:
         with self.edited("gleak/runtime/progress.py", edit=slower):
             slow.touch()
             yield slow
+
+
+@cache
+def snakemake_server() -> subprocess.Popen[str]:
+    """The process in which runs are forked, for as long as this one lasts."""
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "tests/snakemake_server.py")],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(process.communicate)  # closes its input, upon which it ends
+    return process
 
 
 def slower(text: str) -> str:

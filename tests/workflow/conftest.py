@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from gleak.core.registry import load
-from tests.project import Job, Project, copy_project
+from tests.project import Project, copy_project
 
 
 @pytest.fixture
@@ -49,12 +47,6 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Project:
     poison = tmp_path_factory.mktemp("poison")
     (poison / "torch.py").write_text("raise SystemExit('the graph is built without torch')\n")
     return Project(root, {"studies": "tiny"}, first_on_path=[poison])
-
-
-@pytest.fixture(scope="session")
-def graph(planned: Project) -> Callable[[str, str], list[Job]]:
-    """All jobs of a study at a scale."""
-    return cache(lambda study, scale: planned.jobs(studies=study, scale=scale))
 
 
 @pytest.fixture(scope="session")

@@ -65,6 +65,7 @@ def named(jobs: Sequence[Job]) -> set[str]:
     return {f"{job.rule} {job.wildcards.get('attack', '')}".strip() for job in jobs}
 
 
+@pytest.mark.slow
 def test_damaged_artifacts_are_named_and_made_again_alone(project: Project) -> None:
     updates = [client(project, victims) / "update.h5" for victims in DAMAGES]
     earlier = [path.parent / "cpl+iterations=2/scores.csv" for path in updates[:1]]
@@ -89,6 +90,7 @@ def test_damaged_artifacts_are_named_and_made_again_alone(project: Project) -> N
     project.run(*wanted[:1], *earlier)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_goes_on_and_locks_others_out(project: Project) -> None:
     folder = client(project, 2)
     output = folder / LONG / "reconstruction.h5"
@@ -153,6 +155,7 @@ def test_a_results_folder_gone_read_only_stops_a_run_with_its_name(mounting: Pro
     assert list(mounting.results.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_its_jobs_with_the_files_name_and_leaves_nothing_half(
     mounting: Project,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,10 +23,16 @@ ALL = {path.stem: path for path in (*STUDIES, OWN)}
 SEARCHING = [path for path in ALL.values() if load_study(path).searches]
 CELL = "results/artifacts/digits/lenet/untrained/honest/fedsgd/none"
 PATHS = Paths(Path("results"))
-Graph = Callable[[str, str], "list[Job]"]
+Graph = Callable[[str], "list[Job]"]
+TOGETHER = f"[{','.join(ALL)}]"
 
-each_study = pytest.mark.parametrize("study", [path.stem for path in STUDIES])
 each_scale = pytest.mark.parametrize("scale", SCALES)
+
+
+@pytest.fixture(scope="module")
+def graph(planned: Project) -> Graph:
+    """All jobs of all studies at a scale."""
+    return cache(lambda scale: planned.jobs(studies=TOGETHER, scale=scale))
 
 
 def check_attack(job: Job) -> None:
@@ -67,12 +74,8 @@ def check_secret(job: Job) -> None:
     assert cell.attack.crafting == cell.crafting.name
 
 
-@each_study
-@each_scale
-def test_every_study_has_a_graph_and_no_attack_in_it_reaches_the_truth(
-    graph: Graph, study: str, scale: str
-) -> None:
-    jobs = graph(study, scale)
+def check_graph(jobs: list[Job], studies: set[str]) -> None:
+    """What these studies need is made, and no attack in it reaches the truth."""
     attacks = [job for job in jobs if job.attacks]
     assert attacks
     for job in attacks:
@@ -81,10 +84,26 @@ def test_every_study_has_a_graph_and_no_attack_in_it_reaches_the_truth(
         check_secret(job)
         if job.rule == "train_knowledge":
             check_training(job)
+    drawing = [job for job in jobs if job.rule in ("draw", "draw_table")]
+    assert {job.wildcards["study"] for job in drawing} == studies
     drawn = {path for job in jobs for path in job.files("output") if path.suffix == ".svg"}
     (everything,) = (job for job in jobs if job.rule == "all")
     assert drawn
     assert drawn <= {*everything.files("input")}
+
+
+@each_scale
+def test_studies_have_a_graph_and_no_attack_in_it_reaches_the_truth(
+    graph: Graph, scale: str
+) -> None:
+    check_graph(graph(scale), {*ALL})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", [path.stem for path in STUDIES])
+@each_scale
+def test_each_study_has_a_graph_of_its_own(planned: Project, study: str, scale: str) -> None:
+    check_graph(planned.jobs(studies=study, scale=scale), {study})
 
 
 def check_search(job: Job) -> None:
@@ -100,22 +119,24 @@ def check_search(job: Job) -> None:
     assert {path.parent.parent for path in inputs if path.parent.name == "granted"} <= folders
 
 
-@pytest.mark.parametrize("study", [path.stem for path in SEARCHING])
 @each_scale
 def test_searches_see_no_victim_of_which_results_are_reported(
-    planned: Project, graph: Graph, study: str, scale: str
+    planned: Project, graph: Graph, scale: str
 ) -> None:
-    jobs = planned.jobs("searches", studies=study, scale=scale)
+    studies = f"[{','.join(path.stem for path in SEARCHING)}]"
+    jobs = planned.jobs("searches", studies=studies, scale=scale)
     searches = [job for job in jobs if job.rule == "search"]
-    assert {job.wildcards["search"] for job in searches} == {*load_study(ALL[study]).searches}
+    assert {(job.wildcards["study"], job.wildcards["search"]) for job in searches} == {
+        (path.stem, search) for path in SEARCHING for search in load_study(path).searches
+    }
     for job in searches:
         check_search(job)
         check_secret(job)
     assert not [job for job in jobs if job.attacks]
-    assert not [job for job in graph(study, scale) if job.rule == "search"]
+    assert not [job for job in graph(scale) if job.rule == "search"]
     reported = {
         path
-        for job in graph(study, scale)
+        for job in graph(scale)
         if job.rule in ("score", "score_truth")
         for path in job.files("input")
         if path.name == "private.h5"
@@ -123,9 +144,8 @@ def test_searches_see_no_victim_of_which_results_are_reported(
     assert not reported & {path for job in searches for path in job.files("input")}
 
 
-@each_study
-def test_every_job_has_a_log_and_a_benchmark_of_its_own(graph: Graph, study: str) -> None:
-    jobs = [job for job in graph(study, "quick") if job.rule != "all"]
+def test_every_job_has_a_log_and_a_benchmark_of_its_own(graph: Graph) -> None:
+    jobs = [job for job in graph("quick") if job.rule != "all"]
     for kind in ("log", "benchmark"):
         files = [path for job in jobs for path in job.files(kind)]
         assert len(set(files)) == len(jobs)
@@ -139,53 +159,55 @@ def test_no_share_of_a_cell_reaches_the_truth(planned: Project) -> None:
         check_attack(job)
 
 
-def test_no_client_defence_or_audit_sees_the_secret_of_the_server(planned: Project) -> None:
-    sent = CELL.replace("honest/fedsgd/none", "fishing/fedsgd/gaussian")
-    attacks = ["fishing", "invertgrad", "blind"]
-    jobs = planned.jobs(*(f"{sent}/{attack}/scores.csv" for attack in attacks))
-    readers = [job for job in jobs if "secret.h5" in {path.name for path in job.files("input")}]
-    assert [job.wildcards["attack"] for job in readers] == ["fishing"]
-    for job in jobs:
-        check_secret(job)
-
-
-@pytest.mark.parametrize(
-    ("crafting", "broadcast"), [("honest", "model.h5"), ("fishing", "parameters.h5")]
-)
-def test_an_audit_sees_what_a_client_sees(planned: Project, crafting: str, broadcast: str) -> None:
-    folder = Path(CELL).parents[2] / crafting
-    jobs = planned.jobs(folder / "scores.csv")
-    (audit,) = (job for job in jobs if job.rule == "score_parameters")
-    assert {path.name for path in audit.files("input")} == {"dataset.h5", broadcast}
-    assert not [job for job in jobs if job.rule == "simulate_clients"]
-
-
-def test_what_is_granted_is_what_the_spec_asks_for(planned: Project) -> None:
-    expected = {
+def test_attacks_read_the_secret_and_the_grants_that_their_specs_name_and_others_none(
+    planned: Project,
+) -> None:
+    granted = {
         "cpl": [],
         "cpl+labels=known": [Path(CELL) / "granted/labels.h5"],
         "blind": [Path(CELL) / "granted/mean_input.h5"],
     }
-    jobs = planned.jobs(*(f"{CELL}/{attack}/reconstruction.h5" for attack in expected))
-    inputs = {job.wildcards["attack"]: job.files("input") for job in jobs if job.attacks}
-    assert expected == {
-        attack: [path for path in files if path.parent.name == "granted"]
-        for attack, files in inputs.items()
+    sent = CELL.replace("honest/fedsgd/none", "fishing/fedsgd/gaussian")
+    crafted = [f"{sent}/{attack}/scores.csv" for attack in ("fishing", "invertgrad", "blind")]
+    honest = [f"{CELL}/{attack}/reconstruction.h5" for attack in granted]
+    jobs = planned.jobs(*crafted, *honest)
+    readers = [job for job in jobs if "secret.h5" in {path.name for path in job.files("input")}]
+    assert [job.wildcards["attack"] for job in readers] == ["fishing"]
+    for job in jobs:
+        check_secret(job)
+    for job in jobs:
+        if job.attacks and job.wildcards["crafting"] == "honest":
+            found = [path for path in job.files("input") if path.parent.name == "granted"]
+            assert found == granted.pop(job.wildcards["attack"])
+    assert not granted
+
+
+def test_an_audit_sees_what_a_client_sees(planned: Project) -> None:
+    folder = Path(CELL).parents[2]
+    jobs = planned.jobs(*(folder / crafting / "scores.csv" for crafting in ("honest", "fishing")))
+    seen = {
+        job.wildcards["crafting"]: {path.name for path in job.files("input")}
+        for job in jobs
+        if job.rule == "score_parameters"
     }
+    assert seen == {
+        "honest": {"dataset.h5", "model.h5"},
+        "fishing": {"dataset.h5", "parameters.h5"},
+    }
+    assert not [job for job in jobs if job.rule == "simulate_clients"]
 
 
-def test_all_studies_are_planned_together(planned: Project) -> None:
+def test_figures_of_all_studies_are_planned_together(graph: Graph) -> None:
     """Figures of two studies may have the same name and yet write different files."""
-    jobs = planned.jobs(studies=f"[{','.join(path.stem for path in STUDIES)}]")
     drawn = {
         (job.wildcards["study"], job.wildcards["figure"], job.rule)
-        for job in jobs
+        for job in graph("quick")
         if job.rule in ("draw", "draw_table")
     }
     kinds = {False: "draw", True: "draw_table"}
     assert drawn == {
         (path.stem, figure, kinds[".tex" in spec.suffixes])
-        for path in STUDIES
+        for path in ALL.values()
         for figure, spec in load_study(path).figures.items()
     }
     rules = {}

@@ -73,10 +73,10 @@ def test_a_file_that_cannot_be_stops_with_one_line(
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("told/honest/captured+capture=told/topk/update.h5", "use defense none, not topk"),
+        ("told/honest/captured+capture=told/topk/update.h5", "requires defense none, not topk"),
         (
             "told/honest/captured+capture=bare/none/update.h5",
-            r"use training captured\+capture=bare",
+            r"requires training captured\+capture=bare",
         ),
         ("tolt/model.h5", r"no such capture; did you mean 'told'\? .*data_dir"),
         (
@@ -159,6 +159,7 @@ def test_images_of_ones_own_run_from_and_to_folders_elsewhere(
     assert not project.results.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["os.getpid()", "-os.getpgrp()"], ids=["job", "run"])
 def test_what_is_killed_half_way_is_made_again(project: Project, killed: str) -> None:
     """Killed just before its file gets its name: the job alone, or Snakemake with it."""

@@ -43,7 +43,7 @@ test: check
 	$(BIN)/pytest -n auto --dist loadfile -m "not slow" tests/workflow $(ARGS)
 
 test-all: lint
-	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
+	HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -n auto --dist loadfile $(ARGS)
 	$(MAKE) test-flower fuzz
 
 test-slurm: $(READY)

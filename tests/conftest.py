@@ -41,8 +41,9 @@ from gleak.training.train_model import train_model
 pytest_plugins = ["tests.score_tables"]
 
 ROOT = Path(__file__).parents[1]
-settings.register_profile("gleak", derandomize=True, deadline=None, max_examples=50)
-settings.load_profile("gleak")
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=20)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=50)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 torch.set_num_threads(1)
 
 CLASSES = 4

@@ -11,9 +11,29 @@ from gleak.core.errors import IncompatibleError
 from gleak.testing import check_model
 from tests.zoo import CLASSES, NETWORKS, SHAPE
 
+QUICK = {
+    "attention weights",
+    "LSTM",
+    "spectral norm",
+    "orthogonal weight",
+    "frozen weight, trained bias",
+    "heads",
+    "overwrites activations",
+    "weight used twice",
+    "tied weights",
+    "3-d convolution",
+    "batch norm",
+    "dropout of three kinds",
+    "contrastive head",
+}
+"""One network of each kind; the others are slow."""
+
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in NETWORKS],
+)
 def test_what_clients_send_is_repeated_exactly(name: str) -> None:
     check_model(lambda *_: NETWORKS[name](), SHAPE, CLASSES)
 

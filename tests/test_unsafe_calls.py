@@ -43,9 +43,12 @@ def is_safe(call: ast.Call) -> bool:
     return named.get("allow_pickle", "False") == "False"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_module_runs_what_stands_in_a_file(path: Path) -> None:
-    assert not list(unsafe(ast.parse(path.read_text(encoding="utf-8"))))
+def test_no_module_runs_what_stands_in_a_file() -> None:
+    found = {
+        path.relative_to(ROOT).as_posix(): list(unsafe(ast.parse(path.read_text(encoding="utf-8"))))
+        for path in MODULES
+    }
+    assert not {path: calls for path, calls in found.items() if calls}
 
 
 @pytest.mark.parametrize(

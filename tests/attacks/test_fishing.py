@@ -51,7 +51,10 @@ def test_a_share_that_was_scaled_still_stands_for_a_sample(make_case: MakeCase) 
 
 
 @each_loss
-@pytest.mark.parametrize("model", ["lenet+width=4", "mlp+hidden=16", "resnet20+width=1"])
+@pytest.mark.parametrize(
+    "model",
+    ["lenet+width=4", "mlp+hidden=16", pytest.param("resnet20+width=1", marks=pytest.mark.slow)],
+)
 def test_the_true_sample_alone_has_the_observed_direction(
     make_case: MakeCase, model: str, loss: str
 ) -> None:

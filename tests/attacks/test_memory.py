@@ -61,6 +61,7 @@ def run(cell: Path, output: Path, spare: int) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow
 def test_chunks_are_halved_until_they_fit(cell: Path, tmp_path: Path) -> None:
     ended = run(cell, tmp_path / "short.h5", spare=120 * MEGABYTE)
     assert ended.returncode == 0, ended.stderr

@@ -74,11 +74,15 @@ def blind(truth: Private) -> float:
     [
         (SMALL, NAIVE, EACH_ONCE + RAW, 7),
         (SMALL, "mkor", EACH_ONCE + RAW, 7),
-        (SMALL, "mkor+alpha=-3", EACH_ONCE + RAW, 7),
-        (f"{SMALL}+norm=batch", "mkor", EACH_ONCE + RAW, 7),
-        (f"{SMALL}+normalise=imagenet", "mkor", EACH_ONCE + RAW, 7),
+        pytest.param(SMALL, "mkor+alpha=-3", EACH_ONCE + RAW, 7, marks=pytest.mark.slow),
+        pytest.param(f"{SMALL}+norm=batch", "mkor", EACH_ONCE + RAW, 7, marks=pytest.mark.slow),
+        pytest.param(
+            f"{SMALL}+normalise=imagenet", "mkor", EACH_ONCE + RAW, 7, marks=pytest.mark.slow
+        ),
         (f"{SMALL}+activation=tanh", "mkor+quiet=1", EACH_ONCE + RAW, 5),
-        (f"{SMALL}+activation=leaky_relu", "mkor", EACH_ONCE + RAW, 7),
+        pytest.param(
+            f"{SMALL}+activation=leaky_relu", "mkor", EACH_ONCE + RAW, 7, marks=pytest.mark.slow
+        ),
         ("lenet5+downsampling=stride", NAIVE, EACH_ONCE + RAW, 3),
     ],
 )
@@ -164,7 +168,16 @@ def expected_or_grey(found: Reconstruction, truth: Private) -> np.ndarray:
     return np.where(present[..., None, None, None], means_of_classes(truth, labels), 0.5)
 
 
-@pytest.mark.parametrize("defense", ["topk", "random_mask", "dp", "threshold", "low_rank"])
+@pytest.mark.parametrize(
+    "defense",
+    [
+        "topk",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("random_mask", "dp", "threshold", "low_rank")
+        ),
+    ],
+)
 def test_defended_updates_are_read_as_far_as_they_go(run: Run, defense: str) -> None:
     found, _ = run(defense=defense)
     assert found.inputs.shape == (2, 10, 3, 16, 16)

@@ -81,8 +81,17 @@ def test_equal_inputs_give_equal_bytes_without_any_secret(
 FEW_STEPS = "cpl+iterations=1+labels=known+optimizer=lbfgs~inner=5"  # more magnify rounding
 
 
-@pytest.mark.parametrize("spec", [FEW_STEPS, "blind", "melis"])
-@pytest.mark.parametrize("shards", [2, 3, VICTIMS])
+@pytest.mark.parametrize(
+    ("spec", "shards"),
+    [
+        (FEW_STEPS, 2),
+        (FEW_STEPS, 3),
+        ("blind", 2),
+        ("blind", VICTIMS),
+        ("melis", 3),
+        ("melis", VICTIMS),
+    ],
+)
 def test_shares_gathered_are_the_whole(
     folder: Path, tmp_path: Path, spec: str, shards: int
 ) -> None:

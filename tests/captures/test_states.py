@@ -50,7 +50,10 @@ def test_no_code_in_a_pickle_runs(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("name", ["state.pt", "state.pth", "state"])
+@pytest.mark.parametrize(
+    "name",
+    ["state.pt", *(pytest.param(name, marks=pytest.mark.slow) for name in ("state.pth", "state"))],
+)
 def test_the_line_that_converts_a_pickle_does(tmp_path: Path, name: str) -> None:
     torch.save(STATE, tmp_path / name)
     with pytest.raises(ArtifactError) as refused:

@@ -97,7 +97,7 @@ REGISTERED = [cls for kind in PATH_KINDS for cls in registered(kind).values()]
 
 @pytest.mark.parametrize("cls", REGISTERED, ids=lambda cls: f"{cls.kind}-{cls.name}")
 @settings(
-    max_examples=25,
+    max_examples=10,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
@@ -75,30 +73,6 @@ def settings(results: Path, **changes: Any) -> Settings:
 
 def rules(jobs: Plan) -> Counter[str]:
     return Counter(job.rule for job in jobs)
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_snakemake_plans_the_same_jobs(tmp_path: Path, shards: int):
-    """The oracle is the workflow itself."""
-    config = settings(tmp_path / "results", shards=shards)
-    text = yaml.safe_dump(config.model_dump(mode="json"))
-    (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
-    options = ["--dry-run", "--quiet", "rules", "--cores", "1"]
-    places = ["--directory", str(tmp_path), "--snakefile", str(REPOSITORY / "Snakefile")]
-    dry_run = subprocess.run(
-        [sys.executable, "-m", "snakemake", *options, *places],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = (line.split() for line in (dry_run.stdout + dry_run.stderr).splitlines())
-    numbers = {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdigit()}
-    numbers["draw"] += numbers.pop("draw_table")
-    assert numbers.pop("total") == sum(numbers.values())
-    assert numbers.pop("all") == 1
-    study = load_study(REPOSITORY / "studies" / "cpl.yaml")
-    found = plan_study(study, config)
-    assert rules(found[TOGETHER]) == numbers
 
 
 def test_a_figure_without_a_grid_costs_one_job(tmp_path: Path):

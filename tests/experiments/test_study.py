@@ -318,14 +318,18 @@ def test_files_that_are_no_studies(tmp_path: Path, text: str | None, fault: str)
 def test_published_values_are_each_compared_with_a_cell(path: Path):
     """At the scale of the paper no value is lost to a name that nothing has."""
     study, table = load_study(path), read_published(STUDIES / "published" / f"{path.stem}.csv")
+    grids = {name: study.drawn(name, SCALES[-1])[0] for name in {*table["figure"]}}
+    chosen = {
+        name: list(study.figures[name].chosen(grid.names, grid.scored))
+        for name, grid in grids.items()
+    }
     for row in table.to_dict("records"):
-        figure = study.figures[row["figure"]]
-        grid, *_ = study.drawn(row["figure"], SCALES[-1])
+        figure, names = study.figures[row["figure"]], grids[row["figure"]].names
         cells = [
             scored
-            for scored in figure.chosen(grid.names, grid.scored)
+            for scored in chosen[row["figure"]]
             if all(
-                grid.names.published(level, scored[level], [row[level]]) == row[level]
+                names.published(level, scored[level], [row[level]]) == row[level]
                 for level in scored
                 if row.get(level)
             )

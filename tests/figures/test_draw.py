@@ -258,8 +258,10 @@ def test_the_table_of_another_scale_is_refused(
         draw(study, "speed", "paper", [scores], None, paths, tmp_path)
 
 
-@pytest.mark.parametrize("reach", ["before the run", "in the run"])
-@pytest.mark.parametrize("figure", [*OF_ATTACKS, *OF_TWO])
+@pytest.mark.parametrize(
+    ("figure", "reach"),
+    [("errors", "before the run"), *((figure, "in the run") for figure in [*OF_ATTACKS, *OF_TWO])],
+)
 def test_a_refused_cell_stands_in_every_figure(
     study: Study,
     paths: Paths,

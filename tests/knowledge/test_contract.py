@@ -29,6 +29,13 @@ Learn = Callable[..., Path]
 Inputs = tuple[torch.Tensor, ...]
 
 each_name = pytest.mark.parametrize("name", NAMES)
+each_name_or_slow = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in ("codec", "postprocessor") else [])
+        for name in NAMES
+    ],
+)
 each_shape = pytest.mark.parametrize("shape", [(3, 16, 16), (1, 28, 28), (2, 33, 20)])
 
 
@@ -95,7 +102,7 @@ def test_the_seed_decides(name: str, tiny: Tiny, learn: Learn) -> None:
     assert not np.array_equal(*losses)
 
 
-@each_name
+@each_name_or_slow
 def test_a_training_that_was_broken_off_comes_to_the_same(
     name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +136,7 @@ def break_off(patch: pytest.MonkeyPatch, spec: KnowledgeSpec, after: int) -> Non
     patch.setattr(trainer, "learn", stopping)
 
 
-@each_name
+@each_name_or_slow
 def test_another_trainings_checkpoint_is_left_alone(
     name: str, tiny: Tiny, learn: Learn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

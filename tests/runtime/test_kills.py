@@ -97,6 +97,7 @@ def run_often_written(work: Work, folder: Path, begun: Path) -> None:
         os._exit(signal.SIGTERM)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("random_weights")
 @pytest.mark.parametrize("name", JOBS)
 def test_a_job_survives_twenty_kills(

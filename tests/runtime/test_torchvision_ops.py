@@ -30,6 +30,7 @@ def test_torchvision_imports_after_the_operators_are_ensured():
     assert output == "1000"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [["nms"], ["nms", "qnms"]])
 def test_compiled_operators_are_not_declared_again(compiled: list[str]):
     output = run(f"""

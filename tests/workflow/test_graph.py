@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gleak.core.settings import SCALES
+from gleak.core.settings import SCALES, Settings
 from gleak.experiments.cell import KNOWLEDGE, LEVELS, Cell, Paths
+from gleak.experiments.estimate import TOGETHER, plan_study
 from gleak.experiments.study import load_study
 from gleak.knowledge.base import Pretraining
 
@@ -24,7 +26,7 @@ SEARCHING = [path for path in ALL.values() if load_study(path).searches]
 CELL = "results/artifacts/digits/lenet/untrained/honest/fedsgd/none"
 PATHS = Paths(Path("results"))
 Graph = Callable[[str], "list[Job]"]
-TOGETHER = f"[{','.join(ALL)}]"
+EVERY = f"[{','.join(ALL)}]"
 
 each_scale = pytest.mark.parametrize("scale", SCALES)
 
@@ -32,7 +34,7 @@ each_scale = pytest.mark.parametrize("scale", SCALES)
 @pytest.fixture(scope="module")
 def graph(planned: Project) -> Graph:
     """All jobs of all studies at a scale."""
-    return cache(lambda scale: planned.jobs(studies=TOGETHER, scale=scale))
+    return cache(lambda scale: planned.jobs(studies=EVERY, scale=scale))
 
 
 def check_attack(job: Job) -> None:
@@ -214,3 +216,12 @@ def test_figures_of_all_studies_are_planned_together(graph: Graph) -> None:
     for _, figure, rule in drawn:
         rules.setdefault(figure, set()).add(rule)
     assert max(map(len, rules.values())) == 2, "no name is of two kinds: this test shows nothing"
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_gleak_plans_the_same_jobs(planned: Project, shards: int) -> None:
+    jobs = planned.jobs(studies="cpl", shards=shards)
+    numbers = Counter(job.rule.removesuffix("_table") for job in jobs if job.rule != "all")
+    config = Settings.read({"studies": ["cpl"], "results_dir": planned.results, "shards": shards})
+    plan = plan_study(load_study(ALL["cpl"]), config)[TOGETHER]
+    assert Counter(job.rule for job in plan) == numbers

@@ -36,7 +36,7 @@ def make(**fields: Any) -> Any:
     "fields",
     [
         {},
-        {"x": "defense", "hue": None},
+        pytest.param({"x": "defense", "hue": None}, marks=pytest.mark.slow),
         {"x": "attack", "hue": "defense", "facets": "dataset"},
     ],
 )

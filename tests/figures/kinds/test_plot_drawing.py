@@ -26,8 +26,10 @@ def make_bar(**fields: Any) -> Any:
     "fields",
     [
         {"y": BOTH, "over": {"ssim": "successful_else_all"}},
-        {"y": BOTH, "over": {"ssim": "successful"}, "log": ["ssim"]},
-        {"x": "defense", "hue": None},
+        pytest.param(
+            {"y": BOTH, "over": {"ssim": "successful"}, "log": ["ssim"]}, marks=pytest.mark.slow
+        ),
+        pytest.param({"x": "defense", "hue": None}, marks=pytest.mark.slow),
         {"x": "attack", "hue": "defense", "facets": "dataset", "error": "sd"},
     ],
 )
@@ -95,10 +97,10 @@ def make_line(**fields: Any) -> Any:
     "fields",
     [
         {"x_scale": "symlog"},
-        {"x_scale": "log", "x_missing": 1e-5},
-        {"x": "defense", "hue": None},
+        pytest.param({"x_scale": "log", "x_missing": 1e-5}, marks=pytest.mark.slow),
+        pytest.param({"x": "defense", "hue": None}, marks=pytest.mark.slow),
         {"facets": "dataset", "hue": "defense.name"},
-        {"over": "successful_else_all"},
+        pytest.param({"over": "successful_else_all"}, marks=pytest.mark.slow),
     ],
 )
 def test_lines_are_written_the_same_each_time(

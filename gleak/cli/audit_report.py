@@ -1,4 +1,4 @@
-"""The audits of one file of parameters, as text: ``gleak audit``."""
+"""Table of all audits of one file of parameters, for ``gleak audit``."""
 
 from __future__ import annotations
 
@@ -13,45 +13,43 @@ from gleak.metrics.audits.base import AuditSpec, Broadcast
 from gleak.metrics.base import MetricUnavailable
 
 ALARM = "alarm"
-QUIET = "quiet"
-SILENT = "says nothing"
+PASSED = "no alarm"
+UNAVAILABLE = "not available"
 Record = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What came of all audits.
+    """Results of all audits.
 
     Args:
-        records: for each audit its name, verdict, worst layer, statistic, limit and evidence.
+        records: name, verdict, worst layer, statistic, limit and evidence of each audit.
     """
 
     records: list[Record]
 
     @property
     def alarms(self) -> list[str]:
-        """Names of the audits that alarm."""
+        """Names of the audits that raise an alarm."""
         return [record["audit"] for record in self.records if record["verdict"] == ALARM]
 
     def __str__(self) -> str:
-        found, count = self.alarms, len(self.records)
-        verdict = f"{len(found)} of {count} audits alarm"
-        if found:
-            return f"{align(self.records)}\n\n{verdict}: {', '.join(found)}"
+        names = f": {', '.join(self.alarms)}" if self.alarms else ""
+        verdict = f"{len(self.alarms)} of {len(self.records)} audits raise an alarm{names}"
         return f"{align(self.records)}\n\n{verdict}"
 
 
 def audit_file(parameters: Path, dataset: Path | None) -> Report:
-    """Audit parameters by every registered audit, with its defaults.
+    """Run every registered audit with its default parameters.
 
     Args:
         parameters: ``parameters.h5`` or ``model.h5``.
-        dataset: ``dataset.h5`` whose train split a client draws from; None: audits that need
-            samples say nothing, and torch is not imported.
+        dataset: ``dataset.h5``, from whose train split a client draws; None: audits that need
+            samples are not available, and torch is not imported.
 
     Raises:
-        ArtifactError: a file is not what it should be.
-        IncompatibleError: the dataset is not the model's.
+        ArtifactError: a file is invalid.
+        IncompatibleError: the dataset does not fit the model.
     """
     samples = None if dataset is None else Dataset.read(dataset)
     broadcast = Broadcast(Model.read(parameters), samples)
@@ -62,10 +60,10 @@ def _record(audit: AuditSpec, broadcast: Broadcast) -> Record:
     try:
         worst = audit.worst(broadcast)
     except MetricUnavailable as reason:
-        silent = dict.fromkeys(("worst layer", "statistic"), "")
-        verdict, measured, evidence = SILENT, silent, str(reason)
+        measured = dict.fromkeys(("worst layer", "statistic"), "")
+        verdict, evidence = UNAVAILABLE, str(reason)
     else:
-        verdict = ALARM if audit.alarms(broadcast) else QUIET
+        verdict = ALARM if audit.alarms(broadcast) else PASSED
         measured = {"worst layer": worst.layer, "statistic": f"{worst.statistic:.3g}"}
         evidence = worst.text
     limit = f"{audit.limit:g}"

@@ -1,4 +1,4 @@
-"""What is registered, as text: the tables of ``gleak list`` and ``gleak describe``."""
+"""Tables of registered names, for ``gleak list`` and ``gleak describe``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Record = dict[str, str]
 
 
 def list_registered(kind: str | None = None) -> str:
-    """A line for every registered thing: its kind, name, and the first line of its docstring.
+    """Return a table of kind, name and summary of all registered classes.
 
     Args:
-        kind: one of `gleak.core.registry.PACKAGES`; None for all of them.
+        kind: a key of `gleak.core.registry.PACKAGES`; None for all kinds.
 
     Raises:
-        SpecError: no such kind.
+        SpecError: there is no such kind.
     """
     kinds = PACKAGES if kind is None else (kind,)
     classes = [cls for kind in kinds for cls in load(kind).values()]
@@ -32,13 +32,13 @@ def list_registered(kind: str | None = None) -> str:
 
 
 def describe(text: str) -> str:
-    """What a name means, for every kind that has it: docstring, source and fields.
+    """Return docstring, source and fields of a registered name, for every kind that has it.
 
     Args:
-        text: a name, or a whole spec string, whose values then stand beside the defaults.
+        text: a name, or a spec, whose values are then listed with the defaults.
 
     Raises:
-        SpecError: no kind has the name, or the spec cannot be used as written.
+        SpecError: no kind has the name, or the spec is invalid.
     """
     name, fields = split_spec(text)
     kinds = kinds_of(name)
@@ -51,14 +51,14 @@ def describe(text: str) -> str:
 
 
 def align(records: list[Record]) -> str:
-    """Records below each other in columns; those columns that are empty throughout are left out."""
+    """Format records as a table without its empty columns."""
     headings = [key for key in records[0] if any(record[key] for record in records)]
     rows = [[record[key] for key in headings] for record in records]
     return tabulate(rows, headings, tablefmt="simple", disable_numparse=True)
 
 
 def _describe_class(cls: type[Spec], spec: Spec | None) -> str:
-    """Everything about one class; with the values of ``spec`` if there is one."""
+    """Describe one class, with the values of ``spec`` if it is given."""
     records = [_describe_field(key, field, spec) for key, field in cls.model_fields.items()]
     paragraphs = [
         f"{cls.kind} {cls.name}",
@@ -85,7 +85,7 @@ def _describe_field(key: str, field: FieldInfo, spec: Spec | None) -> Record:
 
 
 def _text(value: Any) -> str:
-    """A value as it is written after ``field=``."""
+    """Format a value as in a spec, after ``field=``."""
     return format_spec(value, "~") if isinstance(value, Spec) else format_value(value)
 
 

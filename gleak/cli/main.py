@@ -1,11 +1,11 @@
-"""The command ``gleak``: what there is, what a file holds, whether studies are sound, their cost.
+"""Command line ``gleak``.
 
-Two commands write what the workflow reads: ``adopt``, which takes over what searches chose, into a
-study's folder, and ``import``, which takes in captured updates, into the user's data.
+Two commands write inputs of the workflow: ``adopt`` writes hyperparameters selected by searches to
+the folder of a study, and ``import`` writes captured updates to the data folder.
 
-No command imports torch but ``import`` and ``audit --data``, which compute gradients, and
-``validate`` and ``plan`` of studies with a user's own model, which they build. What a command needs
-is imported when it runs, so that each starts as fast as it can.
+Only some commands import torch: ``import`` and ``audit --data``, which compute gradients, and
+``validate`` and ``plan`` for studies with a user's own model, which they build. Modules are
+imported by the command that needs them, so that commands start fast.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 CONFIG = Path("config.yaml")
 STUDIES = Path("studies")
-ALARMED = 3
+EXIT_ALARM = 3
 PROTOCOL = {
-    "batch_size": "samples of each client",
-    "local_steps": "steps of its training; 1",
-    "local_lr": "learning rate of a step",
-    "mini_batch": "samples of a step; all",
-    "loss": "cross_entropy, or nll_raw",
-    "split": "test; train: these victims are for searches",
+    "batch_size": "samples per client",
+    "local_steps": "local steps; default 1",
+    "local_lr": "learning rate of the local steps",
+    "mini_batch": "samples per step; default all",
+    "loss": "cross_entropy (default) or nll_raw",
+    "split": "test (default) or train (victims for searches)",
 }
-"""Fields of the client that ``gleak import`` is told."""
+"""Options of ``gleak import`` for the client's fields, with their help."""
 OUTCOMES = "results/studies/*/*/searches/*/chosen.yaml"
 Command = Callable[[Namespace], int]
 
@@ -43,19 +43,18 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        words: of the command line after ``gleak``; None for those this process was started with.
+        words: arguments after ``gleak``; None for those of this process.
 
     Returns:
-        The exit code: 0, or 1 after an error, which is one line on stderr; of ``audit``, 3 where
-        it alarms.
+        Exit code: 0; 1 after an error, which is one line on stderr; 3 if an audit raises an alarm.
     """
     parser = build_parser()
-    chosen = parser.parse_args(words)
-    if chosen.run is None:
+    arguments = parser.parse_args(words)
+    if arguments.run is None:
         parser.print_help()
         return 0
     try:
-        code: int = chosen.run(chosen)
+        code: int = arguments.run(arguments)
     except GleakError as error:
         _complain(error)
         return 1
@@ -63,7 +62,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> ArgumentParser:
-    """All commands and their options."""
+    """Build the parser of all commands and their options."""
     parser = ArgumentParser(prog="gleak", description="Measure gradient leakage. See README.md.")
     parser.add_argument("--version", action="version", version=f"gleak {__version__}")
     parser.set_defaults(run=None)
@@ -74,129 +73,157 @@ def build_parser() -> ArgumentParser:
         command.set_defaults(run=run)
         return command
 
-    command = add("list", run_list, "everything that can be named in a study")
+    command = add("list", run_list, "list all registered names")
     command.add_argument("kind", nargs="?", metavar="KIND", help="dataset, attack, metric, ...")
-    command = add("describe", run_describe, "what a name means, its fields and their defaults")
+    command = add("describe", run_describe, "describe a name, its fields and their defaults")
     command.add_argument("name", metavar="NAME", help="a name, or a spec such as cpl+restarts=2")
-    command = add("inspect", run_inspect, "what an artifact holds, or one of its images")
-    command.add_argument("file", type=Path, metavar="FILE", help="any .h5 of a run")
-    command.add_argument("--image", type=int, metavar="N", help="save the image of sample N")
-    command.add_argument("--output", type=Path, metavar="PNG", help="where; ./<stem>-<N>.png")
-    command = add("audit", run_audit, "whether parameters look crafted; exits with 3 if they do")
-    command.add_argument("file", type=Path, metavar="FILE", help="parameters.h5 or model.h5")
-    command.add_argument("--data", type=Path, metavar="DATASET", help="dataset.h5, to try them on")
-    add_import_options(add("import", run_import, "take in updates that were captured elsewhere"))
-    command = add("validate", run_validate, "check studies at every scale; runs nothing")
-    command.add_argument("studies", nargs="*", metavar="STUDY", help="files; all of studies/")
-    command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help="config.yaml")
-    command = add("adopt", run_adopt, "let studies use what their searches chose")
-    command.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help=f"{OUTCOMES} of snakemake searches"
+    command = add(
+        "inspect", run_inspect, "show the contents of an artifact, or save one of its images"
     )
-    command = add("plan", run_plan, "cells, jobs, hours and gigabytes of studies; runs nothing")
-    command.add_argument("studies", nargs="*", metavar="STUDY", help="those of the configuration")
-    command.add_argument("--scale", metavar="SCALE", help="quick, small or paper")
-    command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help="config.yaml")
+    command.add_argument("file", type=Path, metavar="FILE", help="any .h5 file of a run")
+    command.add_argument("--image", type=int, metavar="N", help="save the image of sample N")
+    command.add_argument(
+        "--output", type=Path, metavar="PNG", help="output file; default ./<stem>-<N>.png"
+    )
+    command = add(
+        "audit", run_audit, "test parameters for signs of crafting; exit with 3 on an alarm"
+    )
+    command.add_argument("file", type=Path, metavar="FILE", help="parameters.h5 or model.h5")
+    command.add_argument(
+        "--data", type=Path, metavar="DATASET", help="dataset.h5 with samples for the audits"
+    )
+    add_import_options(add("import", run_import, "import updates captured outside of gleak"))
+    add_study_commands(add)
     return parser
 
 
-def add_import_options(command: ArgumentParser) -> None:
-    """The options of ``gleak import``; state dicts are safetensors."""
-    command.add_argument("name", metavar="NAME", help="of the capture, as it stands in paths")
-    command.add_argument("--dataset", required=True, metavar="SPEC", help="as in a path")
-    command.add_argument("--model", required=True, metavar="SPEC", help="as in a path")
-    files: dict[str, Any] = {"type": Path, "metavar": "FILE"}
-    command.add_argument("--before", required=True, **files, help="what was broadcast")
-    sent = command.add_mutually_exclusive_group(required=True)
-    sent.add_argument("--after", nargs="+", **files, help="of each client, after its training")
-    sent.add_argument("--gradients", nargs="+", **files, help="of each client, if it sent these")
+def add_study_commands(add: Callable[[str, Command, str], ArgumentParser]) -> None:
+    """Add the commands for studies.
+
+    Args:
+        add: adds a command by its name, function and help.
+    """
+    command = add("validate", run_validate, "check studies at every scale without running them")
+    studies: dict[str, Any] = {"nargs": "*", "metavar": "STUDY"}
+    command.add_argument("studies", **studies, help="files or names; default all of studies/")
+    add_config_option(command)
+    command = add("adopt", run_adopt, "use the hyperparameters selected by searches in studies")
     command.add_argument(
-        "--truth", nargs="+", default=[], **files, help="of each client: inputs, labels"
+        "files", nargs="+", type=Path, metavar="FILE", help=f"{OUTCOMES} of snakemake searches"
+    )
+    command = add("plan", run_plan, "estimate cells, jobs, hours and gigabytes of studies")
+    command.add_argument("studies", **studies, help="files or names; default as configured")
+    command.add_argument("--scale", metavar="SCALE", help="quick, small or paper")
+    add_config_option(command)
+
+
+def add_config_option(command: ArgumentParser) -> None:
+    """Add the option for another configuration file."""
+    text = "configuration; default config.yaml"
+    command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help=text)
+
+
+def add_import_options(command: ArgumentParser) -> None:
+    """Add the options of ``gleak import``; state dicts are safetensors."""
+    command.add_argument("name", metavar="NAME", help="name of the capture, as in paths")
+    command.add_argument("--dataset", required=True, metavar="SPEC", help="spec of the dataset")
+    command.add_argument("--model", required=True, metavar="SPEC", help="spec of the model")
+    files: dict[str, Any] = {"type": Path, "metavar": "FILE"}
+    command.add_argument("--before", required=True, **files, help="broadcast state dict")
+    sent = command.add_mutually_exclusive_group(required=True)
+    sent.add_argument(
+        "--after", nargs="+", **files, help="state dict of each client after training"
+    )
+    sent.add_argument("--gradients", nargs="+", **files, help="gradients of each client")
+    command.add_argument(
+        "--truth", nargs="+", default=[], **files, help="inputs and labels of each client"
     )
     for field, text in PROTOCOL.items():
         option, required = f"--{field.replace('_', '-')}", field == "batch_size"
         command.add_argument(option, required=required, metavar="VALUE", help=text)
-    command.add_argument("--replace", action="store_true", help="the capture of that name")
-    command.add_argument("--data-dir", metavar="FOLDER", help="that of the configuration")
-    command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help="config.yaml")
+    command.add_argument("--replace", action="store_true", help="replace the capture of that name")
+    command.add_argument("--data-dir", metavar="FOLDER", help="data folder; default as configured")
+    add_config_option(command)
 
 
-def run_list(chosen: Namespace) -> int:
-    """``gleak list [KIND]``."""
+def run_list(arguments: Namespace) -> int:
+    """Run ``gleak list [KIND]``."""
     from gleak.cli.catalog import list_registered
 
-    print(list_registered(chosen.kind))
+    print(list_registered(arguments.kind))
     return 0
 
 
-def run_describe(chosen: Namespace) -> int:
-    """``gleak describe NAME``."""
+def run_describe(arguments: Namespace) -> int:
+    """Run ``gleak describe NAME``."""
     from gleak.cli.catalog import describe
 
-    print(describe(chosen.name))
+    print(describe(arguments.name))
     return 0
 
 
-def run_inspect(chosen: Namespace) -> int:
-    """``gleak inspect FILE [--image N] [--output PNG]``."""
+def run_inspect(arguments: Namespace) -> int:
+    """Run ``gleak inspect FILE [--image N] [--output PNG]``."""
     from gleak.artifacts.inspect import describe_file, save_image
 
-    if chosen.image is not None:
-        output = chosen.output or Path(f"{chosen.file.stem}-{chosen.image}.png")
-        print(save_image(chosen.file, chosen.image, output))
-    elif chosen.output is not None:
-        raise SpecError("--output names the picture of one image; say which with --image N")
+    if arguments.image is not None:
+        output = arguments.output or Path(f"{arguments.file.stem}-{arguments.image}.png")
+        print(save_image(arguments.file, arguments.image, output))
+    elif arguments.output is not None:
+        raise SpecError("--output needs the number of an image; add --image N")
     else:
-        print(describe_file(chosen.file))
+        print(describe_file(arguments.file))
     return 0
 
 
-def run_audit(chosen: Namespace) -> int:
-    """``gleak audit FILE [--data DATASET]``."""
+def run_audit(arguments: Namespace) -> int:
+    """Run ``gleak audit FILE [--data DATASET]``."""
     from gleak.cli.audit_report import audit_file
 
-    report = audit_file(chosen.file, chosen.data)
+    report = audit_file(arguments.file, arguments.data)
     print(report)
-    return ALARMED if report.alarms else 0
+    return EXIT_ALARM if report.alarms else 0
 
 
-def run_import(chosen: Namespace) -> int:
-    """``gleak import NAME --dataset SPEC --model SPEC --before FILE --after FILE ...``."""
+def run_import(arguments: Namespace) -> int:
+    """Run ``gleak import NAME --dataset SPEC --model SPEC --before FILE --after FILE``."""
     from gleak.captures.importing import Files, import_capture
     from gleak.captures.report import captured_cell, describe_capture
 
-    changes = {"data_dir": chosen.data_dir} if chosen.data_dir else {}
-    settings = read_settings(chosen.config, changes)
-    given = {field: getattr(chosen, field) for field in PROTOCOL}
-    files = Files(chosen.before, chosen.after or chosen.gradients, chosen.truth)
+    changes = {"data_dir": arguments.data_dir} if arguments.data_dir else {}
+    settings = read_settings(arguments.config, changes)
+    given = {field: getattr(arguments, field) for field in PROTOCOL}
+    files = Files(arguments.before, arguments.after or arguments.gradients, arguments.truth)
     cell = captured_cell(
-        chosen.name,
-        chosen.dataset,
-        chosen.model,
+        arguments.name,
+        arguments.dataset,
+        arguments.model,
         victims=len(files.sent),
-        sends="weights" if chosen.after else "gradient",
+        sends="weights" if arguments.after else "gradient",
         **{field: value for field, value in given.items() if value is not None},
     )
-    capture = import_capture(cell, files, settings.data_dir, replace=chosen.replace)
+    capture = import_capture(cell, files, settings.data_dir, replace=arguments.replace)
     print(describe_capture(cell, capture, settings.results_dir, changes))
     return 0
 
 
-def run_validate(chosen: Namespace) -> int:
-    """``gleak validate [STUDY ...]``: every fault of every file before it exits with 1.
+def run_validate(arguments: Namespace) -> int:
+    """Run ``gleak validate [STUDY ...]``; report the errors of all files before exiting with 1.
 
-    Data are looked for at the scale of the configuration, in its folder; without one in the
-    default's.
+    Data are searched at the configured scale and in the configured folder, or with the default
+    configuration if there is no file.
     """
     from gleak.core.settings import Settings
     from gleak.experiments.study import load_study
     from gleak.experiments.validation import check_data, describe_every_scale, examine_study
 
-    given = chosen.config != CONFIG or chosen.config.is_file()
-    settings = read_settings(chosen.config, {}) if given else Settings(studies=[])
-    files = [study_file(text) for text in chosen.studies] or sorted(STUDIES.glob("*.yaml"))
+    given = arguments.config != CONFIG or arguments.config.is_file()
+    settings = read_settings(arguments.config, {}) if given else Settings(studies=[])
+    files = [study_file(text) for text in arguments.studies] or sorted(STUDIES.glob("*.yaml"))
     if not files:
-        raise SpecError(f"no {STUDIES}/*.yaml here; name files, or go to where the Snakefile is")
+        raise SpecError(
+            f"no {STUDIES}/*.yaml here; name files, or change to the folder of the Snakefile"
+        )
     faults = 0
     for file in files:
         try:
@@ -213,7 +240,7 @@ def run_validate(chosen: Namespace) -> int:
 
 
 def describe_study(study: Study) -> str:
-    """The cells of every grid at every scale, the figures, and what searches chose."""
+    """Describe the cells of all grids at all scales, the figures and the finished searches."""
     from gleak.cli.catalog import align
 
     cells = [
@@ -230,24 +257,26 @@ def describe_study(study: Study) -> str:
     return "\n".join(lines)
 
 
-def run_adopt(chosen: Namespace) -> int:
-    """``gleak adopt FILE ...``."""
+def run_adopt(arguments: Namespace) -> int:
+    """Run ``gleak adopt FILE ...``."""
     from gleak.experiments.search.adopt import adopt
 
-    for outcome in adopt(chosen.files, STUDIES):
+    for outcome in adopt(arguments.files, STUDIES):
         place = f"{outcome.study} ({outcome.scale}), search {outcome.search}"
         print(f"{place}: {outcome.summary}")
     return 0
 
 
-def run_plan(chosen: Namespace) -> int:
-    """``gleak plan [STUDY ...] [--scale SCALE] [--config FILE]``."""
+def run_plan(arguments: Namespace) -> int:
+    """Run ``gleak plan [STUDY ...] [--scale SCALE] [--config FILE]``."""
     from gleak.experiments.estimate import ROUGH, TOGETHER, describe_searches, plan_study, show
     from gleak.experiments.study import load_study
     from gleak.experiments.validation import describe_checks
 
-    given = {"scale": chosen.scale, "studies": chosen.studies}
-    settings = read_settings(chosen.config, {key: value for key, value in given.items() if value})
+    given = {"scale": arguments.scale, "studies": arguments.studies}
+    settings = read_settings(
+        arguments.config, {key: value for key, value in given.items() if value}
+    )
     totals = {}
     for text in settings.studies:
         study = load_study(study_file(text)).examined(settings.scale, settings.data_dir)
@@ -267,27 +296,27 @@ def run_plan(chosen: Namespace) -> int:
 
 
 def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
-    """The configuration, with some keys set anew.
+    """Read the configuration and replace some of its values.
 
     Raises:
-        SpecError: no such file, not a mapping, or a key or value that is not valid.
+        SpecError: the file is missing or not a mapping, or a key or value is invalid.
     """
     from gleak.core.settings import Settings
     from gleak.core.yaml_input import load_mapping
 
     if not path.is_file():
         raise SpecError(
-            f"{path}: no such file; go to where the Snakefile is, or give --config FILE"
+            f"{path}: no such file; change to the folder of the Snakefile, or give --config FILE"
         )
     content = load_mapping(path, "configuration", "studies, scale, ...")
     return Settings.read({**content, **changes})
 
 
 def study_file(text: str) -> Path:
-    """The file of a study given by its path or by its name in ``studies/``.
+    """Return the file of a study, given by its path or by its name in ``studies/``.
 
     Raises:
-        SpecError: no study of that name.
+        SpecError: there is no study of that name.
     """
     path = Path(text)
     if path.suffix == ".yaml":
@@ -299,5 +328,5 @@ def study_file(text: str) -> Path:
 
 
 def _complain(error: GleakError) -> None:
-    """One line, whatever a library put into its message."""
+    """Print an error as one line."""
     print("gleak:", *str(error).split(), file=sys.stderr)

@@ -39,11 +39,11 @@ def test_every_audit_has_a_record(honest: Path):
     report = audit_file(honest / "model.h5", honest / "dataset.h5")
     assert [record["audit"] for record in report.records] == [audit.name for audit in audits()]
     verdicts = {record["audit"]: record["verdict"] for record in report.records}
-    expected = {name: "says nothing" if name in SILENT else "quiet" for name in verdicts}
+    expected = {name: "not available" if name in SILENT else "no alarm" for name in verdicts}
     assert verdicts == expected
     assert all(record["evidence"] for record in report.records)
     assert report.alarms == []
-    assert str(report).endswith(f"\n\n0 of {len(audits())} audits alarm")
+    assert str(report).endswith(f"\n\n0 of {len(audits())} audits raise an alarm")
 
 
 def test_what_alarms_is_named_with_its_evidence(crafted: Path):
@@ -61,7 +61,7 @@ def test_what_alarms_is_named_with_its_evidence(crafted: Path):
 
 def test_without_a_dataset_what_needs_samples_says_nothing(crafted: Path):
     records = audit_file(crafted, None).records
-    silent = {r["audit"]: r for r in records if r["verdict"] == "says nothing"}
+    silent = {r["audit"]: r for r in records if r["verdict"] == "not available"}
     assert set(silent) == SILENT | {"audit_dominance", "audit_negligible"}
     for name in set(silent) - SILENT:
         assert silent[name]["statistic"] == ""

@@ -10,6 +10,8 @@ import pytest
 import yaml
 from snakemake.cli import get_argument_parser
 
+from gleak.experiments.stages import STAGES
+
 if TYPE_CHECKING:
     from tests.project import Project
 
@@ -38,8 +40,9 @@ def test_a_rule_says_what_it_does_and_needs_and_where_it_logs(rule: str) -> None
     body = RULES[rule]
     assert body.lstrip().startswith('"""')
     assert set(re.findall(r"^ +(\w+):", body, re.MULTILINE)) >= NEEDED
-    assert re.search(r"mem_mb=(\d|memory\(\d|lambda)", body)
-    assert re.search(r"runtime=\d+", body)
+    needs = re.search(r'resources\("(\w+)"', body)
+    assert needs
+    assert needs[1] in STAGES
     script = re.search(r'"\.\./workflow_scripts/(\w+)\.py"', body)
     assert script
     assert (ROOT / "workflow_scripts" / f"{script[1]}.py").exists()

@@ -1,4 +1,4 @@
-"""Contract tests for what users write themselves; to be called in their own tests.
+"""Contract tests for models of users, to be called in their own tests.
 
 from gleak.testing import check_model
 
@@ -52,22 +52,22 @@ Build = Callable[[tuple[int, ...], int], nn.Module]
 
 
 def check_model(build: Build, shape: tuple[int, ...] = (3, 16, 16), classes: int = 10) -> None:
-    """Check that clients can train a network and that attacks repeat what clients send.
+    """Check that clients can train a network and that attacks can reproduce the clients' updates.
 
-    The network is examined; clients of three protocols compute updates, which are compared with
-    plain automatic differentiation; at the true samples and labels the objective of gradient
-    matching must be rounding alone, in double precision (where the network allows it) and in
-    single; and one attack runs, with the labels that it infers, and is scored.
+    The network is examined. Clients of three protocols compute updates, which are compared with
+    plain automatic differentiation. At the true samples and labels the objective of gradient
+    matching must be zero up to rounding, in double precision (if the network supports it) and in
+    single precision. One attack is run with inferred labels and scored.
 
     Args:
-        build: from the shape of a sample and the number of classes to the network, as in
-            ``custom+factory=module.build``.
-        shape: of a sample, without the batch.
+        build: function of the shape of a sample and the number of classes that returns the network,
+            as in ``custom+factory=module.build``.
+        shape: shape of a sample, without the batch.
         classes: number of logits.
 
     Raises:
-        IncompatibleError: gleak refuses the network; says why, and what to do.
-        AssertionError: an update or an objective is wrong, which is an error of gleak's.
+        IncompatibleError: the network is not supported; names the reason and a remedy.
+        AssertionError: an update or an objective is wrong, which is a bug in gleak.
     """
     torch.manual_seed(0)
     network = build(shape, classes).eval()
@@ -91,18 +91,18 @@ def truth_distance(
     classes: int,
     verified_methods: dict[str, Any] | None = None,
 ) -> Tensor:
-    """Compute how far the true samples' gradient is from the observed one, as an attack does.
+    """Compute the distance between the true samples' gradient and the observed one in an attack.
 
     Args:
-        network: whose layers draw no random numbers.
-        client: computes the updates of random samples.
-        client_model: the attacker's model of it.
-        shape: of a sample.
+        network: network without random layers.
+        client: client that computes the updates of random samples.
+        client_model: the attacker's model of the client.
+        shape: shape of a sample.
         classes: number of logits.
         verified_methods: see `gleak.observation.Observation`.
 
     Returns:
-        Relative squared distance, Shape (V); rounding for a correct implementation.
+        Relative squared distance, Shape (V); zero up to rounding if the implementation is correct.
     """
     inputs, labels = _samples(network, client.batch_size, shape, classes)
     observation = _observe(network, client, inputs, labels, classes)
@@ -117,15 +117,15 @@ def truth_distance(
 
 
 def _check_client_gradient(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-    """A client's gradient is that of the mean loss of its batch, by `torch.autograd`."""
+    """Check that a client's gradient is that of the mean loss of its batch, by `torch.autograd`."""
     client = parse("client", "fedsgd+batch_size=2")
     inputs, labels = _samples(network, client.batch_size, shape, classes)
     trained = trained_parameters(network)
-    for samples, own in zip(inputs, labels, strict=True):
-        sent = client.compute(network, samples, own)
-        loss = functional.cross_entropy(network(samples.clone()), own)
+    for samples, targets in zip(inputs, labels, strict=True):
+        sent = client.compute(network, samples, targets)
+        loss = functional.cross_entropy(network(samples.clone()), targets)
         values = torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
-        assert sent.keys() == trained.keys(), "a client sends other parameters than it trains"
+        assert sent.keys() == trained.keys(), "a client must send the parameters that it trains"
         for name, value in zip(trained, values, strict=True):
             error = (sent[name][0] - value).norm()
             assert error <= LARGEST_ERROR * max(value.norm(), 1e-6), f"{name}: wrong gradient"
@@ -139,17 +139,17 @@ def _check_truth(
     classes: int,
     ways: dict[str, Any],
 ) -> None:
-    """The true samples have the observed gradient."""
+    """Check that the true samples have the observed gradient."""
     largest = LARGEST_DISTANCES.get(dtype_of(network), LARGEST_DISTANCES[torch.float32])
     distances = truth_distance(network, client, client_model, shape, classes, ways)
     assert (distances <= largest).all(), (
-        f"client {client}, {dtype_of(network)}: the true samples have distances "
+        f"client {client}, {dtype_of(network)}: the distances of the true samples are "
         f"{distances.tolist()}, more than rounding ({largest:g})"
     )
 
 
 def _check_attack(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
-    """An attack ends with samples that can be scored; labels are inferred where they can be."""
+    """Check that the results of an attack can be scored and that it infers labels if possible."""
     size = 2 if failing_layer(network, random_samples(network, 1, shape)) else 1
     client = parse("client", f"fedsgd+batch_size={size}")
     inputs, labels = _samples(network, size, shape, classes)
@@ -176,7 +176,7 @@ def _check_attack(network: nn.Module, shape: tuple[int, ...], classes: int) -> N
 def _samples(
     network: nn.Module, size: int, shape: tuple[int, ...], classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Random inputs, Shape (V, N, *shape), and labels, Shape (V, N)."""
+    """Draw inputs, Shape (V, N, *shape), and return them with labels, Shape (V, N)."""
     inputs = random_samples(network, VICTIMS * size, shape).unflatten(0, (VICTIMS, size))
     return inputs, torch.arange(VICTIMS * size).unflatten(0, (VICTIMS, size)) % classes
 
@@ -184,7 +184,7 @@ def _samples(
 def _observe(
     network: nn.Module, client: ClientSpec, inputs: Tensor, labels: Tensor, classes: int
 ) -> Observation:
-    """What clients send of these samples, with the labels granted."""
+    """Return the observation of the clients' updates for these samples, with granted labels."""
     batches = zip(inputs, labels, strict=True)
     updates = [client.compute(network, *batch) for batch in batches]
     protocol = {"local_steps": 1, "local_lr": 1.0, **client.protocol}

@@ -1,4 +1,4 @@
-"""What an attacker is given of the tiny victims."""
+"""Observations of tiny victims."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Look = Callable[..., Observation]
 
 @pytest.fixture(scope="session")
 def look(learned: Callable[[str], Path]) -> Look:
-    """What an attack of this spec observes of a cell's folder; options as of `observe`.
+    """Observe a cell's folder with an attack of this spec; options as in `observe`.
 
     What it brings is as small as it goes, whatever the spec says.
     """
@@ -48,7 +48,7 @@ def look(learned: Callable[[str], Path]) -> Look:
 def make_case(
     simulate: Callable[..., Path], look: Look
 ) -> Callable[..., tuple[Observation, Private]]:
-    """What an attack of this spec observes, and the truth behind it; arguments as `simulate`."""
+    """Return an observation for an attack of this spec and the truth; arguments as `simulate`."""
 
     def make(spec: AttackSpec, *choice: str, **choices: str) -> tuple[Observation, Private]:
         folder = simulate(*choice, **{"crafting": spec.crafting or "honest", **choices})
@@ -69,7 +69,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_photo_case(
     photographs: Path, tmp_path_factory: pytest.TempPathFactory, look: Look
 ) -> Callable[..., tuple[Observation, Private]]:
-    """What an attack of this spec observes of two victims with real images, and the truth.
+    """Return an observation of two victims with real images, and the truth.
 
     Parameters are crafted as the attack has it, or as asked.
     """
@@ -110,7 +110,7 @@ def make_photo_case(
 
 @pytest.fixture
 def psnr() -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Of each true sample the peak signal-to-noise ratio of the one assigned to it, in dB."""
+    """Compute the peak signal-to-noise ratio of the sample assigned to each true one, in dB."""
 
     def measure(truth: np.ndarray, estimate: np.ndarray) -> np.ndarray:
         found = gather(estimate, assign_samples(truth, estimate), np.nan)

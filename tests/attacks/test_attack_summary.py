@@ -1,4 +1,4 @@
-"""What attacks say of themselves, against what they are assembled from."""
+"""Summaries of attacks, compared with their components."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every attack, on tiny victims."""
+"""Contract of all attacks, on tiny victims."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ COLOURS = {"grey": (0.7, 0.7, 0.7), "black": (0, 0, 0), "a colour": (0.1, 0.5, 0
 def holding(
     seen: Observation, inputs: np.ndarray, labels: np.ndarray, client: str = BATCH_OF_8
 ) -> Observation:
-    """What would be observed of clients with these samples."""
+    """Return the observation of clients with these samples."""
     network = seen.model.requires_grad_()
     spec = parse("client", client)
     sent = [

@@ -14,7 +14,7 @@ FEATURES = 24
 
 
 def gradients(output_gradients: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Of a dense layer's weight and bias, from the gradients at its outputs; (V, N, ...)."""
+    """Compute gradients of a dense layer's weight and bias from those at its outputs; (V, N, ...)."""
     return output_gradients.mT @ inputs, output_gradients.sum(1)
 
 

@@ -29,7 +29,7 @@ each_loss = pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
 
 
 def held(truth: Private) -> np.ndarray:
-    """How many samples of class 0 each victim holds; Shape (V)."""
+    """Count each victim's samples of class 0; Shape (V)."""
     return (truth.labels == 0).sum(1)
 
 

@@ -1,4 +1,4 @@
-"""What the gradient-matching attacks are assembled from."""
+"""Components of the gradient matching attacks."""
 
 from __future__ import annotations
 

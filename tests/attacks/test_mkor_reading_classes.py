@@ -36,7 +36,7 @@ class Batch:
     labels: Tensor
 
     def read(self, loss: str) -> ClassFeatures:
-        """What the server makes of the gradient."""
+        """Recover the features of each class from the gradient."""
         targets = nn.functional.one_hot(self.labels, CLASSES).float()
         mean = sample_losses(loss, self.network(self.features), targets).mean()
         first = self.network[0]
@@ -45,11 +45,11 @@ class Batch:
 
     @property
     def counts(self) -> list[int]:
-        """How many samples each class has."""
+        """Number of samples of each class."""
         return self.labels.bincount(minlength=CLASSES).tolist()
 
     def errors(self, found: ClassFeatures) -> dict[int, float]:
-        """Of each class that was found, how far its mean is off at most."""
+        """Return the largest error of the mean of each class that was found."""
         return {
             label: float(
                 (found.means[label] - self.features[self.labels == label].mean(0)).abs().max()

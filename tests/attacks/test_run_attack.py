@@ -38,7 +38,7 @@ VICTIMS = 5
 
 @pytest.fixture
 def folder(simulate: Simulate, tmp_path: Path) -> Path:
-    """What an attacker is given, and nothing else."""
+    """Folder with the files of the attacker only."""
     made = simulate(client=f"fedsgd+batch_size=2+victims={VICTIMS}", defense="topk+keep=0.5")
     copytree(made, tmp_path / "cell")
     for secret in ("private.h5", "dataset.h5"):
@@ -234,7 +234,7 @@ READ = "7.bias"
 def watch(
     folder: Path, monkeypatch: pytest.MonkeyPatch, reads: Reads
 ) -> tuple[Observation, set[str]]:
-    """What is observed, and the datasets of the update whose values were loaded for it."""
+    """Return the observation and the datasets of the update that were loaded for it."""
     loaded: set[str] = set()
     original = h5py.Dataset.__getitem__
 

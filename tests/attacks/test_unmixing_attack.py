@@ -153,7 +153,7 @@ def short(name: str, **fields: str) -> AttackSpec:
 
 
 def with_samples(seen: Observation, inputs: np.ndarray, labels: np.ndarray) -> Observation:
-    """What would be observed of clients with these samples."""
+    """Return the observation of clients with these samples."""
     network = seen.model.requires_grad_()
     names, parameters = zip(*network.named_parameters(), strict=True)
     updates = []

@@ -16,7 +16,7 @@ CLASSES = 4
 
 @pytest.fixture(scope="session")
 def windows_shown() -> Callable[..., Tensor]:
-    """What views show of images, window by window, zeros beside them; Shape (M, K, P, P)."""
+    """Compute the views of images window by window, padded with zeros; Shape (M, K, P, P)."""
 
     def show(images: Tensor, views: Sequence[View], windows: Windows, pooled: bool) -> Tensor:
         kept = Tensor.amax if pooled else Tensor.mean

@@ -1,4 +1,4 @@
-"""What holds for every server."""
+"""Contract of all servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be crafted, what is refused and why, and that predictions survive."""
+"""Networks that MKOR can craft, and errors for the others."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def laid(
 
 
 def slopes(made: Laid, features: Tensor) -> Tensor:
-    """Of each logit by each sum of the first layer's neurons; Shape (classes, M, neurons)."""
+    """Differentiate each logit by the first pre-activations; Shape (classes, M, neurons)."""
     sums = made.after.dense[0].layer(features)
 
     def rest(each: Tensor) -> Tensor:
@@ -218,7 +218,7 @@ class CraftedConvolutions:
     network: nn.Module
 
     def features(self, images: Tensor) -> Tensor:
-        """What the views show; Shape (M, K, values, values)."""
+        """Return the features of the views; Shape (M, K, values, values)."""
         with torch.no_grad():
             found = features_before(self.network, self.after.dense[0].name)(images)
         values = self.layout.windows.values

@@ -1,4 +1,4 @@
-"""What channels are planned to show, and that they do so in a network crafted by the plan."""
+"""Planned views, compared with those of a network crafted by the plan."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_naive_channels_show_exactly_the_windows_of_the_plan(
 
 
 def on_image(layout: Layout) -> Tensor:
-    """Which windows lie on the image, with a part of them at least; Shape (K, values, values)."""
+    """Return True for windows that overlap the image; Shape (K, values, values)."""
     windows = layout.windows
     steps = windows.scale * torch.arange(windows.values)
     rows, columns = (

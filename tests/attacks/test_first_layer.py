@@ -14,7 +14,7 @@ FEATURES = 24
 
 
 def gradients(output_gradients: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute gradients of a dense layer's weight and bias from those at its outputs; (V, N, ...)."""
+    """Compute a dense layer's weight and bias gradients from those at its outputs; (V, N, ...)."""
     return output_gradients.mT @ inputs, output_gradients.sum(1)
 
 

@@ -31,7 +31,7 @@ def trained(simulate: Callable[..., Path]) -> Trained:
 
 
 def earlier_gradient(network: nn.Module, inputs: Tensor, labels: Tensor, loss: str) -> Tensor:
-    """Compute the gradient of the mean loss by all parameters before the last layer, as a vector."""
+    """Compute the gradient of the mean loss before the last layer, as one vector."""
     client = parse("client", f"fedsgd+loss={loss}")
     *earlier, _, _ = client.compute(network, inputs, labels).values()
     return torch.cat([value.flatten() for value in earlier])

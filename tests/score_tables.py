@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from PIL import Image
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.axis_labels import AxisLabels, read_spec
+from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import FigureData, FigureSpec, Shown
 from gleak.experiments.study import Study, load_study
 from gleak.figures.published import REQUIRED
@@ -30,6 +31,19 @@ LEVELS = {
     "defense": "none",
     "attack": "cpl",
 }
+
+
+def read_cell(row: Mapping[str, str]) -> Cell:
+    """The cell of a row of strings; an empty one is a level it does not have."""
+    return Cell({level: read_spec(level, row[level]) for level in LEVELS if row[level]})
+
+
+def with_specs(published: pd.DataFrame) -> pd.DataFrame:
+    """Published values as they are read: levels are specs."""
+    levels = [level for level in LEVELS if level in published]
+    return published.assign(
+        **{level: [read_spec(level, text) for text in published[level]] for level in levels}
+    )
 
 
 @pytest.fixture
@@ -55,9 +69,15 @@ def study() -> Study:
 
 
 @pytest.fixture
-def cell() -> Callable[..., dict[str, str]]:
-    """The levels of a cell, with any of them changed."""
+def row() -> Callable[..., dict[str, str]]:
+    """The levels of a cell as text, with any of them changed."""
     return lambda **levels: {**LEVELS, **levels}
+
+
+@pytest.fixture
+def cell() -> Callable[..., Cell]:
+    """A cell, with any of its levels changed."""
+    return lambda **levels: read_cell({**LEVELS, **levels})
 
 
 @pytest.fixture
@@ -79,7 +99,8 @@ def scored() -> Callable[..., pd.DataFrame]:
             "grants": grants,
             "reason": "",
         }
-        return pd.DataFrame([{**fixed, **row} for row in rows])[list(COLUMNS)].astype(TYPES)
+        table = pd.DataFrame([{**fixed, **row} for row in rows])[list(COLUMNS)].astype(TYPES)
+        return table.assign(cell=[read_cell(fixed)] * len(rows))
 
     return make
 
@@ -91,7 +112,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
     def make(name: str, *tables: pd.DataFrame) -> Path:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        pd.concat(tables).to_csv(path, index=False)
+        pd.concat(tables).to_csv(path, index=False, columns=list(COLUMNS))
         return path
 
     return make
@@ -143,11 +164,11 @@ def noise(scored: Callable[..., pd.DataFrame], names: AxisLabels) -> FigureData:
         }
     )
     values = {**names.values, "dataset": ("digits",)}
-    return FigureData(pd.concat(tables), published, replace(names, values=values))
+    return FigureData(pd.concat(tables), with_specs(published), replace(names, values=values))
 
 
 @pytest.fixture
-def shown(tmp_path: Path, cell: Callable[..., dict[str, str]]) -> Callable[..., Shown]:
+def shown(tmp_path: Path, row: Callable[..., dict[str, str]]) -> Callable[..., Shown]:
     """A cell of 3 victims with 2 samples each, drawn from a seed.
 
     Its result is the truth plus 0.1, its samples in the other order; 5 snapshots of 2 victims.
@@ -160,8 +181,8 @@ def shown(tmp_path: Path, cell: Callable[..., dict[str, str]]) -> Callable[..., 
         seed: int = 0,
         **levels: str,
     ) -> Shown:
-        row = cell(**levels)
-        folder = tmp_path.joinpath("cells", *row.values())
+        texts = row(**levels)
+        folder = tmp_path.joinpath("cells", *texts.values())
         folder.mkdir(parents=True)
         shape = (3, 2, channels, 8, 8)
         truth = np.random.default_rng(seed).random(shape, dtype=np.float32) * 0.5
@@ -178,6 +199,6 @@ def shown(tmp_path: Path, cell: Callable[..., dict[str, str]]) -> Callable[..., 
             inputs=found, labels=labels, converged=np.array(converged), **books
         )
         reconstruction.write(folder / "reconstruction.h5")
-        return Shown(row, folder / "reconstruction.h5", folder / "private.h5")
+        return Shown(read_cell(texts), folder / "reconstruction.h5", folder / "private.h5")
 
     return make

@@ -1,105 +1,119 @@
 """Axes of figures: a level (``dataset``), a field of its specs (``defense.std``) or their name.
 
 ``defense.name`` is the name of the defence without its fields. A spec that lacks the field of an
-axis (``none`` has no ``std``) stands at the value the figure says, 0 unless it says otherwise.
+axis (``none`` has no ``std``) is at a value that the figure chooses, 0 by default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 
 from gleak.core.errors import SpecError, nearest
 from gleak.core.numbers import format_number
-from gleak.core.registry import parse
-from gleak.core.spec import format_value
-from gleak.experiments.axis_labels import TRUTH, AxisLabels, bare
+from gleak.core.spec import Spec, format_value
+from gleak.experiments.axis_labels import AxisLabels, read_spec
+from gleak.experiments.cell import Cell
 
 NAME = "name"
+Place = Spec | float | str
+"""Value of a cell on an axis: a spec, a number, or the text of any other field."""
 
 
-def level_of(axis: str) -> str:
-    """The level an axis is read from."""
-    return axis.partition(".")[0]
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a figure.
+
+    Args:
+        level: whose specs are its values.
+        field: of the specs, `NAME`, or "" for the specs themselves.
+    """
+
+    level: str
+    field: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> Axis:
+        """Read an axis as a study writes it."""
+        level, _, field = text.partition(".")
+        return cls(level, field)
+
+    def __str__(self) -> str:
+        return f"{self.level}.{self.field}" if self.field else self.level
+
+    def spec(self, cell: Cell) -> Spec:
+        """Return the spec of a cell that the axis reads."""
+        spec: Spec = cell.specs[self.level]
+        return spec
+
+    def has_field(self, spec: Spec) -> bool:
+        """Return True if a spec has the field of the axis; every spec has itself and a name."""
+        return self.field in ("", NAME) or self.field in type(spec).model_fields
+
+    def place(self, spec: Spec, missing: float = 0.0) -> Place:
+        """Return the value of a spec on the axis.
+
+        Args:
+            spec: of the axis's level.
+            missing: for specs that lack the field, or have none as its value.
+        """
+        if not self.field:
+            return spec
+        if self.field == NAME:
+            return spec.name
+        value = getattr(spec, self.field) if self.has_field(spec) else None
+        if value is None:
+            return missing
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+        return value if isinstance(value, Spec) else format_value(value)
+
+    def is_number(self, spec: Spec) -> bool:
+        """Return True if the value of a spec on the axis is a number."""
+        return isinstance(self.place(spec), float)
+
+    def label(self, names: AxisLabels, spec: Spec) -> str:
+        """Return the label of a spec's value on the axis."""
+        if not self.field:
+            return names.heading(self.level, spec)
+        value = self.place(spec)
+        if isinstance(value, float):
+            return format_number(value)
+        return names.labels.get(str(value), str(value))
+
+    def label_category(self, names: AxisLabels, spec: Spec) -> str:
+        """Return the label on an axis of categories: that of the spec if it lacks the field."""
+        axis = self if self.has_field(spec) else Axis(self.level)
+        return axis.label(names, spec)
+
+    def label_alone(self, names: AxisLabels, spec: Spec) -> str:
+        """Return the label with the name of the axis if it is a number: ``batch size 4``."""
+        shown = self.label(names, spec)
+        return f"{self.title(names)} {shown}" if self.is_number(spec) else shown
+
+    def title(self, names: AxisLabels) -> str:
+        """Return the label of the axis itself, or the name of its field."""
+        text = str(self)
+        return names.labels.get(text, text.rpartition(".")[2].replace("_", " "))
 
 
-def check_axis(axis: str, names: AxisLabels) -> None:
-    """Refuse an axis that the values of a grid do not have.
+def check_axis(text: str, names: AxisLabels) -> None:
+    """Check that the values of a grid have an axis.
 
     Raises:
         SpecError: no such level, or a field that none of its specs has.
     """
-    level, dot, field = axis.partition(".")
-    if level not in names.values:
-        raise SpecError(f"unknown axis {axis!r}; {nearest(level, names.values)}")
-    specs = [parse(level, value) for value in names.values[level] if value != TRUTH]
+    axis = Axis.read(text)
+    if axis.level not in names.values:
+        raise SpecError(f"unknown axis {text!r}; {nearest(axis.level, names.values)}")
+    specs = names.axis(axis.level)
     fields = {NAME, *(key for spec in specs for key in type(spec).model_fields)}
-    if dot and field not in fields:
+    if "." in text and axis.field not in fields:
         raise SpecError(
-            f"axis {axis!r}: no {level} of the grid has {field!r}; {nearest(field, fields)}"
+            f"axis {text!r}: no {axis.level} of the grid has {axis.field!r}; "
+            f"{nearest(axis.field, fields)}"
         )
 
 
 def field_values(level: str, value: str) -> set[str]:
-    """The texts that the fields of a level's value have on axes; the truth has none."""
-    return set() if value == TRUTH else {format_value(found) for _, found in parse(level, value)}
-
-
-def has_field(axis: str, value: str) -> bool:
-    """Whether a level's value has the field of an axis; every value has itself and a name."""
-    level, _, field = axis.partition(".")
-    if field in ("", NAME):
-        return True
-    return value != TRUTH and field in type(parse(level, value)).model_fields
-
-
-def place(axis: str, value: str, missing: float = 0.0) -> float | str:
-    """Where a level's value stands on an axis: a number, or text for all other kinds of fields.
-
-    Args:
-        axis: as in a study.
-        value: the canonical spec of the axis's level.
-        missing: for specs that lack the field, or have none as its value.
-    """
-    level, _, field = axis.partition(".")
-    if not field:
-        return value
-    if field == NAME:
-        return bare(value)
-    found = getattr(parse(level, value), field) if has_field(axis, value) else None
-    if found is None:
-        return missing
-    is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
-    return float(found) if is_number else format_value(found)
-
-
-def label_place(axis: str, names: AxisLabels, row: Mapping[str, str]) -> str:
-    """What figures print for the place of a cell on an axis.
-
-    Args:
-        axis: as in a study.
-        names: of the grid.
-        row: canonical spec of each level.
-    """
-    level = level_of(axis)
-    if axis == level:
-        return names.heading(level, row[level])
-    found = place(axis, row[level])
-    return names.labels.get(found, found) if isinstance(found, str) else format_number(found)
-
-
-def label_category(axis: str, names: AxisLabels, row: Mapping[str, str]) -> str:
-    """As `label_place`, for an axis of categories: a spec without its field has its own label."""
-    level = level_of(axis)
-    return label_place(axis if has_field(axis, row[level]) else level, names, row)
-
-
-def label_alone(axis: str, names: AxisLabels, row: Mapping[str, str]) -> str:
-    """As `label_place`, for where the axis is not named beside it: ``batch size 4``."""
-    shown = label_place(axis, names, row)
-    is_number = axis != level_of(axis) and not isinstance(place(axis, row[level_of(axis)]), str)
-    return f"{label_axis(axis, names)} {shown}" if is_number else shown
-
-
-def label_axis(axis: str, names: AxisLabels) -> str:
-    """What figures print for an axis itself: its label, or the field's name."""
-    return names.labels.get(axis, axis.rpartition(".")[2].replace("_", " "))
+    """Return the texts that the fields of a level's value have on axes."""
+    return {format_value(found) for _, found in read_spec(level, value)}

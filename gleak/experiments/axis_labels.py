@@ -1,60 +1,92 @@
-"""What the values of a grid's axes are called: by us, by the paper, and on a figure."""
+"""Values of a grid's axes and their labels: ours, the paper's, and those printed in figures.
+
+Values are spec objects. Texts are read where a study or a table is, and printed as labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import ClassVar
 
 from gleak.core.errors import SpecError, nearest
 from gleak.core.registry import find, parse
 from gleak.core.spec import Spec, format_value
-from gleak.metrics.base import metrics_of
+from gleak.experiments.cell import TRUTH, Cell
+from gleak.metrics.base import MetricSpec, metrics_of
 
 BLIND = "blind"
-TRUTH = "truth"
+CONTROLS = (BLIND, TRUTH)
 
 
-def canonical(level: str, text: str) -> str:
-    """The canonical string of a spec; the truth control, which is no spec, stays as it is.
+class Truth(Spec):
+    """The control that scores the true samples; not a registered attack."""
+
+    kind: ClassVar[str] = "attack"
+    name: ClassVar[str] = TRUTH
+
+
+@cache
+def read_spec(level: str, text: str) -> Spec:
+    """Read a spec of a level as a study writes it; each text is parsed once.
 
     Raises:
         SpecError: not a spec of this level.
     """
-    return text if (level, text) == ("attack", TRUTH) else str(parse(level, text))
+    spec: Spec = Truth() if (level, text) == ("attack", TRUTH) else parse(level, text)
+    return spec
+
+
+@cache
+def read_metric(text: str) -> MetricSpec:
+    """Read a metric as a study writes it; each text is parsed once.
+
+    Raises:
+        SpecError: not a metric.
+    """
+    spec: MetricSpec = parse("metric", text)
+    return spec
+
+
+def canonical(level: str, text: str) -> str:
+    """Return the canonical string of a spec, or of the truth control.
+
+    Raises:
+        SpecError: not a spec of this level.
+    """
+    return str(read_spec(level, text))
 
 
 def setting(level: str, text: str) -> str:
-    """The canonical string of what a spec is a setting of, see `gleak.core.spec.Spec.setting`."""
-    return text if (level, text) == ("attack", TRUTH) else str(parse(level, text).setting())
-
-
-def without_effort(level: str, text: str) -> str:
-    """Return the canonical string of a spec whose budget fields are at their defaults."""
-    if (level, text) == ("attack", TRUTH):
-        return text
-    spec = parse(level, text)
-    return str(Spec.setting(spec))
+    """Return the canonical string of a spec's setting, see `gleak.core.spec.Spec.setting`."""
+    return str(read_spec(level, text).setting())
 
 
 def bare(value: str) -> str:
-    """The name of a spec string, without its fields."""
+    """Return the name in a spec string, without its fields."""
     return value.partition("+")[0]
+
+
+def is_control(cell: Cell) -> bool:
+    """Return True if a cell is of the blind control or of the truth."""
+    return "attack" in cell.specs and cell.attack.name in CONTROLS
 
 
 @dataclass(frozen=True)
 class AxisLabels:
-    """The values of each level of a grid and their other names.
+    """Values of each level of a grid and their other names.
 
-    A value may be written in five ways: as the spec it is, as the published one it stands in
-    for, as the one that the search began with that chose it, or, if no other value of its level
-    would be meant as well, as a spec that differs in budget fields alone (``cpl`` for
-    ``cpl+iterations=100``) or as a name without fields.
+    A study refers to a value in one of five ways: by its spec, by the published spec that it
+    substitutes, by the base of the search that chose it, or, if no other value of its level
+    matches as well, by a spec that differs in budget fields alone (``cpl`` for
+    ``cpl+iterations=100``) or by a name without fields.
 
     Args:
         values: for each level of the grid its canonical specs, in the order of the study.
-        stands_for: for each level, our value -> the published one it stands in for.
-        labels: a value, name, metric or axis -> what figures print.
-        tuned_from: for each level, a value that a search chose -> what the search began with.
+        stands_for: for each level, our value -> the published one that it substitutes.
+        labels: a value, name, metric or axis -> label in figures.
+        tuned_from: for each level, a value that a search chose -> base of the search.
         zipped: groups of levels that advance together.
         variants: for each level, name of a variant -> its value, or its spec if it is on no axis.
     """
@@ -66,36 +98,66 @@ class AxisLabels:
     zipped: Sequence[Sequence[str]] = ()
     variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def before_search(self, level: str, value: str) -> str:
-        """What the search began with that chose a value; the value itself if none did."""
-        return self.tuned_from.get(level, {}).get(value, value)
+    @cached_property
+    def specs(self) -> dict[str, dict[str, Spec]]:
+        """Specs of each level by their canonical strings, in the order of the study."""
+        return {
+            level: {text: read_spec(level, text) for text in texts}
+            for level, texts in self.values.items()
+        }
+
+    @cached_property
+    def substituted(self) -> dict[str, dict[Spec, Spec]]:
+        """For each level, our spec -> the published one that it substitutes."""
+        return _read_pairs(self.stands_for)
+
+    @cached_property
+    def bases(self) -> dict[str, dict[Spec, Spec]]:
+        """For each level, a spec that a search chose -> base of the search."""
+        return _read_pairs(self.tuned_from)
+
+    def axis(self, level: str) -> list[Spec]:
+        """Return the specs of a level, in the order of the study."""
+        return list(self.specs[level].values())
+
+    def cell(self, row: Mapping[str, str]) -> Cell:
+        """Return the cell of a table's row, looked up by the canonical strings of its levels."""
+        return Cell({level: specs[row[level]] for level, specs in self.specs.items()})
+
+    def cells(self, rows: Iterable[Mapping[str, str]]) -> list[Cell]:
+        """Return the cell of each row, see `cell`."""
+        return [self.cell(row) for row in rows]
+
+    def _base(self, level: str, spec: Spec) -> Spec:
+        """Return the base of the search that chose a spec; the spec itself if none did."""
+        return self.bases.get(level, {}).get(spec, spec)
 
     def together(self, level: str) -> frozenset[str]:
-        """The levels that advance with one, itself among them."""
+        """Return the levels that advance with a level, including itself."""
         return frozenset({level}).union(*(group for group in self.zipped if level in group))
 
-    def varying(self, rows: Sequence[Mapping[str, str]]) -> list[str]:
-        """The levels that tell cells apart.
+    def varying(self, cells: Sequence[Cell]) -> list[str]:
+        """Return the levels that distinguish cells.
 
-        Of levels that advance together those are left out, from the last of their group on, without
-        which the others of the group tell the same apart.
+        Of levels that advance together, those without which the others of their group distinguish
+        the same cells are dropped, from the last of the group on.
         """
-        kept = [level for level in self.values if _count(rows, [level]) > 1]
+        kept = [level for level in self.values if _count(cells, [level]) > 1]
         for group in self.zipped:
             for level in reversed(group):
                 inside = [other for other in group if other in kept]
                 others = [other for other in inside if other != level]
-                if others != inside and _count(rows, others) == _count(rows, inside):
+                if others != inside and _count(cells, others) == _count(cells, inside):
                     kept.remove(level)
         return kept
 
     def check_metric(self, metric: str) -> None:
-        """Refuse a metric that the cells of the grid do not have.
+        """Check that the cells of the grid have a metric.
 
         Raises:
             SpecError: no such metric, or one of cells that end with another level.
         """
-        spec, last = parse("metric", metric), list(self.values)[-1]
+        spec, last = read_metric(metric), list(self.values)[-1]
         if spec.level != last:
             options = nearest(metric, map(str, metrics_of(last)))
             raise SpecError(
@@ -103,31 +165,31 @@ class AxisLabels:
                 f"end with {last}; {options}"
             )
 
-    def resolve(self, level: str, wanted: str) -> str | None:
-        """The value of this level that is meant, None if there is none.
+    def resolve(self, level: str, wanted: str) -> Spec | None:
+        """Return the value of a level that a text of the study refers to, None if there is none.
 
         Raises:
             SpecError: no such level, or not a spec of it.
         """
         if level not in self.values:
             raise SpecError(f"unknown level {level!r}; {nearest(level, self.values)}")
-        spec = canonical(level, self.variants.get(level, {}).get(wanted, wanted))
-        values, stand_ins = self.values[level], self.stands_for.get(level, {})
-        meant = [value for value in values if value == spec]
-        meant += [value for value in values if stand_ins.get(value) == spec]
-        began = {value: self.before_search(level, value) for value in values}
-        meant += [value for value in values if began[value] == spec]
-        settings = {
-            value: {setting(level, text) for text in (began[value], stand_ins.get(value, value))}
+        spec = read_spec(level, self.variants.get(level, {}).get(wanted, wanted))
+        values, published = self.axis(level), self.substituted.get(level, {})
+        matches = [value for value in values if value == spec]
+        matches += [value for value in values if published.get(value) == spec]
+        matches += [value for value in values if self._base(level, value) == spec]
+        same = [
+            value
             for value in values
-        }
-        same = [value for value in values if setting(level, spec) in settings[value]]
-        alike = [value for value in values if bare(value) == wanted]
+            for others in [(self._base(level, value), published.get(value, value))]
+            if spec.setting() in [other.setting() for other in others]
+        ]
+        alike = [value for value in values if value.name == wanted]
         only = [found[0] for found in (same, alike) if len(found) == 1]
-        return next(iter([*meant, *only]), None)
+        return next(iter([*matches, *only]), None)
 
-    def select(self, where: Mapping[str, str]) -> dict[str, str]:
-        """The values that are meant, level by level.
+    def select(self, where: Mapping[str, str]) -> dict[str, Spec]:
+        """Return the values that texts of the study refer to, by level.
 
         Raises:
             SpecError: the grid has no such value.
@@ -139,66 +201,67 @@ class AxisLabels:
                 raise SpecError(f"the grid has no {level} {where[level]!r}; {options}")
         return {level: value for level, value in chosen.items() if value is not None}
 
-    def published(self, level: str, value: str, known: Collection[str]) -> str | None:
-        """Which of the published specs of this level a value is compared with, None if none is."""
-        if level not in self.values:
+    def published(self, level: str, value: Spec | None, known: Collection[Spec]) -> Spec | None:
+        """Return the published spec of a level that a value is compared with, None if none is."""
+        if level not in self.values or value is None:
             return None
-        began = [self.before_search(level, other) for other in self.values[level]]
-        wanted = self.stands_for.get(level, {}).get(value, self.before_search(level, value))
+        values = self.axis(level)
+        base = self._base(level, value)
+        wanted = self.substituted.get(level, {}).get(value, base)
         if wanted in known:
             return wanted
-        same = [other for other in known if setting(level, other) == setting(level, wanted)]
-        rivals = [other for other in began if setting(level, other) == setting(level, wanted)]
+        same = [other for other in known if other.setting() == wanted.setting()]
+        rivals = [v for v in values if self._base(level, v).setting() == wanted.setting()]
         if len(same) == 1 and len(rivals) <= 1:
             return same[0]
-        ours = [other for other in self.values[level] if bare(other) == bare(value)]
-        theirs = [other for other in known if bare(other) == bare(wanted)]
-        return bare(wanted) if len(ours) == 1 and theirs == [bare(wanted)] else None
+        ours = [other for other in values if other.name == value.name]
+        theirs = [other for other in known if other.name == wanted.name]
+        only = len(ours) == len(theirs) == 1 and _is_default(theirs[0])
+        return theirs[0] if only else None
 
-    def label(self, level: str, value: str) -> str:
-        """What figures print for a value; where others share its name, with what tells them apart.
+    def label(self, level: str, value: Spec) -> str:
+        """Return the label of a value; if others share its name, with the differing fields.
 
-        A label for the name alone serves all values of that name, one for a spec with fields all
-        that differ from it in budget fields. What a search chose is called as what it began with.
+        A label of a name alone applies to all values of that name, one of a spec with fields to
+        all that differ from it in budget fields. A value that a search chose has the label of the
+        search's base.
         """
-        value = self._called(level, value)
-        called = [self._called(level, other) for other in self.values[level]]
-        alike = [other for other in called if bare(other) == bare(value)]
-        if own := self._own_label(level, value):
+        value = self._labelled(level, value)
+        labelled = [self._labelled(level, other) for other in self.axis(level)]
+        alike = [other for other in labelled if other.name == value.name]
+        if own := self._own_label(value):
             return own
         others = [other for other in alike if other != value]
-        if setting(level, value) in self.labels and all(
-            self._own_label(level, other) for other in others
-        ):
-            return self.labels[bare(value)]
-        shown = self.labels.get(bare(value), bare(value))
-        fields = _differing(level, value, alike) if value in alike and len(alike) > 1 else {}
+        if str(value.setting()) in self.labels and all(map(self._own_label, others)):
+            return self.labels[value.name]
+        shown = self.labels.get(value.name, value.name)
+        fields = _differing(value, alike) if value in alike and len(alike) > 1 else {}
         return f"{shown} ({', '.join(f'{k}={v}' for k, v in fields.items())})" if fields else shown
 
-    def _own_label(self, level: str, value: str) -> str | None:
+    def _own_label(self, value: Spec) -> str | None:
         """Return the label of a spec, or of one that differs in its budget fields alone."""
-        alike = (value, without_effort(level, value), setting(level, value))
-        labels = (self.labels.get(spec) for spec in alike if "+" in spec)
+        texts = map(str, (value, Spec.setting(value), value.setting()))
+        labels = (self.labels.get(text) for text in texts if "+" in text)
         return next(filter(None, labels), None)
 
-    def _called(self, level: str, value: str) -> str:
-        """What the search began with that chose a value, if no other value would be called so."""
-        began = [self.before_search(level, other) for other in self.values[level]]
-        wanted = self.before_search(level, value)
-        return wanted if began.count(wanted) == 1 else value
+    def _labelled(self, level: str, value: Spec) -> Spec:
+        """Return the base of the search that chose a value, if it is the base of no other."""
+        bases = [self._base(level, other) for other in self.axis(level)]
+        base = self._base(level, value)
+        return base if bases.count(base) == 1 else value
 
-    def heading(self, level: str, value: str) -> str:
-        """The label, with what the value stands in for: ``photos (for CIFAR-10)``.
+    def heading(self, level: str, value: Spec) -> str:
+        """Return the label with that of the substituted value: ``photos (for CIFAR-10)``.
 
-        What stands for a published value of the same name is called by its label alone.
+        A value that substitutes one of the same name has its label alone.
         """
-        published = self.stands_for.get(level, {}).get(value, value)
+        published = self.substituted.get(level, {}).get(value, value)
         label = self.label(level, value)
-        same = bare(published) == bare(value)
+        same = published.name == value.name
         return label if same else f"{label} (for {self.label(level, published)})"
 
     def metric(self, metric: str) -> str:
-        """What figures print for a metric, with its unit."""
+        """Return the label of a metric, with its unit."""
         cls = find("metric", bare(metric))
         unit = getattr(cls, "unit", "1")
         plain = cls.name.replace("_", " ")
@@ -206,21 +269,32 @@ class AxisLabels:
         return label if unit in ("1", cls.name) else f"{label} ({unit})"
 
 
-def _count(rows: Sequence[Mapping[str, str]], levels: Sequence[str]) -> int:
-    """How many combinations of values these levels have."""
-    return len({tuple(row[level] for level in levels) for row in rows})
+def _read_pairs(pairs: Mapping[str, Mapping[str, str]]) -> dict[str, dict[Spec, Spec]]:
+    return {
+        level: {read_spec(level, ours): read_spec(level, other) for ours, other in texts.items()}
+        for level, texts in pairs.items()
+    }
 
 
-def _differing(level: str, value: str, alike: Sequence[str]) -> dict[str, str]:
-    """The fields in which specs of one name differ, as one of them has them.
+def _count(cells: Sequence[Cell], levels: Sequence[str]) -> int:
+    """Count the distinct combinations of values of some levels."""
+    return len({tuple(cell.specs[level] for level in levels) for cell in cells})
 
-    Budget fields only where specs differ in nothing else.
+
+def _is_default(spec: Spec) -> bool:
+    """Return True if all fields of a spec have their defaults."""
+    return str(spec) == spec.name
+
+
+def _differing(value: Spec, alike: Sequence[Spec]) -> dict[str, str]:
+    """Return the fields of a spec in which specs of one name differ.
+
+    Budget fields only if they differ in nothing else.
     """
-    specs = [parse(level, other) for other in alike]
-    fields = [_fields(spec) for spec in specs]
+    fields = [_fields(spec) for spec in alike]
     differing = [key for key in fields[0] if len({other[key] for other in fields}) > 1]
-    kept = [key for key in differing if key not in specs[0].budget_fields] or differing
-    return {key: _fields(parse(level, value))[key] for key in kept}
+    kept = [key for key in differing if key not in alike[0].budget_fields] or differing
+    return {key: _fields(value)[key] for key in kept}
 
 
 def _fields(spec: Spec) -> dict[str, str]:

@@ -1,51 +1,54 @@
-"""Captions of the report: what a figure shows and under which conditions."""
+"""Captions of the report, with the conditions of each figure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gleak.core.registry import parse
-from gleak.experiments.axis_labels import TRUTH, setting
-from gleak.experiments.figure_spec import FigureSpec, Row
+from gleak.experiments.cell import TRUTH, Cell
+from gleak.experiments.figure_spec import FigureSpec
 
 if TYPE_CHECKING:
     from gleak.experiments.grid import Grid
 
 
 def caption(figure: FigureSpec, grids: Sequence[Grid]) -> str:
-    """A figure's caption in reStructuredText, with the conditions under which it is made.
+    """Return a figure's caption in reStructuredText, with its experimental conditions.
 
     Args:
         figure: its spec.
-        grids: those it is drawn from, at one scale.
+        grids: of its scores, at one scale.
     """
     reproduces = f"Reproduces {figure.reproduces}." if figure.reproduces else ""
-    conditions = [_conditions(figure.chosen(grid.names, grid.scored), grid) for grid in grids]
+    conditions = [
+        _conditions(figure.chosen(grid.names, grid.names.cells(grid.scored)), grid)
+        for grid in grids
+    ]
     sentences = [figure.caption.strip(), reproduces, *conditions]
     return "\n\n".join(sentence for sentence in sentences if sentence)
 
 
-def _conditions(rows: Sequence[Row], grid: Grid) -> str:
-    cells = [row for row in rows if row["attack"] != TRUTH]
-    clients = {row["client"] for row in cells} - {""}
-    victims = sorted({parse("client", client).victims for client in clients})
-    values = {level: sorted({row[level] for row in cells}) for level in grid.names.values}
+def _conditions(chosen: Sequence[Cell], grid: Grid) -> str:
+    cells = [c for c in chosen if "attack" not in c.specs or c.attack.name != TRUTH]
+    victims = sorted({cell.client.victims for cell in cells if "client" in cell.specs})
+    values = {
+        level: sorted({str(cell.specs[level]) for cell in cells}) for level in grid.names.values
+    }
     stand_ins = [
         f"``{ours}`` stands in for ``{theirs}``"
-        for level, pairs in grid.names.stands_for.items()
+        for level, pairs in grid.names.substituted.items()
         for ours, theirs in pairs.items()
-        if ours in values[level] and setting(level, ours) != setting(level, theirs)
+        if str(ours) in values[level] and ours.setting() != theirs.setting()
     ]
     tuned = [
         f"``{ours}`` is ``{base}`` as a search chose it"
-        for level, pairs in grid.names.tuned_from.items()
+        for level, pairs in grid.names.bases.items()
         for ours, base in pairs.items()
-        if ours in values.get(level, []) and ours != base
+        if str(ours) in values.get(level, []) and ours != base
     ]
-    fixed = [f"{level} ``{found[0]}``" for level, found in values.items() if len(found) == 1]
+    fixed = [f"{level} ``{texts[0]}``" for level, texts in values.items() if len(texts) == 1]
     of = f" of {' or '.join(map(str, victims))} victims" if victims else ""
-    left_out = len([refusal for refusal in grid.refused if refusal.levels in cells])
-    lacking = f", {left_out} of them refused (n/a)" if left_out else ""
+    refused = [each for each in grid.refused if grid.names.cell(each.levels) in cells]
+    lacking = f", {len(refused)} of them refused (n/a)" if refused else ""
     size = f"Scale *{grid.scale}*: {len(cells)} cells{of}{lacking}"
     return "; ".join([size, *stand_ins, *tuned, *fixed]) + "."

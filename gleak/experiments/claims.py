@@ -1,4 +1,4 @@
-"""Expectations: relations the paper claims, and whether our scores bear them out."""
+"""Expectations: relations that the paper claims, and their verdicts on our scores."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
 from gleak.core.errors import SpecError
-from gleak.experiments.axis_labels import BLIND, TRUTH, AxisLabels
-from gleak.experiments.figure_spec import Over, R, Statistic, merge_controls
-from gleak.metrics.score_table import LEVEL_COLUMNS
+from gleak.core.spec import Spec
+from gleak.experiments.axis_labels import AxisLabels, is_control
+from gleak.experiments.cell import LEVELS, Cell
+from gleak.experiments.figure_spec import Over, Statistic, merge_controls
 
 Verdict = Literal["holds", "fails", "no data"]
 
 
 class Expectation(BaseModel):
-    """What all expectations of a study file have.
+    """Base class of the expectations of a study file.
 
     Args:
         id: its name in the report.
         grid: the grid whose scores are judged.
-        metric: which number; statistic and over: how it is summed up for each cell.
+        metric: of its cells; statistic and over: aggregation within each cell.
         where: level: spec, to judge only part of the grid.
         level: a failed gate stops the run after everything is written.
-        claim: in the paper's sense, in one line.
-        source: where the paper says so.
+        claim: the paper's claim, in one line.
+        source: of the claim in the paper.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,24 +49,24 @@ class Expectation(BaseModel):
 
     @property
     def compared(self) -> tuple[str, list[str]]:
-        """The level along which values are compared, and which, in order; none for a bound."""
+        """Level along which values are compared, and these values in order; none for a bound."""
         return "", []
 
     @abstractmethod
     def holds(self, values: Sequence[float]) -> bool:
-        """Whether the values of one group are as claimed."""
+        """Return True if the values of one group are as claimed."""
 
     def judge(self, values: Sequence[float]) -> Verdict:
-        """The verdict on one group; no verdict where a value is missing."""
+        """Return the verdict on one group; "no data" if a value is missing."""
         if any(map(math.isnan, values)):
             return "no data"
         return "holds" if self.holds(values) else "fails"
 
     def check(self, names: Sequence[AxisLabels]) -> None:
-        """Refuse what no scale has.
+        """Check that the metric fits and that each value exists at some scale.
 
         Args:
-            names: of the grid, at every scale.
+            names: labels of the grid, at every scale.
 
         Raises:
             SpecError: unknown metric or level, or a value that the grid never has.
@@ -77,55 +78,56 @@ class Expectation(BaseModel):
             if all(scale.resolve(level, wanted) is None for scale in names):
                 raise SpecError(f"the grid has no {level} {wanted!r} at any scale")
 
-    def groups(self, names: AxisLabels, rows: Sequence[R]) -> list[list[R]]:
-        """The cells that are judged; in a group are those that are compared with each other.
+    def groups(self, names: AxisLabels, cells: Sequence[Cell]) -> list[list[Cell]]:
+        """Group the judged cells; those of a group are compared with each other.
 
-        They differ in the level along which they are compared, and in those that advance with it,
-        alone. Controls are there only where attacks are named.
+        They differ only in the level along which they are compared and in those that advance with
+        it. Controls are included only if attacks are named.
 
         Args:
-            names: of the grid.
-            rows: the specs of everything in it that has scores, whatever else is said of them.
+            names: labels of the grid.
+            cells: everything in it that has scores.
 
         Raises:
             SpecError: cells of one group that have the same value along the level.
         """
         along, _ = self.compared
-        fixed = [level for level in LEVEL_COLUMNS if level not in names.together(along)]
-        found: dict[tuple[str, ...], list[R]] = {}
-        for row in self._concerned(names, rows):
-            found.setdefault(tuple(row[level] for level in fixed), []).append(row)
-        groups = [merge_controls(group) for group in found.values()]
+        fixed = [level for level in LEVELS if level not in names.together(along)]
+        by_setting: dict[tuple[Spec | None, ...], list[Cell]] = {}
+        for cell in self._concerned(names, cells):
+            key = tuple(cell.specs.get(level) for level in fixed)
+            by_setting.setdefault(key, []).append(cell)
+        groups = [merge_controls(group) for group in by_setting.values()]
         for group in groups:
             self._check_group(names, group)
         return groups
 
-    def _concerned(self, names: AxisLabels, rows: Sequence[R]) -> list[R]:
+    def _concerned(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
         where = {level: names.resolve(level, text) for level, text in self.where.items()}
         along, order = self.compared
         wanted = {names.resolve(along, text) for text in order}
-        hidden = () if "attack" in (*where, along) else (BLIND, TRUTH)
+        hide_controls = "attack" not in (*where, along)
         return [
-            row
-            for row in rows
-            if all(row[level] == value for level, value in where.items())
-            and (not along or row[along] in wanted)
-            and row["attack"] not in hidden
+            cell
+            for cell in cells
+            if all(cell.specs[level] == value for level, value in where.items())
+            and (not along or cell.specs[along] in wanted)
+            and not (hide_controls and is_control(cell))
         ]
 
-    def _check_group(self, names: AxisLabels, group: Sequence[Mapping[str, Any]]) -> None:
+    def _check_group(self, names: AxisLabels, group: Sequence[Cell]) -> None:
         along, _ = self.compared
         others = sorted(names.together(along) - {along})
-        for value, times in Counter(row[along] for row in group if along).items():
+        for value, times in Counter(cell.specs[along] for cell in group if along).items():
             if times > 1:
                 raise SpecError(
-                    f"{along} {value!r} stands in {times} cells that differ in what advances with "
-                    f"it ({', '.join(others)}); give each a grid of its own"
+                    f"{along} {str(value)!r} is in {times} cells that differ in levels that "
+                    f"advance with it ({', '.join(others)}); give each a grid of its own"
                 )
 
 
 class Order(Expectation):
-    """From lowest to highest along a level: each value below the next (or equal, with <=)."""
+    """Values along a level increase from first to last, strictly unless the relation is <=."""
 
     along: str
     order: list[str] = Field(min_length=2)
@@ -136,13 +138,13 @@ class Order(Expectation):
     def compared(self) -> tuple[str, list[str]]:
         return self.along, self.order
 
+    @override
     def holds(self, values: Sequence[float]) -> bool:
-        """Every pair of neighbours is in this relation."""
         return all(a < b or (self.relation == "<=" and a == b) for a, b in pairwise(values))
 
 
 class Trend(Expectation):
-    """Falls or rises along a level, from first to last; no step may go back by more than slack."""
+    """Values fall or rise along a level; no step may go back by more than slack."""
 
     along: str
     trend: Literal["falls", "rises"]
@@ -154,15 +156,15 @@ class Trend(Expectation):
     def compared(self) -> tuple[str, list[str]]:
         return self.along, self.order
 
+    @override
     def holds(self, values: Sequence[float]) -> bool:
-        """The last value is beyond the first, and each step goes that way up to the slack."""
         sign = -1 if self.trend == "falls" else 1
         steps = [sign * (b - a) for a, b in pairwise(values)]
         return sign * (values[-1] - values[0]) > 0 and min(steps) >= -self.slack
 
 
 class Closeness(Expectation):
-    """The values after the first lie within so much of it, above or below."""
+    """All values differ from the first by at most a tolerance."""
 
     along: str
     within: float = Field(ge=0)
@@ -173,38 +175,38 @@ class Closeness(Expectation):
     def compared(self) -> tuple[str, list[str]]:
         return self.along, self.order
 
+    @override
     def holds(self, values: Sequence[float]) -> bool:
-        """No value is further from the first."""
         first, *others = values
         return all(abs(other - first) <= self.within for other in others)
 
 
 class Bound(Expectation):
-    """Each cell's value is at least or at most a number."""
+    """The value of each cell is at least or at most a number."""
 
     at_least: float = -math.inf
     at_most: float = math.inf
 
+    @override
     def holds(self, values: Sequence[float]) -> bool:
-        """The value lies within the bounds."""
         return all(self.at_least <= value <= self.at_most for value in values)
 
 
 SORTS: Mapping[str, type[Expectation]] = MappingProxyType(
     {"trend": Trend, "within": Closeness, "order": Order, "at_least": Bound, "at_most": Bound}
 )
-"""A key that tells an expectation from those after it."""
+"""Keys of the kinds of expectations; the first that is present decides."""
 
 
 def sort_of(written: Mapping[str, Any]) -> type[Expectation]:
-    """Which expectation is meant, told by the keys it has.
+    """Return the kind of an expectation by its keys.
 
     Raises:
-        SpecError: by none.
+        SpecError: if it has none of them.
     """
     for key, cls in SORTS.items():
         if key in written:
             return cls
     raise SpecError(
-        "says nothing: give along and order, or also trend or within, or at_least or at_most"
+        "claims nothing: give along and order, or also trend or within, or at_least or at_most"
     )

@@ -1,21 +1,21 @@
-"""What every figure spec provides, and what it is drawn from."""
+"""Base classes of figure specs, and the data that figures are drawn from."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
 from gleak.core.errors import SpecError
 from gleak.core.spec import Spec, parameter
-from gleak.experiments.axes import check_axis, level_of, place
-from gleak.experiments.axis_labels import BLIND, TRUTH, AxisLabels
-from gleak.metrics.score_table import LEVEL_COLUMNS
+from gleak.experiments.axes import Axis, check_axis
+from gleak.experiments.axis_labels import AxisLabels, is_control
+from gleak.experiments.cell import Cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,27 +24,25 @@ if TYPE_CHECKING:
 
 Statistic = Literal["mean", "median", "min", "max", "var", "std", "best"]
 Over = Literal["all", "successful", "successful_else_all"]
-Row = Mapping[str, str]
-R = TypeVar("R", bound=Mapping[str, Any])
 TABLE_SUFFIXES = (".svg", ".png", ".csv", ".md", ".tex")
 
 
 def as_list(value: object) -> object:
-    """A list of one where a study gives one thing in place of a list."""
+    """Return a list of one item for a single text."""
     return [value] if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One cell of which more is shown than its scores.
+    """A cell whose reconstructions are shown.
 
     Args:
-        row: canonical spec of each level.
-        reconstruction, private: its files; of a cell that was refused these hold nothing.
-        reason: why it was refused; empty for others.
+        cell: its specs.
+        reconstruction, private: its files; they do not exist if the cell was refused.
+        reason: of the refusal; empty for other cells.
     """
 
-    row: Row
+    cell: Cell
     reconstruction: Path
     private: Path
     reason: str = ""
@@ -52,15 +50,14 @@ class Shown:
 
 @dataclass(frozen=True)
 class FigureData:
-    """What a figure is drawn from.
+    """Data that a figure is drawn from.
 
     Args:
-        scores: table in the form of `gleak.metrics.score_table`, of all of its grids; no rows where
-            there is none.
+        scores: table in the form of `gleak.metrics.score_table`, of all of its grids, with the
+            `Cell` of each row in the column ``cell``; no rows if it has no grid.
         published: the paper's values for this figure (`gleak.figures.published`).
-        names: values of the grid's axes and their labels, of the first where there are several;
-            none where there is no grid.
-        shown: cells whose reconstructions the figure asked for.
+        names: values of the axes of its first grid and their labels; empty if it has no grid.
+        shown: cells whose reconstructions the figure shows.
         trained: files of the knowledge whose training the figure shows, in its order.
     """
 
@@ -72,9 +69,9 @@ class FigureData:
 
 
 class FigureSpec(Spec):
-    """A figure of a study, drawn from scores, from what is registered, or from knowledge.
+    """Base class of figures, drawn from scores, from registered specs, or from knowledge.
 
-    Stands in a study file as a mapping; ``kind: table`` there is the name it is registered under.
+    A study file contains it as a mapping; ``kind: table`` is its registered name.
     """
 
     kind: ClassVar[str] = "figure"
@@ -86,36 +83,40 @@ class FigureSpec(Spec):
 
     @property
     def grids(self) -> Sequence[str]:
-        """Names of the grids whose scores it is drawn from: one for most kinds, or none."""
+        """Names of the grids whose scores it is drawn from, mostly one or none."""
         return ()
 
     def trainings(self, scale: str) -> Sequence[Pretraining]:
-        """Trainings of knowledge that it is drawn from at a scale; none for most kinds."""
+        """Return the trainings of knowledge that it shows at a scale; none for most kinds."""
         return ()
 
-    def check_together(self, grids: Sequence[tuple[AxisLabels, Sequence[Row]]]) -> None:
-        """Refuse what its grids cannot serve at a scale; names and rows of each as in `check`.
+    def check_together(self, grids: Sequence[tuple[AxisLabels, Sequence[Cell]]]) -> None:
+        """Check that its grids have what it needs at a scale; arguments of each as in `check`.
 
         Raises:
             SpecError: see `check`.
         """
-        for names, rows in grids:
-            self.check(names, rows)
+        for names, cells in grids:
+            self.check(names, cells)
 
-    def check(self, names: AxisLabels, rows: Sequence[Row]) -> None:
-        """Refuse what the grid cannot serve.
+    def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
+        """Check that a grid has what the figure needs.
 
         Args:
-            names: of the grid.
-            rows: the specs of everything in the grid that has scores, see `Grid`.
+            names: labels of the grid.
+            cells: everything in the grid that has scores, with its controls.
 
         Raises:
-            SpecError: says what does not fit.
+            SpecError: unknown metric, axis or value, or cells that would share one place.
         """
 
-    def chosen(self, names: AxisLabels, rows: Sequence[Row]) -> list[Row]:
-        """The rows of the grid that the figure is about; arguments as in `check`."""
-        return list(rows)
+    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the cells of the grid that the figure shows; arguments as in `check`.
+
+        Raises:
+            SpecError: ``where`` names a value that the grid does not have.
+        """
+        return list(cells)
 
     @abstractmethod
     def draw(self, material: FigureData, stem: Path) -> None:
@@ -123,7 +124,7 @@ class FigureSpec(Spec):
 
 
 class GridFigure(FigureSpec):
-    """A figure that is drawn from the scores of a grid."""
+    """Base class of figures that are drawn from the scores of a grid."""
 
     grid: str = Field(description="the grid of the study that is drawn")
     where: dict[str, str] = parameter({}, "level: spec, to draw only part of the grid")
@@ -136,71 +137,67 @@ class GridFigure(FigureSpec):
     @property
     @abstractmethod
     def used_metrics(self) -> Sequence[str]:
-        """Metrics it reads."""
+        """Metrics that it shows or refers to."""
 
     @property
     @abstractmethod
     def used_axes(self) -> Sequence[str]:
-        """Axes along which cells are told apart."""
+        """Axes that distinguish its cells."""
 
-    def check(self, names: AxisLabels, rows: Sequence[Row]) -> None:
-        """Refuse what the grid or the metrics cannot serve; see `FigureSpec.check`.
-
-        Raises:
-            SpecError: unknown metric, axis or value, or cells that would share one place.
-        """
+    @override
+    def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
         for metric in self.used_metrics:
             names.check_metric(metric)
         for axis in self.used_axes:
             check_axis(axis, names)
-        self._check_places(self.chosen(names, rows))
+        self._check_places(self.chosen(names, cells))
 
-    def chosen(self, names: AxisLabels, rows: Sequence[Row]) -> list[Row]:
-        """The rows the figure is about; controls only if attacks are told apart.
+    @override
+    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the cells that the figure shows; controls only if it distinguishes attacks.
 
-        Where the crafting is not told apart, a control is there once for all of them.
-
-        Raises:
-            SpecError: ``where`` names what the grid does not have.
+        If it does not distinguish the crafting, each control is there once for all craftings.
         """
         wanted = names.select(self.where)
-        kept = [row for row in rows if all(row[level] == wanted[level] for level in wanted)]
-        told_apart = {*map(level_of, self.used_axes), *wanted}
-        if "attack" not in told_apart:
+        kept = [c for c in cells if all(c.specs[level] == wanted[level] for level in wanted)]
+        levels = {*(axis.level for axis in self.axes), *wanted}
+        if "attack" not in levels:
             return without_controls(kept)
-        return kept if "crafting" in told_apart else merge_controls(kept)
+        return kept if "crafting" in levels else merge_controls(kept)
 
-    def _check_places(self, rows: Sequence[Row]) -> None:
-        if not rows:
+    @property
+    def axes(self) -> list[Axis]:
+        """Axes that distinguish its cells."""
+        return [Axis.read(text) for text in self.used_axes]
+
+    def _check_places(self, cells: Sequence[Cell]) -> None:
+        if not cells:
             raise SpecError(f"no cell of grid {self.grid!r} matches where {self.where}")
-        places = [
-            tuple(place(axis, row[level_of(axis)]) for axis in self.used_axes) for row in rows
-        ]
-        if len(set(places)) == len(places):
+        places = {tuple(axis.place(axis.spec(cell)) for axis in self.axes) for cell in cells}
+        if len(places) == len(cells):
             return
-        told_apart = set(map(level_of, self.used_axes))
-        varying = [level for level in rows[0] if len({row[level] for row in rows}) > 1]
-        mixed = [level for level in varying if level not in told_apart]
+        levels = {axis.level for axis in self.axes}
+        varying = [lv for lv in cells[0].specs if len({cell.specs[lv] for cell in cells}) > 1]
+        mixed = [level for level in varying if level not in levels]
         raise SpecError(
             f"several cells share a place: {', '.join(mixed) or 'a level'} varies and is no axis "
             f"of the figure ({', '.join(self.used_axes) or 'none'}); add it or fix it under where"
         )
 
 
-def without_controls(rows: Sequence[Row]) -> list[Row]:
-    """The rows of attacks alone, neither blind nor the truth."""
-    return [row for row in rows if row["attack"] not in (BLIND, TRUTH)]
+def without_controls(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells of attacks, without blind and the truth."""
+    return [cell for cell in cells if not is_control(cell)]
 
 
-def merge_controls(rows: Sequence[R]) -> list[R]:
-    """The rows, of controls that differ in the crafting alone only the first.
+def merge_controls(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells with only the first of controls that differ in the crafting alone.
 
-    What is broadcast changes neither the truth nor what is guessed without an update.
+    The broadcast parameters affect neither the truth nor the blind control.
     """
-    others = [level for level in LEVEL_COLUMNS if level != "crafting"]
-    first = {tuple(row[level] for level in others): row for row in reversed(rows)}
-    return [
-        row
-        for row in rows
-        if row["attack"] not in (BLIND, TRUTH) or first[tuple(row[lv] for lv in others)] is row
-    ]
+
+    def uncrafted(cell: Cell) -> tuple[Spec, ...]:
+        return tuple(spec for level, spec in cell.specs.items() if level != "crafting")
+
+    first = {uncrafted(cell): cell for cell in reversed(cells)}
+    return [cell for cell in cells if not is_control(cell) or first[uncrafted(cell)] is cell]

@@ -26,7 +26,7 @@ from gleak.experiments.search.declaration import Search, SearchFile, read_search
 from gleak.experiments.study_file import GridFile, StudyFile, inherited
 
 if TYPE_CHECKING:
-    from gleak.experiments.figure_spec import FigureSpec, Row
+    from gleak.experiments.figure_spec import FigureSpec
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Study:
         """The grids a figure is drawn from; none for figures of what is registered."""
         return [self.grid(name, scale) for name in self.figure(figure).grids]
 
-    def shown_rows(self, figure: str, scale: str) -> list[Row]:
+    def shown_cells(self, figure: str, scale: str) -> list[Cell]:
         """The levels of the cells whose reconstructions a figure shows, of those refused too.
 
         None if it is drawn from scores.
@@ -133,13 +133,13 @@ class Study:
         if spec.needs != "reconstructions":
             return []
         grids = self.drawn(figure, scale)
-        return [row for grid in grids for row in spec.chosen(grid.names, grid.scored)]
+        return [c for g in grids for c in spec.chosen(g.names, g.names.cells(g.scored))]
 
     def shown(self, figure: str, scale: str) -> list[Cell]:
         """The cells whose reconstructions a figure needs; none if it is drawn from scores."""
-        rows = self.shown_rows(figure, scale)
+        shown = set(self.shown_cells(figure, scale))
         grids = self.drawn(figure, scale)
-        return [cell for grid in grids for cell in grid.cells if cell.strings() in rows]
+        return [cell for grid in grids for cell in grid.cells if cell in shown]
 
 
 def load_study(path: Path | str) -> Study:
@@ -269,7 +269,9 @@ def _figure(
         drawn = [_known("grid", name, grids) for name in spec.grids]
     for scale in SCALES:
         with error_context(f"{where}, scale {scale!r}"):
-            spec.check_together([(grids[scale].names, grids[scale].scored) for grids in drawn])
+            spec.check_together(
+                [(g[scale].names, g[scale].names.cells(g[scale].scored)) for g in drawn]
+            )
     return spec
 
 
@@ -282,7 +284,7 @@ def _expectation(
         expectation.check([grid.names for grid in scales.values()])
     for scale, grid in scales.items():
         with error_context(f"{where}, scale {scale!r}"):
-            expectation.groups(grid.names, grid.scored)
+            expectation.groups(grid.names, grid.names.cells(grid.scored))
     return expectation
 
 

@@ -10,13 +10,14 @@ import pandas as pd
 
 from gleak.core.errors import ArtifactError
 from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import FigureData, Row, Shown
+from gleak.experiments.figure_spec import FigureData, Shown
+from gleak.experiments.refusals import levels_of
 from gleak.figures.published import REQUIRED, read_published
-from gleak.figures.statistics import CELL, cells_of, refusals
+from gleak.figures.statistics import CELL, join_cells, refusals
 from gleak.metrics.score_table import empty_scores, read_scores
 
 if TYPE_CHECKING:
-    from gleak.experiments.cell import Paths
+    from gleak.experiments.cell import Cell, Paths
     from gleak.experiments.grid import Grid
     from gleak.experiments.study import Study
 
@@ -49,22 +50,22 @@ def draw(
     table = _read(scores, grids)
     names = grids[0].names if grids else AxisLabels({})
     trained = [paths.knowledge(found) for found in spec.trainings(scale)]
-    shown = _shown(study.shown_rows(figure, scale), table, paths)
+    shown = _shown(study.shown_cells(figure, scale), table, paths)
     material = FigureData(table, _published(published, figure), names, shown, trained)
     spec.draw(material, folder / figure)
 
 
-def _shown(rows: Sequence[Row], scores: pd.DataFrame, paths: Paths) -> list[Shown]:
+def _shown(cells: Sequence[Cell], scores: pd.DataFrame, paths: Paths) -> list[Shown]:
     """Return the cells with the files of their reconstructions."""
     reasons = refusals(scores)
     return [
         Shown(
-            row=row,
-            reconstruction=paths.folder(row) / "reconstruction.h5",
-            private=paths.folder({**row, "attack": ""}) / "private.h5",
-            reason=reasons.get(tuple(row[level] for level in CELL), ""),
+            cell=cell,
+            reconstruction=paths.folder(cell) / "reconstruction.h5",
+            private=paths.folder(cell.upto("defense")) / "private.h5",
+            reason=reasons.get(tuple(levels_of(cell).values()), ""),
         )
-        for row in rows
+        for cell in cells
     ]
 
 
@@ -73,7 +74,8 @@ def _read(scores: Sequence[Path], grids: Sequence[Grid]) -> pd.DataFrame:
     tables = [read_scores([path]) for path in scores]
     for path, table, grid in zip(scores, tables, grids, strict=True):
         _check_cells(path, table, grid)
-    return pd.concat(tables, ignore_index=True) if tables else empty_scores()
+    joined = [join_cells(t, grid.names) for t, grid in zip(tables, grids, strict=True)]
+    return pd.concat(joined, ignore_index=True) if joined else empty_scores()
 
 
 def _published(path: Path | None, figure: str) -> pd.DataFrame:
@@ -85,7 +87,7 @@ def _published(path: Path | None, figure: str) -> pd.DataFrame:
 
 def _check_cells(path: Path, table: pd.DataFrame, grid: Grid) -> None:
     wanted = {"/".join(row.values()) for row in grid.scored}
-    found = {"/".join(row[level] for level in CELL) for row in cells_of(table)}
+    found = set(table[CELL].agg("/".join, axis=1))
     if wanted != found:
         differing = sorted(wanted ^ found)
         raise ArtifactError(

@@ -13,10 +13,9 @@ import pandas as pd
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import GleakError
 from gleak.core.numbers import format_value
-from gleak.core.registry import parse
-from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.axis_labels import AxisLabels, read_metric
 from gleak.experiments.claims import Expectation
-from gleak.figures.statistics import Row, records, summarise
+from gleak.figures.statistics import Row, join_cells, records, summarise
 from gleak.metrics.score_table import read_scores
 
 if TYPE_CHECKING:
@@ -79,18 +78,19 @@ def _stop_at_gates(table: pd.DataFrame) -> None:
 
 def _verdicts(expectation: Expectation, scores: pd.DataFrame, names: AxisLabels) -> Iterator[Row]:
     """Yield one verdict per group; a single one without data if the grid has no such cells."""
-    metric = str(parse("metric", expectation.metric))
+    metric = read_metric(expectation.metric)
     summary = summarise(scores, metric, expectation.statistic, expectation.over)
-    groups = expectation.groups(names, records(summary))
+    rows = {row["cell"]: row for row in records(join_cells(summary, names))}
+    groups = expectation.groups(names, list(rows))
     if not groups:
         yield {"group": "", "ours": "", "verdict": NO_DATA}
     along, order = expectation.compared
-    varying = names.varying([row for rows in groups for row in rows])
+    varying = names.varying([cell for cells in groups for cell in cells])
     heading = [level for level in varying if level not in names.together(along)]
-    for rows in groups:
-        labels, values, numbers = _values(along, order, rows, names)
+    for cells in groups:
+        labels, values, numbers = _values(along, order, [rows[cell] for cell in cells], names)
         yield {
-            "group": ", ".join(names.heading(level, rows[0][level]) for level in heading),
+            "group": ", ".join(names.heading(level, cells[0].specs[level]) for level in heading),
             "ours": ", ".join(" ".join(p).strip() for p in zip(labels, numbers, strict=True)),
             "verdict": expectation.judge(values),
         }
@@ -103,9 +103,11 @@ def _values(
     nothing: Row = {"ours": math.nan, "reason": ""}
     labels, compared = [""] * len(rows), rows
     if along:
-        found = {row[along]: row for row in rows}
+        by_spec = {row["cell"].specs[along]: row for row in rows}
         values = [(text, names.resolve(along, text)) for text in order]
         labels = [text if value is None else names.label(along, value) for text, value in values]
-        compared = [found.get(value, nothing) for _, value in values]
+        compared = [
+            nothing if value is None else by_spec.get(value, nothing) for _, value in values
+        ]
     texts = [format_value(row["ours"], row["reason"]) for row in compared]
     return labels, [row["ours"] for row in compared], texts

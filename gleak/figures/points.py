@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
 from scipy.stats import bootstrap
 
 from gleak.core.numbers import format_number
-from gleak.core.registry import parse
-from gleak.experiments.axes import has_field, label_alone, label_place, level_of
-from gleak.experiments.axis_labels import BLIND, TRUTH, AxisLabels
+from gleak.core.spec import Spec
+from gleak.experiments.axes import Axis
+from gleak.experiments.axis_labels import CONTROLS, AxisLabels, is_control, read_metric
+from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import FigureData, Over
 from gleak.figures.kinds.base import MeanPlot, Plot
 from gleak.figures.published import add_published
@@ -25,6 +26,7 @@ from gleak.figures.statistics import (
     records,
     select,
     summarise,
+    table_of,
 )
 
 RESAMPLES = 2000
@@ -39,7 +41,7 @@ def summarise_points(figure: MeanPlot, material: FigureData) -> pd.DataFrame:
     The column ``shown`` has its metric as written in the study.
     """
     names, scores = material.names, material.scores
-    chosen = pd.DataFrame(figure.chosen(names, cells_of(scores)), columns=CELL)
+    chosen = table_of(figure.chosen(names, cells_of(scores)))
     summaries = [_summarise(figure, scores, *measured) for measured in figure.measured.items()]
     compared = add_published(chosen.merge(pd.concat(summaries)), material.published, names)
     return place_rows(figure, names, compared)
@@ -51,23 +53,27 @@ def place_rows(figure: Plot, names: AxisLabels, table: pd.DataFrame) -> pd.DataF
     Args:
         figure: spec with the axes.
         names: labels of the grid.
-        table: levels of each cell, and ``shown``, its metric as written in the study.
+        table: levels of each cell, the ``cell`` itself, and ``shown``, its metric as written in
+            the study.
     """
-    placed = [point for row in records(table) for point in _place(figure, names, row, table)]
+    cells = list(table["cell"])
+    placed = [point for row in records(table) for point in _place(figure, names, row, cells)]
     return pd.DataFrame(_sort(figure, names, placed))
 
 
 def summarise_controls(figure: Plot, material: FigureData) -> pd.DataFrame:
     """Compute the controls' means over all cells of each panel; columns as of the points."""
     names = material.names
-    wanted = {k: v for k, v in names.select(figure.where).items() if k != "attack"}
+    selected = names.select(figure.where)
+    wanted = {level: str(spec) for level, spec in selected.items() if level != "attack"}
     scores = select(material.scores, wanted)
+    cells = scores.drop_duplicates(CELL)[[*CELL, "cell"]]
     rows = [
         {**row, "facet": facet, "shown": metric}
         for metric in figure.measured
-        for row in records(summarise(scores, str(parse("metric", metric))))
-        if row["attack"] in (BLIND, TRUTH)
-        for facet in _panels_of_control(figure, names, row)
+        for row in records(summarise(scores, read_metric(metric)).merge(cells, on=CELL))
+        if is_control(row["cell"])
+        for facet in _panels_of_control(figure, names, row["cell"])
     ]
     table = pd.DataFrame(rows, columns=[*COLUMNS, "shown"])
     sums = {"ours": "mean", "count": "sum", "rows": "sum"}
@@ -77,9 +83,9 @@ def summarise_controls(figure: Plot, material: FigureData) -> pd.DataFrame:
 
 
 def _summarise(figure: MeanPlot, scores: pd.DataFrame, shown: str, over: Over) -> pd.DataFrame:
-    metric = str(parse("metric", shown))
+    metric = read_metric(shown)
     summary = summarise(scores, metric, "mean", over).assign(shown=shown)
-    return summary.merge(_bands(figure, counted(scores, metric, over)), on=CELL, how="left")
+    return summary.merge(_bands(figure, counted(scores, str(metric), over)), on=CELL, how="left")
 
 
 def _bands(figure: MeanPlot, rows: pd.DataFrame) -> pd.DataFrame:
@@ -111,57 +117,62 @@ def deviation(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - values.std(ddof=1)), float(values.mean() + values.std(ddof=1))
 
 
-def _place(figure: Plot, names: AxisLabels, row: Row, compared: pd.DataFrame) -> list[Row]:
+def _place(figure: Plot, names: AxisLabels, row: Row, cells: Iterable[Cell]) -> list[Row]:
     """Return the points of a cell: one, or one per colour if it belongs to several."""
-    placed = {**row, "x": figure.along(names, row), "facet": _facet(figure, names, row)}
-    if figure.hue is None:
+    cell, x, hue = row["cell"], figure.x_axis, figure.hue_axis
+    placed = {**row, "x": figure.along(names, x.spec(cell)), "facet": _facet(figure, names, cell)}
+    if hue is None:
         return [{**placed, "hue": ""}]
-    level, own = level_of(figure.hue), label_place(figure.hue, names, row)
-    if level != level_of(figure.x) or has_field(figure.x, row[level]):
+    own = hue.label(names, hue.spec(cell))
+    if hue.level != x.level or x.has_field(x.spec(cell)):
         return [{**placed, "hue": own}]
-    lines = [v for v in names.values[level] if v in set(compared[level]) and has_field(figure.x, v)]
-    labels = [label_place(figure.hue, names, {level: value}) for value in lines] or [own]
+    drawn = {x.spec(other) for other in cells}
+    lines = [spec for spec in names.axis(x.level) if spec in drawn and x.has_field(spec)]
+    labels = [hue.label(names, spec) for spec in lines] or [own]
     return [{**placed, "hue": label} for label in dict.fromkeys(labels)]
 
 
-def _facet(figure: Plot, names: AxisLabels, row: Row) -> str:
-    return "" if figure.facets is None else label_alone(figure.facets, names, row)
+def _facet(figure: Plot, names: AxisLabels, cell: Cell) -> str:
+    axis = figure.facet_axis
+    return "" if axis is None else axis.label_alone(names, axis.spec(cell))
 
 
-def _panels_of_control(figure: Plot, names: AxisLabels, row: Row) -> list[str]:
+def _panels_of_control(figure: Plot, names: AxisLabels, cell: Cell) -> list[str]:
     """Return the panels of a control: its own, or all if panels distinguish attacks."""
-    if figure.facets is None or level_of(figure.facets) != "attack":
-        return [_facet(figure, names, row)]
-    attacks = [value for value in names.values["attack"] if value not in (BLIND, TRUTH)]
-    return list(dict.fromkeys(_facet(figure, names, {"attack": value}) for value in attacks))
+    axis = figure.facet_axis
+    if axis is None or axis.level != "attack":
+        return [_facet(figure, names, cell)]
+    attacks = [spec for spec in names.axis("attack") if spec.name not in CONTROLS]
+    return list(dict.fromkeys(axis.label_alone(names, spec) for spec in attacks))
 
 
 def _sort(figure: Plot, names: AxisLabels, points: list[Row]) -> list[Row]:
     """Sort by metric, panel and colour in the order of the study, then along x."""
     metrics = list(figure.measured)
-    facets = _rank(figure.facets, names, label_alone)
-    hues = _rank(figure.hue, names, label_place)
-    values = names.values[level_of(figure.x)]
+    facets = _rank(figure.facet_axis, names, Axis.label_alone)
+    hues = _rank(figure.hue_axis, names, Axis.label)
+    values = names.axis(figure.x_axis.level)
 
     def key(row: Row) -> tuple[float, ...]:
         x = row["x"]
-        along = values.index(row[level_of(figure.x)]) if isinstance(x, str) else x
+        along = values.index(figure.x_axis.spec(row["cell"])) if isinstance(x, str) else x
         return metrics.index(row["shown"]), facets[row["facet"]], hues[row["hue"]], along
 
     return sorted(points, key=key)
 
 
-def _rank(axis: str | None, names: AxisLabels, label: Callable[..., str]) -> dict[str, int]:
+def _rank(
+    axis: Axis | None, names: AxisLabels, label: Callable[[Axis, AxisLabels, Spec], str]
+) -> dict[str, int]:
     """Map the labels of an axis to their rank in the order of the study."""
     if axis is None:
         return {"": 0}
-    level = level_of(axis)
-    labels = [label(axis, names, {level: value}) for value in names.values[level]]
+    labels = [label(axis, names, spec) for spec in names.axis(axis.level)]
     return {label: i for i, label in enumerate(dict.fromkeys(labels))}
 
 
 def categories(figure: Plot, names: AxisLabels, points: pd.DataFrame) -> dict[float | str, str]:
     """Return the tick label of each x in the points, in the order of the study."""
-    level, found = level_of(figure.x), set(points["x"])
-    order = dict.fromkeys(figure.along(names, {level: value}) for value in names.values[level])
-    return {x: x if isinstance(x, str) else format_number(x) for x in order if x in found}
+    drawn = set(points["x"])
+    order = dict.fromkeys(figure.along(names, spec) for spec in names.axis(figure.x_axis.level))
+    return {x: x if isinstance(x, str) else format_number(x) for x in order if x in drawn}

@@ -13,8 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from gleak.core.errors import SpecError, nearest
-from gleak.core.registry import parse
-from gleak.experiments.axis_labels import AxisLabels, canonical
+from gleak.experiments.axis_labels import AxisLabels, read_metric, read_spec
 from gleak.figures.statistics import Row, records
 from gleak.metrics.score_table import LEVEL_COLUMNS
 
@@ -23,7 +22,7 @@ COLUMNS = (*REQUIRED, *LEVEL_COLUMNS)
 
 
 def read_published(path: Path | str) -> pd.DataFrame:
-    """Read and check published values, with specs in canonical form.
+    """Read and check published values; levels are specs, or "" for any value.
 
     Raises:
         SpecError: an unknown column or spec, or a repeated value; names the file and line.
@@ -35,8 +34,8 @@ def read_published(path: Path | str) -> pd.DataFrame:
         hint = nearest((unknown or ["?"])[0], COLUMNS)
         raise SpecError(f"{path}: columns missing {sorted(missing)}, unknown {unknown}; {hint}")
     for level in [column for column in LEVEL_COLUMNS if column in table]:
-        table[level] = _each(table[level], partial(canonical, level), path)
-    table["metric"] = _each(table["metric"], lambda text: str(parse("metric", text)), path)
+        table[level] = _each(table[level], partial(read_spec, level), path)
+    table["metric"] = _each(table["metric"], lambda text: str(read_metric(text)), path)
     table["value"] = _each(table["value"], float, path).astype(float)
     again = table.duplicated([column for column in table if column not in ("value", "note")])
     if again.any():
@@ -61,8 +60,8 @@ def add_published(
     """Add the published value to each row of a summary.
 
     Args:
-        summary: from `gleak.figures.summary.summarise`.
-        published: the rows of one figure.
+        summary: from `gleak.figures.statistics.summarise`, with the ``cell`` of each row.
+        published: rows of one figure.
         names: labels of the grid, with its substitutes.
 
     Returns:
@@ -83,14 +82,15 @@ def _find(row: Row, published: pd.DataFrame, names: AxisLabels, levels: list[str
         (published["metric"] == row["metric"]) & (published["statistic"] == row["statistic"])
     ]
     for level in levels:
-        known = sorted(set(published[level]) - {""})
-        wanted = names.published(level, row[level], known)
+        known = {spec for spec in published[level] if spec != ""}
+        wanted = names.published(level, row["cell"].specs.get(level), known)
         same = same[same[level].isin(["", wanted])]
     return None if same.empty else float(same["value"].iloc[0])
 
 
 def _stand_ins(row: Row, names: AxisLabels) -> str:
     pairs = [
-        (row[level], names.stands_for.get(level, {}).get(row[level])) for level in LEVEL_COLUMNS
+        (ours, names.substituted.get(level, {}).get(ours))
+        for level, ours in row["cell"].specs.items()
     ]
     return "; ".join(f"{ours} for {theirs}" for ours, theirs in pairs if theirs)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gleak.core.registry import parse
+from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import Over, Statistic
+from gleak.experiments.refusals import levels_of
+from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import LEVEL_COLUMNS, REFUSED, UNAVAILABLE
 
 Row = Mapping[str, Any]
@@ -24,9 +27,22 @@ def records(table: pd.DataFrame) -> list[Row]:
     return [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
 
 
-def cells_of(scores: pd.DataFrame) -> list[Row]:
-    """Return the levels of every cell of a table, in order of first appearance."""
-    return records(scores[CELL].drop_duplicates())
+def join_cells(scores: pd.DataFrame, names: AxisLabels) -> pd.DataFrame:
+    """Add the cell of each row, looked up among the values of its grid, as column ``cell``."""
+    rows = scores[CELL].drop_duplicates()
+    cells = rows.assign(cell=pd.Series(names.cells(records(rows)), rows.index, dtype=object))
+    return scores.merge(cells, on=CELL, how="left")
+
+
+def cells_of(scores: pd.DataFrame) -> list[Cell]:
+    """Return every cell of a joined table, in order of first appearance."""
+    return list(scores.drop_duplicates(CELL)["cell"])
+
+
+def table_of(cells: Sequence[Cell]) -> pd.DataFrame:
+    """Return a table of cells: their levels as text, and the ``cell`` itself."""
+    rows = [{**levels_of(cell), "cell": cell} for cell in cells]
+    return pd.DataFrame(rows, columns=[*CELL, "cell"])
 
 
 def refusals(scores: pd.DataFrame) -> pd.Series:
@@ -85,13 +101,13 @@ def _keys(rows: pd.DataFrame, columns: list[str]) -> pd.MultiIndex:
 
 
 def summarise(
-    scores: pd.DataFrame, metric: str, statistic: Statistic = "mean", over: Over = "all"
+    scores: pd.DataFrame, metric: MetricSpec, statistic: Statistic = "mean", over: Over = "all"
 ) -> pd.DataFrame:
     """Compute one statistic of one metric for each cell, in order of first appearance.
 
     Args:
         scores: in the form of `gleak.metrics.score_table`.
-        metric: canonical spec.
+        metric: its spec.
         statistic: of the counted rows; var and std are unbiased (divided by n - 1); best is the
             mean over victims of the best sample of each, as in MKOR's tables.
         over: the rows that count, see `counted`.
@@ -102,10 +118,11 @@ def summarise(
         reason (of the refusal; empty for other cells).
     """
     cells = scores[CELL].drop_duplicates().set_index(CELL)
-    rows = counted(scores, metric, over)
+    name = str(metric)
+    rows = counted(scores, name, over)
     entering = rows.groupby(CELL)
-    all_rows = scores[scores["metric"] == metric].groupby(CELL).size()
-    table = cells.assign(metric=metric, statistic=statistic, over=over)
+    all_rows = scores[scores["metric"] == name].groupby(CELL).size()
+    table = cells.assign(metric=name, statistic=statistic, over=over)
     table["failed"] = entering["failed"].any().reindex(cells.index, fill_value=False)
     table["ours"] = _aggregate(rows, metric, statistic).reindex(cells.index)
     table["count"] = entering.size().reindex(cells.index, fill_value=0)
@@ -114,9 +131,9 @@ def summarise(
     return table.reset_index()
 
 
-def _aggregate(rows: pd.DataFrame, metric: str, statistic: Statistic) -> pd.Series:
+def _aggregate(rows: pd.DataFrame, metric: MetricSpec, statistic: Statistic) -> pd.Series:
     """Compute the statistic of each cell."""
     if statistic != "best":
         return rows.groupby(CELL)["value"].agg(statistic)
-    best = "max" if parse("metric", metric).better == "higher" else "min"
+    best = "max" if metric.better == "higher" else "min"
     return rows.groupby(VICTIM)["value"].agg(best).groupby(level=CELL).mean()

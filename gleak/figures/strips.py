@@ -13,8 +13,9 @@ import pandas as pd
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import IncompatibleError
-from gleak.core.registry import parse
+from gleak.experiments.axis_labels import read_metric
 from gleak.experiments.figure_spec import Shown
+from gleak.experiments.refusals import levels_of
 from gleak.figures.kinds.base import SampleFigure
 from gleak.figures.statistics import CELL, records, select
 from gleak.metrics.reconstruction.assignment import UNASSIGNED, match_samples
@@ -169,7 +170,7 @@ def tabulate_strips(strips: list[Strip]) -> pd.DataFrame:
     """
     rows = [
         {
-            **strip.shown.row,
+            **levels_of(strip.shown.cell),
             "victim": strip.victim,
             "sample": strip.sample,
             "converged": strip.converged,
@@ -200,8 +201,8 @@ def tabulate_strips(strips: list[Strip]) -> pd.DataFrame:
 
 def read_values(figure: SampleFigure, shown: Shown, scores: pd.DataFrame) -> Values:
     """Return the value of the figure's metric for each sample of a cell that has one."""
-    metric = str(parse("metric", figure.metric))
-    rows = select(scores, {**shown.row, "metric": metric}).dropna(subset=["sample", "value"])
+    wanted = {**levels_of(shown.cell), "metric": str(read_metric(figure.metric))}
+    rows = select(scores, wanted).dropna(subset=["sample", "value"])
     return {(int(row["victim"]), int(row["sample"])): row["value"] for row in records(rows)}
 
 
@@ -217,7 +218,7 @@ def pick(figure: SampleFigure, values: Values, victim: int, samples: int) -> lis
     count = min(figure.samples, samples)
     if figure.pick == "first":
         return [Pick(sample) for sample in range(count)]
-    sign = -1 if parse("metric", figure.metric).better == "higher" else 1
+    sign = -1 if read_metric(figure.metric).better == "higher" else 1
     ranked = sorted(range(samples), key=lambda s: sign * values.get((victim, s), sign * math.inf))
     best = [Pick(sample, BEST) for sample in ranked]
     worst = [Pick(sample, WORST) for sample in reversed(ranked)]

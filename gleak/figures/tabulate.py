@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from gleak.experiments.axis_labels import BLIND, TRUTH
+from gleak.experiments.axis_labels import BLIND, CONTROLS, read_metric
 from gleak.figures.statistics import CELL, summarise
 from gleak.metrics.score_table import read_scores, refused_scores, save_scores
 
@@ -47,9 +47,9 @@ def tabulate(
 
 
 def _no_better_than_blind(table: pd.DataFrame) -> list[str]:
-    errors = summarise(table, "mse")[[*CELL, "ours"]]
+    errors = summarise(table, read_metric("mse"))[[*CELL, "ours"]]
     blind = errors[errors["attack"] == BLIND].drop(columns="attack")
-    both = errors[~errors["attack"].isin([BLIND, TRUTH])].merge(
+    both = errors[~errors["attack"].isin(CONTROLS)].merge(
         blind, on=SETTING, suffixes=("", "_blind")
     )
     return [

@@ -3,41 +3,36 @@ from __future__ import annotations
 import pytest
 
 from gleak.core.errors import SpecError
-from gleak.experiments.axes import (
-    check_axis,
-    field_values,
-    has_field,
-    label_alone,
-    label_axis,
-    label_place,
-    place,
-)
-from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.axes import Axis, Place, check_axis, field_values
+from gleak.experiments.axis_labels import AxisLabels, read_spec
+
+ROW = {"defense": "gaussian", "dataset": "photos"}
 
 
 @pytest.mark.parametrize(
     ("axis", "value", "expected"),
     [
-        ("defense", "gaussian", "gaussian"),
+        ("defense", "gaussian", read_spec("defense", "gaussian")),
         ("defense.name", "gaussian+std=1e-4", "gaussian"),
         ("defense.std", "gaussian+std=1e-4", 1e-4),
         ("defense.std", "gaussian", 1e-2),
         ("defense.std", "none", -1.0),
         ("attack.restarts", "cpl+restarts=3", 3.0),
         ("attack.restarts", "truth", -1.0),
-        ("attack.start", "cpl", "patterned"),
+        ("attack.start", "cpl", read_spec("start", "patterned")),
         ("client.labels", "fedsgd+labels=unique", "unique"),
     ],
 )
-def test_places(axis: str, value: str, expected: float | str):
-    assert place(axis, value, missing=-1.0) == expected
+def test_places(axis: str, value: str, expected: Place):
+    read = Axis.read(axis)
+    assert read.place(read_spec(read.level, value), missing=-1.0) == expected
 
 
 def test_specs_without_a_field_are_told_apart_from_those_with_it():
-    assert has_field("defense.std", "laplace")
-    assert not has_field("defense.std", "none")
-    assert not has_field("attack.restarts", "truth")
-    assert has_field("attack.name", "truth")
+    assert Axis.read("defense.std").has_field(read_spec("defense", "laplace"))
+    assert not Axis.read("defense.std").has_field(read_spec("defense", "none"))
+    assert not Axis.read("attack.restarts").has_field(read_spec("attack", "truth"))
+    assert Axis.read("attack.name").has_field(read_spec("attack", "truth"))
 
 
 @pytest.mark.parametrize(
@@ -54,18 +49,18 @@ def test_unknown_axes_are_refused(names: AxisLabels, axis: str, fault: str):
 
 
 def test_labels_of_places(names: AxisLabels):
-    row = {"defense": "gaussian", "dataset": "photos"}
-    assert label_place("dataset", names, row) == "photos (for CIFAR-10)"
-    assert label_place("defense.name", names, row) == "Gaussian"
-    assert label_place("defense.std", names, row) == "0.01"
-    assert label_axis("defense.std", names) == "std"
+    row = {level: read_spec(level, text) for level, text in ROW.items()}
+    assert Axis.read("dataset").label(names, row["dataset"]) == "photos (for CIFAR-10)"
+    assert Axis.read("defense.name").label(names, row["defense"]) == "Gaussian"
+    assert Axis.read("defense.std").label(names, row["defense"]) == "0.01"
+    assert Axis.read("defense.std").title(names) == "std"
 
 
 def test_a_number_that_stands_alone_is_named(names: AxisLabels):
-    row = {"defense": "gaussian", "dataset": "photos"}
-    assert label_alone("defense.std", names, row) == "std 0.01"
-    assert label_alone("defense.name", names, row) == "Gaussian"
-    assert label_alone("dataset", names, row) == "photos (for CIFAR-10)"
+    row = {level: read_spec(level, text) for level, text in ROW.items()}
+    assert Axis.read("defense.std").label_alone(names, row["defense"]) == "std 0.01"
+    assert Axis.read("defense.name").label_alone(names, row["defense"]) == "Gaussian"
+    assert Axis.read("dataset").label_alone(names, row["dataset"]) == "photos (for CIFAR-10)"
 
 
 def test_field_values_are_written_as_on_axes():

@@ -6,7 +6,26 @@ import pytest
 
 from gleak.core.errors import SpecError
 from gleak.experiments import cell
-from gleak.experiments.axis_labels import TRUTH, AxisLabels, canonical, setting
+from gleak.experiments.axis_labels import TRUTH, AxisLabels, canonical, read_spec, setting
+
+
+def resolve(names: AxisLabels, level: str, wanted: str) -> str | None:
+    value = names.resolve(level, wanted)
+    return None if value is None else str(value)
+
+
+def published(names: AxisLabels, level: str, text: str, known: list[str]) -> str | None:
+    value = read_spec(level, text) if text else None
+    found = names.published(level, value, [read_spec(level, other) for other in known])
+    return None if found is None else str(found)
+
+
+def label(names: AxisLabels, level: str, text: str) -> str:
+    return names.label(level, read_spec(level, text))
+
+
+def heading(names: AxisLabels, level: str, text: str) -> str:
+    return names.heading(level, read_spec(level, text))
 
 
 def test_the_truth_is_called_as_in_a_cell():
@@ -36,7 +55,7 @@ def test_canonical_leaves_the_truth_and_nothing_else():
 def test_a_value_is_meant_by_spec_stand_in_or_name(
     names: AxisLabels, level: str, wanted: str, value: str | None
 ):
-    assert names.resolve(level, wanted) == value
+    assert resolve(names, level, wanted) == value
 
 
 def test_selecting_what_is_not_there_names_the_nearest(names: AxisLabels):
@@ -60,15 +79,15 @@ def test_selecting_what_is_not_there_names_the_nearest(names: AxisLabels):
 def test_what_is_compared_with_the_paper(
     names: AxisLabels, level: str, value: str, known: list[str], compared: str | None
 ):
-    assert names.published(level, value, known) == compared
+    assert published(names, level, value, known) == compared
 
 
 MODELS = AxisLabels({"dataset": ("digits",), "model": ("lenet",), "training": ("central",)})
 
 
 def test_a_level_that_a_grid_does_not_have_is_compared_with_nothing():
-    assert MODELS.published("attack", "", []) is None
-    assert MODELS.published("attack", "", ["cpl"]) is None
+    assert published(MODELS, "attack", "", []) is None
+    assert published(MODELS, "attack", "", ["cpl"]) is None
 
 
 def test_metrics_are_of_attacks_or_of_models(names: AxisLabels):
@@ -83,7 +102,7 @@ def test_metrics_are_of_attacks_or_of_models(names: AxisLabels):
 
 
 @pytest.mark.parametrize(
-    ("level", "value", "heading"),
+    ("level", "value", "text"),
     [
         ("dataset", "photos", "photos (for CIFAR-10)"),
         ("dataset", "digits", "digits"),
@@ -92,14 +111,14 @@ def test_metrics_are_of_attacks_or_of_models(names: AxisLabels):
         ("defense", "gaussian", "Gaussian (std=0.01)"),
     ],
 )
-def test_headings_tell_values_apart(names: AxisLabels, level: str, value: str, heading: str):
-    assert names.heading(level, value) == heading
+def test_headings_tell_values_apart(names: AxisLabels, level: str, value: str, text: str):
+    assert heading(names, level, value) == text
 
 
 def test_a_label_of_a_whole_spec_wins_over_that_of_its_name():
     labels = {"gaussian": "Gaussian", "gaussian+std=1e-4": "weak"}
     names = AxisLabels({"defense": ("gaussian+std=1e-4", "gaussian")}, labels=labels)
-    assert names.label("defense", "gaussian+std=1e-4") == "weak"
+    assert label(names, "defense", "gaussian+std=1e-4") == "weak"
 
 
 @pytest.mark.parametrize(
@@ -132,30 +151,30 @@ EFFORTS = AxisLabels(
 
 
 def test_effort_makes_no_other_setting():
-    assert EFFORTS.resolve("attack", "cpl") == "cpl+iterations=5"
-    assert EFFORTS.resolve("client", "fedsgd+batch_size=2") == "fedsgd+victims=4+batch_size=2"
-    assert EFFORTS.resolve("attack", "cpl+start=dark") is None
-    assert EFFORTS.published("attack", "cpl+iterations=5", ["cpl", "cpl+start=dark"]) == "cpl"
-    assert EFFORTS.published("attack", "cpl+iterations=5", ["cpl+start=dark"]) is None
+    assert resolve(EFFORTS, "attack", "cpl") == "cpl+iterations=5"
+    assert resolve(EFFORTS, "client", "fedsgd+batch_size=2") == "fedsgd+victims=4+batch_size=2"
+    assert resolve(EFFORTS, "attack", "cpl+start=dark") is None
+    assert published(EFFORTS, "attack", "cpl+iterations=5", ["cpl", "cpl+start=dark"]) == "cpl"
+    assert published(EFFORTS, "attack", "cpl+iterations=5", ["cpl+start=dark"]) is None
 
 
 def test_effort_is_not_compared_where_it_is_what_varies():
     several = AxisLabels({"attack": ("cpl+iterations=5", "cpl+iterations=50")})
-    assert several.resolve("attack", "cpl") is None
-    assert several.published("attack", "cpl+iterations=5", ["cpl"]) is None
-    assert several.label("attack", "cpl+iterations=5") == "cpl (iterations=5)"
+    assert resolve(several, "attack", "cpl") is None
+    assert published(several, "attack", "cpl+iterations=5", ["cpl"]) is None
+    assert label(several, "attack", "cpl+iterations=5") == "cpl (iterations=5)"
 
 
 def test_labels_leave_effort_out():
-    assert EFFORTS.label("attack", "cpl+iterations=5") == "cpl (start=patterned)"
-    assert EFFORTS.label("attack", "cpl+iterations=5+start=normal") == "random"
-    assert EFFORTS.label("client", "fedsgd+victims=2") == "fedsgd (batch_size=1)"
+    assert label(EFFORTS, "attack", "cpl+iterations=5") == "cpl (start=patterned)"
+    assert label(EFFORTS, "attack", "cpl+iterations=5+start=normal") == "random"
+    assert label(EFFORTS, "client", "fedsgd+victims=2") == "fedsgd (batch_size=1)"
 
 
 def test_a_stand_in_of_the_same_name_is_not_announced():
     values = ("fedavg+local_steps=4+local_lr=0.001", "fedavg")
     names = AxisLabels({"client": values}, {"client": {values[0]: "fedavg+local_steps=4"}})
-    assert "for" not in names.heading("client", values[0])
+    assert "for" not in heading(names, "client", values[0])
 
 
 ZIPPED = AxisLabels(
@@ -203,7 +222,7 @@ def test_levels_advance_with_those_of_their_group():
 def test_cells_are_told_apart_by_the_first_of_a_group_where_it_is_enough(
     texts: list[str], told_apart: list[str]
 ):
-    assert ZIPPED.varying(rows_of(*texts)) == told_apart
+    assert ZIPPED.varying(ZIPPED.cells(rows_of(*texts))) == told_apart
 
 
 TUNED = AxisLabels(
@@ -216,26 +235,26 @@ TUNED = AxisLabels(
 def test_what_a_search_chose_is_meant_by_what_it_began_with():
     chosen, plain, _ = TUNED.values["attack"]
     for wanted in (chosen, "cpl+iterations=5+alpha=0.5", "cpl+alpha=0.5"):
-        assert TUNED.resolve("attack", wanted) == chosen
-    assert TUNED.resolve("attack", "cpl") == plain
-    assert TUNED.published("attack", chosen, ["cpl", "cpl+alpha=0.5"]) == "cpl+alpha=0.5"
-    assert TUNED.published("attack", plain, ["cpl", "cpl+alpha=0.5"]) == "cpl"
+        assert resolve(TUNED, "attack", wanted) == chosen
+    assert resolve(TUNED, "attack", "cpl") == plain
+    assert published(TUNED, "attack", chosen, ["cpl", "cpl+alpha=0.5"]) == "cpl+alpha=0.5"
+    assert published(TUNED, "attack", plain, ["cpl", "cpl+alpha=0.5"]) == "cpl"
 
 
 def test_what_a_search_chose_is_called_as_what_it_began_with():
     chosen, plain, _ = TUNED.values["attack"]
-    assert TUNED.heading("attack", chosen) == "tuned"
-    assert TUNED.label("attack", plain) == "cpl (alpha=0)"
+    assert heading(TUNED, "attack", chosen) == "tuned"
+    assert label(TUNED, "attack", plain) == "cpl (alpha=0)"
     bare = replace(TUNED, labels={})
-    assert bare.label("attack", chosen) == "cpl (alpha=0.5)"
+    assert label(bare, "attack", chosen) == "cpl (alpha=0.5)"
 
 
 def test_what_a_search_chose_is_told_from_what_it_began_with():
     both = AxisLabels(
         {"attack": ("cpl", "cpl+alpha=3")}, tuned_from={"attack": {"cpl+alpha=3": "cpl"}}
     )
-    assert both.resolve("attack", "cpl") == "cpl"
-    assert [both.label("attack", value) for value in both.values["attack"]] == [
+    assert resolve(both, "attack", "cpl") == "cpl"
+    assert [label(both, "attack", value) for value in both.values["attack"]] == [
         "cpl (alpha=0)",
         "cpl (alpha=3)",
     ]
@@ -245,7 +264,7 @@ def test_a_name_is_label_enough_where_all_others_have_their_own():
     values = ("cpl+iterations=100", "cpl+iterations=100+alpha=1", "cpl+alpha=2")
     labels = {"cpl": "CPL", "cpl+alpha=1": "without labels", "cpl+alpha=2": "twice"}
     names = AxisLabels({"attack": values}, labels=labels)
-    shown = [names.label("attack", value) for value in values]
+    shown = [label(names, "attack", value) for value in values]
     assert shown == ["CPL", "without labels", "twice"]
     fewer = replace(names, labels={"cpl": "CPL", "cpl+alpha=2": "twice"})
-    assert fewer.label("attack", values[0]) == "CPL (alpha=0)"
+    assert label(fewer, "attack", values[0]) == "CPL (alpha=0)"

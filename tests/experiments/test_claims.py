@@ -70,7 +70,7 @@ def test_kinds_are_told_by_their_keys():
     assert sort_of({**order, "trend": "falls"}) is Trend
     assert sort_of({**order, "within": 0.1}) is Closeness
     assert sort_of({"at_least": 1}) is Bound
-    with pytest.raises(SpecError, match="says nothing"):
+    with pytest.raises(SpecError, match="claims nothing"):
         sort_of({"along": "attack"})
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from gleak.core.errors import GleakError, IncompatibleError, SpecError
+from gleak.core.registry import parse
 from gleak.core.settings import SCALES
 from gleak.experiments.study import Study, load_study
 from gleak.figures.published import read_published
@@ -111,7 +112,8 @@ def test_a_study_is_read(study: Study):
     assert list(study.figures) == ["table", "line", "pictures", "accuracy", "compared"]
     assert len(study.grid("attacks", "quick").cells) == 6
     assert len(study.grid("attacks", "paper").cells) == 12
-    assert study.grid("attacks", "quick").names.label("dataset", "digits") == "digits"
+    names = study.grid("attacks", "quick").names
+    assert names.label("dataset", parse("dataset", "digits")) == "digits"
     assert study.expectations[0].compared == ("attack", ["cpl", "dlg"])
 
 
@@ -297,7 +299,7 @@ def test_tables_are_refused_where_images_are_wanted(tmp_path: Path):
     del table["quick"], table["labels"]
     content = {**CONTENT, "grids": {"attacks": table}, "expect": []}
     content["figures"] = {"pictures": {"kind": "images", "grid": "attacks"}}
-    fault = "scale 'quick': dataset 'adult' holds tabular data, which have no images"
+    fault = "scale 'quick': dataset 'adult' has tabular data, which have no images"
     with pytest.raises(SpecError, match=f"study 'mine', figure 'pictures', {fault}"):
         load_study(write(tmp_path, content))
 
@@ -320,7 +322,7 @@ def test_published_values_are_each_compared_with_a_cell(path: Path):
     study, table = load_study(path), read_published(STUDIES / "published" / f"{path.stem}.csv")
     grids = {name: study.drawn(name, SCALES[-1])[0] for name in {*table["figure"]}}
     chosen = {
-        name: list(study.figures[name].chosen(grid.names, grid.scored))
+        name: list(study.figures[name].chosen(grid.names, grid.names.cells(grid.scored)))
         for name, grid in grids.items()
     }
     for row in table.to_dict("records"):
@@ -329,8 +331,8 @@ def test_published_values_are_each_compared_with_a_cell(path: Path):
             scored
             for scored in chosen[row["figure"]]
             if all(
-                names.published(level, scored[level], [row[level]]) == row[level]
-                for level in scored
+                names.published(level, spec, [row[level]]) == row[level]
+                for level, spec in scored.specs.items()
                 if row.get(level)
             )
         ]

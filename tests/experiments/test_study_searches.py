@@ -134,9 +134,9 @@ def test_figures_and_claims_name_the_base_whatever_was_chosen(tmp_path: Path, ch
         choose(path, "quick", chosen)
     study = load_study(path)
     spec, grid = study.figure("line"), study.grid("attacks", "paper")
-    assert len(spec.chosen(grid.names, grid.scored)) == 2
+    assert len(spec.chosen(grid.names, grid.names.cells(grid.scored))) == 2
     names = study.grid("attacks", "quick").names
-    assert names.label("attack", tuned_attack(study, "quick")) == "CPL"
+    assert names.label("attack", names.specs["attack"][tuned_attack(study, "quick")]) == "CPL"
 
 
 def test_a_choice_of_another_declaration_stops_what_uses_it_and_nothing_else(tmp_path: Path):

@@ -12,10 +12,13 @@ import yaml
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.core import registry
 from gleak.core.errors import ArtifactError
 from gleak.core.registry import load
+from gleak.core.spec import split_spec
+from gleak.experiments.axes import Axis
 from gleak.experiments.cell import Paths
-from gleak.experiments.study import Study
+from gleak.experiments.study import Study, load_study
 from gleak.figures.draw import draw
 from gleak.figures.judge import judge_study
 from gleak.figures.tabulate import tabulate
@@ -292,3 +295,54 @@ def test_a_refused_cell_stands_in_every_figure(
     assert set(reasons.values()) <= {""}
     said = folder / f"{figure}.md"
     assert not said.exists() or "n/a it does not fit." in said.read_text(encoding="utf-8")
+
+
+RESTARTS = """
+title: t
+paper: p
+grids:
+  attacks:
+    dataset: digits
+    model: lenet
+    training: untrained
+    crafting: honest
+    client: fedsgd+victims=2
+    defense: none
+    attack: [dlg+restarts=0, dlg+restarts=2]
+figures:
+  tries:
+    kind: bar
+    grid: attacks
+    x: attack.restarts
+    y: mse
+    where: {dataset: digits}
+"""
+
+
+def test_a_field_goes_from_study_to_figure_without_being_parsed_again(
+    scored: Callable[..., pd.DataFrame],
+    write: Callable[..., Path],
+    paths: Paths,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    (tmp_path / "mine.yaml").write_text(RESTARTS, encoding="utf-8")
+    study = load_study(tmp_path / "mine.yaml")
+    rows = study.grid("attacks", "quick").scored
+    scores = write("scores.csv", *(scored("mse", [[0.25], [0.5]], **row) for row in rows))
+    parsed: list[str] = []
+
+    def count(text: str, separator: str = "+") -> tuple[str, dict[str, str]]:
+        parsed.append(text)
+        return split_spec(text, separator)
+
+    monkeypatch.setattr(registry, "split_spec", count)
+    draw(study, "tries", "quick", [scores], None, paths, tmp_path)
+    assert parsed == []
+    table = pd.read_csv(tmp_path / "tries.csv", dtype={"x": str}).dropna(subset="x")
+    assert dict(zip(table["attack"], table["x"], strict=True)) == {
+        "dlg+restarts=0": "0",
+        "dlg+restarts=2": "2",
+    }
+    cells = [cell for cell in study.grid("attacks", "quick").cells if cell.attack.name == "dlg"]
+    assert [Axis.read("attack.restarts").place(cell.attack) for cell in cells] == [0.0, 2.0]

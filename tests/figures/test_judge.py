@@ -124,9 +124,7 @@ def test_attacks_are_compared_across_the_parameters_that_advance_with_them(
 def test_cells_that_would_count_as_one_are_refused_before_they_run(tmp_path: Path):
     axes = {"crafting": ["honest", "fishing", "fishing+target=1"], "zip": [["crafting", "attack"]]}
     claim = {"along": "attack", "order": ["fishing", "cpl"]}
-    fault = (
-        "expect 'e0', scale 'quick': attack 'fishing' stands in 2 cells .*crafting.* grid of its"
-    )
+    fault = "expect 'e0', scale 'quick': attack 'fishing' is in 2 cells .*crafting.* grid of its"
     with pytest.raises(SpecError, match=fault):
         make_study(tmp_path, [claim], attack=["cpl", "fishing", "fishing"], **axes)
 

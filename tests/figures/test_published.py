@@ -8,13 +8,18 @@ import pandas as pd
 import pytest
 
 from gleak.core.errors import SpecError
+from gleak.core.registry import parse
 from gleak.experiments.axis_labels import AxisLabels
 from gleak.figures.published import add_published, read_published
-from gleak.figures.statistics import summarise
+from gleak.figures.statistics import cells_of, summarise, table_of
 from gleak.metrics.score_table import LEVEL_COLUMNS
 
 Scored = Callable[..., pd.DataFrame]
 HEADER = "figure,dataset,attack,defense,metric,statistic,value,note"
+
+
+def cells_and_levels(scores: pd.DataFrame) -> pd.DataFrame:
+    return table_of(cells_of(scores))
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -26,7 +31,7 @@ def test_specs_become_canonical(tmp_path: Path):
     table = read_published(
         write(tmp_path / "p.csv", "f,mnist,cpl,gaussian+std=1e-2,mse,mean,2e-4,x")
     )
-    assert table.loc[0, "defense"] == "gaussian"
+    assert table.loc[0, "defense"] == parse("defense", "gaussian")
     assert table.loc[0, "value"] == 2e-4
 
 
@@ -68,7 +73,9 @@ def test_one_attack_has_a_value_for_each_crafting(tmp_path: Path, scored: Scored
     scores = pd.concat(scored("ssim", [[0.1]], crafting=c, attack=a) for c, a in cells)
     values = {level: tuple(scores[level].unique()) for level in LEVEL_COLUMNS}
     table = add_published(
-        summarise(scores, "ssim", "best"), read_published(path), AxisLabels(values)
+        summarise(scores, parse("metric", "ssim"), "best").merge(cells_and_levels(scores)),
+        read_published(path),
+        AxisLabels(values),
     )
     assert table["published"].tolist()[:3] == [0.25, 0.75, 0.5]
     assert np.isnan(table["published"][3])
@@ -91,7 +98,9 @@ def test_values_stand_beside_ours(
             scored("mse", [[1.0]], dataset="digits", attack="cpl+restarts=0"),
         ]
     )
-    table = add_published(summarise(scores, "mse"), published, names)
+    table = add_published(
+        summarise(scores, parse("metric", "mse")).merge(cells_and_levels(scores)), published, names
+    )
     assert table["published"].tolist()[:1] == [0.25]
     assert np.isnan(table["published"][1:]).all()
     assert table["stand_in"].tolist() == ["photos for cifar10", "photos for cifar10", ""]

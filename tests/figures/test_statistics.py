@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,9 +10,14 @@ import pytest
 
 from gleak.core.registry import parse
 from gleak.experiments.figure_spec import Over
-from gleak.figures.statistics import SUCCESS, counted, summarise
+from gleak.figures.statistics import SUCCESS, counted
+from gleak.figures.statistics import summarise as summarise_spec
 
 Scored = Callable[..., pd.DataFrame]
+
+
+def summarise(scores: pd.DataFrame, metric: str, *fields: Any, **more: Any) -> pd.DataFrame:
+    return summarise_spec(scores, parse("metric", metric), *fields, **more)
 
 
 def test_success_is_a_metric():

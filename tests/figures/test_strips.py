@@ -112,7 +112,7 @@ def test_tables_have_no_images(shown: Callable[..., Shown], tmp_path: Path):
         tmp_path / "private.h5"
     )
     with pytest.raises(IncompatibleError, match="holds tabular data"):
-        read_strips(make(), Shown(good.row, good.reconstruction, tmp_path / "private.h5"))
+        read_strips(make(), Shown(good.cell, good.reconstruction, tmp_path / "private.h5"))
 
 
 VALUES = {(0, 0): 0.3, (0, 1): 0.1, (0, 2): 0.4, (0, 3): 0.2, (1, 0): 0.9}

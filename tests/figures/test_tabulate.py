@@ -70,10 +70,10 @@ def test_a_missing_file_is_named(tmp_path: Path):
 
 
 def test_what_was_refused_has_a_row_with_its_reason(
-    scored: Scored, write: Write, cell: Callable[..., dict[str, str]], tmp_path: Path
+    scored: Scored, write: Write, row: Callable[..., dict[str, str]], tmp_path: Path
 ):
     done = write("done.csv", scored("mse", [[0.1]], attack="dlg"))
-    refused = {**cell(attack="aono"), "reason": "no dense layer"}
+    refused = {**row(attack="aono"), "reason": "no dense layer"}
     table = tabulate([done], tmp_path / "scores.csv", [refused])
     assert read_scores([tmp_path / "scores.csv"]).equals(table)
     assert table[["attack", "status", "reason"]].to_numpy().tolist() == [

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gleak.core.numbers import format_value
-from gleak.experiments.axes import label_axis
+from gleak.experiments.axes import Axis
 from gleak.experiments.axis_labels import BLIND, TRUTH, AxisLabels
 from gleak.experiments.figure_spec import Over
 from gleak.figures.canvas.style import (
@@ -79,7 +79,7 @@ def hues(points: pd.DataFrame) -> dict[str, Colour]:
 
 def add_legend(
     canvas: Figure,
-    hue: str | None,
+    hue: Axis | None,
     names: AxisLabels,
     handles: Sequence[Artist],
     controls: pd.DataFrame,
@@ -95,11 +95,18 @@ def add_legend(
     """
     drawn = set(controls.loc[controls["ours"].notna(), "attack"])
     lines = [
-        Line2D([], [], color=NEUTRAL, lw=1, ls=style, label=names.label("attack", control))
+        Line2D(
+            [],
+            [],
+            color=NEUTRAL,
+            lw=1,
+            ls=style,
+            label=names.label("attack", names.specs["attack"][control]),
+        )
         for control, style in CONTROLS.items()
         if control in drawn
     ]
-    title = "" if hue is None else label_axis(hue, names)
+    title = "" if hue is None else hue.title(names)
     every = [*handles, *lines]
     canvas.legend(handles=every, title=title, loc="outside right center", frameon=False)
 

@@ -10,12 +10,12 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, with_co
 from typing_extensions import TypedDict, override
 
 from gleak.core.errors import IncompatibleError, SpecError
-from gleak.core.registry import parse
-from gleak.core.spec import parameter
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import FigureSpec, GridFigure, Over, Row, without_controls
+from gleak.core.spec import Spec, parameter
+from gleak.experiments.axes import Axis
+from gleak.experiments.axis_labels import AxisLabels, read_metric
+from gleak.experiments.cell import LEVELS, Cell
+from gleak.experiments.figure_spec import FigureSpec, GridFigure, Over, without_controls
 from gleak.knowledge.base import Pretraining
-from gleak.metrics.score_table import LEVEL_COLUMNS
 
 
 class Plot(GridFigure):
@@ -35,8 +35,23 @@ class Plot(GridFigure):
         """Metrics on y, each with the reconstructions that it averages."""
 
     @abstractmethod
-    def along(self, names: AxisLabels, row: Row) -> float | str:
-        """Return the position of a cell on x: a number, or its tick label."""
+    def along(self, names: AxisLabels, spec: Spec) -> float | str:
+        """Return the position of a spec on x: a number, or its tick label."""
+
+    @property
+    def x_axis(self) -> Axis:
+        """Axis of x."""
+        return Axis.read(self.x)
+
+    @property
+    def hue_axis(self) -> Axis | None:
+        """Axis of the colours."""
+        return None if self.hue is None else Axis.read(self.hue)
+
+    @property
+    def facet_axis(self) -> Axis | None:
+        """Axis of the panels."""
+        return None if self.facets is None else Axis.read(self.facets)
 
     @property
     @override
@@ -49,8 +64,8 @@ class Plot(GridFigure):
         return [axis for axis in (self.x, self.hue, self.facets) if axis is not None]
 
     @override
-    def chosen(self, names: AxisLabels, rows: Sequence[Row]) -> list[Row]:
-        return without_controls(super().chosen(names, rows))
+    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
+        return without_controls(super().chosen(names, cells))
 
 
 class MeanPlot(Plot):
@@ -81,7 +96,7 @@ class SampleFigure(GridFigure):
     @property
     @override
     def used_axes(self) -> Sequence[str]:
-        return LEVEL_COLUMNS
+        return LEVELS
 
     @property
     def course(self) -> int | None:
@@ -89,20 +104,20 @@ class SampleFigure(GridFigure):
         return None
 
     @override
-    def check(self, names: AxisLabels, rows: Sequence[Row]) -> None:
-        super().check(names, rows)
-        if parse("metric", self.metric).per != "sample":
+    def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
+        super().check(names, cells)
+        if read_metric(self.metric).per != "sample":
             raise SpecError(f"metric {self.metric!r} is not of single samples; choose mse or ssim")
-        for dataset in {row["dataset"]: None for row in self.chosen(names, rows)}:
-            if (modality := parse("dataset", dataset).modality) != "image":
+        for cell in self.chosen(names, cells):
+            if (modality := cell.dataset.modality) != "image":
                 raise SpecError(
-                    f"dataset {dataset!r} holds {modality} data, which have no images to show; "
-                    "choose one of images under where, or another kind of figure"
+                    f"dataset {str(cell.dataset)!r} has {modality} data, which have no images to "
+                    "show; choose one of images under where, or another kind of figure"
                 )
 
     @override
-    def chosen(self, names: AxisLabels, rows: Sequence[Row]) -> list[Row]:
-        return without_controls(super().chosen(names, rows))
+    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
+        return without_controls(super().chosen(names, cells))
 
 
 @with_config(ConfigDict(extra="forbid"))

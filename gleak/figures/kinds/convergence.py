@@ -11,11 +11,12 @@ from pydantic import model_validator
 from typing_extensions import override
 
 from gleak.core.errors import SpecError, nearest
-from gleak.core.registry import parse, register
+from gleak.core.registry import register
 from gleak.core.settings import SCALES
-from gleak.core.spec import parameter
-from gleak.experiments.axis_labels import AxisLabels, bare
-from gleak.experiments.figure_spec import FigureData, GridFigure, Row, without_controls
+from gleak.core.spec import Spec, parameter
+from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.cell import Cell
+from gleak.experiments.figure_spec import FigureData, GridFigure, without_controls
 from gleak.figures.kinds.base import TrainedFigure
 from gleak.knowledge.base import Pretraining
 
@@ -31,17 +32,16 @@ class Losses(TrainedFigure):
         {}, "spec, whatever it costs, dataset, name or loss -> what is printed"
     )
 
-    def label(self, text: str, setting: str = "") -> str:
-        """Return the label of a text; a spec may be labelled by its setting or its name."""
-        labels = (self.labels.get(key) for key in (text, setting, bare(text)))
-        return next(filter(None, labels), text)
+    def label(self, spec: Spec) -> str:
+        """Return the label of a spec: its own, that of its setting, or that of its name."""
+        texts = (str(spec), str(spec.setting()), spec.name)
+        return next(filter(None, map(self.labels.get, texts)), texts[0])
 
     def call(self, trained: Sequence[Pretraining]) -> list[str]:
         """Return the label of each training; with its dataset if there are several datasets."""
         several = len({one.dataset for one in trained}) > 1
         return [
-            self.label(str(one.knowledge), str(one.knowledge.setting()))
-            + (f" on {self.label(str(one.dataset))}" if several else "")
+            self.label(one.knowledge) + (f" on {self.label(one.dataset)}" if several else "")
             for one in trained
         ]
 
@@ -67,8 +67,8 @@ class Losses(TrainedFigure):
 
 def _texts(trained: Pretraining) -> set[str]:
     """Return all texts of a training that can have a label."""
-    specs = {str(trained.knowledge), str(trained.knowledge.setting()), str(trained.dataset)}
-    return {*specs, *map(bare, specs), *trained.knowledge.losses}
+    specs = (trained.knowledge, trained.knowledge.setting(), trained.dataset)
+    return {*map(str, specs), *(spec.name for spec in specs), *trained.knowledge.losses}
 
 
 @register("traces")
@@ -95,18 +95,18 @@ class Traces(GridFigure):
         return [axis for axis in (self.hue, self.facets) if axis is not None]
 
     @override
-    def check(self, names: AxisLabels, rows: Sequence[Row]) -> None:
-        super().check(names, rows)
-        for attack in {row["attack"]: None for row in self.chosen(names, rows)}:
-            if not parse("attack", attack).evaluations:
+    def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
+        super().check(names, cells)
+        for attack in (cell.attack for cell in self.chosen(names, cells)):
+            if not attack.evaluations:
                 raise SpecError(
-                    f"attack {attack!r} has no iterations to plot; exclude it under where, or "
+                    f"attack {str(attack)!r} has no iterations to plot; exclude it under where, or "
                     "choose another kind of figure"
                 )
 
     @override
-    def chosen(self, names: AxisLabels, rows: Sequence[Row]) -> list[Row]:
-        return without_controls(super().chosen(names, rows))
+    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
+        return without_controls(super().chosen(names, cells))
 
     @override
     def draw(self, material: FigureData, stem: Path) -> None:

@@ -14,9 +14,10 @@ from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import IncompatibleError
 from gleak.core.numbers import REFUSED
-from gleak.experiments.axes import label_alone, label_axis, label_place
+from gleak.experiments.axes import Axis
 from gleak.experiments.axis_labels import AxisLabels
 from gleak.experiments.figure_spec import FigureData, Shown
+from gleak.experiments.refusals import levels_of
 from gleak.figures.canvas.panels import Colour, hues, new_panels
 from gleak.figures.canvas.style import PANEL, colours, save, save_numbers, theme
 from gleak.figures.kinds.convergence import Losses, Traces
@@ -58,7 +59,7 @@ def _draw_losses(figure: Losses, table: pd.DataFrame) -> Figure:
             own = (table["dataset"] == dataset) & (table["knowledge"] == spec)
             curve = table[own & (table["loss"] == name)]
             axes.plot(curve["step"], curve["value"], color=colour, label=label)
-        axes.set(xlabel="step", ylabel=figure.label(name), yscale="log")
+        axes.set(xlabel="step", ylabel=figure.labels.get(name, name), yscale="log")
     for axes in panels.flat[len(names) :]:
         axes.set_axis_off()
     handles, labels = panels.flat[0].get_legend_handles_labels()
@@ -83,8 +84,12 @@ def tabulate_traces(figure: Traces, material: FigureData) -> pd.DataFrame:
 
 
 def _place(figure: Traces, names: AxisLabels, shown: Shown) -> dict[str, str]:
-    facet = "" if figure.facets is None else label_alone(figure.facets, names, shown.row)
-    return {**shown.row, "hue": label_place(figure.hue, names, shown.row), "facet": facet}
+    labels = {"hue": Axis.read(figure.hue).label(names, Axis.read(figure.hue).spec(shown.cell))}
+    labels["facet"] = ""
+    if figure.facets is not None:
+        facets = Axis.read(figure.facets)
+        labels["facet"] = facets.label_alone(names, facets.spec(shown.cell))
+    return {**levels_of(shown.cell), **labels}
 
 
 def _trace(shown: Shown) -> pd.DataFrame:
@@ -135,7 +140,7 @@ def _draw_traces(figure: Traces, names: AxisLabels, table: pd.DataFrame) -> Figu
     }
     canvas.legend(
         handles=list(handles.values()),
-        title=label_axis(figure.hue, names),
+        title=Axis.read(figure.hue).title(names),
         loc="outside right center",
         frameon=False,
     )

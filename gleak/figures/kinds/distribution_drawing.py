@@ -12,9 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from gleak.core.registry import parse
-from gleak.experiments.axes import label_axis
-from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.axis_labels import AxisLabels, read_metric
 from gleak.experiments.figure_spec import FigureData
 from gleak.figures.canvas.panels import (
     Slots,
@@ -29,7 +27,7 @@ from gleak.figures.canvas.panels import (
 from gleak.figures.canvas.style import NEUTRAL, PANEL, save, save_numbers, theme
 from gleak.figures.kinds.plots import Distribution
 from gleak.figures.points import categories, place_rows, summarise_controls
-from gleak.figures.statistics import CELL, Row, cells_of, counted, records, summarise
+from gleak.figures.statistics import CELL, Row, cells_of, counted, records, summarise, table_of
 
 BOX = 0.5  # width of a box relative to its slot; the rest is for its values
 FILLED = 0.8  # share of the rest that the values spread over
@@ -71,11 +69,11 @@ def _draw(
         draw_controls(axes, controls[controls["facet"] == facet])
         for box in records(boxes[boxes["facet"] == facet]):
             _draw_box(axes, slots, box, values)
-        axes.set(title=facet, xlabel=label_axis(figure.x, names), xlim=(-0.5, len(ticks) - 0.5))
+        axes.set(title=facet, xlabel=figure.x_axis.title(names), xlim=(-0.5, len(ticks) - 0.5))
         axes.set_xticks(range(len(ticks)), ticks)
         axes.set_ylabel(label_metric(names, figure.y, "all"))
         axes.label_outer()
-    add_legend(canvas, figure.hue, names, _handles(slots), controls)
+    add_legend(canvas, figure.hue_axis, names, _handles(slots), controls)
     return canvas
 
 
@@ -123,10 +121,10 @@ def summarise_quantiles(figure: Distribution, material: FigureData) -> pd.DataFr
         of samples or victims that are scored.
     """
     scores, names = material.scores, material.names
-    metric = str(parse("metric", figure.y))
-    chosen = pd.DataFrame(figure.chosen(names, cells_of(scores)), columns=CELL)
+    metric = read_metric(figure.y)
+    chosen = table_of(figure.chosen(names, cells_of(scores)))
     means = summarise(scores, metric).rename(columns={"ours": "mean"}).assign(shown=figure.y)
-    values = counted(scores, metric, "all").groupby(CELL)["value"]
+    values = counted(scores, str(metric), "all").groupby(CELL)["value"]
     quantiles = pd.DataFrame({name: values.quantile(share) for name, share in QUANTILES.items()})
     boxes = chosen.merge(means).merge(quantiles.reset_index(), on=CELL, how="left")
     return place_rows(figure, names, boxes)
@@ -142,6 +140,6 @@ def place_values(
     figure: Distribution, material: FigureData, boxes: pd.DataFrame
 ) -> dict[tuple[str, ...], pd.Series]:
     """Return the values of each box, by x, hue and facet, in the order of victims and samples."""
-    values = counted(material.scores, str(parse("metric", figure.y)), "all")[[*CELL, "value"]]
+    values = counted(material.scores, str(read_metric(figure.y)), "all")[[*CELL, "value"]]
     placed = boxes[[*CELL, *PLACE]].merge(values, on=CELL)
     return {tuple(map(str, key)): rows["value"] for key, rows in placed.groupby(PLACE)}

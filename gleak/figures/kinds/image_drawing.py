@@ -10,7 +10,8 @@ from pathlib import Path
 
 from gleak.core.numbers import REFUSED, format_number
 from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import FigureData, Row, Shown
+from gleak.experiments.cell import Cell
+from gleak.experiments.figure_spec import FigureData, Shown
 from gleak.figures.canvas.image_grid import EMPTY, Tile, TileRow, draw_grid
 from gleak.figures.canvas.style import save, save_numbers, theme
 from gleak.figures.kinds.samples import Images
@@ -50,14 +51,14 @@ def _values(figure: Images, shown: Shown, material: FigureData) -> Values:
 def lay_out_search(strips: list[Strip], names: AxisLabels) -> list[TileRow]:
     """Return one row per strip, with the results aligned in the last column."""
     columns = max(len(strip.pictures) for strip in strips)
-    varying = names.varying([strip.shown.row for strip in strips])
+    varying = names.varying([strip.shown.cell for strip in strips])
     rows = []
     for strip in strips:
         *before, result = [_tile(strip, picture, names) for picture in strip.pictures]
         gap = [EMPTY] * (columns - len(strip.pictures))
         sample = f", sample {strip.sample}" if strip.sample else ""
         victim = [] if strip.shown.reason else [f"victim {strip.victim}{sample}"]
-        texts = [*_headings(strip.shown.row, names, varying), *victim]
+        texts = [*_headings(strip.shown.cell, names, varying), *victim]
         rows.append(TileRow("\n".join(texts), [*before, *gap, result]))
     return rows
 
@@ -66,7 +67,7 @@ def lay_out_results(strips: list[Strip], names: AxisLabels) -> list[TileRow]:
     """Return a row of the truth, then the results of the following cells with the same truth."""
     cells = [list(run) for _, run in groupby(strips, key=lambda strip: strip.shown)]
     groups = _sharing_truth(cells)
-    varying = names.varying([strip.shown.row for strip in strips])
+    varying = names.varying([strip.shown.cell for strip in strips])
     return [row for group in groups for row in _group(group, names, varying)]
 
 
@@ -86,17 +87,17 @@ def _sharing_truth(cells: list[list[Strip]]) -> list[list[list[Strip]]]:
 
 def _group(cells: list[list[Strip]], names: AxisLabels, varying: list[str]) -> list[TileRow]:
     """Return the rows of cells with the same truth; their common levels label the truth."""
-    rows = [cell[0].shown.row for cell in cells]
-    inside = [level for level in varying if len({row[level] for row in rows}) > 1]
-    common = _headings(rows[0], names, [level for level in varying if level not in inside])
+    specs = [cell[0].shown.cell for cell in cells]
+    inside = [lv for lv in varying if len({cell.specs[lv] for cell in specs}) > 1]
+    common = _headings(specs[0], names, [level for level in varying if level not in inside])
     sent = next((cell for cell in cells if not cell[0].shown.reason), [])
     truths = [Tile(strip.pictures[0].pixels, above=strip.place) for strip in sent]
     results = [
         TileRow(
-            "\n".join(_headings(row, names, inside)) or RESULT,
+            "\n".join(_headings(spec, names, inside)) or RESULT,
             [replace(_tile(strip, strip.pictures[-1], names), above="") for strip in cell],
         )
-        for row, cell in zip(rows, cells, strict=True)
+        for spec, cell in zip(specs, cells, strict=True)
     ]
     return [TileRow("\n".join([*common, TRUTH]), truths or [EMPTY]), *results]
 
@@ -113,8 +114,8 @@ LAYOUTS: dict[str, Callable[[list[Strip], AxisLabels], list[TileRow]]] = {
 }
 
 
-def _headings(row: Row, names: AxisLabels, levels: list[str]) -> list[str]:
-    return [names.heading(level, row[level]) for level in levels]
+def _headings(cell: Cell, names: AxisLabels, levels: list[str]) -> list[str]:
+    return [names.heading(level, cell.specs[level]) for level in levels]
 
 
 def _tile(strip: Strip, picture: Picture, names: AxisLabels) -> Tile:

@@ -16,7 +16,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from gleak.experiments.axes import label_axis
 from gleak.experiments.axis_labels import AxisLabels
 from gleak.experiments.figure_spec import FigureData
 from gleak.figures.canvas.panels import (
@@ -89,7 +88,7 @@ def _draw_bars(
         drawn = [table[table["shown"] == metric] for table in (points, controls)]
         for axes, facet in zip(line, facets, strict=True):
             _draw_bar_panel(axes, slots, *(table[table["facet"] == facet] for table in drawn))
-            axes.set(xlabel=label_axis(figure.x, names), xlim=(-0.5, len(ticks) - 0.5))
+            axes.set(xlabel=figure.x_axis.title(names), xlim=(-0.5, len(ticks) - 0.5))
             axes.set_xticks(range(len(ticks)), ticks)
         line[0].set_ylabel(label_metric(names, metric, figure.measured[metric]))
         if metric in figure.log:
@@ -98,7 +97,7 @@ def _draw_bars(
         axes.set_title(facet)
     for axes in panels.flat:
         axes.label_outer()
-    add_legend(canvas, figure.hue, names, _bar_handles(points, slots), controls)
+    add_legend(canvas, figure.hue_axis, names, _bar_handles(points, slots), controls)
     return canvas
 
 
@@ -158,12 +157,12 @@ def _draw_lines(
     for axes, facet in zip(panels.flat, facets, strict=False):
         _draw_line_panel(axes, points[points["facet"] == facet], looks)
         draw_controls(axes, controls[controls["facet"] == facet])
-        axes.set(title=facet, xlabel=label_axis(figure.x, names), ylabel=label)
+        axes.set(title=facet, xlabel=figure.x_axis.title(names), ylabel=label)
         _scale(axes, figure, points, ticks)
         axes.label_outer()
     for axes in panels.flat[len(facets) :]:
         axes.set_axis_off()
-    add_legend(canvas, figure.hue, names, _line_handles(points, looks), controls)
+    add_legend(canvas, figure.hue_axis, names, _line_handles(points, looks), controls)
     return canvas
 
 

@@ -10,10 +10,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import override
 
 from gleak.core.registry import register
-from gleak.core.spec import parameter
-from gleak.experiments.axes import label_category, label_place, level_of, place
+from gleak.core.spec import Spec, parameter
 from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import FigureData, Over, Row, as_list
+from gleak.experiments.figure_spec import FigureData, Over, as_list
 from gleak.figures.kinds.base import MeanPlot, Plot
 
 
@@ -39,8 +38,8 @@ class Bar(MeanPlot):
         return {metric: self.over.get(metric, "all") for metric in self.y}
 
     @override
-    def along(self, names: AxisLabels, row: Row) -> float | str:
-        return label_category(self.x, names, row)
+    def along(self, names: AxisLabels, spec: Spec) -> float | str:
+        return self.x_axis.label_category(names, spec)
 
     @model_validator(mode="after")
     def _check_metrics(self) -> Self:
@@ -79,9 +78,9 @@ class Line(MeanPlot):
         return {self.y: self.over}
 
     @override
-    def along(self, names: AxisLabels, row: Row) -> float | str:
-        found = place(self.x, row[level_of(self.x)], self.x_missing)
-        return label_place(self.x, names, row) if isinstance(found, str) else found
+    def along(self, names: AxisLabels, spec: Spec) -> float | str:
+        place = self.x_axis.place(spec, self.x_missing)
+        return place if isinstance(place, float) else self.x_axis.label(names, spec)
 
     @override
     def draw(self, material: FigureData, stem: Path) -> None:
@@ -109,8 +108,8 @@ class Distribution(Plot):
         return {self.y: "all"}
 
     @override
-    def along(self, names: AxisLabels, row: Row) -> float | str:
-        return label_category(self.x, names, row)
+    def along(self, names: AxisLabels, spec: Spec) -> float | str:
+        return self.x_axis.label_category(names, spec)
 
     @override
     def draw(self, material: FigureData, stem: Path) -> None:

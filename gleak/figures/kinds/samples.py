@@ -10,11 +10,12 @@ from pydantic import model_validator
 from typing_extensions import override
 
 from gleak.core.errors import SpecError
-from gleak.core.registry import parse, register
+from gleak.core.registry import register
 from gleak.core.settings import SCALES
-from gleak.core.spec import parameter
+from gleak.core.spec import Spec, parameter
 from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import TABLE_SUFFIXES, FigureData, Row
+from gleak.experiments.cell import Cell
+from gleak.experiments.figure_spec import TABLE_SUFFIXES, FigureData
 from gleak.figures.kinds.base import SampleFigure, TrainedFigure
 from gleak.knowledge.tagger import Tagger
 
@@ -71,9 +72,9 @@ class Tags(SampleFigure, TrainedFigure):
     metric: str = parameter("jaccard", "metric that ranks samples from best to worst")
 
     @property
-    def taggers(self) -> set[str]:
+    def taggers(self) -> set[Spec]:
         """Specs of the tagger at any scale."""
-        return {str(one.knowledge) for scale in SCALES for one in self.trainings(scale)}
+        return {one.knowledge for scale in SCALES for one in self.trainings(scale)}
 
     @model_validator(mode="after")
     def _check_tagger(self) -> Self:
@@ -85,14 +86,14 @@ class Tags(SampleFigure, TrainedFigure):
         return self
 
     @override
-    def check(self, names: AxisLabels, rows: Sequence[Row]) -> None:
-        super().check(names, rows)
-        for attack in {row["attack"]: None for row in self.chosen(names, rows)}:
-            own = getattr(parse("attack", attack), "tagger", None)
-            if own is not None and str(own) not in self.taggers:
+    def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
+        super().check(names, cells)
+        for attack in (cell.attack for cell in self.chosen(names, cells)):
+            own = getattr(attack, "tagger", None)
+            if own is not None and own not in self.taggers:
                 raise SpecError(
-                    f"attack {attack!r} is scored by {own}, but the figure's knowledge is "
-                    f"{', '.join(sorted(self.taggers))}; use the same tagger"
+                    f"attack {str(attack)!r} is scored by {own}, but the figure's knowledge is "
+                    f"{', '.join(sorted(map(str, self.taggers)))}; use the same tagger"
                 )
 
     @override

@@ -9,16 +9,17 @@ import pandas as pd
 
 from gleak.core.errors import SpecError
 from gleak.core.numbers import DASH, REFUSED, format_number, format_value
-from gleak.core.registry import parse
-from gleak.experiments.axes import label_alone, label_axis, label_place, level_of
-from gleak.experiments.axis_labels import AxisLabels
+from gleak.core.spec import Spec
+from gleak.experiments.axes import Axis
+from gleak.experiments.axis_labels import AxisLabels, read_metric
+from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import FigureData
 from gleak.figures.canvas.style import save_numbers
 from gleak.figures.canvas.text_table import write_forms
 from gleak.figures.kinds.attack_table import ATTACK, Attacks
 from gleak.figures.kinds.result_table import METRIC, Table
 from gleak.figures.published import add_published
-from gleak.figures.statistics import CELL, Row, cells_of, records, summarise
+from gleak.figures.statistics import CELL, Row, cells_of, records, summarise, table_of
 
 OURS, PAPER = "ours", "paper"
 MARK, FAILED = "*", "†"
@@ -36,11 +37,11 @@ def draw_table(figure: Table, material: FigureData, stem: Path) -> None:
 def summarise_table(figure: Table, material: FigureData) -> pd.DataFrame:
     """Compute the long form: one row per cell and metric, in the order of the study."""
     names, scores = material.names, material.scores
-    chosen = pd.DataFrame(figure.chosen(names, cells_of(scores)), columns=CELL)
+    chosen = table_of(figure.chosen(names, cells_of(scores)))
     summaries = [
         summarise(
             scores,
-            str(parse("metric", metric)),
+            read_metric(metric),
             statistic,
             figure.over.get(metric, "all"),
         ).assign(shown=metric)
@@ -57,9 +58,13 @@ def _ranks(axes: list[str], figure: Table, names: AxisLabels, row: Row) -> list[
     return [
         figure.entries.index((row["shown"], row["statistic"]))
         if axis == METRIC
-        else names.values[level_of(axis)].index(row[level_of(axis)])
+        else _rank(Axis.read(axis), names, row["cell"])
         for axis in axes
     ]
+
+
+def _rank(axis: Axis, names: AxisLabels, cell: Cell) -> int:
+    return names.axis(axis.level).index(axis.spec(cell))
 
 
 def lay_out(figure: Table, names: AxisLabels, long: pd.DataFrame) -> pd.DataFrame:
@@ -81,17 +86,24 @@ def lay_out(figure: Table, names: AxisLabels, long: pd.DataFrame) -> pd.DataFram
     across = sorted(rows, key=lambda row: _ranks(figure.columns, figure, names, row))
     texts: dict[tuple[str, ...], str] = {}
     for row in rows:
-        key = (*_labels(figure.rows, names, row), *_labels(figure.columns, names, row, label_alone))
+        key = (
+            *_labels(figure.rows, names, row),
+            *_labels(figure.columns, names, row, Axis.label_alone),
+        )
         if (*key, OURS) in texts:
             raise SpecError(f"two cells are labelled {' / '.join(key)}: give them different labels")
         texts[*key, OURS] = format_value(row["ours"], row["reason"]) + FAILED * row["failed"]
         texts[*key, PAPER] = format_number(row["published"])
     index = list(dict.fromkeys(_labels(figure.rows, names, row) for row in rows))
-    heads = list(dict.fromkeys(_labels(figure.columns, names, row, label_alone) for row in across))
+    heads = list(
+        dict.fromkeys(_labels(figure.columns, names, row, Axis.label_alone) for row in across)
+    )
     columns = [(*head, source) for head in heads for source in (OURS, PAPER)]
     cells = pd.DataFrame(
         [[texts.get((*line, *column), DASH) for column in columns] for line in index],
-        index=pd.MultiIndex.from_tuples(index, names=[label_axis(a, names) for a in figure.rows]),
+        index=pd.MultiIndex.from_tuples(
+            index, names=[Axis.read(a).title(names) for a in figure.rows]
+        ),
         columns=pd.MultiIndex.from_tuples(columns),
     )
     filled = (cells != DASH).to_numpy(dtype=bool)
@@ -101,10 +113,15 @@ def lay_out(figure: Table, names: AxisLabels, long: pd.DataFrame) -> pd.DataFram
 
 
 def _labels(
-    axes: list[str], names: AxisLabels, row: Row, label: Callable[..., str] = label_place
+    axes: list[str],
+    names: AxisLabels,
+    row: Row,
+    label: Callable[[Axis, AxisLabels, Spec], str] = Axis.label,
 ) -> tuple[str, ...]:
+    read = ((text, Axis.read(text)) for text in axes)
     return tuple(
-        _metric(names, row) if axis == METRIC else label(axis, names, row) for axis in axes
+        _metric(names, row) if text == METRIC else label(axis, names, axis.spec(row["cell"]))
+        for text, axis in read
     )
 
 

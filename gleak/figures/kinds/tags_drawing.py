@@ -14,7 +14,9 @@ import torch
 from gleak.artifacts.knowledge import Knowledge
 from gleak.core.numbers import DASH, REFUSED, format_value
 from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import FigureData, Row
+from gleak.experiments.cell import Cell
+from gleak.experiments.figure_spec import FigureData
+from gleak.experiments.refusals import levels_of
 from gleak.figures.canvas.style import save_numbers
 from gleak.figures.canvas.text_table import write_forms
 from gleak.figures.kinds.samples import Tags
@@ -107,7 +109,7 @@ def _tabulate(tagged: list[Tagged]) -> pd.DataFrame:
     """Tabulate the tags: one row per cell and sample."""
     rows = [
         {
-            **one.strip.shown.row,
+            **levels_of(one.strip.shown.cell),
             "victim": one.strip.victim,
             "sample": one.strip.sample,
             "truth": ", ".join(one.truth),
@@ -129,20 +131,20 @@ def lay_out(tagged: list[Tagged], names: AxisLabels) -> pd.DataFrame:
         columns: the tags, and their similarity to those of the original. An original that several
         cells share has one row, before its reconstructions.
     """
-    varying = names.varying([one.strip.shown.row for one in tagged])
+    varying = names.varying([one.strip.shown.cell for one in tagged])
     image_levels = [level for level in varying if level not in SAME_SAMPLES]
     cell_levels = [level for level in varying if level in SAME_SAMPLES]
     by_image: dict[str, dict[str, tuple[str, str]]] = {}
     for one in tagged:
-        row, strip = one.strip.shown.row, one.strip
-        reason, cell = strip.shown.reason, _text(row, cell_levels, names) or "found"
+        specs, strip = one.strip.shown.cell, one.strip
+        reason, cell = strip.shown.reason, _text(specs, cell_levels, names) or "found"
         if reason:
-            by_image.setdefault(_text(row, image_levels, names) or DASH, {})[cell] = (
+            by_image.setdefault(_text(specs, image_levels, names) or DASH, {})[cell] = (
                 REFUSED,
                 REFUSED,
             )
             continue
-        image = _text(row, image_levels, names, f"victim {strip.victim}, sample {strip.sample}")
+        image = _text(specs, image_levels, names, f"victim {strip.victim}, sample {strip.sample}")
         lines = by_image.setdefault(image, {"original": (", ".join(one.truth), "")})
         words = ", ".join(one.found) or DASH
         lines[cell] = (words, format_value(one.shared, reason))
@@ -156,5 +158,5 @@ def lay_out(tagged: list[Tagged], names: AxisLabels) -> pd.DataFrame:
     )
 
 
-def _text(row: Row, levels: list[str], names: AxisLabels, *more: str) -> str:
-    return ", ".join([*(names.heading(level, row[level]) for level in levels), *more])
+def _text(cell: Cell, levels: list[str], names: AxisLabels, *more: str) -> str:
+    return ", ".join([*(names.heading(level, cell.specs[level]) for level in levels), *more])

@@ -11,9 +11,10 @@ from typing_extensions import override
 from gleak.core.errors import SpecError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.experiments.axes import check_axis, level_of, place
+from gleak.experiments.axes import Axis, check_axis
 from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import FigureData, GridFigure, Row, without_controls
+from gleak.experiments.cell import Cell
+from gleak.experiments.figure_spec import FigureData, GridFigure, without_controls
 
 ATTACK = "attack"
 
@@ -54,33 +55,32 @@ class Tradeoff(GridFigure):
         return list(dict.fromkeys([self.hue, *self.joined]))
 
     @override
-    def check_together(self, grids: Sequence[tuple[AxisLabels, Sequence[Row]]]) -> None:
-        (names, rows), (models, trained) = grids
-        self.check(names, rows)
+    def check_together(self, grids: Sequence[tuple[AxisLabels, Sequence[Cell]]]) -> None:
+        (names, cells), (models, trained) = grids
+        self.check(names, cells)
         models.check_metric(self.utility)
         for axis in self.joined.values():
             check_axis(axis, models)
         names.select(self.circled)
-        for row in self.chosen(names, rows):
-            self.model_of(row, trained)
+        for cell in self.chosen(names, cells):
+            self.model_of(cell, trained)
 
     @override
-    def chosen(self, names: AxisLabels, rows: Sequence[Row]) -> list[Row]:
+    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
         if ATTACK not in names.values:
-            return list(rows)
-        return without_controls(super().chosen(names, rows))
+            return list(cells)
+        return without_controls(super().chosen(names, cells))
 
-    def model_of(self, row: Row, trained: Sequence[Row]) -> Row:
+    def model_of(self, cell: Cell, trained: Sequence[Cell]) -> Cell:
         """Return the model that an attacked cell is joined with.
 
         Raises:
             SpecError: if there is none, or more than one.
         """
-        wanted = [place(axis, row[level_of(axis)]) for axis in self.joined]
+        wanted = [axis.place(axis.spec(cell)) for axis in map(Axis.read, self.joined)]
+        axes = [Axis.read(text) for text in self.joined.values()]
         found = [
-            model
-            for model in trained
-            if [place(axis, model[level_of(axis)]) for axis in self.joined.values()] == wanted
+            model for model in trained if [axis.place(axis.spec(model)) for axis in axes] == wanted
         ]
         if len(found) != 1:
             values = ", ".join(

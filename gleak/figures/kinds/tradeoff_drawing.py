@@ -12,15 +12,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gleak.core.numbers import REFUSED
-from gleak.core.registry import parse
-from gleak.experiments.axes import label_axis, label_place, level_of
-from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.axes import Axis
+from gleak.experiments.axis_labels import AxisLabels, read_metric
+from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import FigureData
+from gleak.experiments.refusals import levels_of
 from gleak.figures.canvas.panels import PAPER, Colour, hues, new_panels
 from gleak.figures.canvas.style import NEUTRAL, save, save_numbers, theme
 from gleak.figures.kinds.tradeoff import ATTACK, Tradeoff
 from gleak.figures.published import add_published
-from gleak.figures.statistics import CELL, Row, cells_of, records, select, summarise
+from gleak.figures.statistics import (
+    CELL,
+    Row,
+    cells_of,
+    records,
+    select,
+    summarise,
+    table_of,
+)
 
 SIZE = (4.6, 3.4)  # inches
 SHADE = 0.12
@@ -62,45 +71,43 @@ def tabulate_points(figure: Tradeoff, material: FigureData) -> pd.DataFrame:
     ``published`` is the paper's privacy.
     """
     names, cells = material.names, cells_of(material.scores)
-    attacked = figure.chosen(names, [row for row in cells if row[ATTACK]])
-    trained = [row for row in cells if not row[ATTACK]]
-    metric = str(parse("metric", figure.privacy))
-    means = summarise(material.scores, metric).rename(columns={"ours": "privacy"})
-    compared = add_published(
-        pd.DataFrame(attacked, columns=CELL).merge(means), material.published, names
-    )
+    attacked = figure.chosen(names, [cell for cell in cells if ATTACK in cell.specs])
+    trained = [cell for cell in cells if ATTACK not in cell.specs]
+    means = summarise(material.scores, read_metric(figure.privacy))
+    means = means.rename(columns={"ours": "privacy"})
+    compared = add_published(table_of(attacked).merge(means), material.published, names)
     rows = [
-        {**row, **_labels(figure, names, row), **_utility(figure, material, row, trained)}
+        {**row, **_labels(figure, names, row["cell"]), **_utility(figure, material, row, trained)}
         for row in records(compared)
     ]
     return pd.DataFrame(rows)
 
 
 def _utility(
-    figure: Tradeoff, material: FigureData, row: Row, trained: Sequence[Row]
+    figure: Tradeoff, material: FigureData, row: Row, trained: Sequence[Cell]
 ) -> dict[str, Any]:
     """Compute the utility of the model joined with a cell; the reason if either was refused."""
-    model = figure.model_of(row, trained)
-    found = select(material.scores, {level: model[level] for level in CELL})
-    (summary,) = records(summarise(found, str(parse("metric", figure.utility))))
+    model = figure.model_of(row["cell"], trained)
+    scores = select(material.scores, levels_of(model))
+    (summary,) = records(summarise(scores, read_metric(figure.utility)))
     return {"utility": float(summary["ours"]), "reason": row["reason"] or summary["reason"]}
 
 
-def _labels(figure: Tradeoff, names: AxisLabels, row: Row) -> dict[str, Any]:
+def _labels(figure: Tradeoff, names: AxisLabels, cell: Cell) -> dict[str, Any]:
     """Return the labels of a point and its hue, and whether it is circled."""
-    circled = names.select(figure.circled)
+    circled, hue = names.select(figure.circled), Axis.read(figure.hue)
     return {
-        "hue": label_place(figure.hue, names, row),
-        "point": call_point(figure, names, row),
-        "circled": bool(circled) and all(row[level] == circled[level] for level in circled),
+        "hue": hue.label(names, hue.spec(cell)),
+        "point": label_point(figure, names, cell),
+        "circled": bool(circled) and all(cell.specs[lv] == circled[lv] for lv in circled),
     }
 
 
-def call_point(figure: Tradeoff, names: AxisLabels, row: Row) -> str:
+def label_point(figure: Tradeoff, names: AxisLabels, cell: Cell) -> str:
     """Return the label of a point: its joined levels that differ from the first of the grid."""
-    levels = list(dict.fromkeys(map(level_of, figure.joined)))
-    changed = [level for level in levels if row[level] != names.values[level][0]]
-    return ", ".join(names.heading(level, row[level]) for level in changed or levels[:1])
+    levels = list(dict.fromkeys(Axis.read(text).level for text in figure.joined))
+    changed = [level for level in levels if cell.specs[level] != names.axis(level)[0]]
+    return ", ".join(names.heading(level, cell.specs[level]) for level in changed or levels[:1])
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -127,7 +134,7 @@ def _draw(figure: Tradeoff, names: AxisLabels, points: pd.DataFrame) -> Figure:
     axes.plot(ringed["privacy"], ringed["utility"], **RING)
     canvas.legend(
         handles=[*_handles(drawn, looks), *_keys(numbers), *_refused(points)],
-        title=label_axis(figure.hue, names),
+        title=Axis.read(figure.hue).title(names),
         loc="outside right center",
         frameon=False,
     )
@@ -149,7 +156,7 @@ def _set_limits(axes: Axes, figure: Tradeoff, points: pd.DataFrame) -> None:
         if len(values):
             free = MARGIN * (values.max() - values.min() or 1.0)
             limit(values.min() - free, values.max() + free)
-    if parse("metric", figure.privacy).better == "higher":
+    if read_metric(figure.privacy).better == "higher":
         axes.invert_xaxis()
 
 

@@ -80,8 +80,9 @@ def test_what_a_search_chose_is_called_as_what_it_began_with(chosen: str | None)
         proxy_for={"cpl+iterations=50+alpha=0.5": "cpl+alpha=0.5"},
     )
     value = attacks(kept)[0]
-    assert kept.names.label("attack", value) == "tuned"
-    assert kept.names.resolve("attack", "cpl+alpha=0.5") == value
+    spec = parse("attack", value)
+    assert kept.names.label("attack", spec) == "tuned"
+    assert kept.names.resolve("attack", "cpl+alpha=0.5") == spec
     assert kept.names.stands_for == {"attack": {value: "cpl+alpha=0.5"}}
     check_axis("attack.alpha", kept.names)
 

@@ -15,6 +15,7 @@ from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import find, parse
 from gleak.core.spec import build_spec
 from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import FigureData, FigureSpec, Shown
 from gleak.figures.kinds.convergence_drawing import tabulate_losses, tabulate_traces
 
@@ -182,7 +183,7 @@ def test_an_attack_that_kept_no_trace_is_named(
 
 
 def test_attacks_without_iterations_are_refused_and_controls_left_out(
-    names: AxisLabels, cell: Callable[..., dict[str, str]]
+    names: AxisLabels, cell: Callable[..., Cell]
 ):
     rows = [cell(attack=attack) for attack in ("cpl+restarts=0", "blind", "truth")]
     make_traces().check(names, rows)
@@ -191,7 +192,7 @@ def test_attacks_without_iterations_are_refused_and_controls_left_out(
         make_traces().check(names, [*rows, cell(attack="aono")])
 
 
-def test_cells_of_one_colour_are_refused(names: AxisLabels, cell: Callable[..., dict[str, str]]):
+def test_cells_of_one_colour_are_refused(names: AxisLabels, cell: Callable[..., Cell]):
     rows = [cell(defense=defense) for defense in ("none", "gaussian")]
     make_traces(facets="defense").check(names, rows)
     with pytest.raises(SpecError, match="several cells share a place: defense varies"):

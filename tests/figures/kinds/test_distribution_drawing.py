@@ -22,6 +22,7 @@ from gleak.figures.kinds.distribution_drawing import (
     summarise_control_means,
     summarise_quantiles,
 )
+from gleak.figures.statistics import cells_of
 from gleak.metrics.score_table import LEVEL_COLUMNS
 
 HEADER = "metric,x,hue,facet,q0.05,q0.25,q0.5,q0.75,q0.95,mean,count,rows,reason"
@@ -80,9 +81,8 @@ def test_a_single_value_equal_values_and_none_are_drawn(
 def test_what_the_grid_cannot_serve_is_refused(
     noise: FigureData, fields: dict[str, Any], fault: str
 ):
-    rows = noise.scores[list(LEVEL_COLUMNS)].drop_duplicates().to_dict("records")
     with pytest.raises(SpecError, match=fault):
-        make(**fields).check(noise.names, rows)
+        make(**fields).check(noise.names, cells_of(noise.scores))
 
 
 def test_bands_of_means_are_no_field_of_it():
@@ -132,8 +132,9 @@ def test_quantiles_equal_those_of_numpy(material: FigureData):
 
 
 def test_a_cell_without_values_has_a_place_and_no_quantiles(material: FigureData, scored: Scored):
-    lost = scored("ssim", [[np.nan]], status="unavailable", defense="laplace+std=1e-4")
-    cells = pd.concat([material.scores, lost.assign(attack="cpl+restarts=0")])
+    levels = {"defense": "laplace+std=1e-4", "attack": "cpl+restarts=0"}
+    lost = scored("ssim", [[np.nan]], status="unavailable", **levels)
+    cells = pd.concat([material.scores, lost])
     boxes = summarise_quantiles(of_defenses(), replace(material, scores=cells)).set_index("defense")
     assert boxes.loc["laplace+std=1e-4", "count"] == 0
     assert boxes.loc["laplace+std=1e-4", [*QUANTILES, "mean"]].isna().all()

@@ -15,6 +15,7 @@ from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
 from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import FigureData, Shown
 from gleak.figures.canvas.image_grid import EMPTY, MISSING, TileRow
 from gleak.figures.kinds.image_drawing import lay_out_results, lay_out_search
@@ -204,7 +205,7 @@ def test_the_best_and_the_worst_of_each_batch_stand_with_their_similarity(
     ],
 )
 def test_metrics_that_cannot_stand_under_an_image(
-    names: AxisLabels, cell: Callable[..., dict[str, str]], fields: dict[str, Any], fault: str
+    names: AxisLabels, cell: Callable[..., Cell], fields: dict[str, Any], fault: str
 ):
     with pytest.raises(SpecError, match=fault):
         make(**fields).check(names, [cell()])

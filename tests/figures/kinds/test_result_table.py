@@ -12,8 +12,10 @@ from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
 from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import FigureData
 from gleak.figures.kinds.result_table import Table
+from tests.score_tables import with_specs
 
 Scored = Callable[..., pd.DataFrame]
 FIELDS = {
@@ -56,7 +58,7 @@ def material(scored: Scored, names: AxisLabels) -> FigureData:
             "note": "",
         }
     )
-    return FigureData(pd.concat(tables), published, names)
+    return FigureData(pd.concat(tables), with_specs(published), names)
 
 
 def test_numbers_equal_a_hand_computation(material: FigureData, tmp_path: Path):
@@ -163,7 +165,7 @@ def test_controls_without_any_value_have_no_line(material: FigureData, tmp_path:
 
 
 def test_a_control_stands_once_unless_the_crafting_is_told_apart(
-    names: AxisLabels, cell: Callable[..., dict[str, str]]
+    names: AxisLabels, cell: Callable[..., Cell]
 ):
     honest, fished = (
         [cell(crafting=crafting, attack=attack) for attack in ("cpl", "blind", "truth")]

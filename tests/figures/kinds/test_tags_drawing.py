@@ -18,6 +18,7 @@ from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
 from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.cell import LEVELS, Cell
 from gleak.experiments.figure_spec import FigureData, Shown
 from gleak.figures.kinds import tags_drawing
 
@@ -54,7 +55,7 @@ def make(**fields: Any) -> Any:
 
 
 def draw(figure: Any, tagger: Path, names: AxisLabels, stem: Path, *cells: Shown) -> pd.DataFrame:
-    nothing = pd.DataFrame(columns=["metric", "sample", "victim", "value", *cells[0].row])
+    nothing = pd.DataFrame(columns=["metric", "sample", "victim", "value", *LEVELS])
     figure.draw(FigureData(nothing, pd.DataFrame(), names, cells, [tagger]), stem)
     return pd.read_csv(stem.with_suffix(".csv"))
 
@@ -115,7 +116,7 @@ def test_tags_are_given_by_one_tagger(knowledge: Any) -> None:
 
 
 def test_attacks_are_scored_by_the_same_tagger(
-    names: AxisLabels, cell: Callable[..., dict[str, str]]
+    names: AxisLabels, cell: Callable[..., Cell]
 ) -> None:
     attack = "rog+tagger=tagger~tags=2"
     named = replace(names, values={**names.values, "attack": (attack,)})

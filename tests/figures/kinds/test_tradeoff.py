@@ -16,8 +16,11 @@ from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
 from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import FigureData, FigureSpec, Row
+from gleak.experiments.cell import Cell
+from gleak.experiments.figure_spec import FigureData, FigureSpec
+from gleak.experiments.refusals import levels_of
 from gleak.figures.kinds.tradeoff_drawing import frontier, tabulate_points
+from tests.score_tables import read_cell, with_specs
 
 DEFENSES = ("none", "gaussian")
 MODELS = ("lenet", "lenet+precode=8")
@@ -31,15 +34,13 @@ def make(**fields: Any) -> Any:
     return build_spec(find("figure", "tradeoff"), {**base, **fields})
 
 
-def trained(defense: str, model: str, cell: Callable[..., dict[str, str]]) -> dict[str, str]:
+def trained(defense: str, model: str, cell: Callable[..., Cell]) -> Cell:
     training = "federated" if defense == "none" else f"federated+defense={defense}"
     return cell(model=model, training=training, dataset="photos", **dict.fromkeys(AFTER, ""))
 
 
 @pytest.fixture
-def grids(
-    names: AxisLabels, cell: Callable[..., dict[str, str]]
-) -> list[tuple[AxisLabels, list[Row]]]:
+def grids(names: AxisLabels, cell: Callable[..., Cell]) -> list[tuple[AxisLabels, list[Cell]]]:
     """Two attacks under a defence, none, and a network that defends itself; and the models."""
     values = {**names.values, "model": MODELS, "defense": DEFENSES, "attack": ("cpl", "dlg")}
     attacks = replace(names, values=values, labels={"lenet+precode=8": "PRECODE", "cpl": "CPL"})
@@ -49,19 +50,23 @@ def grids(
         for attack in ("cpl", "dlg")
     ]
     models = [trained(*pair, cell) for pair in PAIRS]
-    kept = {level: tuple({row[level] for row in models}) for level in ("dataset", "model")}
+    kept = {lv: tuple({str(one.specs[lv]) for one in models}) for lv in ("dataset", "model")}
     trainings = ("federated", "federated+defense=gaussian")
     return [(attacks, rows), (AxisLabels({**kept, "training": trainings}), models)]
 
 
 @pytest.fixture
 def material(
-    grids: list[tuple[AxisLabels, list[Row]]], scored: Callable[..., pd.DataFrame]
+    grids: list[tuple[AxisLabels, list[Cell]]], scored: Callable[..., pd.DataFrame]
 ) -> FigureData:
     """Error 0.1, 0.2 and so on of attacks, accuracy 0.9, 0.8 and 0.7 of models."""
     (names, rows), (_, models) = grids
-    errors = [scored("mse", [[k / 10, k / 10]], **row) for k, row in enumerate(rows, 1)]
-    accuracies = [scored("test_accuracy", [0.9 - k / 10], **row) for k, row in enumerate(models)]
+    errors = [
+        scored("mse", [[k / 10, k / 10]], **levels_of(cell)) for k, cell in enumerate(rows, 1)
+    ]
+    accuracies = [
+        scored("test_accuracy", [0.9 - k / 10], **levels_of(cell)) for k, cell in enumerate(models)
+    ]
     published = pd.DataFrame(
         {
             "figure": "a",
@@ -73,7 +78,7 @@ def material(
             "note": "",
         }
     )
-    return FigureData(pd.concat([*errors, *accuracies]), published, names)
+    return FigureData(pd.concat([*errors, *accuracies]), with_specs(published), names)
 
 
 def test_files_are_the_same_each_time(
@@ -102,11 +107,12 @@ def test_a_metric_without_values_leaves_points_out_and_draws_the_rest(
     assert "no value of mse" in (tmp_path / "a.svg").read_text()
 
 
-def test_controls_are_left_out_and_models_are_not(grids: list[tuple[AxisLabels, list[Row]]]):
+def test_controls_are_left_out_and_models_are_not(grids: list[tuple[AxisLabels, list[Cell]]]):
     (names, rows), (models, trained_rows) = grids
     figure = make()
     figure.check_together(grids)
-    assert figure.chosen(names, [*rows, {**rows[0], "attack": "blind"}]) == rows
+    blind = read_cell({**levels_of(rows[0]), "attack": "blind"})
+    assert figure.chosen(names, [*rows, blind]) == rows
     assert figure.chosen(models, trained_rows) == trained_rows
 
 
@@ -128,7 +134,7 @@ def test_controls_are_left_out_and_models_are_not(grids: list[tuple[AxisLabels, 
     ],
 )
 def test_faults_are_named(
-    grids: list[tuple[AxisLabels, list[Row]]], fields: dict[str, Any], keep: slice, fault: str
+    grids: list[tuple[AxisLabels, list[Cell]]], fields: dict[str, Any], keep: slice, fault: str
 ):
     (names, rows), (models, trained_rows) = grids
     if "defense" in fields.get("joined", {}) and "model" not in fields["joined"]:

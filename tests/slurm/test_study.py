@@ -1,4 +1,4 @@
-"""The quick study `cpl`, every job given to SLURM."""
+"""A tiny study, every job given to SLURM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.project import Job, Project, Result
 from tests.slurm.cluster import CPUS, GPUS, NODES, Cluster, Record, at_once, submitted_as
 
-STUDY = "cpl"
+STUDY = "tiny"
 LOCAL = {"all", "score_model", "tabulate"}
 ON_GPUS = {"train_model", "attack"}
 

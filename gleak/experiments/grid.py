@@ -315,18 +315,20 @@ def _names(
     values = {level: [str(value.spec) for value in axis] for level, axis in axes.items()}
     if controls:
         values["attack"] += controls
-    every = [value for axis in axes.values() for value in axis]
+    own = _labels(file.labels)
     called = {
         str(spec): value.label
-        for value in every
+        for axis in axes.values()
+        for value in axis
         if value.label
+        and not own.keys() & {str(value.substituted), str(value.substituted.setting())}
         for spec in (value.substituted, value.spec)
     }
     tuned = {str(v.spec): str(v.base) for v in axes.get("attack", ()) if v.base}
     return AxisLabels(
         values={level: tuple(dict.fromkeys(texts)) for level, texts in values.items()},
         stands_for={level: pairs for level, pairs in proxies.items() if pairs},
-        labels=_labels({**reader.study.labels, **called, **file.labels}),
+        labels={**_labels({**reader.study.labels, **called}), **own},
         tuned_from={"attack": tuned},
         zipped=zipped,
         variants={

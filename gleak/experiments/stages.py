@@ -283,6 +283,7 @@ STAGES: dict[str, Stage] = {
             "gleak.experiments.search.run",
             gpu="requested",
             log="{search}.search",
+            reads_else="what `attack` reads, and `private.h5` of victims from the train split",
         ),
         Stage(
             "tabulate",
@@ -293,6 +294,7 @@ STAGES: dict[str, Stage] = {
             reads_of_table,
             "gleak.figures.tabulate",
             log="{grid}.tabulate",
+            reads_else="`scores.csv` of the grid's cells",
         ),
         Stage(
             "draw",
@@ -302,7 +304,7 @@ STAGES: dict[str, Stage] = {
             10,
             reads_of_figure,
             "gleak.figures.draw",
-            reads_else="the study, the paper's numbers",
+            reads_else="tables of its grids; `reconstruction.h5` and `private.h5` of the images it shows; `knowledge.h5` whose losses it draws; the study, the published numbers",
             log="{figure}.draw",
         ),
         Stage(
@@ -313,7 +315,7 @@ STAGES: dict[str, Stage] = {
             10,
             reads_of_verdicts,
             "gleak.figures.judge",
-            reads_else="the study",
+            reads_else="the tables of all grids, the study",
         ),
     )
 }

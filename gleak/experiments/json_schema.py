@@ -29,7 +29,8 @@ def study_schema() -> Schema:
     definitions: Schema = {}
     schema = _part(StudyFile, definitions)
     fields = schema["properties"]
-    for key, model in {"grids": GridFile, "searches": SearchFile}.items():
+    entries: dict[str, type[BaseModel]] = {"grids": GridFile, "searches": SearchFile}
+    for key, model in entries.items():
         fields[key]["patternProperties"] = {FILE_NAME: _completed(_part(model, definitions))}
     of_figures: Schema = {}
     figures = [_figure(kind, cls, of_figures) for kind, cls in load("figure").items()]

@@ -21,8 +21,23 @@ from gleak.models.sample_losses import penalties, sample_losses
 OutputFunction = Callable[[Tensor, Tensor], Tensor]
 """Function from a layer's inputs and outputs to its outputs at each victim's own parameters."""
 NO_REPLACEMENTS: Mapping[str, OutputFunction] = MappingProxyType({})
-LEAST_ROWS: dict[type[nn.Module], int] = {nn.Linear: 8, nn.Conv2d: 2}
+LEAST_ROWS: dict[type[nn.Module], int] = {nn.Linear: 16, nn.Conv2d: 2}
 """Number of rows from which the same kernels are used, measured with MKL and oneDNN."""
+VECTOR_VALUES = 32
+"""Values that elementwise functions compute at once with AVX-512; those left over at the end of a
+tensor are computed one by one, with another rounding."""
+ELEMENTWISE = (
+    nn.CELU,
+    nn.ELU,
+    nn.GELU,
+    nn.LogSigmoid,
+    nn.Mish,
+    nn.SELU,
+    nn.Sigmoid,
+    nn.SiLU,
+    nn.Softplus,
+    nn.Tanh,
+)
 
 
 class UnsplittableError(Exception):
@@ -248,20 +263,23 @@ def _splits_by_victim(layer: nn.Module) -> bool:
 
 @contextmanager
 def padded_rows(network: nn.Module, rows: int) -> Iterator[None]:
-    """Let layers compute at least `LEAST_ROWS` rows in the block, padded with zeros.
+    """Pad the inputs of layers with zeros in the block, so that kernels do not depend on `rows`.
 
     Matrix products and convolutions of few rows use other kernels than those of many, which sum in
-    another order: a difference of 1e-7 of the gradient on a CPU. A search by L-BFGS amplifies it
-    within tens of evaluations to the whole image. With padding, the outputs of a sample do not
-    depend on how many others are computed with it.
+    another order, and the last values of a tensor are computed without vector instructions: a
+    difference of 1e-7 of the gradient on a CPU. A search by L-BFGS amplifies it within tens of
+    evaluations to the whole image. With padding, the outputs of a sample do not depend on how many
+    others are computed with it.
 
     Args:
         network: whose inputs are rows of samples.
-        rows: number of samples; nothing is done where they are enough.
+        rows: number of samples.
     """
-    padded = [layer for layer in network.modules() if rows < LEAST_ROWS.get(type(layer), 0)]
+    few = {layer: rows < LEAST_ROWS.get(type(layer), 0) for layer in network.modules()}
+    padded = [layer for layer in few if few[layer] or isinstance(layer, ELEMENTWISE)]
     for layer in padded:
-        vars(layer)["forward"] = partial(_with_padding, layer.forward, LEAST_ROWS[type(layer)])
+        pad = partial(_padded_to, LEAST_ROWS[type(layer)]) if few[layer] else _padded_to_vectors
+        vars(layer)["forward"] = partial(_with_padding, layer.forward, pad)
     try:
         yield
     finally:
@@ -269,8 +287,21 @@ def padded_rows(network: nn.Module, rows: int) -> Iterator[None]:
             del vars(layer)["forward"]
 
 
-def _with_padding(forward: Callable[[Tensor], Tensor], least: int, input: Tensor) -> Tensor:
-    """Apply a layer to an input padded to at least this many rows."""
-    rows = len(input)
-    missing = input.new_zeros(max(0, least - rows), *input.shape[1:])
-    return forward(torch.cat([input, missing]))[:rows]
+def _with_padding(
+    forward: Callable[[Tensor], Tensor], pad: Callable[[Tensor], int], input: Tensor
+) -> Tensor:
+    """Apply a layer to an input with some rows of zeros after its own."""
+    missing = pad(input)
+    if not missing:
+        return forward(input)
+    return forward(torch.cat([input, input.new_zeros(missing, *input.shape[1:])]))[: len(input)]
+
+
+def _padded_to(least: int, input: Tensor) -> int:
+    return max(0, least - len(input))
+
+
+def _padded_to_vectors(input: Tensor) -> int:
+    """Return the rows after which no value of the input is among those computed one by one."""
+    values = input[:1].numel()
+    return -(-VECTOR_VALUES // values) if values % VECTOR_VALUES else 0

@@ -12,7 +12,10 @@ from gleak.knowledge.base import Pretraining
 
 DESIGN = Path(__file__).with_name("design.md")
 BEGIN, END = "<!-- stages: python docs/write_stages.py -->\n", "<!-- end of stages -->\n"
-HONEST = "photos/lenet/untrained/honest/fedsgd/none/rog+postprocessor=postprocessor+labels=known+tagger=tagger"
+HONEST = (
+    "photos/lenet/untrained/honest/fedsgd/none/"
+    "rog+postprocessor=postprocessor+labels=known+tagger=tagger"
+)
 CRAFTED = "photos/lenet/untrained/fishing/fedsgd/none/fishing"
 
 

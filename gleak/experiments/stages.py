@@ -304,7 +304,8 @@ STAGES: dict[str, Stage] = {
             10,
             reads_of_figure,
             "gleak.figures.draw",
-            reads_else="tables of its grids; `reconstruction.h5` and `private.h5` of the images it shows; `knowledge.h5` whose losses it draws; the study, the published numbers",
+            reads_else="tables of its grids; `reconstruction.h5` and `private.h5` of the images it "
+            "shows; `knowledge.h5` whose losses it draws; the study, the published numbers",
             log="{figure}.draw",
         ),
         Stage(

@@ -70,9 +70,9 @@ def test_a_variant_is_labelled_at_every_scale_and_named_in_figures() -> None:
         "cpl+iterations=60+alpha=0.5",
         "cpl+iterations=60+restarts=0+alpha=0.5",
     )
-    assert found.names.label("attack", bare) == "CPL, no restarts"
-    assert found.names.resolve("attack", "CPL, no restarts") == bare
-    assert found.names.resolve("attack", "cpl+restarts=0+alpha=0.5") == bare
+    assert found.names.label("attack", parse("attack", bare)) == "CPL, no restarts"
+    assert str(found.names.resolve("attack", "CPL, no restarts")) == bare
+    assert str(found.names.resolve("attack", "cpl+restarts=0+alpha=0.5")) == bare
     assert found.names.stands_for["attack"][bare] == "cpl+restarts=0+alpha=0.5"
 
 
@@ -98,7 +98,7 @@ def test_fields_of_nested_specs_are_patched() -> None:
     patch = {"attack": {"rog": {"postprocessor": {"steps": 5}}}}
     found = grid("quick", {"attack": ["rog"], "quick": patch})
     assert values(found) == ["rog+postprocessor=postprocessor~steps=5"]
-    assert found.names.label("attack", values(found)[0]) == "ROG"
+    assert found.names.label("attack", parse("attack", values(found)[0])) == "ROG"
     both = grid("quick", {"attack": ["rog", "rog+labels=known"], "quick": patch})
     assert values(both)[1] == "rog+labels=known"
     with pytest.raises(SpecError, match="'postprocessor' is None, which has no fields"):

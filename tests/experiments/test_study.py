@@ -277,7 +277,7 @@ def test_values_out_of_range_name_the_axis(tmp_path: Path, level: str, spec: str
     ("level", "spec", "fault"),
     [
         ("attack", "cpl+start=red", "start red needs images of 3 channels, and digits holds .*; u"),
-        ("attack", "aono", "aono .* dense, and model lenet begins with a convolution; use mlp"),
+        ("attack", "aono", "aono .* dense, but model lenet begins with a convolution; use mlp"),
         ("client", "fedsgd+batch_size=999", "batch_size=999 is more than the 450 samples"),
         ("training", "federated+clients=9999", "clients=9999 is more than the 1347 samples"),
     ],

@@ -56,12 +56,14 @@ class Declaration(BaseModel):
 
 
 class SearchFile(Declaration):
-    """A search as it stands in a study file.
+    """A search in a study file.
 
     Args:
+        base: another search of the study, which this one is a change of.
         quick, small: what is different at these scales.
     """
 
+    base: str | None = None
     quick: Declaration | None = None
     small: Declaration | None = None
 

@@ -8,9 +8,10 @@ from torch import nn
 
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
+from gleak.experiments.axis_values import AxisReader
 from gleak.experiments.search.chosen import Entry
 from gleak.experiments.search.declaration import Declaration, Search, SearchFile, read_search
-from gleak.experiments.search.reference import Reference
+from gleak.experiments.study_file import GridFile, StudyFile
 
 Declare = Callable[..., Search]
 CHOSEN = "cpl+iterations=3+alpha=2.5"
@@ -151,18 +152,26 @@ def test_what_was_chosen_is_taken_if_it_is_of_this_declaration(declare: Declare)
         outdated.check_choice()
 
 
+def specs_of(searches: Any, **fields: Any) -> tuple[str, str]:
+    """The attack that a search began with, and the one that it chose, with fields changed."""
+    study = StudyFile(title="t", paper="p", grids={}, figures={})
+    grid = GridFile(attack={"search": "weights"} | fields)
+    (value,) = AxisReader(study, "paper", searches).read("attack", grid)
+    return str(value.base), str(value.spec)
+
+
 class TestReference:
     fields: ClassVar[dict[str, Any]] = {"iterations": 500, "start": "dark"}
 
     def test_without_a_choice_both_are_the_base(self, declare: Declare):
         searches = {"weights": declare()}
         base = "cpl+iterations=3+alpha=0.5"
-        assert Reference(search="weights").specs(searches) == (base, base)
+        assert specs_of(searches) == (base, base)
 
     def test_a_choice_stands_beside_the_base_and_fields_change_both(self, declare: Declare):
         searches = {"weights": declare().adopting(entry(declare()))}
-        assert Reference(search="weights").specs(searches)[1] == CHOSEN
-        assert Reference(search="weights", **self.fields).specs(searches) == (
+        assert specs_of(searches)[1] == CHOSEN
+        assert specs_of(searches, **self.fields) == (
             "cpl+iterations=500+start=dark+alpha=0.5",
             "cpl+iterations=500+start=dark+alpha=2.5",
         )
@@ -177,7 +186,7 @@ class TestReference:
     )
     def test_faults(self, declare: Declare, written: dict[str, Any], fault: str):
         with pytest.raises(SpecError, match=fault):
-            Reference(**written).specs({"weights": declare()})
+            specs_of({"weights": declare()}, **written)
 
 
 def test_a_choice_that_is_no_attack_any_more_is_refused(declare: Declare):

@@ -126,7 +126,7 @@ def names() -> AxisLabels:
     values["defense"] = ("none", "gaussian+std=1e-4", "gaussian", "laplace+std=1e-4")
     values["attack"] = ("cpl+restarts=0", "dlg", "blind", "truth")
     labels = {"cpl": "CPL", "cifar10": "CIFAR-10", "gaussian": "Gaussian", "mse": "MSE"}
-    return AxisLabels(values, {"dataset": {"photos": "cifar10"}}, labels)
+    return AxisLabels.read(values, {"dataset": {"photos": "cifar10"}}, labels)
 
 
 @pytest.fixture
@@ -164,7 +164,9 @@ def noise(scored: Callable[..., pd.DataFrame], names: AxisLabels) -> FigureData:
         }
     )
     values = {**names.values, "dataset": ("digits",)}
-    return FigureData(pd.concat(tables), with_specs(published), replace(names, values=values))
+    return FigureData(
+        pd.concat(tables), with_specs(published), replace(names, axes=AxisLabels.read(values).axes)
+    )
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from types import MappingProxyType
 from typing import ClassVar
 
 from gleak.core.errors import SpecError, nearest
@@ -16,6 +17,9 @@ from gleak.core.spec import Spec, format_value
 from gleak.experiments.cell import TRUTH, Cell
 from gleak.metrics.base import MetricSpec, metrics_of
 
+Texts = Mapping[str, Mapping[str, str]]
+"""For each level, a spec string -> another one."""
+NOTHING: Texts = MappingProxyType({})
 BLIND = "blind"
 CONTROLS = (BLIND, TRUTH)
 
@@ -83,42 +87,51 @@ class AxisLabels:
     ``cpl+iterations=100``) or by a name without fields.
 
     Args:
-        values: for each level of the grid its canonical specs, in the order of the study.
-        stands_for: for each level, our value -> the published one that it substitutes.
-        labels: a value, name, metric or axis -> label in figures.
-        tuned_from: for each level, a value that a search chose -> base of the search.
+        axes: specs of each level of the grid, in the order of the study.
+        substituted: for each level, our spec -> the published one that it substitutes.
+        labels: a spec string, name, metric or axis -> label in figures.
+        bases: for each level, a spec that a search chose -> base of the search.
         zipped: groups of levels that advance together.
-        variants: for each level, name of a variant -> its value, or its spec if it is on no axis.
+        variants: for each level, name of a variant -> its spec on the axis, or the variant's own.
     """
 
-    values: Mapping[str, tuple[str, ...]]
-    stands_for: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    axes: Mapping[str, tuple[Spec, ...]]
+    substituted: Mapping[str, Mapping[Spec, Spec]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    tuned_from: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    bases: Mapping[str, Mapping[Spec, Spec]] = field(default_factory=dict)
     zipped: Sequence[Sequence[str]] = ()
-    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    variants: Mapping[str, Mapping[str, Spec]] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls,
+        values: Mapping[str, Iterable[str]],
+        substituted: Texts = NOTHING,
+        labels: Mapping[str, str] | None = None,
+        bases: Texts = NOTHING,
+        zipped: Sequence[Sequence[str]] = (),
+    ) -> AxisLabels:
+        """Read spec strings instead of specs."""
+        axes = {level: tuple(read_spec(level, text) for text in values[level]) for level in values}
+        pairs, chosen = _read_pairs(substituted), _read_pairs(bases)
+        return cls(axes, pairs, labels or {}, chosen, zipped)
+
+    @cached_property
+    def values(self) -> dict[str, tuple[str, ...]]:
+        """Canonical strings of the specs of each level."""
+        return {level: tuple(map(str, specs)) for level, specs in self.axes.items()}
 
     @cached_property
     def specs(self) -> dict[str, dict[str, Spec]]:
         """Specs of each level by their canonical strings, in the order of the study."""
         return {
-            level: {text: read_spec(level, text) for text in texts}
-            for level, texts in self.values.items()
+            level: dict(zip(self.values[level], specs, strict=True))
+            for level, specs in self.axes.items()
         }
-
-    @cached_property
-    def substituted(self) -> dict[str, dict[Spec, Spec]]:
-        """For each level, our spec -> the published one that it substitutes."""
-        return _read_pairs(self.stands_for)
-
-    @cached_property
-    def bases(self) -> dict[str, dict[Spec, Spec]]:
-        """For each level, a spec that a search chose -> base of the search."""
-        return _read_pairs(self.tuned_from)
 
     def axis(self, level: str) -> list[Spec]:
         """Return the specs of a level, in the order of the study."""
-        return list(self.specs[level].values())
+        return list(self.axes[level])
 
     def cell(self, row: Mapping[str, str]) -> Cell:
         """Return the cell of a table's row, looked up by the canonical strings of its levels."""
@@ -173,7 +186,7 @@ class AxisLabels:
         """
         if level not in self.values:
             raise SpecError(f"unknown level {level!r}; {nearest(level, self.values)}")
-        spec = read_spec(level, self.variants.get(level, {}).get(wanted, wanted))
+        spec = self.variants.get(level, {}).get(wanted) or read_spec(level, wanted)
         values, published = self.axis(level), self.substituted.get(level, {})
         matches = [value for value in values if value == spec]
         matches += [value for value in values if published.get(value) == spec]
@@ -269,7 +282,7 @@ class AxisLabels:
         return label if unit in ("1", cls.name) else f"{label} ({unit})"
 
 
-def _read_pairs(pairs: Mapping[str, Mapping[str, str]]) -> dict[str, dict[Spec, Spec]]:
+def _read_pairs(pairs: Texts) -> dict[str, dict[Spec, Spec]]:
     return {
         level: {read_spec(level, ours): read_spec(level, other) for ours, other in texts.items()}
         for level, texts in pairs.items()

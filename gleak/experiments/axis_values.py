@@ -196,9 +196,9 @@ class Variants:
                 (spec,) = _specs(level, fields, lambda base: self.spec(level, base, (*users, name)))
         return Value(spec, variant=name, label=_label(name, item))
 
-    def specs(self, level: str) -> dict[str, str]:
-        """Return the canonical spec of every variant of a level at the scale of the paper."""
-        return {name: str(self.find(level, name).spec) for name in self.names(level)}
+    def specs(self, level: str) -> dict[str, Spec]:
+        """Return the spec of every variant of a level at the scale of the paper."""
+        return {name: self.find(level, name).spec for name in self.names(level)}
 
     def spec(self, level: str, text: str, users: tuple[str, ...] = ()) -> Spec:
         """Return the spec of a variant's name or of a spec string."""

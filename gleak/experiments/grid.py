@@ -14,7 +14,7 @@ from gleak.core.registry import load, parse
 from gleak.core.settings import Scale
 from gleak.core.spec import Spec
 from gleak.experiments.axes import check_axis, field_values
-from gleak.experiments.axis_labels import BLIND, AxisLabels, bare, canonical
+from gleak.experiments.axis_labels import BLIND, AxisLabels, bare, canonical, read_spec
 from gleak.experiments.axis_values import AxisReader, Value, Variants
 from gleak.experiments.cell import LEVELS, SCORED_BY, TRUTH, Cell
 from gleak.experiments.own_models import check_own_model, is_own
@@ -255,22 +255,22 @@ def _level(level: str, known: Collection[str]) -> str:
     return level
 
 
-def _proxies(values: Sequence[Value], paper: Sequence[Value]) -> dict[str, str]:
-    """Return our canonical values of an axis -> the published ones that they substitute.
+def _proxies(values: Sequence[Value], paper: Sequence[Value]) -> dict[Spec, Spec]:
+    """Return our specs of an axis -> the published ones that they substitute.
 
     A spec that a scale changes is a proxy for what it was, and so is the only value of an axis
     that a scale replaces for the only one that it had.
     """
-    changed = [value for value in values if value.original not in (None, value.spec)]
+    changed = {v.spec: v.original for v in values if v.original and v.original != v.spec}
     if changed or not len(values) == len(paper) == 1:
-        return {str(value.spec): str(value.original) for value in changed}
+        return changed
     (ours,), (theirs,) = values, paper
     same = theirs.substituted == ours.substituted
-    return {} if same else {str(ours.spec): str(theirs.substituted)}
+    return {} if same else {ours.spec: theirs.substituted}
 
 
 def _declare_proxies(
-    proxies: dict[str, dict[str, str]],
+    proxies: dict[str, dict[Spec, Spec]],
     axes: Mapping[str, Sequence[Value]],
     written: Mapping[str, str | None],
     variants: Variants,
@@ -280,17 +280,17 @@ def _declare_proxies(
         level, value = _place_of(text, axes, variants)
         proxies[level].pop(value, None)
         if published is not None:
-            proxies[level][value] = str(variants.spec(level, published))
+            proxies[level][value] = variants.spec(level, published)
     for level, pairs in proxies.items():
-        for published, times in Counter(pairs.values()).most_common(1):
+        for spec, times in Counter(pairs.values()).most_common(1):
             if times > 1:
-                raise SpecError(f"{times} {level} values stand for {published!r}; only one can")
+                raise SpecError(f"{times} {level} values stand for '{spec}'; only one can")
 
 
 def _place_of(
     text: str, axes: Mapping[str, Sequence[Value]], variants: Variants
-) -> tuple[str, str]:
-    """Return the level and the canonical value that a text means."""
+) -> tuple[str, Spec]:
+    """Return the level and the value that a text means."""
     for level, axis in axes.items():
         try:
             spec = variants.spec(level, text)
@@ -298,7 +298,7 @@ def _place_of(
             continue
         for value in axis:
             if text == value.variant or spec in (value.spec, value.base):
-                return level, str(value.spec)
+                return level, value.spec
     known = {str(value.spec) for axis in axes.values() for value in axis}
     raise SpecError(f"{text!r} is on no axis; {nearest(text, known)}")
 
@@ -307,14 +307,14 @@ def _names(
     file: GridFile,
     axes: Mapping[str, Sequence[Value]],
     controls: Sequence[str],
-    proxies: Mapping[str, Mapping[str, str]],
+    proxies: Mapping[str, Mapping[Spec, Spec]],
     reader: AxisReader,
     zipped: Sequence[Sequence[str]],
 ) -> AxisLabels:
     """Return the values of the axes with their labels."""
-    values = {level: [str(value.spec) for value in axis] for level, axis in axes.items()}
+    specs = {level: [value.spec for value in axis] for level, axis in axes.items()}
     if controls:
-        values["attack"] += controls
+        specs["attack"] += [read_spec("attack", name) for name in controls]
     own = _labels(file.labels)
     called = {
         str(spec): value.label
@@ -324,17 +324,16 @@ def _names(
         and not own.keys() & {str(value.substituted), str(value.substituted.setting())}
         for spec in (value.substituted, value.spec)
     }
-    tuned = {str(v.spec): str(v.base) for v in axes.get("attack", ()) if v.base}
     return AxisLabels(
-        values={level: tuple(dict.fromkeys(texts)) for level, texts in values.items()},
-        stands_for={level: pairs for level, pairs in proxies.items() if pairs},
+        axes={level: tuple(dict.fromkeys(found)) for level, found in specs.items()},
+        substituted={level: pairs for level, pairs in proxies.items() if pairs},
         labels={**_labels({**reader.study.labels, **called}), **own},
-        tuned_from={"attack": tuned},
+        bases={"attack": {v.spec: v.base for v in axes.get("attack", ()) if v.base}},
         zipped=zipped,
         variants={
             level: {
                 **reader.variants.specs(level),
-                **{value.variant: str(value.spec) for value in axis if value.variant},
+                **{value.variant: value.spec for value in axis if value.variant},
             }
             for level, axis in axes.items()
         },

@@ -82,7 +82,7 @@ def test_what_is_compared_with_the_paper(
     assert published(names, level, value, known) == compared
 
 
-MODELS = AxisLabels({"dataset": ("digits",), "model": ("lenet",), "training": ("central",)})
+MODELS = AxisLabels.read({"dataset": ("digits",), "model": ("lenet",), "training": ("central",)})
 
 
 def test_a_level_that_a_grid_does_not_have_is_compared_with_nothing():
@@ -117,7 +117,7 @@ def test_headings_tell_values_apart(names: AxisLabels, level: str, value: str, t
 
 def test_a_label_of_a_whole_spec_wins_over_that_of_its_name():
     labels = {"gaussian": "Gaussian", "gaussian+std=1e-4": "weak"}
-    names = AxisLabels({"defense": ("gaussian+std=1e-4", "gaussian")}, labels=labels)
+    names = AxisLabels.read({"defense": ("gaussian+std=1e-4", "gaussian")}, labels=labels)
     assert label(names, "defense", "gaussian+std=1e-4") == "weak"
 
 
@@ -140,7 +140,7 @@ def test_a_setting_is_a_spec_without_its_effort():
     assert setting("attack", "truth") == "truth"
 
 
-EFFORTS = AxisLabels(
+EFFORTS = AxisLabels.read(
     {
         "attack": ("cpl+iterations=5", "cpl+iterations=5+start=normal"),
         "client": ("fedsgd+victims=2", "fedsgd+victims=4+batch_size=2"),
@@ -159,7 +159,7 @@ def test_effort_makes_no_other_setting():
 
 
 def test_effort_is_not_compared_where_it_is_what_varies():
-    several = AxisLabels({"attack": ("cpl+iterations=5", "cpl+iterations=50")})
+    several = AxisLabels.read({"attack": ("cpl+iterations=5", "cpl+iterations=50")})
     assert resolve(several, "attack", "cpl") is None
     assert published(several, "attack", "cpl+iterations=5", ["cpl"]) is None
     assert label(several, "attack", "cpl+iterations=5") == "cpl (iterations=5)"
@@ -173,11 +173,11 @@ def test_labels_leave_effort_out():
 
 def test_a_stand_in_of_the_same_name_is_not_announced():
     values = ("fedavg+local_steps=4+local_lr=0.001", "fedavg")
-    names = AxisLabels({"client": values}, {"client": {values[0]: "fedavg+local_steps=4"}})
+    names = AxisLabels.read({"client": values}, {"client": {values[0]: "fedavg+local_steps=4"}})
     assert "for" not in heading(names, "client", values[0])
 
 
-ZIPPED = AxisLabels(
+ZIPPED = AxisLabels.read(
     {
         "dataset": ("mnist", "cifar10"),
         "model": ("lenet", "mlp"),
@@ -194,7 +194,7 @@ def rows_of(*texts: str) -> list[dict[str, str]]:
 
 def test_levels_advance_with_those_of_their_group():
     assert ZIPPED.together("attack") == ZIPPED.together("crafting") == {"crafting", "attack"}
-    assert AxisLabels(ZIPPED.values).together("attack") == {"attack"}
+    assert AxisLabels.read(ZIPPED.values).together("attack") == {"attack"}
 
 
 @pytest.mark.parametrize(
@@ -225,10 +225,10 @@ def test_cells_are_told_apart_by_the_first_of_a_group_where_it_is_enough(
     assert ZIPPED.varying(ZIPPED.cells(rows_of(*texts))) == told_apart
 
 
-TUNED = AxisLabels(
+TUNED = AxisLabels.read(
     {"attack": ("cpl+iterations=5+alpha=3", "cpl+iterations=5", "dlg")},
     labels={"cpl+alpha=0.5": "tuned"},
-    tuned_from={"attack": {"cpl+iterations=5+alpha=3": "cpl+iterations=5+alpha=0.5"}},
+    bases={"attack": {"cpl+iterations=5+alpha=3": "cpl+iterations=5+alpha=0.5"}},
 )
 
 
@@ -250,8 +250,8 @@ def test_what_a_search_chose_is_called_as_what_it_began_with():
 
 
 def test_what_a_search_chose_is_told_from_what_it_began_with():
-    both = AxisLabels(
-        {"attack": ("cpl", "cpl+alpha=3")}, tuned_from={"attack": {"cpl+alpha=3": "cpl"}}
+    both = AxisLabels.read(
+        {"attack": ("cpl", "cpl+alpha=3")}, bases={"attack": {"cpl+alpha=3": "cpl"}}
     )
     assert resolve(both, "attack", "cpl") == "cpl"
     assert [label(both, "attack", value) for value in both.values["attack"]] == [
@@ -263,7 +263,7 @@ def test_what_a_search_chose_is_told_from_what_it_began_with():
 def test_a_name_is_label_enough_where_all_others_have_their_own():
     values = ("cpl+iterations=100", "cpl+iterations=100+alpha=1", "cpl+alpha=2")
     labels = {"cpl": "CPL", "cpl+alpha=1": "without labels", "cpl+alpha=2": "twice"}
-    names = AxisLabels({"attack": values}, labels=labels)
+    names = AxisLabels.read({"attack": values}, labels=labels)
     shown = [label(names, "attack", value) for value in values]
     assert shown == ["CPL", "without labels", "twice"]
     fewer = replace(names, labels={"cpl": "CPL", "cpl+alpha=2": "twice"})

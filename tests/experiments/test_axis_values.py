@@ -13,7 +13,7 @@ from gleak.core.registry import parse
 from gleak.experiments.axis_values import with_fields
 from gleak.experiments.grid import Grid
 from gleak.experiments.study import load_study
-from tests.experiments.test_grid import expanded
+from tests.experiments.test_grid import expanded, proxies
 
 STUDY: dict[str, Any] = {
     "base": {
@@ -73,7 +73,7 @@ def test_a_variant_is_labelled_at_every_scale_and_named_in_figures() -> None:
     assert found.names.label("attack", parse("attack", bare)) == "CPL, no restarts"
     assert str(found.names.resolve("attack", "CPL, no restarts")) == bare
     assert str(found.names.resolve("attack", "cpl+restarts=0+alpha=0.5")) == bare
-    assert found.names.stands_for["attack"][bare] == "cpl+restarts=0+alpha=0.5"
+    assert proxies(found)["attack"][bare] == "cpl+restarts=0+alpha=0.5"
 
 
 def test_patches_of_the_study_and_the_grid_follow_one_another() -> None:
@@ -89,9 +89,9 @@ def test_what_a_scale_replaces_is_as_written() -> None:
     scales = {"quick": {"dataset": "digits", "attack": {"iterations": 60}}}
     found = grid("quick", {"quick": {"attack": "dlg+iterations=5"}}, scales=scales)
     assert values(found) == ["dlg+iterations=5"]
-    assert found.names.stands_for["dataset"] == {"digits": "mnist"}
+    assert proxies(found)["dataset"] == {"digits": "mnist"}
     kept = grid("quick", {"quick": {"proxy_for": {"digits": None}}}, scales=scales)
-    assert "dataset" not in kept.names.stands_for
+    assert "dataset" not in proxies(kept)
 
 
 def test_fields_of_nested_specs_are_patched() -> None:

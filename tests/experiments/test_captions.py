@@ -15,7 +15,7 @@ def test_the_caption_of_models_states_what_there_is(study: Study):
 def test_the_caption_says_what_a_search_chose(study: Study):
     grid = study.grid("attacks", "quick")
     attack = grid.names.values["attack"][0]
-    tuned = replace(grid.names, tuned_from={"attack": {attack: f"{attack}+alpha=3"}})
+    tuned = replace(grid.names, bases={"attack": {attack: f"{attack}+alpha=3"}})
     text = caption(study.figures["speed"], [replace(grid, names=tuned)])
     assert f"``{attack}`` is ``{attack}+alpha=3`` as a search chose it" in text
     assert "as a search chose it" not in study.caption("speed", "quick")

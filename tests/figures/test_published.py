@@ -75,7 +75,7 @@ def test_one_attack_has_a_value_for_each_crafting(tmp_path: Path, scored: Scored
     table = add_published(
         summarise(scores, parse("metric", "ssim"), "best").merge(cells_and_levels(scores)),
         read_published(path),
-        AxisLabels(values),
+        AxisLabels.read(values),
     )
     assert table["published"].tolist()[:3] == [0.25, 0.75, 0.5]
     assert np.isnan(table["published"][3])

@@ -12,7 +12,7 @@ from gleak.core.registry import parse
 from gleak.experiments.axes import check_axis
 from gleak.experiments.grid import Grid
 from gleak.experiments.search.declaration import Declaration, Search, read_search
-from tests.experiments.test_grid import BASE, attacks, expanded, grid
+from tests.experiments.test_grid import BASE, attacks, expanded, grid, proxies
 
 REFERENCE = {"search": "weights"}
 
@@ -83,7 +83,7 @@ def test_what_a_search_chose_is_called_as_what_it_began_with(chosen: str | None)
     spec = parse("attack", value)
     assert kept.names.label("attack", spec) == "tuned"
     assert kept.names.resolve("attack", "cpl+alpha=0.5") == spec
-    assert kept.names.stands_for == {"attack": {value: "cpl+alpha=0.5"}}
+    assert proxies(kept) == {"attack": {value: "cpl+alpha=0.5"}}
     check_axis("attack.alpha", kept.names)
 
 

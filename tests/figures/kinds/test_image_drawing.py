@@ -145,7 +145,7 @@ def test_a_crafting_that_advances_with_the_attack_is_named_by_it(
     pairs = [("honest", "dlg"), ("honest", "invertgrad"), ("fishing", "fishing")]
     cells = [shown(crafting=crafting, attack=attack) for crafting, attack in pairs]
     values = {"crafting": ("honest", "fishing"), "attack": ("dlg", "invertgrad", "fishing")}
-    zipped = AxisLabels({**names.values, **values}, zipped=[["crafting", "attack"]])
+    zipped = AxisLabels.read({**names.values, **values}, zipped=[["crafting", "attack"]])
     labels = [line.label for line in results(zipped, *cells)]
     assert labels == ["truth", "dlg", "invertgrad", "fishing"]
     apart = [line.label for line in results(replace(zipped, zipped=()), *cells)]

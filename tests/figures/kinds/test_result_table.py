@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_text_forms_show_the_same_cells(material: FigureData, tmp_path: Path):
 
 
 def test_texts_are_escaped_for_latex(material: FigureData, names: AxisLabels, tmp_path: Path):
-    odd = AxisLabels(names.values, names.stands_for, {"mse": "MSE_% & more"})
+    odd = replace(names, labels={"mse": "MSE_% & more"})
     make().draw(FigureData(material.scores, material.published, odd), tmp_path / "t")
     assert r"MSE\_\% \& more" in (tmp_path / "t.tex").read_text(encoding="utf-8")
 
@@ -180,7 +181,7 @@ def test_a_control_stands_once_unless_the_crafting_is_told_apart(
 def test_two_values_of_one_label_are_refused(
     material: FigureData, names: AxisLabels, tmp_path: Path
 ):
-    same = AxisLabels(names.values, {}, {"photos": "images", "digits": "images"})
+    same = AxisLabels.read(names.values, {}, {"photos": "images", "digits": "images"})
     with pytest.raises(SpecError, match="labelled images"):
         make().draw(FigureData(material.scores, material.published, same), tmp_path / "t")
 

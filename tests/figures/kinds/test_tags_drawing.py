@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +118,7 @@ def test_attacks_are_scored_by_the_same_tagger(
     names: AxisLabels, cell: Callable[..., Cell]
 ) -> None:
     attack = "rog+tagger=tagger~tags=2"
-    named = replace(names, values={**names.values, "attack": (attack,)})
+    named = AxisLabels.read({**names.values, "attack": (attack,)})
     with pytest.raises(SpecError, match=r"is scored by tagger\+tags=2, but .* is tagger; use"):
         make(metric="mse").check(named, [cell(attack=attack)])
 

@@ -43,7 +43,7 @@ def trained(defense: str, model: str, cell: Callable[..., Cell]) -> Cell:
 def grids(names: AxisLabels, cell: Callable[..., Cell]) -> list[tuple[AxisLabels, list[Cell]]]:
     """Two attacks under a defence, none, and a network that defends itself; and the models."""
     values = {**names.values, "model": MODELS, "defense": DEFENSES, "attack": ("cpl", "dlg")}
-    attacks = replace(names, values=values, labels={"lenet+precode=8": "PRECODE", "cpl": "CPL"})
+    attacks = AxisLabels.read(values, labels={"lenet+precode=8": "PRECODE", "cpl": "CPL"})
     rows = [
         cell(defense=defense, model=model, attack=attack)
         for defense, model in PAIRS
@@ -52,7 +52,7 @@ def grids(names: AxisLabels, cell: Callable[..., Cell]) -> list[tuple[AxisLabels
     models = [trained(*pair, cell) for pair in PAIRS]
     kept = {lv: tuple({str(one.specs[lv]) for one in models}) for lv in ("dataset", "model")}
     trainings = ("federated", "federated+defense=gaussian")
-    return [(attacks, rows), (AxisLabels({**kept, "training": trainings}), models)]
+    return [(attacks, rows), (AxisLabels.read({**kept, "training": trainings}), models)]
 
 
 @pytest.fixture

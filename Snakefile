@@ -1,4 +1,4 @@
-"""The workflow: from data to every figure of the studies. `snakemake` makes all of them."""
+"""Workflow from the data to the figures of all configured studies."""
 
 from snakemake.utils import min_version
 
@@ -22,8 +22,8 @@ include: "rules/search.smk"
 
 
 onstart:
-    # Snakemake 9.27 limits by default to 100 jobs a second, and then every finished job adds a timer
-    # that has all choosing done anew each second: some hundred jobs later that takes half a core.
+    # Snakemake 9.27 limits the rate to 100 jobs a second by default. Every finished job then adds a
+    # timer that repeats the scheduling each second; after some hundred jobs this uses half a core.
     limit = workflow.scheduler.job_rate_limiter
     if limit and (limit.max_jobs, limit.timespan) == (100, 1):
         workflow.scheduler.job_rate_limiter = None
@@ -43,13 +43,13 @@ localrules:
 
 # Unpacked, because Snakemake loses the first file of an iterator.
 rule all:
-    """Every figure and table of the configured studies at the configured scale."""
+    """Create all figures and tables of the configured studies at the configured scale."""
     default_target: True
     input:
         *every_figure(),
 
 
 rule searches:
-    """What every search of the configured studies chooses; `gleak adopt` then has it used."""
+    """Run all searches of the configured studies; `gleak adopt` then adopts their results."""
     input:
         *every_search(),

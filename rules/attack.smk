@@ -1,8 +1,8 @@
-"""Attacks see the update, the broadcast parameters and what their spec is granted; no truth."""
+"""Attacks; they read the update, the broadcast parameters and their grants, not the truth."""
 
 
 def shares(wildcards):
-    """The shares of a cell's victims, one for each job."""
+    """Return the shares of a cell's victims, one for each job."""
     return shards_of(cell(wildcards), SETTINGS.shards)
 
 

@@ -1,6 +1,6 @@
-"""What was captured elsewhere, in place of what is trained and simulated; see `gleak import`.
+"""Captured models, updates and samples in place of simulated ones; see `gleak import`.
 
-The truth is an input of a job of its own, which no update comes from.
+The truth is read by a separate job, which does not write the update.
 """
 
 from gleak.captures.locations import MODEL as CAPTURED_MODEL
@@ -12,7 +12,7 @@ CAPTURES = Captures(SETTINGS.data_dir)
 
 
 def captured(level, file):
-    """For `input`: a file of the capture that a level's spec names."""
+    """Return an input function for a file of the capture that a level's spec names."""
 
     def find(wildcards):
         return checked(lambda: CAPTURES.file(cell(wildcards).specs[level].capture, file))
@@ -21,7 +21,7 @@ def captured(level, file):
 
 
 rule take_captured_model:
-    """Take parameters that were broadcast elsewhere."""
+    """Import captured broadcast parameters."""
     input:
         unpack(inputs("take_captured_model")),
         captured=captured("training", CAPTURED_MODEL),
@@ -43,7 +43,7 @@ rule take_captured_model:
 
 
 rule take_captured_update:
-    """Take what clients sent elsewhere."""
+    """Import captured updates."""
     input:
         captured=captured("client", CAPTURED_UPDATE),
     output:
@@ -64,7 +64,7 @@ rule take_captured_update:
 
 
 rule take_captured_truth:
-    """Take the samples of captured clients: what is kept secret, and what may be granted."""
+    """Import the samples of captured clients: the truth, and the parts that may be granted."""
     input:
         unpack(inputs("take_captured_truth")),
         captured=captured("client", CAPTURED_TRUTH),

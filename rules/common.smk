@@ -1,4 +1,4 @@
-"""What all rules share: the checked configuration, cells, paths and source digests."""
+"""Shared by all rules: the checked configuration, cells, paths and source digests."""
 
 import json
 from functools import cache
@@ -22,9 +22,9 @@ from gleak.experiments.study import load_study
 
 
 def checked(make):
-    """What `make()` gives; an error of gleak's own stops the workflow as one plain line.
+    """Return `make()`, or exit with a one-line message if it raises a `GleakError`.
 
-    Snakemake shows any exception but this one with a traceback and the job's wildcards around it.
+    Snakemake shows any exception other than SystemExit with a traceback and the job's wildcards.
     """
     try:
         return make()
@@ -63,15 +63,15 @@ wildcard_constraints:
 
 
 def cell(wildcards):
-    """The cell a job belongs to, as far as its path goes."""
+    """Return the cell of a job, truncated after the last level of its path."""
     return cell_of(tuple(wildcards.items()))
 
 
 @cache
 def cell_of(levels):
-    """The cell of a job's wildcards; a job asks for it a dozen times.
+    """Return the cell of a job's wildcards; cached, as each job needs it a dozen times.
 
-    Users' own networks are tried where jobs are planned, not by each job again.
+    User-defined networks are checked when jobs are planned, not again in each job.
     """
     found = checked(lambda: Cell.from_path(dict(levels)))
     if workflow.is_main_process:
@@ -81,14 +81,14 @@ def cell_of(levels):
 
 
 def resolved(*levels):
-    """For `params`: every field of these levels' specs, so that a changed default reruns its jobs."""
+    """Return a `params` function for all fields of these levels' specs: new defaults rerun jobs."""
     return lambda wildcards: json.dumps(
         {level: cell(wildcards).specs[level].resolved() for level in levels}
     )
 
 
 def source(stage, *levels, with_specs=()):
-    """For `params`: digest of the code a stage runs, with that of these levels' specs and others."""
+    """Return a `params` function for the digest of the code of a stage and of its specs."""
 
     def digest(wildcards):
         parts = [*with_specs, *(cell(wildcards).components(*levels) if levels else [])]
@@ -98,7 +98,7 @@ def source(stage, *levels, with_specs=()):
 
 
 def refused_targets():
-    """What was asked for by name and turned out to be refused, with the reason."""
+    """Yield the explicitly requested targets that were refused, with the reason."""
     for target in map(Path, workflow.dag_settings.targets or ()):
         reason = (refusal_in_scores if target.suffix == ".csv" else refusal_in)(target)
         if reason:
@@ -107,28 +107,28 @@ def refused_targets():
 
 @cache
 def remake_refused_targets():
-    """Remove them once, while jobs are planned: what is asked for by name is tried again."""
+    """Delete refused targets once, while jobs are planned, so that they are tried again."""
     for refused, _ in refused_targets():
         refused.unlink()
 
 
 def outputs(rule):
-    """For `output`: the files that a stage makes."""
+    """Return the output files of a stage."""
     return STAGES[rule].patterns(RESULTS)
 
 
 def log_of(rule):
-    """For `log`."""
+    """Return the log file of a stage."""
     return STAGES[rule].record(LOGS, ".log")
 
 
 def benchmark_of(rule):
-    """For `benchmark`."""
+    """Return the benchmark file of a stage."""
     return STAGES[rule].record(BENCHMARKS, ".tsv")
 
 
 def inputs(rule, subject=cell):
-    """For `input`: the files of other stages that a job reads; `subject` makes that of its path."""
+    """Return an input function for the files of other stages; `subject` parses the wildcards."""
 
     def find(wildcards):
         reads = checked(lambda: STAGES[rule].reads(subject(wildcards)))
@@ -138,14 +138,14 @@ def inputs(rule, subject=cell):
 
 
 def found_at(files):
-    """The path of a file, or the paths of several."""
+    """Return the path of a file, or the paths of several."""
     if isinstance(files, Made):
         return str(path_of(files, RESULTS))
     return [str(path_of(made, RESULTS)) for made in files]
 
 
 def resources(rule, subject=cell):
-    """For `resources`: what a job is given; `subject` makes the cell of its path."""
+    """Return the resources of a stage's jobs; `subject` parses the wildcards into a cell."""
     stage = STAGES[rule]
     copied = {"update": update_bytes, "model": model_bytes}[stage.memory.of]
 
@@ -159,7 +159,7 @@ def resources(rule, subject=cell):
 
 
 def keyed_on(rule):
-    """For `params`: the code and the specs of a stage, a change of which runs its jobs again."""
+    """Return the `params` of a stage whose change reruns its jobs: its code and specs."""
     stage = STAGES[rule]
     specs = {"specs": resolved(*stage.levels)} if stage.levels else {}
     return {**specs, "source": source(stage.code, *stage.levels)}

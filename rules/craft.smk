@@ -1,5 +1,5 @@
 rule craft_parameters:
-    """Craft what a dishonest server broadcasts; an honest one broadcasts model.h5 itself."""
+    """Craft the parameters that a dishonest server broadcasts; an honest one broadcasts model.h5."""
     input:
         unpack(inputs("craft_parameters")),
     output:

@@ -1,5 +1,5 @@
 def data_dir(wildcards):
-    """For `params`: the folder that a dataset is read from, if any; it is looked for beforehand."""
+    """Return the data folder if a dataset is read from it; check that its data exist."""
     dataset = cell(wildcards).dataset
     made = path_of(dataset_of(cell(wildcards)), RESULTS).exists()
     if workflow.is_main_process and not made:
@@ -8,7 +8,7 @@ def data_dir(wildcards):
 
 
 rule prepare_dataset:
-    """Read or make the samples of one dataset."""
+    """Read or generate the samples of one dataset."""
     output:
         **outputs("prepare_dataset"),
     log:

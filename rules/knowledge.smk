@@ -1,13 +1,13 @@
-"""Knowledge: what attackers may bring, trained on public data alone."""
+"""Attackers' prior knowledge, trained only on public data."""
 
 
 def pretraining(wildcards):
-    """What a job trains, and on which public dataset."""
+    """Return the knowledge that a job trains, with its public dataset."""
     return checked(lambda: Pretraining.from_path(dict(wildcards.items())))
 
 
 rule train_knowledge:
-    """Train what an attacker may bring on the train split of a public dataset."""
+    """Train an attacker's prior knowledge on the train split of a public dataset."""
     input:
         unpack(inputs("train_knowledge", pretraining)),
     output:

@@ -1,5 +1,5 @@
 rule train_model:
-    """Give a model its parameters: initialised only, or trained."""
+    """Initialise a model and train it, if its training has any epochs."""
     input:
         unpack(inputs("train_model")),
     output:

@@ -1,6 +1,6 @@
-"""Scoring: where a reconstruction first meets the truth, after every attack is over.
+"""Scoring, the first stage that reads both reconstruction and truth.
 
-Models and broadcast parameters are scored by themselves, without any attack or truth.
+Models and broadcast parameters are scored separately, without attack or truth.
 """
 
 from gleak.experiments.cell import SCORED_BY
@@ -8,9 +8,9 @@ from gleak.metrics.base import metrics_of
 
 
 def scoring(end, *levels):
-    """For `params`: the metrics of cells with this end, and the code that measures.
+    """Return `params`: the metrics of cells with this last level, and the digest of the code.
 
-    That of these levels' specs is part of it.
+    The digest includes the code of these levels' specs.
     """
     metrics = metrics_of(end)
     return {
@@ -43,7 +43,7 @@ rule score:
 
 
 rule score_truth:
-    """The control above: the truth scored as if it were a reconstruction."""
+    """Score the truth as if it were a reconstruction: an upper bound."""
     input:
         unpack(inputs("score_truth")),
     output:
@@ -63,7 +63,7 @@ rule score_truth:
 
 
 rule score_model:
-    """Measure a trained model as it is: no attack, no truth."""
+    """Measure a trained model, without attack or truth."""
     input:
         unpack(inputs("score_model")),
     output:
@@ -82,7 +82,7 @@ rule score_model:
 
 
 rule score_parameters:
-    """Audit what is broadcast as a client can: with its own data, without the server's secret."""
+    """Audit the broadcast parameters with a client's data, without the server's secret."""
     input:
         unpack(inputs("score_parameters")),
     output:

@@ -1,8 +1,8 @@
-"""Searches for an attack's hyperparameters, on victims of which no result is reported."""
+"""Searches for an attack's hyperparameters, on victims from the train split."""
 
 
 def search_of(wildcards):
-    """The search a job carries out; a user's own network is tried where jobs are planned."""
+    """Return the search of a job; check a user-defined network when jobs are planned."""
     found = checked(lambda: study_of(wildcards).search(wildcards.search, wildcards.scale))
     if workflow.is_main_process:
         checked(lambda: check_own_model(found.cell, SETTINGS.data_dir))
@@ -10,13 +10,13 @@ def search_of(wildcards):
 
 
 def searched(wildcards):
-    """The search a job carries out, in its study."""
+    """Return the search of a job as a part of its study."""
     search_of(wildcards)
     return StudyPart(study_of(wildcards), wildcards.scale, "search", wildcards.search)
 
 
 def every_search():
-    """What every search of the configured studies chooses."""
+    """Yield the result file of every search of the configured studies."""
     for name, study in STUDIES.items():
         for search in study.searches:
             part = StudyPart(study, SETTINGS.scale, "search", search)
@@ -24,7 +24,7 @@ def every_search():
 
 
 rule search:
-    """Try values of an attack's fields; only victims from the train split are ever read."""
+    """Search values of an attack's fields, on victims from the train split only."""
     input:
         unpack(inputs("search", searched)),
     output:

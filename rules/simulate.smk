@@ -1,5 +1,5 @@
 rule simulate_clients:
-    """Let the victims compute and protect their updates: what is seen, granted, and kept secret."""
+    """Simulate the clients: compute defended updates, grants and the truth."""
     input:
         unpack(inputs("simulate_clients")),
     output:

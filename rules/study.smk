@@ -1,4 +1,4 @@
-"""Tables and figures of the studies, each with its numbers beside it."""
+"""Tables and figures of the studies, each with its numbers as CSV."""
 
 import re
 
@@ -6,31 +6,31 @@ STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
 
 
 def study_of(wildcards):
-    """A study, configured or asked for by path."""
+    """Return a study, configured or requested by path."""
     if wildcards.study not in STUDIES:
         STUDIES[wildcards.study] = checked(lambda: load_study(study_file(wildcards)))
     return STUDIES[wildcards.study]
 
 
 def study_file(wildcards):
-    """Where a study is written."""
+    """Return the path of a study file."""
     return Path(workflow.basedir) / "studies" / f"{wildcards.study}.yaml"
 
 
 def published(wildcards):
-    """The paper's own numbers, if the study has any."""
+    """Return the file with the paper's published numbers, if the study has one."""
     file = Path(workflow.basedir) / "studies" / "published" / f"{wildcards.study}.csv"
     return [file] if file.exists() else []
 
 
 def planned(wildcards):
-    """A study without the cells of its scale that users' own networks do not serve."""
+    """Return a study without the cells of its scale that user-defined networks do not fit."""
     return planned_at(study_of(wildcards).name, wildcards.scale)
 
 
 @cache
 def planned_at(name, scale):
-    """The same by names, of a study that has been read; what is left out is said once."""
+    """Return `planned` for names, of a study that has been read; log refused cells once."""
     study = checked(lambda: STUDIES[name].examined(scale, SETTINGS.data_dir))
     if workflow.is_main_process:
         for grid, refused in study.refused(scale).items():
@@ -40,17 +40,17 @@ def planned_at(name, scale):
 
 
 def grid_of(wildcards):
-    """The grid that a job puts into one table."""
+    """Return the grid that a job tabulates."""
     return checked(lambda: planned(wildcards).grid(wildcards.grid, wildcards.scale))
 
 
 def figure_spec(wildcards):
-    """The figure a job draws."""
+    """Return the spec of the figure that a job draws."""
     return checked(lambda: study_of(wildcards).figure(wildcards.figure))
 
 
 def part_of(wildcard=""):
-    """The grid or figure a job makes, in its study; the whole study unless named."""
+    """Return a function of the wildcards for a grid or figure of a study, or the whole study."""
 
     def find(wildcards):
         name = getattr(wildcards, wildcard) if wildcard else ""
@@ -60,9 +60,9 @@ def part_of(wildcard=""):
 
 
 def studies_writing(*suffixes):
-    """A pattern for studies that are followed by a figure of theirs that writes such files.
+    """Return a pattern of studies followed by one of their figures with these suffixes.
 
-    Another study's figure of the same name may write others.
+    A figure of the same name in another study may have other suffixes.
     """
     patterns = []
     for name, study in STUDIES.items():
@@ -74,7 +74,7 @@ def studies_writing(*suffixes):
 
 
 def every_figure():
-    """Every file that every figure of the configured studies writes, and the verdicts."""
+    """Yield all files of all figures of the configured studies, and the verdicts."""
     for name, study in STUDIES.items():
         folder = STUDY.format(study=name, scale=SETTINGS.scale)
         for figure, spec in study.figures.items():
@@ -84,7 +84,7 @@ def every_figure():
 
 
 def reported(suffix, file):
-    """One of a figure's files, shown in the report."""
+    """Return one of a figure's files, included in the report."""
     return report(
         f"{STUDY}/{{figure}}{suffix}",
         caption="../docs/report/caption.rst",
@@ -95,7 +95,7 @@ def reported(suffix, file):
 
 
 def drawn():
-    """What every figure writes."""
+    """Return the files that every figure writes."""
     return [
         reported(".svg", "picture"),
         reported(".csv", "numbers"),
@@ -124,7 +124,7 @@ rule tabulate:
 
 
 rule draw:
-    """Draw one figure of a study, from its grid's scores if it has one."""
+    """Draw one figure of a study, from the scores of its grids if it has any."""
     input:
         unpack(inputs("draw", part_of("figure"))),
         study=study_file,
@@ -158,7 +158,7 @@ use rule draw as draw_table with:
 
 
 rule judge:
-    """Hold the paper's claims against our scores; a claim marked as a gate stops the workflow."""
+    """Check the paper's claims against the scores; a failed gate stops the workflow."""
     input:
         unpack(inputs("judge", part_of())),
         study=study_file,

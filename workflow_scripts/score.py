@@ -1,4 +1,4 @@
-"""Run `gleak.metrics.score.score` for one job, a reconstruction's or the truth's."""
+"""Run `gleak.metrics.score.score` for one job, on a reconstruction or on the truth."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Configuration of the workflow: ``config.yaml`` and ``--config``, checked before any job runs."""
+"""Configuration of the workflow (``config.yaml`` and ``--config``), checked before any job."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    studies: list[str] = Field(description="files in studies/ without .yaml")
-    scale: Scale = Field("quick", description="how large the studies run")
+    studies: list[str] = Field(description="names of files in studies/ without .yaml")
+    scale: Scale = Field("quick", description="size of the experiments")
     data_dir: Folder = Field(Path("data"), description="the user's image folders and tables")
     results_dir: Folder = Field(Path("results"), description="folder of all outputs")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="device that torch uses")
@@ -40,10 +40,10 @@ class Settings(BaseModel):
     shards: int = Field(1, ge=1, description="number of jobs that share the victims of a cell")
 
     def check_results(self) -> None:
-        """Raise an error if the folder of results is not writable.
+        """Raise an error if the results folder is not writable.
 
         Raises:
-            SpecError: names the folder.
+            SpecError: the folder is not writable; names it.
         """
         folder = self.results_dir
         if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
@@ -55,10 +55,10 @@ class Settings(BaseModel):
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Settings:
-        """Check a configuration.
+        """Read and check a configuration.
 
         Raises:
-            SpecError: every unknown key and bad value, with what is valid.
+            SpecError: lists every unknown key and invalid value, with what is valid.
         """
         config = dict(config)
         if isinstance(config.get("studies"), str):

@@ -1,7 +1,7 @@
-"""A cell: one point of an experiment, which is one path and the specs it is made of.
+"""A cell: one point of an experiment, given by one spec for each level of its path.
 
-``<dataset>/<model>/<training>/<crafting>/<client>/<defense>/<attack>``; a cell cut short after any
-level names that level's artifact. `Paths` is the one place where file names are made.
+``<dataset>/<model>/<training>/<crafting>/<client>/<defense>/<attack>``; a cell truncated after
+a level identifies that level's artifact. `Paths` defines all file names.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LEVELS = ("dataset", "model", "training", "crafting", "client", "defense", "atta
 SCORED_BY: Mapping[str, str] = MappingProxyType(
     {"training": "score_model", "crafting": "score_parameters", "attack": "score"}
 )
-"""A level that a scored cell may end with, which its metrics have as theirs -> the rule that scores
-it, and the function, in the module of `gleak.metrics` of the same name."""
+"""Last level of a scored cell, as its metrics declare it -> the rule that scores it; the module of
+`gleak.metrics` and the function in it have the same name."""
 LONGEST_CELL = 200
 TRUTH = "truth"
 KNOWLEDGE = "knowledge.h5"
@@ -33,21 +33,22 @@ KNOWLEDGE = "knowledge.h5"
 
 @dataclass(frozen=True)
 class Cell:
-    """Specs of the levels that are set, by level, in the order of `LEVELS`."""
+    """Specs of the levels that are set, in the order of `LEVELS`."""
 
     specs: Mapping[str, Any]
 
     @classmethod
     def parse(cls, texts: Mapping[str, str], *, where: str = "") -> Cell:
-        """Read spec strings and check that they fit together.
+        """Parse spec strings and check that they are compatible.
 
         Args:
             texts: a spec string for each level up to the last one wanted; other keys are ignored.
-            where: place the strings stand in, put before an error.
+            where: location of the strings; prefix of error messages.
 
         Raises:
-            SpecError: unknown, malformed, a level left out, or too long for a cluster's logs.
-            IncompatibleError: specs that do not fit together.
+            SpecError: a spec is unknown or malformed, a level is missing, or the cell's name is too
+                long for a cluster's logs.
+            IncompatibleError: specs are incompatible.
         """
         given = [level for level in LEVELS if level in texts]
         try:
@@ -61,11 +62,11 @@ class Cell:
 
     @classmethod
     def from_path(cls, texts: Mapping[str, str]) -> Cell:
-        """Read the levels of a path, which must be written canonically so that it has one cache.
+        """Parse the levels of a path, which must be canonical so that each cell has one folder.
 
         Raises:
-            SpecError: also where defaults are spelled out or fields are out of order; of levels in
-                a wrong order the error gives the right one.
+            SpecError: as for `parse`; also if defaults are spelled out or fields are out of order.
+                If levels are in the wrong order, the error gives the right one.
         """
         try:
             cell = cls.parse(texts)
@@ -90,25 +91,25 @@ class Cell:
         return "/".join(map(format_spec, self.specs.values()))
 
     def strings(self) -> dict[str, str]:
-        """Canonical string of each level."""
+        """Return the canonical string of each level."""
         return {level: str(spec) for level, spec in self.specs.items()}
 
     @property
     def end(self) -> str:
-        """The last level that is set."""
+        """Last level that is set."""
         return list(self.specs)[-1]
 
     def upto(self, level: str) -> Cell:
-        """The cell cut short after ``level``."""
+        """Return the cell truncated after ``level``."""
         kept = LEVELS[: LEVELS.index(level) + 1]
         return Cell({name: self.specs[name] for name in kept})
 
     def check(self) -> None:
-        """Refuse specs that do not fit together, as far as can be told before any work.
+        """Raise an error if the specs are incompatible, as far as is known before any job.
 
         Raises:
-            SpecError: the names together are longer than a cluster can carry.
-            IncompatibleError: names the two specs and what to change.
+            SpecError: the cell's name is too long for job names on a cluster.
+            IncompatibleError: two specs are incompatible; names both and what to change.
         """
         if len(str(self)) > LONGEST_CELL:
             raise SpecError(
@@ -144,24 +145,24 @@ class Cell:
 
     @property
     def pretrainings(self) -> list[Pretraining]:
-        """What is trained on public data for the cell's attack; nothing without one."""
+        """Trainings on public data that the cell's attack uses; empty without an attack."""
         return self._trained(self.attack.knowledge) if "attack" in self.specs else []
 
     @property
     def judges(self) -> list[Pretraining]:
-        """What is trained on public data to score the cell's attack; nothing without one."""
+        """Trainings on public data that score the cell's attack; empty without an attack."""
         return self._trained(self.attack.judges) if "attack" in self.specs else []
 
     def _trained(self, specs: Iterable[KnowledgeSpec]) -> list[Pretraining]:
         return [Pretraining(spec.public_dataset(self.dataset), spec.trained) for spec in specs]
 
     def components(self, *levels: str) -> list[Spec]:
-        """The specs of these levels and those nested in them."""
+        """Return the specs of these levels and the specs nested in them."""
         return [part for level in levels for part in self.specs[level].components()]
 
 
 def _order(texts: Mapping[str, str]) -> str:
-    """What to say of a path some of whose specs are of another level; nothing of any other."""
+    """Return a hint if specs of a path belong to other levels, else an empty string."""
     names = {level: texts[level].partition("+")[0] for level in LEVELS if level in texts}
     kinds = {level: kinds_of(name) for level, name in names.items()}
     if not any(found and level not in found for level, found in kinds.items()):
@@ -170,7 +171,7 @@ def _order(texts: Mapping[str, str]) -> str:
 
 
 def _check_samples(model: Any, dataset: Any) -> None:
-    """A model is told modality and shape alone; its refusal names the dataset too."""
+    """Check that a model accepts a dataset's samples, and add the dataset to its error."""
     try:
         model.check(dataset.modality, dataset.shape)
     except IncompatibleError as error:
@@ -181,28 +182,28 @@ def _check_samples(model: Any, dataset: Any) -> None:
 
 @dataclass(frozen=True)
 class Paths:
-    """Names of every file of a run, below one results folder.
+    """Names of all files of a run, below one results folder.
 
-    A cell's folders are canonical specs, of which none is ``..``, holds a separator or begins with
-    one: no text leads out of the results folder. A link that stands in that folder is followed;
-    no spec makes one, so whoever put it there could write where it leads.
+    A cell's folders are canonical specs. None is ``..`` or contains a separator, so no spec leads
+    out of the results folder. Symbolic links in that folder are followed; no spec creates one, so
+    whoever created a link already had write access to its target.
     """
 
     results: Path
 
     def folder(self, cell: Cell | Mapping[str, str]) -> Path:
-        """Folder of a cell, cut short or whole; an empty text is a level it does not have."""
+        """Return the folder of a cell; an empty text marks a level that it does not have."""
         texts = cell.strings() if isinstance(cell, Cell) else cell
         return self.results.joinpath("artifacts", *(texts[lv] for lv in LEVELS if texts.get(lv)))
 
     def knowledge(self, pretraining: Pretraining) -> Path:
-        """What comes of a training on public data."""
+        """Return the file with the result of a training on public data."""
         return self.results.joinpath("knowledge", *pretraining.strings().values(), KNOWLEDGE)
 
     def scores(self, cell: Cell) -> Path:
-        """Scores of a cell, whatever of `SCORED_BY` it ends with."""
+        """Return the file with the scores of a cell, whatever level of `SCORED_BY` it ends with."""
         return self.folder(cell) / "scores.csv"
 
     def study(self, study: str, scale: str) -> Path:
-        """Folder of a study's tables and figures at one scale."""
+        """Return the folder of a study's tables and figures at one scale."""
         return self.results / "studies" / study / scale

@@ -1,24 +1,24 @@
-"""What a study will cost, told from its specs before anything runs: jobs, hours, gigabytes.
+"""Estimated cost of a study, computed from its specs before any job: jobs, hours, gigabytes.
 
-Rough on purpose. An attack is taken to spend the whole budget of every victim:
+The estimate is rough. An attack is assumed to use the whole budget of every victim:
 
     victims x batch_size x evaluations x 12 x multiply_adds / 8.4e9 seconds
 
-An evaluation is a gradient of a function of a gradient. A gradient costs about three forward
+An evaluation differentiates a function of a gradient. A gradient costs about three forward
 passes, and a gradient of any function at most about four times the function (Baur and Strassen
-1983), hence 12. On one core 8.4e9 multiply-adds per second then make one victim's evaluation on
-a LeNet with 32 x 32 colour images and 10 classes cost about 1 ms. Training takes epochs x
-samples x 3 forward passes, that of knowledge steps x batch_size x 3, a client 3 for each gradient
-of a sample, on auditing parameters too; an attack that repeats a client's local steps takes as many
-gradients in each evaluation. Every job takes 4 s to start. Stopping early and victims that share a
-batch make it less. GPU-hours are what trainings, attacks and searches take of a GPU in place of a
-core, at 1e12 multiply-adds per second: an assumption, a few per cent of what a large GPU can do at
-its best, as small networks leave it waiting. The first run of a study tells better.
+1983), hence 12. At 8.4e9 multiply-adds per second, one victim's evaluation on a LeNet with
+32 x 32 colour images and 10 classes then takes about 1 ms on one core. Training takes epochs x
+samples x 3 forward passes, training of knowledge steps x batch_size x 3. A client takes 3 for each
+gradient of a sample, also when it audits parameters. An attack that repeats a client's local steps
+takes as many gradients in each evaluation. Every job takes 4 s to start. Early stopping and victims
+that share a batch reduce the cost. GPU-hours are the time of trainings, attacks and searches on a
+GPU, at an assumed 1e12 multiply-adds per second: a few per cent of the peak of a large GPU, because
+small networks do not saturate it. The first run of a study gives better numbers.
 
 On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
-compression, sparse updates, snapshots and what a server that crafts parameters remembers of them,
-which is small beside them, are left out. What only a dataset's files tell is
-assumed: 100 classes, 10,000 samples in each split.
+compression, sparse updates, snapshots and the small secret of a server that crafts parameters are
+not counted. Properties that only a dataset's files determine are assumed: 100 classes, 10,000
+samples in each split.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Job:
     """One job of the workflow.
 
     Args:
-        rule: its rule.
-        output: one of the files it makes; no two jobs make the same.
-        work: multiply-adds.
-        bytes: of its files.
+        rule: name of the rule.
+        output: one of its output files, unique to the job.
+        work: number of multiply-adds.
+        bytes: size of its output files.
     """
 
     rule: str
@@ -82,7 +82,7 @@ class Job:
 
     @property
     def done(self) -> bool:
-        """Whether its file is there."""
+        """True if the output file exists."""
         return self.output.exists()
 
 
@@ -91,10 +91,10 @@ Plan = frozenset[Job]
 
 
 def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
-    """Return the jobs of each grid at the scale of the settings, and of the study `TOGETHER`.
+    """Return the jobs of each grid at the scale of the settings; key `TOGETHER`: the whole study.
 
     Raises:
-        SpecError: no such scale.
+        SpecError: the scale is unknown.
     """
     whole = StudyPart(study, settings.scale)
     verdicts = [Made("judge", "csv", whole)] if study.expectations else []
@@ -121,13 +121,13 @@ def _name(made: Made) -> str:
 
 
 def jobs(targets: Iterable[Made], settings: Settings) -> Plan:
-    """Return the jobs that make some files and all that these are made from."""
+    """Return the jobs that create the target files and all files they depend on."""
     needed = jobs_behind(targets, settings.shards)
     return frozenset(_job(Made(stage.rule, "", subject), settings) for stage, subject in needed)
 
 
 def _job(made: Made, settings: Settings) -> Job:
-    """Return the job that makes a file, with its cost; it is known by its first output."""
+    """Return the job that creates a file, with its cost; its first output identifies it."""
     first = next(iter(STAGES[made.rule].outputs))
     work, size = COSTS.get(made.rule, (_nothing, _nothing))
     output = path_of(Made(made.rule, first, made.subject), settings.results_dir)
@@ -135,12 +135,12 @@ def _job(made: Made, settings: Settings) -> Job:
 
 
 def describe_searches(study: Study, settings: Settings) -> str:
-    """Return what ``snakemake searches`` costs besides, each trial as the attack it begins with.
+    """Describe the additional cost of ``snakemake searches``; empty for a study without searches.
 
-    Empty for a study without searches.
+    Every trial is assumed to cost as much as the base attack.
 
     Raises:
-        SpecError: no such scale.
+        SpecError: the scale is unknown.
     """
     if not study.searches:
         return ""
@@ -152,7 +152,7 @@ def describe_searches(study: Study, settings: Settings) -> str:
 
 
 def show(plans: Mapping[str, Plan]) -> str:
-    """A table with a column for each plan: cells, jobs of each rule, time and space."""
+    """Format a table with a column for each plan: cells, jobs of each rule, time and space."""
     rules = [rule for rule in STAGES if any(count(plan, rule) for plan in plans.values())]
     rows = {
         "cells": [str(len(_cells(plan))) for plan in plans.values()],
@@ -173,28 +173,28 @@ def show(plans: Mapping[str, Plan]) -> str:
 
 
 def count(plan: Plan, rule: str) -> int:
-    """How many jobs of a rule there are."""
+    """Return the number of jobs of a rule."""
     return sum(job.rule == rule for job in plan)
 
 
 def hours(plan: Plan) -> float:
-    """CPU-hours on one core."""
+    """Return the total time on one core, in hours."""
     return sum(job.seconds for job in plan) / 3600
 
 
 def gpu_hours(plan: Plan) -> float:
-    """Hours of the jobs that use a GPU, where each is given one."""
+    """Return the total time, in hours, of the jobs that use a GPU, if each has one."""
     work = [job.work for job in plan if STAGES[job.rule].gpu == "requested"]
     return sum(START_SECONDS + each / GPU_RATE for each in work) / 3600
 
 
 def gigabytes(plan: Plan) -> float:
-    """Size of all files, in 10^9 bytes."""
+    """Return the size of all files, in 10^9 bytes."""
     return sum(job.bytes for job in plan) / 1e9
 
 
 def remaining(plan: Plan) -> Plan:
-    """The jobs whose files are not there yet."""
+    """Return the jobs whose output files do not exist yet."""
     return frozenset(job for job in plan if not job.done)
 
 
@@ -204,12 +204,12 @@ def _describe_done(plan: Plan) -> str:
 
 
 def _cells(plan: Plan) -> Plan:
-    """The last job of each cell."""
+    """Return the last job of each cell."""
     return frozenset(job for job in plan if job.rule in SCORED_BY.values())
 
 
 def _round(value: float) -> str:
-    """Two significant digits, without an exponent."""
+    """Format a number with two significant digits and no exponent."""
     return np.format_float_positional(value, precision=2, fractional=False, trim="-")
 
 
@@ -239,7 +239,7 @@ def _bytes_of_dataset(cell: Cell) -> float:
 
 
 def _work_of_drift(cell: Cell) -> float:
-    """Multiply-adds of the local steps, computed a second time beside one gradient of the batch."""
+    """Return the multiply-adds of recomputing the local steps and one gradient of the batch."""
     client = cell.client
     gradients = client.gradients_per_sample + 1 if client.local_descent else 0
     return gradients * _work_of_gradient(cell)
@@ -250,13 +250,13 @@ def _work_of_clients(cell: Cell) -> float:
 
 
 def _work_of_gradient(cell: Cell) -> float:
-    """Multiply-adds of one gradient of every victim's batch."""
+    """Return the multiply-adds of one gradient of every victim's batch."""
     client = cell.client
     return float(client.victims * client.batch_size * GRADIENT_FACTOR * _forward(cell))
 
 
 def _bytes_of_truth(cell: Cell) -> float:
-    """Size of the truth and of what is granted of it."""
+    """Return the size, in bytes, of the truth and of the granted parts of it."""
     samples = 2 * cell.client.victims * cell.client.batch_size + AUXILIARY + 1
     return samples * prod(cell.dataset.shape) * FLOAT_BYTES
 
@@ -267,7 +267,7 @@ def _bytes_of_reconstruction(cell: Cell) -> float:
 
 
 def _attack_work(cell: Cell) -> float:
-    """Multiply-adds of the whole budget of every victim."""
+    """Return the multiply-adds of the whole budget of every victim."""
     client = cell.client
     steps = client.gradients_per_sample if cell.attack.repeats_local_steps else 1
     evaluations: float = client.victims * client.batch_size * steps * cell.attack.evaluations
@@ -275,7 +275,7 @@ def _attack_work(cell: Cell) -> float:
 
 
 def _audit_work(cell: Cell) -> float:
-    """Multiply-adds of a client's gradients on the parameters it was sent."""
+    """Return the multiply-adds of a client's gradients on the parameters that it received."""
     samples: int = 2 * parse("metric", "audit_dominance").samples + REACH_SAMPLES
     return samples * GRADIENT_FACTOR * _forward(cell)
 
@@ -294,19 +294,19 @@ def _classes(cell: Cell) -> int:
 
 
 def _forward(cell: Cell) -> int:
-    """Multiply-adds of one sample's forward pass."""
+    """Return the multiply-adds of one sample's forward pass."""
     work: int = cell.model.multiply_adds(cell.dataset.shape, _classes(cell))
     return work
 
 
 def update_bytes(cell: Cell) -> int:
-    """Size of what all victims of a cell send, as plain single-precision values."""
+    """Return the size, in bytes, of the updates of all victims as dense single-precision values."""
     victims: int = cell.client.victims
     return victims * model_bytes(cell)
 
 
 def model_bytes(cell: Cell) -> int:
-    """Size of a cell's parameters, as plain single-precision values."""
+    """Return the size, in bytes, of a cell's parameters as dense single-precision values."""
     parameters: int = cell.model.parameters(cell.dataset.shape, _classes(cell))
     return parameters * FLOAT_BYTES
 
@@ -332,4 +332,4 @@ COSTS: Mapping[str, tuple[Callable[[Any], float], Callable[[Any], float]]] = {
     "score_parameters": (_audit_work, _nothing),
     "search": (lambda part: part.search.trials * _attack_work(part.search.cell), _nothing),
 }
-"""Multiply-adds and bytes of a job of each stage; those left out are negligible."""
+"""Multiply-adds and bytes of a job of each stage; other stages are negligible."""

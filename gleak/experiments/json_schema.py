@@ -1,4 +1,4 @@
-"""JSON Schemas of the files that people write, by which editors complete and check them.
+"""JSON Schemas of study files and of the configuration, for completion and checks in editors.
 
 ``python -m gleak.experiments.json_schema`` writes them: ``studies/study.schema.json`` and
 ``config.schema.json``.
@@ -56,7 +56,7 @@ def config_schema() -> Schema:
 
 
 def _part(model: type[BaseModel], definitions: Schema) -> Schema:
-    """Return the schema of a model; the models in it are added to the definitions."""
+    """Return the schema of a model, and add its nested models to the definitions."""
     schema = model.model_json_schema(ref_template="#/definitions/{model}")
     definitions.update(schema.pop("$defs", {}))
     return schema
@@ -78,7 +78,7 @@ def _figure(kind: str, cls: type[BaseModel], definitions: Schema) -> Schema:
 
 
 def _one_or_several(node: Any) -> Any:
-    """Return a schema in which one item may stand for a list, as figures read them."""
+    """Return a schema that accepts a single item in place of a list, as figures do."""
     if isinstance(node, list):
         return [_one_or_several(part) for part in node]
     if not isinstance(node, dict):

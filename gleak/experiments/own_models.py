@@ -1,7 +1,7 @@
-"""Users' own networks: built once before any job, and shown to every part of a cell.
+"""Checks of user-defined networks, which are built once before any job.
 
-Only the built network tells what it is, so the checks of specs (`Cell.check`) say
-nothing of it. torch is imported where there is such a network, and nowhere else.
+The checks of specs (`Cell.check`) do not cover them, as their properties are known only after they
+are built. torch is imported only if a cell has such a network.
 """
 
 from __future__ import annotations
@@ -20,29 +20,28 @@ if TYPE_CHECKING:
     from gleak.models.base import ModelSpec
 
 KEPT = 4
-"""Networks that stay in memory after they were built."""
+"""Number of built networks that are cached."""
 
 
 def is_own(cell: Cell) -> bool:
-    """Whether a cell's model is a user's own."""
+    """Return True if a cell's model is user-defined."""
     return "model" in cell.specs and cell.model.user_defined
 
 
 def check_own_model(cell: Cell, data_dir: Path) -> None:
-    """Refuse a cell whose model is a user's own network that cannot be used, or not there.
+    """Raise an error if a cell's user-defined network is missing or cannot be used.
 
-    Cells of other models pass, and so do those whose number of classes is not known before their
-    data are downloaded.
+    Cells of other models pass, and so do cells whose number of classes is unknown until their data
+    are downloaded.
 
     Args:
-        cell: cut short after any level.
-        data_dir: where the user keeps data.
+        cell: truncated after any level.
+        data_dir: the user's data folder.
 
     Raises:
-        SpecError: there is no such module or function.
-        IncompatibleError: the network cannot be built for these samples, is no sound network, or
-            does not
-            serve another spec of the cell; says which and why.
+        SpecError: the module or function does not exist.
+        IncompatibleError: the network cannot be built for these samples, is invalid, or is
+            incompatible with another spec of the cell; names the spec and the reason.
     """
     if not is_own(cell) or (classes := cell.dataset.classes_in(data_dir)) is None:
         return
@@ -58,7 +57,7 @@ def check_own_model(cell: Cell, data_dir: Path) -> None:
 
 
 def _checks(cell: Cell, network: nn.Module, classes: int) -> dict[str, Callable[[], None]]:
-    """What each level asks of the network."""
+    """Return the check of the network by each level of the cell."""
     shape = cell.dataset.shape
     asked = {
         "training": (network, shape),
@@ -75,7 +74,7 @@ def _checks(cell: Cell, network: nn.Module, classes: int) -> dict[str, Callable[
 
 @lru_cache(KEPT)
 def _built(model: ModelSpec, shape: tuple[int, ...], classes: int) -> nn.Module | GleakError:
-    """The network in evaluation mode, or why there is none."""
+    """Return the network in evaluation mode, or the error that building it raised."""
     try:
         return _build(model, shape, classes)
     except GleakError as error:

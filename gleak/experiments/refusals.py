@@ -1,4 +1,4 @@
-"""Cells that are left out before any job, because their specs do not fit together."""
+"""Cells that are excluded before any job because their specs are incompatible."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gleak.experiments.cell import LEVELS, TRUTH, Cell
 
 @dataclass(frozen=True)
 class Refusal:
-    """A cell that no job is run for.
+    """A cell that is excluded from the workflow.
 
     Args:
-        levels: the spec of each level as the rows of scores have it, see `levels_of`.
-        reason: what does not fit together.
+        levels: spec of each level as in the rows of scores, see `levels_of`.
+        reason: the incompatibility.
     """
 
     levels: Mapping[str, str]
@@ -25,7 +25,7 @@ class Refusal:
 
     @property
     def row(self) -> dict[str, str]:
-        """What a table of scores says of it."""
+        """Row of the cell in a table of scores."""
         return {**self.levels, "reason": self.reason}
 
     def __str__(self) -> str:
@@ -33,21 +33,21 @@ class Refusal:
 
 
 def levels_of(cell: Cell) -> dict[str, str]:
-    """The spec of each level of a cell; empty for one that it does not have."""
+    """Return the spec of each level of a cell; empty for levels that it does not have."""
     texts = cell.strings()
     return {level: texts.get(level, "") for level in LEVELS}
 
 
 def levels_of_truth(cell: Cell) -> dict[str, str]:
-    """As `levels_of`, for the truth behind a cell that is cut short after the defence."""
+    """Return `levels_of` for the control ``truth`` of a cell truncated after the defence."""
     return {**levels_of(cell), "attack": TRUTH}
 
 
 def unchecked(texts: Mapping[str, str]) -> Cell:
-    """The cell of spec strings, whether or not these fit together.
+    """Parse the cell of spec strings without checking that they are compatible.
 
     Raises:
-        SpecError: an unknown or malformed spec.
+        SpecError: a spec is unknown or malformed.
     """
     return Cell({level: parse(level, texts[level]) for level in LEVELS if level in texts})
 
@@ -55,12 +55,12 @@ def unchecked(texts: Mapping[str, str]) -> Cell:
 def sift(
     cells: Iterable[Cell], levels: Callable[[Cell], dict[str, str]], check: Callable[[Cell], None]
 ) -> tuple[list[Cell], list[Refusal]]:
-    """The cells that pass a check, and refusals of the others.
+    """Return the cells that pass a check, and refusals of the others.
 
     Args:
-        cells: all.
-        levels: what the rows of a cell say of it.
-        check: raises a `IncompatibleError`.
+        cells: cells to check.
+        levels: returns the spec of each level for the rows of a cell.
+        check: raises an `IncompatibleError` for a cell that does not pass.
     """
     kept, refused = [], []
     for cell in cells:
@@ -73,10 +73,10 @@ def sift(
 
 
 def check_left(cells: Sequence[Cell], refused: Sequence[Refusal]) -> None:
-    """Refuse a grid of which controls alone are left.
+    """Raise an error if only controls of a grid are left.
 
     Raises:
-        IncompatibleError: with the reason of the first refusal.
+        IncompatibleError: no cell but controls is left; gives the reason of the first refusal.
     """
     if refused and all(cell.strings().get("attack") == BLIND for cell in cells):
         raise IncompatibleError(f"{refused[0].reason}; so no cell is left")

@@ -1,4 +1,4 @@
-"""Files that jobs of the workflow make and read, as objects: a stage, an output and a subject."""
+"""Files that jobs create and read, each identified by a stage, an output and a subject."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Shard:
     """A share of the victims of a cell.
 
     Args:
-        cell: whole.
-        number: of the share, from 1.
-        count: of shares.
+        cell: the cell with all its victims.
+        number: index of the share, from 1.
+        count: number of shares.
     """
 
     cell: Cell
@@ -39,10 +39,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class StudyPart:
-    """A grid, figure or search of a study at one scale, or all of it.
+    """A grid, figure or search of a study at one scale, or the whole study.
 
     Args:
-        study: that it belongs to.
+        study: the study.
         scale: one of `gleak.core.settings.SCALES`.
         wildcard: ``grid``, ``figure`` or ``search``; empty for the whole study.
         name: of the grid, figure or search.
@@ -61,7 +61,7 @@ class StudyPart:
 
     @property
     def search(self) -> Search:
-        """The search that it is."""
+        """The search of this name; only valid if ``wildcard`` is ``search``."""
         return self.study.search(self.name, self.scale)
 
     def __hash__(self) -> int:
@@ -73,12 +73,12 @@ Subject = Cell | Shard | Pretraining | StudyPart
 
 @dataclass(frozen=True)
 class Made:
-    """A file that a stage makes.
+    """A file that a stage creates.
 
     Args:
         rule: name of the stage.
         output: name of the file among the stage's outputs.
-        subject: of the job.
+        subject: what the job is about, for example a cell.
     """
 
     rule: str
@@ -120,7 +120,7 @@ def update_of(cell: Cell) -> Made:
 
 
 def truth_of(cell: Cell, output: str = "private") -> Made:
-    """Return the file with the samples of a cell's clients, or one that grants some of it."""
+    """Return the file with the samples of a cell's clients, or one with a granted part of them."""
     rule = "take_captured_truth" if cell.client.name == CAPTURED else "simulate_clients"
     return Made(rule, output, cell.upto("defense"))
 
@@ -131,7 +131,7 @@ def knowledge_of(trainings: Iterable[Pretraining]) -> list[Made]:
 
 
 def reconstruction_of(cell: Cell, output: str = "reconstruction") -> Made:
-    """Return the file with what a cell's attack found."""
+    """Return the file with the reconstruction of a cell's attack."""
     return Made("attack", output, cell)
 
 
@@ -141,10 +141,10 @@ def scores_of(cell: Cell) -> Made:
 
 
 def reads_of_attack(cell: Cell) -> Inputs:
-    """Return the update, the broadcast parameters, and what the attack's spec is granted; no truth.
+    """Return the update, the broadcast parameters and the attack's grants, but not the truth.
 
-    A server that crafted the parameters knows its own secret, too, and so does the attack made for
-    it. What an attacker brings was trained on public data.
+    An attack that belongs to a crafting also reads the secret of the server that crafted the
+    parameters. An attacker's knowledge was trained on public data.
     """
     secret = [Made("craft_parameters", "secret", cell.upto("crafting"))]
     return {
@@ -157,13 +157,13 @@ def reads_of_attack(cell: Cell) -> Inputs:
 
 
 def shards_of(cell: Cell, count: int) -> list[Shard]:
-    """Return the shares of a cell's victims, none of them empty."""
+    """Return non-empty shares of a cell's victims."""
     count = min(count, cell.client.victims)
     return [Shard(cell, number, count) for number in range(1, count + 1)]
 
 
 def reads_of_score(cell: Cell) -> Inputs:
-    """Return the truth, what was found, and the knowledge that the attack had or is scored by."""
+    """Return the truth, the reconstruction, and the knowledge used by the attack and by scoring."""
     return {
         "private": truth_of(cell),
         "reconstruction": reconstruction_of(cell),
@@ -174,18 +174,18 @@ def reads_of_score(cell: Cell) -> Inputs:
 
 
 def reads_of_clients(cell: Cell) -> Inputs:
-    """Return the samples, and the parameters that are broadcast."""
+    """Return the samples and the broadcast parameters."""
     return {"dataset": dataset_of(cell), "parameters": parameters_of(cell)}
 
 
 def reads_of_search(part: StudyPart) -> Inputs:
-    """Return what the attack reads, and the truth of victims from the train split."""
+    """Return the inputs of the attack and the truth of victims from the train split."""
     cell = part.search.cell
     return {**reads_of_attack(cell), "private": truth_of(cell)}
 
 
 def reads_of_table(part: StudyPart) -> Inputs:
-    """Return the scores of every cell of a grid, its controls included; refused ones have none."""
+    """Return the scores of every cell of a grid and of its controls, except refused cells."""
     grid = part.study.grid(part.name, part.scale)
     truths = [Made("score_truth", "scores", cell) for cell in grid.truths]
     return {"scores": [*map(scores_of, grid.cells), *truths]}
@@ -196,7 +196,7 @@ def _table_of(part: StudyPart, grid: str) -> Made:
 
 
 def reads_of_figure(part: StudyPart) -> Inputs:
-    """Return tables of its grids, the images it shows, and the knowledge whose losses it draws."""
+    """Return the tables of a figure's grids, its images, and knowledge whose losses it plots."""
     spec, shown = part.study.figure(part.name), part.study.shown(part.name, part.scale)
     images = [*map(reconstruction_of, shown), *map(truth_of, shown)]
     return {

@@ -1,7 +1,7 @@
-"""The stages of the workflow: the files that each one makes, and the files that it reads.
+"""Stages of the workflow, with their input and output files.
 
 Rules (``rules/*.smk``), paths, the estimates of ``gleak plan`` and the table in docs/design.md are
-derived from `STAGES`. Importing this builds the workflow's graph, so nothing heavy is imported.
+derived from `STAGES`. Snakemake imports this module to build its graph, so heavy imports are lazy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STUDY = "studies/{study}/{scale}"
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of a job in megabytes: a base and a number of copies of its update or its model."""
+    """Memory of a job in megabytes: a base plus a number of copies of its update or model."""
 
     base: int
     copies: int = 0
@@ -51,15 +51,15 @@ class Stage:
     """One rule of the workflow.
 
     Args:
-        rule: its name, and that of its script.
-        folder: of its outputs, below the results, with wildcards.
+        rule: name of the rule and of its script.
+        folder: folder of the outputs below the results, with wildcards.
         outputs: name -> file in the folder, or several.
-        memory: of a job.
-        minutes: at most for a job.
-        reads: says which files of other stages a job reads.
-        reads_else: what it reads besides, for the design page.
-        code: module that does the work; a change of it runs the jobs again.
-        levels: whose specs do the work, likewise.
+        memory: memory of a job.
+        minutes: time limit of a job.
+        reads: returns the files of other stages that a job reads.
+        reads_else: other inputs, in words, for the design page.
+        code: module that does the work; jobs rerun if it changes.
+        levels: levels whose specs do the work; jobs rerun if their code or fields change.
         gpu: "optional": used where there is one; "requested": the SLURM profile asks for one.
         log: name of the log file, with wildcards; ``<rule>`` unless given.
     """
@@ -98,7 +98,7 @@ def path_of(made: Made, results: Path) -> Path:
 
 
 def upto(level: str, after: str = "") -> str:
-    """Return the folder of cells cut short after a level."""
+    """Return the folder of cells truncated after a level, with wildcards."""
     return CELL[: CELL.index(f"{{{level}}}")] + f"{{{level}}}{after}"
 
 
@@ -323,11 +323,11 @@ STAGES: dict[str, Stage] = {
 
 
 def jobs_behind(targets: Iterable[Made], shards: int = 1) -> Iterator[tuple[Stage, Subject]]:
-    """Yield every job that makes some files or what these are made from, once each.
+    """Yield every job needed to create the targets, once each.
 
     Args:
-        targets: files that are wanted.
-        shards: jobs that one attack is split over.
+        targets: files to create.
+        shards: number of jobs that one attack is split into.
     """
     waiting, seen = list(targets), set()
     while waiting:

@@ -1,6 +1,6 @@
 """Studies: one file per paper, read into grids of cells, figures and expectations.
 
-Importing this builds the workflow's graph, so nothing heavy is imported.
+Snakemake imports this module to build its graph, so nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Study:
     """A paper's experiments.
 
     Args:
-        name: of the file, without its suffix.
-        title, paper: as written.
+        name: name of the file without its suffix.
+        title, paper: texts of the study file.
         grids: name -> scale -> grid.
         figures: name -> spec.
-        expectations: in the order written.
+        expectations: claims, in the order of the file.
         searches: name -> scale -> search.
     """
 
@@ -51,11 +51,11 @@ class Study:
     searches: Mapping[str, Mapping[str, Search]]
 
     def grid(self, name: str, scale: str) -> Grid:
-        """The cells of a grid at a scale.
+        """Return a grid at a scale.
 
         Raises:
-            SpecError: no such grid or scale, or an attack comes from a search that has changed
-                since its choice was adopted.
+            SpecError: the grid or scale is unknown, or an attack refers to a search that has
+                changed since its result was adopted.
         """
         with error_context(f"study {self.name!r}"):
             grid: Grid = _known("scale", scale, _known("grid", name, self.grids))
@@ -65,14 +65,16 @@ class Study:
         return grid
 
     def examined(self, scale: str, data_dir: Path) -> Study:
-        """The study with, at one scale, the cells refused that users' own networks do not serve.
+        """Return the study without, at one scale, the cells that user-defined networks do not fit.
+
+        These cells become refusals. Nothing is built if no model is user-defined.
 
         Args:
-            scale: at which networks are built; nothing is built where no model is a user's own.
-            data_dir: where the user keeps data.
+            scale: scale at which networks are built.
+            data_dir: the user's data folder.
 
         Raises:
-            SpecError: no such scale, or no such module or function.
+            SpecError: the scale is unknown, or a module or function does not exist.
             IncompatibleError: a grid has no attacked cell left.
         """
         grids = {}
@@ -83,24 +85,24 @@ class Study:
         return replace(self, grids=grids)
 
     def refused(self, scale: str) -> dict[str, tuple[Refusal, ...]]:
-        """What is left out of each grid at a scale."""
+        """Return the refused cells of each grid at a scale."""
         return {name: scales[scale].refused for name, scales in self.grids.items()}
 
     def search(self, name: str, scale: str) -> Search:
-        """A search at a scale.
+        """Return a search at a scale.
 
         Raises:
-            SpecError: no such search or scale.
+            SpecError: the search or scale is unknown.
         """
         with error_context(f"study {self.name!r}"):
             search: Search = _known("scale", scale, _known("search", name, self.searches))
         return search
 
     def check_choices(self) -> None:
-        """Refuse choices of searches that have changed since they were adopted.
+        """Raise an error if a search has changed since its result was adopted.
 
         Raises:
-            SpecError: names the first, at its scale.
+            SpecError: a search has changed; names the first, and its scale.
         """
         for scales in self.searches.values():
             for scale, search in scales.items():
@@ -108,26 +110,26 @@ class Study:
                     search.check_choice()
 
     def figure(self, name: str) -> FigureSpec:
-        """A figure's spec.
+        """Return a figure's spec.
 
         Raises:
-            SpecError: no such figure.
+            SpecError: the figure is unknown.
         """
         with error_context(f"study {self.name!r}"):
             return _known("figure", name, self.figures)
 
     def caption(self, figure: str, scale: str) -> str:
-        """A figure's caption with the conditions of a scale; see `gleak.experiments.captions`."""
+        """Return a figure's caption with the conditions of a scale; see `captions.caption`."""
         return caption(self.figure(figure), self.drawn(figure, scale))
 
     def drawn(self, figure: str, scale: str) -> list[Grid]:
-        """The grids a figure is drawn from; none for figures of what is registered."""
+        """Return the grids that a figure plots; empty for figures of registered specs."""
         return [self.grid(name, scale) for name in self.figure(figure).grids]
 
     def shown_cells(self, figure: str, scale: str) -> list[Cell]:
-        """The levels of the cells whose reconstructions a figure shows, of those refused too.
+        """Return the cells whose reconstructions a figure shows, refused cells included.
 
-        None if it is drawn from scores.
+        Empty if the figure plots scores.
         """
         spec = self.figure(figure)
         if spec.needs != "reconstructions":
@@ -136,22 +138,22 @@ class Study:
         return [c for g in grids for c in spec.chosen(g.names, g.names.cells(g.scored))]
 
     def shown(self, figure: str, scale: str) -> list[Cell]:
-        """The cells whose reconstructions a figure needs; none if it is drawn from scores."""
+        """Return the cells whose reconstructions a figure needs; empty if it plots scores."""
         shown = set(self.shown_cells(figure, scale))
         grids = self.drawn(figure, scale)
         return [cell for grid in grids for cell in grid.cells if cell in shown]
 
 
 def load_study(path: Path | str) -> Study:
-    """Read a study file and check all of it, at every scale.
+    """Read a study file and check it at every scale.
 
-    Attacks that searches chose are taken from ``chosen/`` beside it; where nothing was chosen, or
-    the search has changed since, the search's base is used.
+    Adopted results of searches are read from the folder ``chosen/`` next to it. If a search has no
+    adopted result, or has changed since, its base attack is used.
 
     Raises:
-        SpecError: what cannot be used as written: names the file, study, grid, scale and axis, and
-            the nearest valid name.
-        IncompatibleError: no cell of a grid fits together.
+        SpecError: the file is invalid; names the file, study, grid, scale and axis, and the nearest
+            valid name.
+        IncompatibleError: all cells of a grid are incompatible.
     """
     path = Path(path)
     where = f"{path}: study {path.stem!r}"
@@ -201,7 +203,7 @@ def _searches(name: str, study: StudyFile, adopted: Adopted, where: str) -> dict
 
 
 def _read_adopted(path: Path, searches: Collection[str]) -> Adopted:
-    """Return what the study's searches chose, by scale."""
+    """Return the adopted results of the study's searches, by scale."""
     adopted = read_choices(path)
     for name in (name for entries in adopted.values() for name in entries):
         if name not in searches:
@@ -246,7 +248,7 @@ def _grid_file(name: str, study: StudyFile, where: str) -> GridFile:
 
 
 def _claims(written: Sequence[Mapping[str, Any]], where: str) -> Iterator[dict[str, Any]]:
-    """Make one claim of each metric of those that name several; its name ends its id."""
+    """Split claims on several metrics into one for each; the metric is appended to the id."""
     for claim in written:
         metrics = claim.get("metric")
         if not isinstance(metrics, list):

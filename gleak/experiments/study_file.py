@@ -1,6 +1,6 @@
-"""The content of a study file, as it is written (docs/design.md, "Studies").
+"""Pydantic models of a study file (docs/design.md, "Studies").
 
-The JSON Schema of these models is ``studies/study.schema.json``; editors complete and check by it.
+Their JSON Schema is ``studies/study.schema.json``, for completion and checks in editors.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from gleak.core.settings import Scale
 from gleak.core.spec import FILE_NAME
 
 Name = Annotated[str, Field(pattern=FILE_NAME)]
-"""Name of a grid, figure or search; a part of file names."""
+"""Name of a grid, figure or search; used in file names."""
 Fields = dict[str, Any]
 Item = str | Fields
 Axis = Item | list[Item]
 
 
 class Axes(BaseModel):
-    """Axes of a grid, or the changes of a scale to them.
+    """Axes of a grid, or changes to them at a scale.
 
     An item of an axis is a spec string, the name of a variant, or a mapping of fields: with
-    ``name`` a spec of that name, with ``base`` a change of a variant or spec, with ``search`` the
-    result of a search, and with neither a change of the study's base spec. A list as the value of
+    ``name`` a spec of that name, with ``base`` a modified variant or spec, with ``search`` the
+    result of a search, and otherwise the study's base spec, modified. A list as the value of
     a field gives one item for each of its elements.
 
     At a scale, a mapping of fields without ``name``, ``base`` or ``search`` is a patch: it changes
-    these fields of every spec on the axis that has them, or, below the name of a spec or variant,
-    of that one alone. Anything else replaces the axis.
+    these fields of every spec on the axis that has them, or, under the name of a spec or variant,
+    only of that one. Any other value replaces the axis.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,7 +47,7 @@ class Axes(BaseModel):
         None, description="groups of levels whose axes advance together"
     )
     exclude: list[dict[str, str]] | None = Field(
-        None, description="cells that have all of these specs are left out"
+        None, description="cells that match all of these specs are excluded"
     )
     proxy_for: dict[str, str | None] | None = Field(
         None, description="a spec of an axis -> the published spec that it substitutes; null: none"
@@ -62,14 +62,14 @@ class Axes(BaseModel):
 
 
 class GridFile(Axes):
-    """A grid: axes, and how they change at the scales."""
+    """A grid: its axes, and changes to them at the scales."""
 
-    base: Name | None = Field(None, description="grid of the study that this one is a change of")
+    base: Name | None = Field(None, description="grid of the study that this one modifies")
     end: Literal["training", "crafting", "attack"] | None = Field(
-        None, description="last level, whose artifact is scored; attack unless given"
+        None, description="last level, whose artifact is scored; default: attack"
     )
     controls: list[Literal["blind", "truth"]] = Field(
-        ["blind", "truth"], description="blind uses no update; truth is the samples themselves"
+        ["blind", "truth"], description="blind uses no update; truth scores the true samples"
     )
     labels: dict[str, str] = Field(
         {}, description="a spec, name, metric or axis -> its label in figures"
@@ -79,10 +79,10 @@ class GridFile(Axes):
 
 
 class Scales(BaseModel):
-    """Changes of every grid of a study at a scale.
+    """Changes to all grids of a study at a scale.
 
-    A patch applies to the grids that have such specs, a replaced axis to all grids that do not
-    replace it themselves.
+    A patch applies to the grids that have matching specs. A replaced axis applies to all grids that
+    do not replace it themselves.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -98,21 +98,21 @@ class StudyFile(BaseModel):
 
     title: str
     paper: str = Field(description="short citation")
-    base: dict[str, Item] = Field({}, description="level -> spec of the grids that name none")
+    base: dict[str, Item] = Field({}, description="level -> default spec of all grids")
     variants: dict[str, dict[str, Item]] = Field(
-        {}, description="level -> name, which is the label too -> spec, or changes of a variant"
+        {}, description="level -> name, also its label -> spec or modified variant"
     )
-    labels: dict[str, str] = Field({}, description="labels in the figures of all grids")
+    labels: dict[str, str] = Field({}, description="labels in figures, for all grids")
     scales: Scales = Scales()
     searches: dict[Name, Fields] = Field(
-        {}, description="searches for hyperparameters; see `gleak.experiments.search.declaration`"
+        {}, description="hyperparameter searches, see `gleak.experiments.search.declaration`"
     )
     grids: dict[Name, Fields]
-    figures: dict[Name, Fields] = Field(description="name -> kind, and the fields of that kind")
-    expect: list[Fields] = Field([], description="claims of the paper that are checked")
+    figures: dict[Name, Fields] = Field(description="name -> kind and the fields of that kind")
+    expect: list[Fields] = Field([], description="claims of the paper to check")
 
     def changes(self, scale: Scale) -> Axes:
-        """Return the changes of every grid at a scale; none at the scale of the paper."""
+        """Return the changes to all grids at a scale; none at scale ``paper``."""
         found: Axes = getattr(self.scales, scale, Axes())
         return found
 
@@ -120,15 +120,15 @@ class StudyFile(BaseModel):
 def inherited(
     name: str, written: Mapping[str, Mapping[str, Any]], merged: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return an entry with what it takes over from its ``base``.
+    """Return an entry merged with its chain of bases.
 
     Args:
-        name: of the entry.
+        name: name of the entry.
         written: all entries, by name.
         merged: keys whose mappings are merged; the entry's own value replaces any other.
 
     Raises:
-        SpecError: an unknown or circular base.
+        SpecError: a base is unknown or circular.
     """
     chain = _chain(name, written)
     found: dict[str, Any] = {}
@@ -141,7 +141,7 @@ def inherited(
 
 
 def _chain(name: str, written: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the entry, its base, the base of that, and so on."""
+    """Return the names of the entry, its base, the base's base, and so on."""
     chain = [name]
     while base := written[chain[-1]].get("base"):
         if base not in written:

@@ -1,4 +1,4 @@
-"""What is checked of studies before any job, beyond what their files say; and what is left out."""
+"""Checks of studies before any job that need the user's data or networks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from gleak.experiments.study import Study
 
 
 def examine_study(study: Study, data_dir: Path) -> Study:
-    """The study with users' own networks examined at every scale, those of searches too.
+    """Check user-defined networks at every scale, also those of searches.
+
+    Returns:
+        The study without the cells that these networks do not fit.
 
     Raises:
-        SpecError, IncompatibleError: see `gleak.experiments.study.Study.examined`, or a search
-            cannot be run.
+        SpecError, IncompatibleError: as for `gleak.experiments.study.Study.examined`, or if a
+            search cannot be run.
     """
     for scale in SCALES:
         study = study.examined(scale, data_dir)
@@ -30,22 +33,22 @@ def examine_study(study: Study, data_dir: Path) -> Study:
 
 
 def check_data(study: Study, scale: Scale, data_dir: Path) -> None:
-    """Refuse datasets of a scale that are not in the folder of data and not to be downloaded.
+    """Raise an error if a dataset of a scale is not in the data folder and has no download.
 
     Raises:
-        DataError: names the first.
+        DataError: a dataset is missing; names the first.
     """
     for dataset in _datasets(study, scale):
         dataset.check_data(data_dir)
 
 
 def describe_checks(study: Study, scale: Scale, data_dir: Path) -> list[str]:
-    """A line for each own network that was built, each dataset in the data folder, each refusal.
+    """Return a line for each user-defined network, dataset of the data folder and refusal.
 
     Args:
-        study: examined at the scale, see `gleak.experiments.study.Study.examined`.
+        study: result of `gleak.experiments.study.Study.examined` at the scale.
         scale: one of `SCALES`.
-        data_dir: where the user keeps data.
+        data_dir: the user's data folder.
     """
     refused = [
         f"grid {name}: n/a: {refusal}"
@@ -61,7 +64,7 @@ def describe_checks(study: Study, scale: Scale, data_dir: Path) -> list[str]:
 
 
 def describe_every_scale(study: Study, data_dir: Path) -> list[str]:
-    """The lines of `describe_checks` at every scale, each with the scales that it is about."""
+    """Return the lines of `describe_checks` for all scales, each with the scales it applies to."""
     scales: dict[str, list[str]] = {}
     for scale in SCALES:
         for line in describe_checks(study, scale, data_dir):
@@ -81,7 +84,7 @@ def _own(study: Study, scale: Scale) -> list[Cell]:
 
 
 def _datasets(study: Study, scale: Scale) -> Iterator[DatasetSpec]:
-    """Every dataset that a study needs at a scale, public ones too."""
+    """Yield every dataset that a study needs at a scale, including public ones."""
     for cell in _cells(study, scale):
         yield cell.dataset
         yield from (each.dataset for each in (*cell.pretrainings, *cell.judges))
@@ -93,7 +96,7 @@ def _describe_network(cell: Cell, data_dir: Path) -> str:
     classes = cell.dataset.classes_in(data_dir)
     where = f"model {cell.model} for {cell.dataset}"
     if classes is None:
-        return f"{where}: not built, as the number of classes is told by data that are not there"
+        return f"{where}: not built, as the number of classes depends on data that are missing"
     return f"{where}: built for {classes} classes, and examined"
 
 

@@ -82,5 +82,5 @@ def test_data_that_are_not_there_are_refused(study: Study, tmp_path: Path) -> No
     with pytest.raises(DataError, match="no such folder, but dataset cifar10"):
         check_data(examined, "paper", tmp_path / "nowhere")
     lines = describe_checks(examined, "quick", tmp_path)
-    assert "not built, as the number of classes is told by data that are not there" in lines[1]
+    assert "not built, as the number of classes depends on data that are missing" in lines[1]
     assert lines[2].endswith(f": not in {tmp_path}")

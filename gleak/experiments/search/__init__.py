@@ -1,1 +1,1 @@
-"""Hyperparameter searches: an attack's fields chosen on victims that no result is reported of."""
+"""Hyperparameter searches: an attack's fields are tuned on victims from the train split."""

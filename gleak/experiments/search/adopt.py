@@ -1,4 +1,4 @@
-"""Adopting what searches chose: from the results of a run into the studies' own files."""
+"""Adoption of search results: copied from the results of a run to the studies' files."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gleak.experiments.study import load_study
 
 
 def adopt(files: Sequence[Path], studies: Path) -> list[Outcome]:
-    """Merge outcomes into ``chosen/<study>.yaml`` of a folder of studies; other entries stay.
+    """Merge outcomes into ``chosen/<study>.yaml`` in the folder of studies; keep other entries.
 
     Args:
-        files: ``chosen.yaml`` of searches.
-        studies: the folder with the study files.
+        files: ``chosen.yaml`` files of searches.
+        studies: folder with the study files.
 
     Returns:
-        What was adopted. Nothing is written unless all of it can be.
+        The adopted outcomes. Either all are written or none.
 
     Raises:
-        SpecError: a file is no outcome, is of an unknown study or search, or of the search as it
-            was declared before; or two are of one search.
+        SpecError: a file is not an outcome, its study or search is unknown, its search has changed
+            since, or two files belong to the same search.
     """
     outcomes = {file: Outcome.read(file) for file in files}
     _check_once(outcomes)

@@ -1,4 +1,4 @@
-"""What searches chose: one file of a search's results, and one of a study that uses them."""
+"""Results of searches: the file that a search writes, and the file with a study's adopted ones."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ LONGEST_LINE = 1000
 
 
 class Entry(BaseModel):
-    """What one search chose at one scale.
+    """Result of one search at one scale.
 
     Args:
-        chosen: canonical spec of the attack.
-        value: its value of the metric, the mean over the samples.
-        base_value: that of the spec the search began with; None where that failed.
-        metric: what was measured.
-        trials: how many specs were tried.
-        levels: the cell on which they were.
-        fingerprint: of the declaration, see `gleak.experiments.search.declaration.Search`.
+        chosen: canonical spec of the best attack.
+        value: its mean of the metric over the samples.
+        base_value: mean of the metric for the base attack; None if that trial failed.
+        metric: canonical spec of the metric.
+        trials: number of trials.
+        levels: spec strings of the cell that the trials ran on.
+        fingerprint: hash of the declaration (`gleak.experiments.search.declaration.Search`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,10 +44,10 @@ class Entry(BaseModel):
 
 
 class Outcome(Entry):
-    """A search's ``chosen.yaml``: an entry, and where it belongs.
+    """Content of a search's ``chosen.yaml``: an entry, and the search it belongs to.
 
     Args:
-        study, scale, search: names.
+        study, scale, search: names of these.
     """
 
     study: str
@@ -56,11 +56,11 @@ class Outcome(Entry):
 
     @property
     def summary(self) -> str:
-        """What was chosen and what that gained, in one line."""
+        """Chosen spec and its improvement over the base, in one line."""
         before = "failed" if self.base_value is None else f"had {self.base_value:.4g}"
         return (
-            f"{self.chosen} has {self.metric} {self.value:.4g}; {self.levels['attack']}, which it "
-            f"began with, {before}"
+            f"{self.chosen} has {self.metric} {self.value:.4g}; the base {self.levels['attack']} "
+            f"{before}"
         )
 
     @classmethod
@@ -68,7 +68,7 @@ class Outcome(Entry):
         """Read the file.
 
         Raises:
-            SpecError: no such file, or another one.
+            SpecError: the file does not exist or is not a search's ``chosen.yaml``.
         """
         content = load_mapping(path, "chosen.yaml of a search", "study, scale, search, chosen")
         return read_model(cls, content, str(path))
@@ -80,12 +80,12 @@ class Outcome(Entry):
 
     @property
     def entry(self) -> Entry:
-        """What stands in the study's file."""
+        """Entry of the study's file of adopted results."""
         return Entry(**self.model_dump(include=set(Entry.model_fields)))
 
 
 def chosen_file(study: Path) -> Path:
-    """Where the choices of a study stand, told from the study's own file."""
+    """Return the path of a study's adopted results, given the path of the study file."""
     return study.parent / FOLDER / study.name
 
 
@@ -94,10 +94,10 @@ Adopted = Mapping[str, Mapping[str, Entry]]
 
 
 def read_choices(path: Path) -> dict[str, dict[str, Entry]]:
-    """Scale -> search -> entry; nothing where there is no file.
+    """Read adopted results: scale -> search -> entry; empty if the file does not exist.
 
     Raises:
-        SpecError: not such a file; names it, the scale and the search.
+        SpecError: the file is invalid; names it, the scale and the search.
     """
     if not path.is_file():
         return {}
@@ -106,7 +106,7 @@ def read_choices(path: Path) -> dict[str, dict[str, Entry]]:
         if scale not in SCALES:
             raise SpecError(f"{path}: unknown scale {scale!r}; {nearest(str(scale), SCALES)}")
         if not isinstance(entries, dict):
-            raise SpecError(f"{path}: scale {scale!r} holds a mapping: search -> entry")
+            raise SpecError(f"{path}: scale {scale!r} must be a mapping: search -> entry")
     return {
         scale: {
             name: read_model(Entry, entry, f"{path}: scale {scale!r}, search {name!r}")
@@ -117,7 +117,7 @@ def read_choices(path: Path) -> dict[str, dict[str, Entry]]:
 
 
 def write_choices(path: Path, choices: Adopted) -> None:
-    """Write them, scales and searches in order; equal content gives equal bytes."""
+    """Write adopted results, sorted by scale and search; equal content gives equal bytes."""
     content: dict[str, Any] = {
         scale: {name: choices[scale][name].model_dump() for name in sorted(choices[scale])}
         for scale in SCALES

@@ -1,4 +1,7 @@
-"""Searches as a study declares them; importing this builds the workflow's graph."""
+"""Searches as a study declares them.
+
+Snakemake imports this module to build its graph, so nothing heavy is imported.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,15 @@ NO_PATCHES: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
 class Declaration(BaseModel):
-    """What a scale may say of a search; what it leaves out is as at the scale of the paper.
+    """A search, or changes to it at a scale; missing keys keep their value at scale ``paper``.
 
     Args:
-        dataset, model, training, crafting, client, defense, attack: spec strings of the cell on
-            which values are tried; the search begins with the attack's own. At a scale, fields
-            that it changes.
+        dataset, model, training, crafting, client, defense, attack: spec strings of the cell that
+            the trials run on; the first trial is the attack itself. At a scale also a mapping of
+            changed fields.
         ranges: field of the attack -> ``low``, ``high`` and ``log``, or a list of choices.
-        trials: specs that are tried, the attack as it stands among them.
-        metric: whose mean over the samples is made as good as can be.
+        trials: number of trials, including the attack itself.
+        metric: metric whose mean over the samples is optimised.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,8 +62,8 @@ class SearchFile(Declaration):
     """A search in a study file.
 
     Args:
-        base: another search of the study, which this one is a change of.
-        quick, small: what is different at these scales.
+        base: another search of the study, which this one modifies.
+        quick, small: changes at these scales.
     """
 
     base: str | None = None
@@ -86,13 +89,13 @@ class Search:
     """A search at one scale.
 
     Args:
-        name: as in the study.
-        cell: on which values are tried; its attack is the base, tried first.
-        ranges: field of the attack -> what it may be, in the order of the attack's fields.
-        trials: specs that are tried.
-        metric: whose mean is made as good as can be.
-        chosen: the attack that was adopted, None before that and where it is outdated.
-        outdated: whether what was adopted is of the search as it was declared before.
+        name: name of the search in the study.
+        cell: cell that the trials run on; its attack is the base, which is tried first.
+        ranges: field of the attack -> its range, in the order of the attack's fields.
+        trials: number of trials.
+        metric: metric whose mean over the samples is optimised.
+        chosen: adopted attack; None if nothing was adopted or the result is outdated.
+        outdated: True if the search has changed since its result was adopted.
     """
 
     name: str
@@ -105,13 +108,13 @@ class Search:
 
     @property
     def base(self) -> AttackSpec:
-        """The attack that the search begins with, and that stands for it before it has run."""
+        """Attack of the first trial, used in grids until a result is adopted."""
         attack: AttackSpec = self.cell.attack
         return attack
 
     @property
     def declared(self) -> dict[str, Any]:
-        """The declaration in one form; `read_search` makes the same search of it."""
+        """Canonical form of the declaration; `read_search` returns an equal search for it."""
         return {
             **self.cell.strings(),
             "ranges": {field: found.declared() for field, found in self.ranges.items()},
@@ -121,12 +124,12 @@ class Search:
 
     @property
     def fingerprint(self) -> str:
-        """Tells this declaration from any other."""
+        """Hash of the canonical declaration."""
         return blake2b(json.dumps(self.declared).encode(), digest_size=8).hexdigest()
 
     @property
     def variants(self) -> list[AttackSpec]:
-        """The base, and what it is with each value of each range that can be told beforehand."""
+        """The base, and the base with each example value of each range."""
         values = [(field, value) for field, r in self.ranges.items() for value in r.examples]
         return [self.base, *(changed(self.base, {field: value}) for field, value in values)]
 
@@ -138,12 +141,12 @@ class Search:
         return sorted({name for part in parts for name in part.modules})
 
     def resolved(self) -> dict[str, Any]:
-        """Every field of the specs, defaults included: what a job is keyed on."""
+        """Return every field of the specs, including defaults; a change reruns the job."""
         specs = {level: self.cell.specs[level].resolved() for level in ("model", "attack")}
         return {**self.declared, **specs, "metric": self.metric.resolved()}
 
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
-        """Names of the parameters whose updates any variant reads; see `AttackSpec.reads`."""
+        """Return the names of parameters whose updates any variant reads (`AttackSpec.reads`)."""
         names: frozenset[str] = frozenset()
         for attack in self.variants:
             read = attack.reads(model, input_shape)
@@ -153,20 +156,20 @@ class Search:
         return names
 
     def adopting(self, entry: Entry) -> Search:
-        """The search with what it chose.
+        """Return the search with an adopted result, marked as outdated if the search has changed.
 
         Raises:
-            SpecError: what it chose is no attack any more.
+            SpecError: the adopted spec is not a valid attack any more.
         """
         if entry.fingerprint != self.fingerprint:
             return replace(self, outdated=True)
         return replace(self, chosen=parse("attack", entry.chosen))
 
     def check_choice(self) -> None:
-        """Refuse what was chosen under another declaration.
+        """Raise an error if the adopted result is outdated.
 
         Raises:
-            SpecError: says what to do.
+            SpecError: the search has changed since its result was adopted.
         """
         if self.outdated:
             raise SpecError(
@@ -179,16 +182,16 @@ class Search:
 def read_search(
     name: str, declared: Declaration, patches: Mapping[str, Mapping[str, Any]] = NO_PATCHES
 ) -> Search:
-    """Read a search from what is declared at one scale.
+    """Read a search from its declaration at one scale.
 
     Args:
-        name: as in the study.
-        declared: without changes of fields.
-        patches: fields that the scale changes, by level.
+        name: name of the search in the study.
+        declared: declaration without changed fields.
+        patches: level -> fields that the scale changes.
 
     Raises:
-        SpecError: something is missing or cannot be used as written; names the key.
-        IncompatibleError: specs that do not fit together.
+        SpecError: a key is missing or invalid; names the key.
+        IncompatibleError: specs are incompatible.
     """
     for key in Declaration.model_fields:
         if getattr(declared, key) is None:
@@ -229,12 +232,12 @@ def _metric(text: str, cell: Cell) -> MetricSpec:
         if not isinstance(metric, MetricSpec):
             raise SpecError(f"{metric} is of a model; a search needs one of what an attack finds")
         if cell.dataset.modality not in metric.modalities:
-            raise SpecError(f"{metric} says nothing of {cell.dataset.modality} data")
+            raise SpecError(f"{metric} does not apply to {cell.dataset.modality} data")
     return metric
 
 
 def _check_split(cell: Cell) -> None:
-    """Refuse victims of which results are reported."""
+    """Raise an error if the victims are not from the train split, as results use the test split."""
     if cell.client.split != OWN_SPLIT:
         raise SpecError(
             f"client: {cell.client} draws its samples from split={cell.client.split}, and nothing "
@@ -243,15 +246,15 @@ def _check_split(cell: Cell) -> None:
 
 
 def _check_variants(search: Search) -> None:
-    """Refuse values that do not fit the cell, or with which the attack would know other things."""
+    """Raise an error if a variant is incompatible or needs other grants or other knowledge."""
     for attack in search.variants:
         with error_context("ranges"):
             Cell({**search.cell.specs, "attack": attack}).check()
             if attack.grants != search.base.grants:
                 raise SpecError(
-                    f"{attack} is granted other things than {search.base}; search each on its own"
+                    f"{attack} needs other grants than {search.base}; search each on its own"
                 )
             if attack.knowledge != search.base.knowledge:
                 raise SpecError(
-                    f"{attack} brings other knowledge than {search.base}; search each on its own"
+                    f"{attack} uses other knowledge than {search.base}; search each on its own"
                 )

@@ -1,4 +1,4 @@
-"""Ranges: the values of an attack's fields that a search may try."""
+"""Search ranges of an attack's fields."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ DIGITS = 3
 
 
 class Range(BaseModel, ABC):
-    """What one field may be."""
+    """Base class of the search range of one field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @property
     @abstractmethod
     def examples(self) -> tuple[Any, ...]:
-        """Values that are checked before any work: the ends, or every choice."""
+        """Values that are checked before any job: the ends, or every choice."""
 
     @abstractmethod
     def suggest(self, trial: Trial, field: str) -> Any:
-        """A value to try."""
+        """Draw a value of a field for a trial."""
 
     @abstractmethod
     def start(self, base: Spec, field: str) -> Any:
-        """The value of the base, as `suggest` would give it.
+        """Return the base's value of a field, in the form that `suggest` returns.
 
         Raises:
-            SpecError: it is none of the range.
+            SpecError: the value is outside the range.
         """
 
     @abstractmethod
     def declared(self) -> Any:
-        """The range as a study file has it, in one form."""
+        """Return the range in the form of a study file, canonically."""
 
 
 class Interval(Range):
-    """Numbers between two ends, which belong to it.
+    """Closed interval of numbers.
 
     Args:
-        low, high: the ends.
-        log: whether equal ratios are equally likely, not equal differences.
+        low, high: ends of the interval.
+        log: True to sample uniformly on a logarithmic scale.
     """
 
     low: float
@@ -68,11 +68,11 @@ class Interval(Range):
 
     @property
     def examples(self) -> tuple[float, ...]:
-        """The ends."""
+        """Ends of the interval."""
         return self.low, self.high
 
     def suggest(self, trial: Trial, field: str) -> float:
-        """Three significant digits, so that what is chosen fits into a path."""
+        """Draw a value and round it to three significant digits, to keep paths short."""
         value = trial.suggest_float(field, self.low, self.high, log=self.log)
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
@@ -80,7 +80,7 @@ class Interval(Range):
     def start(self, base: Spec, field: str) -> Any:
         value = getattr(base, field)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise SpecError(f"{field_text(base, field)!r} of {base} is no number; list choices")
+            raise SpecError(f"{field_text(base, field)!r} of {base} is not a number; list choices")
         if not self.low <= value <= self.high:
             raise SpecError(
                 f"a search begins with {base}, whose {field} = {field_text(base, field)} is not "
@@ -94,7 +94,7 @@ class Interval(Range):
 
 
 class WholeInterval(Interval):
-    """Whole numbers between two ends, which belong to it."""
+    """Closed interval of integers."""
 
     low: int
     high: int
@@ -105,13 +105,13 @@ class WholeInterval(Interval):
 
 
 class Choices(Range):
-    """Some values, each as a spec string has it."""
+    """List of values, each in the form of a spec string."""
 
     texts: tuple[str, ...]
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """All of them."""
+        """All choices."""
         return self.texts
 
     @override
@@ -134,15 +134,16 @@ class Choices(Range):
 
 
 def read_range(base: Spec, field: str, written: Mapping[str, Any] | list[Any]) -> Range:
-    """The range of a field, as a study file has it.
+    """Read the range of a field from a study file.
 
     Args:
-        base: the spec that the search begins with.
+        base: spec of the first trial.
         field: one of its fields.
         written: low, high and log of an interval, or a list of choices.
 
     Raises:
-        SpecError: faulty, with values the field cannot have, or without the base's own.
+        SpecError: the range is malformed, contains values that are invalid for the field, or does
+            not contain the base's value.
     """
     found: Range
     with error_context(f"ranges, field {field!r}"):

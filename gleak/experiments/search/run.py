@@ -1,4 +1,4 @@
-"""The stage that makes a search's ``trials.csv`` and ``chosen.yaml``."""
+"""Stage that runs a search and writes ``trials.csv`` and ``chosen.yaml``."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ Evaluate = Callable[[AttackSpec], float]
 
 @dataclass(frozen=True)
 class Trial:
-    """One spec that was tried.
+    """One trial of a search.
 
     Args:
-        spec: canonical string; empty where the trial failed.
-        fields: the values of the searched fields, as a spec string has them.
-        value: of the metric, NaN where the trial failed.
+        spec: canonical string of the attack; empty if the trial failed.
+        fields: values of the searched fields, in the form of a spec string.
+        value: mean of the metric; NaN if the trial failed.
     """
 
     spec: str
@@ -75,28 +75,28 @@ def run_search(
     knowledge_paths: Collection[Path] = (),
     device: str = "auto",
 ) -> dict[str, float]:
-    """Try an attack's values on victims of the attacker's own, and write what serves best.
+    """Run the trials of a search on victims from the train split, and write the best spec.
 
     Args:
-        search: what is tried, and how it is measured.
+        search: search to run.
         update_path: ``update.h5``.
         parameters_path: ``model.h5`` or ``parameters.h5``, as broadcast.
-        granted_paths: by grant name, the files the attack's spec asks for.
-        private_path: ``private.h5``, the truth behind the update.
-        folder: where ``trials.csv`` and ``chosen.yaml`` go; equal inputs give equal bytes.
-        study: whose search it is; written into the latter, as is the scale.
-        scale: at which it is declared so.
-        seed: of the run; the search's own is derived from it.
-        secret_path: ``secret.h5``, if the attack's spec asks for it.
-        knowledge_paths: the files ``knowledge.h5`` that the attack's spec asks for.
+        granted_paths: grant name -> file, for the grants of the attack's spec.
+        private_path: ``private.h5``, the true samples of the update.
+        folder: folder of ``trials.csv`` and ``chosen.yaml``; equal inputs give equal bytes.
+        study: name of the study, written into ``chosen.yaml``.
+        scale: scale of the search, written into ``chosen.yaml``.
+        seed: seed of the run; the seed of the search is derived from it.
+        secret_path: ``secret.h5``, if the attack's spec needs it.
+        knowledge_paths: ``knowledge.h5`` files that the attack's spec needs.
         device: "auto", "cpu" or "cuda".
 
     Returns:
-        See `gleak.runtime.checkpointing.Journal.earlier`.
+        Cost of earlier, interrupted runs (`gleak.runtime.checkpointing.Journal.earlier`).
 
     Raises:
-        GleakError: the metric cannot be computed here, no trial gave a value, or knowledge was
-            trained on a victim's sample.
+        GleakError: the metric cannot be computed, all trials failed, or knowledge was trained on a
+            victim's sample.
     """
     truth = Private.read(private_path)
     check_disjoint(truth, str(private_path), knowledge_paths)
@@ -124,7 +124,7 @@ def run_search(
 def _evaluation(
     search: Search, observation: Observation, truth: Private, seed: int, journal: Journal
 ) -> Evaluate:
-    """The value of a spec, which is computed once, also if the job is broken off and goes on."""
+    """Return a function that computes the value of a spec once, also if the job is resumed."""
     levels = search.cell.strings()
 
     def evaluate(spec: AttackSpec) -> float:
@@ -139,15 +139,16 @@ def _evaluation(
 
 
 def try_specs(search: Search, evaluate: Evaluate, seed: int) -> list[Trial]:
-    """Try the base, then what a tree-structured Parzen estimator proposes (Optuna's TPE).
+    """Try the base, then proposals of a tree-structured Parzen estimator (Optuna's TPE).
 
     Args:
-        search: what may be tried.
-        evaluate: the value of a spec; what raises a `GleakError` or is not finite has failed.
-        seed: of the run.
+        search: search to run.
+        evaluate: returns the value of a spec. A trial fails if this raises a `GleakError` or
+            returns a value that is not finite.
+        seed: seed of the run.
 
     Raises:
-        MetricUnavailable: as ``evaluate`` did; no other spec would fare better.
+        MetricUnavailable: ``evaluate`` raised it; it would for every other spec, too.
     """
     import optuna
 
@@ -168,7 +169,7 @@ def try_specs(search: Search, evaluate: Evaluate, seed: int) -> list[Trial]:
 
 
 def _proposals(search: Search, seed: int) -> optuna.Study:
-    """What to try next, the base's own values first; of Optuna's log only warnings come to ours."""
+    """Create the Optuna study, with the base as its first trial; log only Optuna's warnings."""
     import optuna
 
     optuna.logging.disable_default_handler()
@@ -184,7 +185,7 @@ def _proposals(search: Search, seed: int) -> optuna.Study:
 
 
 def _try(search: Search, values: Mapping[str, object], evaluate: Evaluate) -> Trial:
-    """The base with other values in some fields, and what it is worth."""
+    """Evaluate the base with changed values of some fields."""
     fields = {field: str(value) for field, value in values.items()}
     try:
         spec = changed(search.base, values)
@@ -209,17 +210,17 @@ def _mean(
     levels: Mapping[str, str],
     seed: int,
 ) -> float:
-    """The mean over all samples; not finite where one has no value."""
+    """Compute the mean of the metric over all samples; not finite if a sample has no value."""
     found = reconstruct(spec, observation, seed)
     found.validate(f"reconstruction of {spec}")
     comparison = match_to_truth(truth, found, levels=levels)
     if not metric.applies(comparison):
-        raise MetricUnavailable(f"metric {metric} says nothing of {'/'.join(levels.values())}")
+        raise MetricUnavailable(f"metric {metric} does not apply to {'/'.join(levels.values())}")
     return float(np.mean(measure(metric, comparison)))
 
 
 def _table(trials: Sequence[Trial]) -> pd.DataFrame:
-    """One row per trial: its number, the fields, the value and what became of it."""
+    """Return a table with the number, fields, value and status of each trial."""
     return pd.DataFrame(
         [
             {"trial": number, **trial.fields, "value": trial.value, "status": trial.status}

@@ -1,4 +1,4 @@
-"""A search on digits, and any change of it."""
+"""Fixture for a search on digits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DECLARED: dict[str, Any] = {
 
 @pytest.fixture
 def declare() -> Callable[..., Search]:
-    """The search with some keys set anew, or left out where they are None."""
+    """Return a factory of the search with changed keys; None removes a key."""
 
     def make(**keys: Any) -> Search:
         return read_search("weights", Declaration(**{**DECLARED, **keys}))

@@ -40,7 +40,7 @@ MakeOutcome = Callable[..., Path]
 
 @pytest.fixture
 def studies(tmp_path: Path) -> Path:
-    """A folder with two studies alike."""
+    """Create a folder with two equal studies."""
     folder = tmp_path / "studies"
     folder.mkdir()
     for name in ("one", "two"):
@@ -50,7 +50,7 @@ def studies(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outcome(studies: Path, tmp_path: Path) -> MakeOutcome:
-    """What a search left in the results, with any field changed."""
+    """Return a factory that writes the outcome of a search, with changed fields."""
 
     def make(
         search: str = "a", scale: str = "quick", study: str = "one", alpha: float = 3, **fields: Any

@@ -40,7 +40,7 @@ def test_an_outcome_reads_as_written(tmp_path: Path):
 
 
 def test_a_summary_says_what_was_gained():
-    assert "cpl+alpha=2.5 has mse 0.125; cpl, which it began with, failed" in (
+    assert "cpl+alpha=2.5 has mse 0.125; the base cpl failed" in (
         Outcome(**PLACE, **CONTENT).summary
     )
     assert "had 0.25" in Outcome(**PLACE, **{**CONTENT, "base_value": 0.25}).summary
@@ -74,7 +74,7 @@ def test_choices_stand_beside_the_study(tmp_path: Path):
     ("content", "fault"),
     [
         ({"quik": {"a": CONTENT}}, "unknown scale 'quik'; did you mean 'quick'"),
-        ({"quick": ["a"]}, "scale 'quick' holds a mapping"),
+        ({"quick": ["a"]}, "scale 'quick' must be a mapping"),
         (
             {"quick": {"a": {**CONTENT, "chsen": "cpl"}}},
             "scale 'quick', search 'a': unknown key 'chsen'; did you mean 'chosen'",

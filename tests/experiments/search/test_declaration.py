@@ -73,14 +73,14 @@ def test_the_order_in_which_ranges_are_written_does_not_matter(declare: Declare)
         ({"ranges": {"alpha": {"low": 1, "high": 2}}}, "ranges, field 'alpha': .*not from 1 to 2"),
         ({"metric": "msee"}, "metric: unknown metric 'msee'; did you mean 'mse'"),
         ({"metric": "test_accuracy"}, "metric: test_accuracy is of a model"),
-        ({"metric": "categories"}, "metric: categories says nothing of image data"),
+        ({"metric": "categories"}, "metric: categories does not apply to image data"),
         (
             {"client": "fedsgd+victims=2"},
             "client: fedsgd.victims=2 draws its samples from split=test, .*write it with split=tr",
         ),
         (
             {"ranges": {"labels": ["argmin", "known"]}},
-            "ranges: cpl.*labels=known.* is granted other things than cpl",
+            "ranges: cpl.*labels=known.* needs other grants than cpl",
         ),
     ],
 )
@@ -153,7 +153,7 @@ def test_what_was_chosen_is_taken_if_it_is_of_this_declaration(declare: Declare)
 
 
 def specs_of(searches: Any, **fields: Any) -> tuple[str, str]:
-    """The attack that a search began with, and the one that it chose, with fields changed."""
+    """Return the base attack of a search and the one in a grid, with fields changed."""
     study = StudyFile(title="t", paper="p", grids={}, figures={})
     grid = GridFile(attack={"search": "weights"} | fields)
     (value,) = AxisReader(study, "paper", searches).read("attack", grid)
@@ -202,5 +202,5 @@ def test_an_attack_brings_the_same_whatever_is_tried(declare: Declare):
         declare(attack=own, ranges={"codec": ["codec~size=64", "codec~size=32"]})
     public = {"dataset": "cifar10", "attack": "bringing+codec=codec~public=photos~size=64"}
     choices = ["codec~public=photos~size=64", "codec~public=photos~size=32"]
-    with pytest.raises(SpecError, match="size=32 brings other knowledge than bringing"):
+    with pytest.raises(SpecError, match="size=32 uses other knowledge than bringing"):
         declare(**public, ranges={"codec": choices})

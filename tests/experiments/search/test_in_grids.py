@@ -1,4 +1,4 @@
-"""Attacks of a grid whose weights a search chose."""
+"""Attacks of a grid that refer to a search."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFERENCE = {"search": "weights"}
 
 
 def tuned(chosen: str | None = None, attack: str = "cpl+alpha=0.5") -> dict[str, Search]:
-    """A search, with what it chose."""
+    """Return a search with its adopted result."""
     declared = Declaration(
         dataset="digits",
         model="lenet",
@@ -36,7 +36,7 @@ def tuned(chosen: str | None = None, attack: str = "cpl+alpha=0.5") -> dict[str,
 
 
 def searched(attack: Any, searches: dict[str, Search], **fields: Any) -> Grid:
-    """A grid of one dataset and defence, some of whose attacks a search chose."""
+    """Return a grid of one dataset and defence, with attacks that refer to searches."""
     written = {**BASE, "dataset": "mnist", "defense": "none", "attack": attack, **fields}
     return expanded(written, searches=searches)
 
@@ -62,7 +62,7 @@ def test_fields_are_changed_after_a_search():
 
 @pytest.mark.parametrize("chosen", [None, "cpl+alpha=3"])
 def test_what_a_search_chose_is_called_as_what_it_began_with(chosen: str | None):
-    """So a study reads the same before and after."""
+    """Names in a study stay valid after adoption."""
     found = searched(
         [{**REFERENCE, "iterations": 50}, "cpl"],
         tuned(chosen),

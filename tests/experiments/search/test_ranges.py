@@ -16,7 +16,7 @@ ENDS = st.floats(1e-6, 1e6)
 
 
 def suggestions(found: Range, seed: int = 0, count: int = 20) -> list[Any]:
-    """What Optuna proposes of one range."""
+    """Return values that Optuna draws from one range."""
     import optuna
 
     optuna.logging.disable_default_handler()
@@ -89,7 +89,7 @@ def test_what_is_declared_reads_as_the_same_and_can_be_begun_with(field: str, wr
         ("alpha", {"low": 0}, "key 'high' is missing"),
         ("alpha", {"low": 0, "hihg": 1}, "key 'high' is missing; unknown key 'hihg'; did you mean"),
         ("alpha", {"low": 1, "high": 2}, "alpha = 0.5 is not from 1 to 2; widen the range or"),
-        ("labels", {"low": 0, "high": 1}, "'argmin' of cpl.* is no number; list choices"),
+        ("labels", {"low": 0, "high": 1}, "'argmin' of cpl.* is not a number; list choices"),
         ("labels", ["argmin", "agrmin"], "field 'labels' = 'agrmin'"),
         ("labels", ["known", "joint"], "labels = argmin is none of known, joint; add it"),
         ("start", ["patterned", "drak"], "unknown start 'drak'; did you mean 'dark'"),

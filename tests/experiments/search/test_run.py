@@ -27,7 +27,7 @@ CLIENT = "fedsgd+victims=2+split=train"
 
 @pytest.fixture
 def run(simulate: Simulate, tmp_path: Path) -> Callable[..., Path]:
-    """Carry a search out on tiny images; gives the folder with its files."""
+    """Return a function that runs a search on tiny images and returns its folder."""
     made = simulate(client=CLIENT)
 
     def make(search: Search, name: str = "search", seed: int = 5) -> Path:
@@ -76,7 +76,7 @@ def test_nothing_is_tried_on_victims_that_the_attacker_knows(
 def test_a_trial_is_worth_what_the_attack_and_its_scores_say(
     run: Callable[..., Path], declare: Declare, simulate: Simulate, tmp_path: Path
 ):
-    """The oracle is the workflow's own way, over files."""
+    """Compare with the stages of the workflow, run on files."""
     search, made = declare(trials=1), simulate(client=CLIENT)
     found = tmp_path / "reconstruction.h5"
     files = (made / "update.h5", made / "model.h5", {})
@@ -98,7 +98,7 @@ def test_equal_inputs_give_equal_bytes(run: Callable[..., Path], declare: Declar
 def test_broken_off_after_every_trial_it_comes_to_the_same(
     run: Callable[..., Path], declare: Declare, stops: Callable[..., tuple[Path, int]]
 ):
-    """The first run is asked to stop at its first occasion, the next at its second, and so on."""
+    """Interrupt the first run at its first checkpoint, the next at its second, and so on."""
     attack = "cpl+iterations=1+restarts=0"
     search = declare(attack=attack, ranges={"alpha": {"low": 0, "high": 1}}, trials=3)
     whole = run(search, "whole")
@@ -228,4 +228,4 @@ def test_optuna_is_silent_and_the_log_tells_how_far_it_is(
     assert captured.err == ""
     assert not [record for record in caplog.records if record.name.startswith("optuna")]
     assert "search weights: 3/3" in caplog.text
-    assert "which it began with, had" in caplog.text
+    assert "the base cpl" in caplog.text

@@ -24,19 +24,8 @@ ATTACKS = {
 }
 
 
-SLOW = {("lenet+width=4", optimizer) for optimizer in ("lbfgs", "sgd", "adagrad")}
-
-
-@pytest.mark.parametrize(
-    ("model", "optimizer"),
-    [
-        pytest.param(
-            model, optimizer, marks=[pytest.mark.slow] if (model, optimizer) in SLOW else []
-        )
-        for model in ("lenet+width=4", "mlp+hidden=16")
-        for optimizer in ATTACKS
-    ],
-)
+@pytest.mark.parametrize("optimizer", ATTACKS)
+@pytest.mark.parametrize("model", ["lenet+width=4", "mlp+hidden=16"])
 def test_a_victim_is_the_same_alone_and_among_sixteen(
     model: str, optimizer: str, make_observation: Observe
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -71,3 +72,10 @@ def test_every_file_that_is_linked_exists() -> None:
     for document in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8")):
             assert (document.parent / link).exists(), f"{document}: {link}"
+
+
+def test_the_table_of_stages_is_that_of_the_code() -> None:
+    """If not: ``python docs/write_stages.py``."""
+    page = ROOT / "docs" / "design.md"
+    written = runpy.run_path(str(ROOT / "docs" / "write_stages.py"))["written"]
+    assert written(page.read_text(encoding="utf-8")) == page.read_text(encoding="utf-8")

@@ -67,11 +67,11 @@ class Grid:
 
     @property
     def computed(self) -> list[dict[str, str]]:
-        """As `scored`, of all that has a ``scores.csv``: what was refused has none."""
+        """Rows of `scored` that have a ``scores.csv``; refused cells have none."""
         return [*map(levels_of, self.cells), *map(levels_of_truth, self.truths)]
 
     def examined(self, data_dir: Path) -> Grid:
-        """The grid without the cells whose model is a user's own network that does not serve them.
+        """Return the grid without cells whose model is a user's own network that does not fit them.
 
         Args:
             data_dir: where the user keeps data.

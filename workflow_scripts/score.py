@@ -21,5 +21,5 @@ with log_to(snakemake.log[0], snakemake.config["results_dir"]):
         {**{level: levels[level] for level in LEVELS}, "grants": snakemake.params.grants},
         Path(reconstruction) if reconstruction else None,
         knowledge=[Path(path) for path in snakemake.input.get("knowledge", [])],
-        judges=[Path(path) for path in snakemake.input.get("judges", [])],
+        evaluators=[Path(path) for path in snakemake.input.get("evaluators", [])],
     )

@@ -64,7 +64,7 @@ class AttackSpec(Spec):
         return tuple(spec for spec in self._learned if not isinstance(spec, EvaluatorSpec))
 
     @property
-    def judges(self) -> tuple[KnowledgeSpec, ...]:
+    def evaluators(self) -> tuple[KnowledgeSpec, ...]:
         """Fields that are networks trained on public data and used for scoring only."""
         return tuple(spec for spec in self._learned if isinstance(spec, EvaluatorSpec))
 

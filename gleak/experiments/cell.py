@@ -149,9 +149,9 @@ class Cell:
         return self._trained(self.attack.knowledge) if "attack" in self.specs else []
 
     @property
-    def judges(self) -> list[Pretraining]:
+    def evaluators(self) -> list[Pretraining]:
         """Trainings on public data that score the cell's attack; empty without an attack."""
-        return self._trained(self.attack.judges) if "attack" in self.specs else []
+        return self._trained(self.attack.evaluators) if "attack" in self.specs else []
 
     def _trained(self, specs: Iterable[KnowledgeSpec]) -> list[Pretraining]:
         return [Pretraining(spec.public_dataset(self.dataset), spec.trained) for spec in specs]

@@ -169,7 +169,7 @@ def reads_of_score(cell: Cell) -> Inputs:
         "reconstruction": reconstruction_of(cell),
         "provenance": reconstruction_of(cell, "provenance"),
         "knowledge": knowledge_of(cell.pretrainings),
-        "judges": knowledge_of(cell.judges),
+        "evaluators": knowledge_of(cell.evaluators),
     }
 
 

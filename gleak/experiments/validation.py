@@ -87,7 +87,7 @@ def _datasets(study: Study, scale: Scale) -> Iterator[DatasetSpec]:
     """Yield every dataset that a study needs at a scale, including public ones."""
     for cell in _cells(study, scale):
         yield cell.dataset
-        yield from (each.dataset for each in (*cell.pretrainings, *cell.judges))
+        yield from (each.dataset for each in (*cell.pretrainings, *cell.evaluators))
     for figure in study.figures.values():
         yield from (each.dataset for each in figure.trainings(scale))
 

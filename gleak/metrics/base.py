@@ -43,7 +43,7 @@ class Comparison:
         noise_multipliers: of the local steps, as in `gleak.artifacts.private.Private`.
         perturbation: by the defence, as in `gleak.artifacts.private.Private`.
         levels: spec string of each level of the cell.
-        judges: networks trained on public data for scoring attacks, by name ("tagger").
+        evaluators: networks trained on public data for scoring attacks, by name ("tagger").
     """
 
     truth: np.ndarray
@@ -60,7 +60,7 @@ class Comparison:
     noise_multipliers: np.ndarray | None = None
     perturbation: np.ndarray | None = None
     levels: Mapping[str, str] = field(default_factory=dict)
-    judges: Mapping[str, Any] = field(default_factory=dict)
+    evaluators: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def victims(self) -> int:

@@ -49,7 +49,7 @@ def score(
     metrics: Sequence[MetricSpec] | None = None,
     *,
     knowledge: Iterable[Path] = (),
-    judges: Collection[Path] = (),
+    evaluators: Collection[Path] = (),
 ) -> pd.DataFrame:
     """Measure a reconstruction and write the table of scores.
 
@@ -62,7 +62,7 @@ def score(
         metrics: metrics to compute; None for every registered metric of reconstructions, with its
             defaults. Those that do not apply are left out.
         knowledge: knowledge files of the attack; none may be trained on a victim's sample.
-        judges: networks that score the attack; likewise.
+        evaluators: networks that score the attack; likewise.
 
     Returns: The table, in the form of `gleak.metrics.score_table`; the file has nine digits of each
         value. For a cell that was refused in an earlier job, one row with its reason.
@@ -72,7 +72,7 @@ def score(
         IncompatibleError: knowledge was trained on a victim's sample; names its file.
     """
     try:
-        comparison = compare(private, reconstruction, columns, knowledge, judges)
+        comparison = compare(private, reconstruction, columns, knowledge, evaluators)
     except RefusedError as error:
         return save_refusal(columns, str(error), output)
     chosen = metrics if metrics is not None else metrics_of("attack")
@@ -91,7 +91,7 @@ def compare(
     reconstruction: Path | None,
     levels: Mapping[str, str] | None = None,
     knowledge: Iterable[Path] = (),
-    judges: Collection[Path] = (),
+    evaluators: Collection[Path] = (),
 ) -> Comparison:
     """Read the truth and a reconstruction, and match their samples and labels.
 
@@ -100,20 +100,20 @@ def compare(
         reconstruction: None for the truth control.
         levels: spec string of each level, for metrics that need it.
         knowledge: knowledge files of the attack.
-        judges: networks that score the attack.
+        evaluators: networks that score the attack.
 
     Raises:
         ArtifactError: they differ in victims, modality or the shape of a sample.
         IncompatibleError: knowledge or a judge was trained on a victim's sample.
     """
     truth = Private.read(private)
-    check_disjoint(truth, str(private), [*knowledge, *judges])
+    check_disjoint(truth, str(private), [*knowledge, *evaluators])
     if reconstruction is None:
         return match_to_truth(truth, None, levels=levels)
     found = Reconstruction.read(reconstruction)
     _check_fit(private, truth, reconstruction, found)
     matched = match_to_truth(truth, found, _provenance(reconstruction.parent), levels)
-    return replace(matched, judges=_networks(judges, truth.inputs.shape[2:]))
+    return replace(matched, evaluators=_networks(evaluators, truth.inputs.shape[2:]))
 
 
 def _networks(paths: Collection[Path], shape: tuple[int, ...]) -> dict[str, Any]:

@@ -43,8 +43,8 @@ def test_as_many_tags_as_classes_tell_nothing() -> None:
 def test_it_is_no_attackers() -> None:
     spec = parse("attack", "rogs+tagger=tagger~tags=2")
     assert [known.name for known in spec.knowledge] == ["generator"]
-    assert [judge.name for judge in spec.judges] == ["tagger"]
-    assert not parse("attack", "rog").judges
+    assert [evaluator.name for evaluator in spec.evaluators] == ["tagger"]
+    assert not parse("attack", "rog").evaluators
     others = parse("dataset", "digits"), parse("client", "fedsgd+split=train")
     with pytest.raises(
         IncompatibleError, match=r"tagger.* is trained on the train split of digits"

@@ -102,7 +102,7 @@ def make_comparison(
             perturbation=np.arange(2 * victims).reshape(victims, 2) / 8,
             rounds=np.tile(np.arange(samples), (victims, 2))[:, :, None],
             levels={**LEVELS, "defense": "dp+sigma=1"},
-            judges={"tagger": Brightest()},
+            evaluators={"tagger": Brightest()},
         )
 
     return make

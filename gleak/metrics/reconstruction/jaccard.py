@@ -31,7 +31,7 @@ class Jaccard(MetricSpec):
     @override
     def applies(self, comparison: Comparison) -> bool:
         """Return True if there is a tagger."""
-        return super().applies(comparison) and TAGGER in comparison.judges
+        return super().applies(comparison) and TAGGER in comparison.evaluators
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
@@ -40,11 +40,11 @@ class Jaccard(MetricSpec):
         Raises:
             MetricUnavailable: there is no tagger.
         """
-        if TAGGER not in comparison.judges:
+        if TAGGER not in comparison.evaluators:
             raise MetricUnavailable(
                 f"the attack's spec names no {TAGGER}; give it one of knowledge"
             )
-        tagger = comparison.judges[TAGGER]
+        tagger = comparison.evaluators[TAGGER]
         pair = (_tags(tagger, images) for images in (comparison.truth, comparison.estimate))
         return shares(*pair).reshape(comparison.truth.shape[:2])
 

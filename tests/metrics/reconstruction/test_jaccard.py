@@ -42,7 +42,7 @@ def test_images_are_compared_by_what_the_tagger_sees(make_comparison: Make) -> N
 
 def test_without_a_tagger_nothing_is_said(make_comparison: Make) -> None:
     images = np.zeros((1, 1, 1, 2, 3))
-    comparison = replace(make_comparison(images, images), judges={})
+    comparison = replace(make_comparison(images, images), evaluators={})
     assert not Jaccard().applies(comparison)
     with pytest.raises(MetricUnavailable, match="names no tagger"):
         Jaccard().measure(comparison)
@@ -62,7 +62,7 @@ def test_scores_are_by_the_file_of_the_tagger(
     words = (tmp_path / "private.h5", tmp_path / "scores.csv", columns)
     score(*words, tmp_path / "reconstruction.h5", [Jaccard()])
     assert not len(read_scores([tmp_path / "scores.csv"]))
-    table = score(*words, tmp_path / "reconstruction.h5", [Jaccard()], judges=[tagger])
+    table = score(*words, tmp_path / "reconstruction.h5", [Jaccard()], evaluators=[tagger])
     _, network = load_knowledge(tagger, images.shape)
     assert set(table["metric"]) == {"jaccard"}
     assert set(table["value"]) <= {0.0, 0.2, 0.5, 1.0}
@@ -79,4 +79,4 @@ def test_a_tagger_that_knows_a_victim_is_refused(
     with pytest.raises(
         IncompatibleError, match=r"tagger.*knowledge\.h5: trained on tiny, which contains 6"
     ):
-        score(*words, judges=[learned("tagger")])
+        score(*words, evaluators=[learned("tagger")])

@@ -199,11 +199,3 @@ class Paths:
     def knowledge(self, pretraining: Pretraining) -> Path:
         """Return the file with the result of a training on public data."""
         return self.results.joinpath("knowledge", *pretraining.strings().values(), KNOWLEDGE)
-
-    def scores(self, cell: Cell) -> Path:
-        """Return the file with the scores of a cell, whatever level of `SCORED_BY` it ends with."""
-        return self.folder(cell) / "scores.csv"
-
-    def study(self, study: str, scale: str) -> Path:
-        """Return the folder of a study's tables and figures at one scale."""
-        return self.results / "studies" / study / scale

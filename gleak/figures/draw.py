@@ -12,6 +12,8 @@ from gleak.core.errors import ArtifactError
 from gleak.experiments.axis_labels import AxisLabels
 from gleak.experiments.figure_spec import FigureData, Shown
 from gleak.experiments.refusals import levels_of
+from gleak.experiments.stage_files import knowledge_of, reconstruction_of, truth_of
+from gleak.experiments.stages import path_of
 from gleak.figures.published import REQUIRED, read_published
 from gleak.figures.statistics import CELL, join_cells, refusals
 from gleak.metrics.score_table import empty_scores, read_scores
@@ -49,7 +51,7 @@ def draw(
     spec, grids = study.figure(figure), study.drawn(figure, scale)
     table = _read(scores, grids)
     names = grids[0].names if grids else AxisLabels({})
-    trained = [paths.knowledge(found) for found in spec.trainings(scale)]
+    trained = [path_of(made, paths.results) for made in knowledge_of(spec.trainings(scale))]
     shown = _shown(study.shown_cells(figure, scale), table, paths)
     material = FigureData(table, _published(published, figure), names, shown, trained)
     spec.draw(material, folder / figure)
@@ -61,8 +63,8 @@ def _shown(cells: Sequence[Cell], scores: pd.DataFrame, paths: Paths) -> list[Sh
     return [
         Shown(
             cell=cell,
-            reconstruction=paths.folder(cell) / "reconstruction.h5",
-            private=paths.folder(cell.upto("defense")) / "private.h5",
+            reconstruction=path_of(reconstruction_of(cell), paths.results),
+            private=path_of(truth_of(cell), paths.results),
             reason=reasons.get(tuple(levels_of(cell).values()), ""),
         )
         for cell in cells

@@ -29,7 +29,6 @@ def test_a_cell_is_its_path() -> None:
     assert len({cell, Cell.parse(TEXTS)}) == 1
     assert Paths(Path("r")).folder(cell) == Path("r/artifacts") / str(cell)
     assert Paths(Path("r")).folder(TEXTS) == Paths(Path("r")).folder(cell)
-    assert Paths(Path("r")).scores(cell).parent == Paths(Path("r")).folder(cell)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -4,6 +4,7 @@
 #   make graph    the rule graph in docs/                     make test-all     that, the slow tests, Flower and fuzzing
 #   make setup    the environment alone                       make test-slurm   on a SLURM of its own
 #   make bench    timings, as JSON                            make test-flower  with Flower, in an environment of its own
+#   make docs     the documentation in docs/_build/html      make docs-check   that, and each page opened in Chromium
 #   make fuzz     INPUTS malformed artifacts read (100,000 by default); what is found is kept in .fuzz
 
 PYTHON ?= python3
@@ -12,10 +13,12 @@ ARGS ?=
 INPUTS ?= 100000
 BIN := .venv/bin
 READY := .venv/.ready
+DOCS := .venv/.docs
+SITE := docs/_build/html
 FLOWER := .venv-flower
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 
-.PHONY: figures lint check test test-all test-slurm test-flower fuzz setup report bench graph clean
+.PHONY: figures lint check test test-all test-slurm test-flower fuzz setup report bench graph docs docs-check clean
 
 # $(1): its folder; $(2): what is installed there besides the lock file
 define make_environment
@@ -67,8 +70,18 @@ bench: $(READY)
 graph: $(READY)
 	$(BIN)/python docs/draw_rulegraph.py docs/rulegraph.svg
 
+docs: $(DOCS)
+	$(BIN)/python -m sphinx -W --keep-going -b html docs $(SITE)
+
+docs-check: docs
+	$(BIN)/python docs/check_site.py $(SITE)
+
 $(READY): envs/requirements.lock pyproject.toml
 	$(call make_environment,.venv,--no-deps --editable .)
+
+$(DOCS): $(READY) envs/requirements-docs.lock
+	$(BIN)/pip install --quiet --no-deps -r envs/requirements-docs.lock
+	touch $(DOCS)
 
 $(FLOWER)/.ready: envs/requirements.lock pyproject.toml
 	$(call make_environment,$(FLOWER),--constraint envs/requirements.lock --editable '.[flower]')

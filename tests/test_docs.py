@@ -16,7 +16,7 @@ from gleak.experiments.cell import LEVELS, Cell
 from gleak.experiments.study import load_study
 
 ROOT = Path(__file__).parents[1]
-GUIDE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "guide" / "extending.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 

@@ -2,7 +2,7 @@
 
 For each captured round the folder contains the broadcast ``round-<number>/before.safetensors`` and
 each client's reply ``round-<number>/client-<node>.safetensors``, in the format of ``gleak import``
-(docs/real-updates.md). `Capturing` is for strategies that exchange messages
+(docs/guide/real-updates.md). `Capturing` is for strategies that exchange messages
 (`flwr.serverapp.strategy`), `CapturingClassic` for the older ones (`flwr.server.strategy`).
 
 Only this module needs Flower, which is installed by ``pip install gleak[flower]``.

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class Captured(FedAvg):
     """Real clients, whose updates are read from a capture, ``<data_dir>/captures/<capture>/``.
 
-    ``gleak import`` writes the capture and prints this spec; see docs/real-updates.md. The fields
-    are the clients' hyperparameters as known to the server; a capture with other values is refused.
-    They are those of federated averaging, which the clients are assumed to use: if the true samples
-    are known, drift and the check of an import are computed under this assumption.
+    ``gleak import`` writes the capture and prints this spec; see docs/guide/real-updates.md. The
+    fields are the clients' hyperparameters as known to the server; a capture with other values is
+    refused. They are those of federated averaging, which the clients are assumed to use: if the
+    true samples are known, drift and the check of an import are computed under this assumption.
     """
 
     source = "the user's own updates"

@@ -61,8 +61,8 @@ class Pretrained(InitialisedSpec):
 class Captured(TrainingSpec):
     """Parameters and buffers of a capture, ``<data_dir>/captures/<capture>/model.h5``.
 
-    ``gleak import`` writes the capture from a state dict; see docs/real-updates.md. Clients may be
-    simulated with these parameters, or be the clients of the capture.
+    ``gleak import`` writes the capture from a state dict; see docs/guide/real-updates.md. Clients
+    may be simulated with these parameters, or be the clients of the capture.
     """
 
     source = "the user's own model"

@@ -1,4 +1,4 @@
-"""docs/real-updates.md, followed to the letter in a copy of the project."""
+"""docs/guide/real-updates.md, followed to the letter in a copy of the project."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.project import Project
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs/real-updates.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs/guide/real-updates.md").read_text(encoding="utf-8")
 FLOWER = "A round of Flower"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SECTIONS = dict(re.findall(r"^##? (.+?)\n(.*?)(?=^## |\Z)", GUIDE, re.DOTALL | re.MULTILINE))

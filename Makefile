@@ -71,6 +71,7 @@ graph: $(READY)
 	$(BIN)/python docs/draw_rulegraph.py docs/rulegraph.svg
 
 docs: $(DOCS)
+	rm -rf docs/_build
 	$(BIN)/python -m sphinx -W --keep-going -b html docs $(SITE)
 
 docs-check: docs

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 project = "gleak"
 author = "the authors of gleak"
+html_show_copyright = False
 release = version = __version__
 
 extensions = [

@@ -14,30 +14,14 @@ from gleak.core.registry import load
 from gleak.core.spec import Spec, allowed_values, format_spec, format_value
 
 HEADINGS = ("field", "default", "allowed", "unit", "description", "source")
-TITLES = {
-    "dataset": "Datasets",
-    "model": "Models",
-    "training": "Trainings",
-    "knowledge": "Knowledge",
-    "crafting": "Craftings",
-    "client": "Clients",
-    "defense": "Defences",
-    "attack": "Attacks",
-    "start": "Starts",
-    "code": "Codes",
-    "distance": "Distances",
-    "optimizer": "Optimisers",
-    "metric": "Metrics",
-    "figure": "Figures",
-}
 
 
-def describe_kind(kind: str, level: int) -> str:
+def describe_kind(kind: str, mark: str = "##") -> str:
     """Return an overview of a kind's names by family, then one entry for each name.
 
     Args:
         kind: a key of `gleak.core.registry.PACKAGES`.
-        level: level of the entries' headings; from the third on the kind has a heading, too.
+        mark: what headings of entries begin with.
     """
     classes = sorted(load(kind).values(), key=lambda cls: (cls.__module__, cls.name))
     families = [
@@ -46,9 +30,8 @@ def describe_kind(kind: str, level: int) -> str:
     ]
     entries = sorted(classes, key=lambda cls: cls.name)
     return blocks(
-        f"{'#' * (level - 1)} {TITLES[kind]}" if level > 2 else "",
         "\n".join(families),
-        *(describe_class(cls, level) for cls in entries),
+        *(describe_class(cls, mark) for cls in entries),
     )
 
 
@@ -66,11 +49,11 @@ def anchor(cls: type[Spec]) -> str:
     return f"{cls.kind}-{cls.name}".replace("_", "-")
 
 
-def describe_class(cls: type[Spec], level: int) -> str:
+def describe_class(cls: type[Spec], mark: str) -> str:
     """Return the entry of a class: docstring, source, fields and module."""
     rows = [describe_field(key, field) for key, field in cls.model_fields.items()]
     return blocks(
-        f"({anchor(cls)})=\n{'#' * level} `{cls.name}`",
+        f"({anchor(cls)})=\n{mark} `{cls.name}`",
         docstring(cls),
         f"Source: {cell(cls.source)}." if cls.source else "",
         table(HEADINGS, rows) or "It has no fields.",

@@ -12,6 +12,7 @@ CORES ?= all
 ARGS ?=
 INPUTS ?= 100000
 BIN := .venv/bin
+LIBRARY := .venv/.library
 READY := .venv/.ready
 DOCS := .venv/.docs
 SITE := docs/_build/html
@@ -20,14 +21,12 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 
 .PHONY: figures lint check test test-all test-slurm test-flower fuzz setup report bench graph docs docs-check clean
 
-# $(1): its folder; $(2): what is installed there besides the lock file
-define make_environment
+# The library alone, with the versions of the lock file. $(1): folder of the environment; $(2): extras
+define install_library
 	$(PYTHON) -c "import sys; sys.exit('gleak needs Python 3.11 or newer: make PYTHON=python3.12' if sys.version_info < (3, 11) else 0)"
 	$(PYTHON) -m venv $(1)
 	$(1)/bin/pip install --quiet "$$(grep '^torch==' envs/requirements.lock)"
-	$(1)/bin/pip install --quiet -r envs/requirements.lock
-	$(1)/bin/pip install --quiet $(2)
-	touch $(1)/.ready
+	$(1)/bin/pip install --quiet --constraint envs/requirements.lock --editable '.$(2)'
 endef
 
 figures: $(READY)
@@ -77,15 +76,22 @@ docs: $(DOCS)
 docs-check: docs
 	$(BIN)/python docs/check_site.py $(SITE)
 
-$(READY): envs/requirements.lock pyproject.toml
-	$(call make_environment,.venv,--no-deps --editable .)
+$(LIBRARY): envs/requirements.lock pyproject.toml
+	$(call install_library,.venv)
+	touch $@
+
+$(READY): $(LIBRARY)
+	$(BIN)/pip install --quiet --requirement envs/requirements.lock
+	touch $@
 
 $(DOCS): $(READY) envs/requirements-docs.lock
 	$(BIN)/pip install --quiet --no-deps -r envs/requirements-docs.lock
 	touch $(DOCS)
 
 $(FLOWER)/.ready: envs/requirements.lock pyproject.toml
-	$(call make_environment,$(FLOWER),--constraint envs/requirements.lock --editable '.[flower]')
+	$(call install_library,$(FLOWER),[flower])
+	$(FLOWER)/bin/pip install --quiet --requirement envs/requirements.lock
+	touch $@
 
 clean:
 	rm -rf .venv $(FLOWER) .snakemake

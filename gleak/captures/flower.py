@@ -5,7 +5,7 @@ each client's reply ``round-<number>/client-<node>.safetensors``, in the format 
 (docs/guide/real-updates.md). `Capturing` is for strategies that exchange messages
 (`flwr.serverapp.strategy`), `CapturingClassic` for the older ones (`flwr.server.strategy`).
 
-Only this module needs Flower, which is installed by ``pip install gleak[flower]``.
+Only this module needs Flower, which is installed by ``pip install 'gleak[flower]'``.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.common import EvaluateRes, FitIns, FitRes, Parameters, Scalar, parameters_to_ndarrays
-from flwr.server.client_manager import ClientManager
-from flwr.server.client_proxy import ClientProxy
-from flwr.server.strategy import Strategy as ClassicStrategy
-from flwr.serverapp.grid import Grid
-from flwr.serverapp.strategy import Strategy
 from safetensors.numpy import save_file
 from typing_extensions import override
 
 from gleak.artifacts.atomic import whole_folder
-from gleak.core.errors import DataError, IncompatibleError
+from gleak.core.errors import DataError, IncompatibleError, needs_extra
+
+with needs_extra("flower"):
+    from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+    from flwr.common import EvaluateRes, FitIns, FitRes, Parameters, Scalar, parameters_to_ndarrays
+    from flwr.server.client_manager import ClientManager
+    from flwr.server.client_proxy import ClientProxy
+    from flwr.server.strategy import Strategy as ClassicStrategy
+    from flwr.serverapp.grid import Grid
+    from flwr.serverapp.strategy import Strategy
 
 Arrays = dict[str, np.ndarray]
 FIRST = (1,)

@@ -51,6 +51,10 @@ class DataError(GleakError):
     """Dataset that is missing or invalid."""
 
 
+class MissingExtraError(GleakError, ImportError):
+    """Package that is not installed, as it belongs to an optional extra of gleak."""
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
     """Return the end of an error about an unknown name: the nearest valid name, then all."""
     options = sorted(valid)
@@ -66,3 +70,19 @@ def error_context(place: str) -> Iterator[None]:
         yield
     except (SpecError, IncompatibleError) as error:
         raise type(error)(f"{place}: {error}") from None
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Import packages of an optional extra in the block; say how to install them if one is missing.
+
+    Args:
+        extra: name of the extra in pyproject.toml.
+
+    Raises:
+        MissingExtraError: a package cannot be imported.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(f"{error}; run: pip install 'gleak[{extra}]'") from error

@@ -15,7 +15,7 @@ import pandas as pd
 from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import observe, reconstruct
-from gleak.core.errors import GleakError, StoppedError
+from gleak.core.errors import GleakError, StoppedError, needs_extra
 from gleak.core.spec import changed, field_text
 from gleak.experiments.search.chosen import Outcome
 from gleak.experiments.search.declaration import Search
@@ -149,8 +149,10 @@ def try_specs(search: Search, evaluate: Evaluate, seed: int) -> list[Trial]:
 
     Raises:
         MetricUnavailable: ``evaluate`` raised it; it would for every other spec, too.
+        MissingExtraError: Optuna is not installed.
     """
-    import optuna
+    with needs_extra("search"):
+        import optuna
 
     proposals = _proposals(search, seed)
     trials: list[Trial] = []

@@ -223,8 +223,8 @@ class AxisLabels:
         wanted = self.substituted.get(level, {}).get(value, base)
         if wanted in known:
             return wanted
-        same = [other for other in known if other.setting() == wanted.setting()]
-        rivals = [v for v in values if self._base(level, v).setting() == wanted.setting()]
+        same = [other for other in known if _setting(other) == _setting(wanted)]
+        rivals = [v for v in values if _setting(self._base(level, v)) == _setting(wanted)]
         if len(same) == 1 and len(rivals) <= 1:
             return same[0]
         ours = [other for other in values if other.name == value.name]
@@ -292,6 +292,12 @@ def _read_pairs(pairs: Texts) -> dict[str, dict[Spec, Spec]]:
 def _count(cells: Sequence[Cell], levels: Sequence[str]) -> int:
     """Count the distinct combinations of values of some levels."""
     return len({tuple(cell.specs[level] for level in levels) for cell in cells})
+
+
+@cache
+def _setting(spec: Spec) -> Spec:
+    """Return `Spec.setting` of a spec, which every value of an axis is compared by."""
+    return spec.setting()
 
 
 def _is_default(spec: Spec) -> bool:

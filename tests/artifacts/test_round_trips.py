@@ -42,7 +42,6 @@ ATTRIBUTES = {
     "float": st.floats(allow_nan=False, allow_infinity=False),
 }
 relaxed = settings(
-    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

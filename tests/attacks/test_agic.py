@@ -15,7 +15,7 @@ from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 HELD = "+victims=2+batch_size=3+update_size=1+labels=unique+server_lr=0.2"
-LONG = "+iterations=150+matching_iterations=60+tv=0.001+gamma=1+lr=0.05"
+LONG = "+iterations=60+matching_iterations=20+tv=0.001+gamma=1+lr=0.2"
 SHORT = "+iterations=10+matching_iterations=5+tv=0.001+gamma=1+lr=0.05"
 
 

@@ -36,7 +36,7 @@ def test_images_are_found_in_codes(make_case: Make) -> None:
 
 
 def test_images_are_found_without_codes(make_case: Make) -> None:
-    attack = parse("attack", "rog+iterations=500+code=pixels+labels=known")
+    attack = parse("attack", "rog+iterations=250+code=pixels+labels=known")
     observation, truth = make_case(attack, client=CLIENT, model="lenet")
     assert errors(attack.reconstruct(observation).inputs, truth).mean() < 1e-3
 
@@ -55,7 +55,7 @@ def test_total_variation_makes_images_smooth(make_case: Make) -> None:
 def test_signs_are_matched_and_contrast_is_filled(make_case: Make) -> None:
     attack = parse(
         "attack",
-        "rog+iterations=300+code=pixels+labels=known+distance=signs~gain=10000+finish=equalized",
+        "rog+iterations=150+code=pixels+labels=known+distance=signs~gain=10000+finish=equalized",
     )
     observation, _ = make_case(attack, client=CLIENT, model="lenet", defense="signsgd")
     found = attack.reconstruct(observation)

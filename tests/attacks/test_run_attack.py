@@ -88,7 +88,6 @@ FEW_STEPS = "cpl+iterations=1+labels=known+optimizer=lbfgs~inner=5"  # more magn
         (FEW_STEPS, 3),
         ("blind", 2),
         ("blind", VICTIMS),
-        ("melis", 3),
         ("melis", VICTIMS),
     ],
 )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -316,10 +317,14 @@ def test_files_that_are_no_studies(tmp_path: Path, text: str | None, fault: str)
     assert str(path) in str(raised.value)
 
 
+shipped = cache(load_study)
+"""Read a study of the repository once for all tests."""
+
+
 @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_published_values_are_each_compared_with_a_cell(path: Path):
     """At the scale of the paper no value is lost to a name that nothing has."""
-    study, table = load_study(path), read_published(STUDIES / "published" / f"{path.stem}.csv")
+    study, table = shipped(path), read_published(STUDIES / "published" / f"{path.stem}.csv")
     grids = {name: study.drawn(name, SCALES[-1])[0] for name in {*table["figure"]}}
     chosen = {
         name: list(study.figures[name].chosen(grid.names, grid.names.cells(grid.scored)))
@@ -342,7 +347,7 @@ def test_published_values_are_each_compared_with_a_cell(path: Path):
 
 @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_shipped_studies_have_no_refused_cells(path: Path):
-    study = load_study(path)
+    study = shipped(path)
     for scale in SCALES:
         assert set(study.refused(scale).values()) <= {()}
         assert study.examined(scale, path.parent / "nowhere") == study

@@ -19,8 +19,8 @@ ITERATIONS = 50
 ATTACKS = {
     "lbfgs": f"cpl+iterations={ITERATIONS}+labels=known+restarts=0",
     "adam": f"invertgrad+iterations={ITERATIONS}+labels=known",
-    "sgd": f"cpl+iterations={ITERATIONS}+labels=known+optimizer=sgd~lr=0.1",
-    "adagrad": f"cpl+iterations={ITERATIONS}+labels=known+optimizer=adagrad",
+    "sgd": "cpl+iterations=10+labels=known+optimizer=sgd~lr=0.1",
+    "adagrad": "cpl+iterations=10+labels=known+optimizer=adagrad",
 }
 
 

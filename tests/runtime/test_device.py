@@ -61,6 +61,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries stay as they are")
+@pytest.mark.slow
 def test_freed_memory_is_used_again() -> None:
     """Pages of large tensors are claimed once, not at every allocation."""
     faults = {}

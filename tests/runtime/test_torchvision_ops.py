@@ -16,6 +16,7 @@ def run(code: str) -> str:
     return finished.stdout.strip()
 
 
+@pytest.mark.slow
 def test_torchvision_imports_after_the_operators_are_ensured():
     output = run("""
         import gc

@@ -9,6 +9,7 @@ configfile: "config.yaml"
 
 
 include: "rules/common.smk"
+include: "rules/subjects.smk"
 include: "rules/dataset.smk"
 include: "rules/model.smk"
 include: "rules/knowledge.smk"
@@ -53,3 +54,7 @@ rule searches:
     """Run all searches of the configured studies; `gleak adopt` then adopts their results."""
     input:
         *every_search(),
+
+
+if workflow.is_main_process and Path(sys.argv[0]).name in ("snakemake", "__main__.py"):
+    check_targets()

@@ -1,11 +1,6 @@
 """Attacks; they read the update, the broadcast parameters and their grants, not the truth."""
 
 
-def shares(wildcards):
-    """Return the shares of a cell's victims, one for each job."""
-    return shards_of(cell(wildcards), SETTINGS.shards)
-
-
 rule attack_shard:
     """Attack one share of a cell's victims."""
     input:
@@ -16,6 +11,8 @@ rule attack_shard:
         log_of("attack_shard"),
     benchmark:
         benchmark_of("attack_shard")
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("attack_shard"),
@@ -48,6 +45,8 @@ else:
             log_of("gather_shards"),
         benchmark:
             benchmark_of("gather_shards")
+        conda:
+            "../envs/gleak.yaml"
         threads: 1
         resources:
             **resources("gather_shards"),

@@ -3,22 +3,6 @@
 The truth is read by a separate job, which does not write the update.
 """
 
-from gleak.captures.locations import MODEL as CAPTURED_MODEL
-from gleak.captures.locations import PRIVATE as CAPTURED_TRUTH
-from gleak.captures.locations import UPDATE as CAPTURED_UPDATE
-from gleak.captures.locations import Captures
-
-CAPTURES = Captures(SETTINGS.data_dir)
-
-
-def captured(level, file):
-    """Return an input function for a file of the capture that a level's spec names."""
-
-    def find(wildcards):
-        return checked(lambda: CAPTURES.file(cell(wildcards).specs[level].capture, file))
-
-    return find
-
 
 rule take_captured_model:
     """Import captured broadcast parameters."""
@@ -33,6 +17,8 @@ rule take_captured_model:
         benchmark_of("take_captured_model")
     wildcard_constraints:
         training=ONLY_CAPTURED,
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("take_captured_model"),
@@ -54,6 +40,8 @@ rule take_captured_update:
         benchmark_of("take_captured_update")
     wildcard_constraints:
         client=ONLY_CAPTURED,
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("take_captured_update"),
@@ -76,6 +64,8 @@ rule take_captured_truth:
         benchmark_of("take_captured_truth")
     wildcard_constraints:
         client=ONLY_CAPTURED,
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("take_captured_truth"),

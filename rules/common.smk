@@ -1,15 +1,18 @@
 """Shared by all rules: the checked configuration, cells, paths and source digests."""
 
 import json
+import sys
 from functools import cache
 from pathlib import Path
 
+from snakemake.cli import get_argument_parser
 from snakemake.logging import logger
 
 from gleak.artifacts.refused import refusal_in
 from gleak.experiments.cell import TRUTH, Cell
 from gleak.experiments.stage_files import CAPTURED, Made, StudyPart, dataset_of, shards_of
 from gleak.experiments.stages import STAGES, path_of
+from gleak.experiments.targets import check_target
 from gleak.core.errors import GleakError
 from gleak.knowledge.base import Pretraining
 from gleak.metrics.score_table import refusal_in_scores
@@ -37,9 +40,9 @@ if workflow.is_main_process:
     checked(SETTINGS.check_results)
     for damaged in quarantine(Path(SETTINGS.results_dir)):
         logger.warning(f"gleak: {damaged} was found damaged, and is renamed to be made again")
+STUDY_FILES = Path(workflow.basedir) / "studies"
 STUDIES = {
-    name: checked(lambda: load_study(Path(workflow.basedir) / "studies" / f"{name}.yaml"))
-    for name in SETTINGS.studies
+    name: checked(lambda: load_study(STUDY_FILES / f"{name}.yaml")) for name in SETTINGS.studies
 }
 RESULTS = SETTINGS.results_dir
 LOGS = f"{RESULTS}/logs"
@@ -95,6 +98,17 @@ def source(stage, *levels, with_specs=()):
         return source_digest(stage, *sorted({name for part in parts for name in part.modules}))
 
     return digest
+
+
+def check_targets():
+    """Exit with the target that was meant if one of the command line is misspelt.
+
+    Snakemake has read its command line when it reads this file, but not yet kept the targets.
+    """
+    known = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
+    words, _ = get_argument_parser().parse_known_args(sys.argv[1:])
+    for target in words.targets:
+        checked(lambda: check_target(target, RESULTS, STUDY_FILES, known))
 
 
 def refused_targets():

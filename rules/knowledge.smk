@@ -1,11 +1,6 @@
 """Attackers' prior knowledge, trained only on public data."""
 
 
-def pretraining(wildcards):
-    """Return the knowledge that a job trains, with its public dataset."""
-    return checked(lambda: Pretraining.from_path(dict(wildcards.items())))
-
-
 rule train_knowledge:
     """Train an attacker's prior knowledge on the train split of a public dataset."""
     input:
@@ -16,6 +11,8 @@ rule train_knowledge:
         log_of("train_knowledge"),
     benchmark:
         benchmark_of("train_knowledge")
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("train_knowledge"),

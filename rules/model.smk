@@ -10,6 +10,8 @@ rule train_model:
         benchmark_of("train_model")
     wildcard_constraints:
         training=NOT_CAPTURED,
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("train_model"),

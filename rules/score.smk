@@ -3,24 +3,6 @@
 Models and broadcast parameters are scored separately, without attack or truth.
 """
 
-from gleak.experiments.cell import SCORED_BY
-from gleak.metrics.base import metrics_of
-
-
-def scoring(end, *levels):
-    """Return `params`: the metrics of cells with this last level, and the digest of the code.
-
-    The digest includes the code of these levels' specs.
-    """
-    metrics = metrics_of(end)
-    return {
-        "metrics": json.dumps([metric.resolved() for metric in metrics]),
-        "source": source(STAGES[SCORED_BY[end]].code, *levels, with_specs=metrics),
-    }
-
-
-SCORING = scoring("attack")
-
 
 rule score:
     """Compare a reconstruction with the truth."""
@@ -32,6 +14,8 @@ rule score:
         log_of("score"),
     benchmark:
         benchmark_of("score")
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("score"),
@@ -52,6 +36,8 @@ rule score_truth:
         log_of("score_truth"),
     benchmark:
         benchmark_of("score_truth")
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("score_truth"),
@@ -72,6 +58,8 @@ rule score_model:
         log_of("score_model"),
     benchmark:
         benchmark_of("score_model")
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("score_model"),
@@ -91,6 +79,8 @@ rule score_parameters:
         log_of("score_parameters"),
     benchmark:
         benchmark_of("score_parameters")
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("score_parameters"),

@@ -1,107 +1,5 @@
 """Tables and figures of the studies, each with its numbers as CSV."""
 
-import re
-
-STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
-
-
-def study_of(wildcards):
-    """Return a study, configured or requested by path."""
-    if wildcards.study not in STUDIES:
-        STUDIES[wildcards.study] = checked(lambda: load_study(study_file(wildcards)))
-    return STUDIES[wildcards.study]
-
-
-def study_file(wildcards):
-    """Return the path of a study file."""
-    return Path(workflow.basedir) / "studies" / f"{wildcards.study}.yaml"
-
-
-def published(wildcards):
-    """Return the file with the paper's published numbers, if the study has one."""
-    file = Path(workflow.basedir) / "studies" / "published" / f"{wildcards.study}.csv"
-    return [file] if file.exists() else []
-
-
-def planned(wildcards):
-    """Return a study without the cells of its scale that user-defined networks do not fit."""
-    return planned_at(study_of(wildcards).name, wildcards.scale)
-
-
-@cache
-def planned_at(name, scale):
-    """Return `planned` for names, of a study that has been read; log refused cells once."""
-    study = checked(lambda: STUDIES[name].examined(scale, SETTINGS.data_dir))
-    if workflow.is_main_process:
-        for grid, refused in study.refused(scale).items():
-            for refusal in refused:
-                logger.warning(f"gleak: study {name}, grid {grid}: n/a: {refusal}")
-    return study
-
-
-def grid_of(wildcards):
-    """Return the grid that a job tabulates."""
-    return checked(lambda: planned(wildcards).grid(wildcards.grid, wildcards.scale))
-
-
-def figure_spec(wildcards):
-    """Return the spec of the figure that a job draws."""
-    return checked(lambda: study_of(wildcards).figure(wildcards.figure))
-
-
-def part_of(wildcard=""):
-    """Return a function of the wildcards for a grid or figure of a study, or the whole study."""
-
-    def find(wildcards):
-        name = getattr(wildcards, wildcard) if wildcard else ""
-        return StudyPart(planned(wildcards), wildcards.scale, wildcard, name)
-
-    return find
-
-
-def studies_writing(*suffixes):
-    """Return a pattern of studies followed by one of their figures with these suffixes.
-
-    A figure of the same name in another study may have other suffixes.
-    """
-    patterns = []
-    for name, study in STUDIES.items():
-        figures = study.figures.items()
-        own = [re.escape(key) for key, spec in figures if set(spec.suffixes) == set(suffixes)]
-        if own:
-            patterns.append(rf"{re.escape(name)}(?=/[^/]+/(?:{'|'.join(own)})\.)")
-    return "|".join(patterns) or "(?!)"
-
-
-def every_figure():
-    """Yield all files of all figures of the configured studies, and the verdicts."""
-    for name, study in STUDIES.items():
-        folder = STUDY.format(study=name, scale=SETTINGS.scale)
-        for figure, spec in study.figures.items():
-            yield from (f"{folder}/{figure}{suffix}" for suffix in spec.suffixes)
-        if study.expectations:
-            yield f"{folder}/expectations.csv"
-
-
-def reported(suffix, file):
-    """Return one of a figure's files, included in the report."""
-    return report(
-        f"{STUDY}/{{figure}}{suffix}",
-        caption="../docs/report/caption.rst",
-        category="{study}",
-        subcategory="{scale}",
-        labels={"figure": "{figure}", "file": file},
-    )
-
-
-def drawn():
-    """Return the files that every figure writes."""
-    return [
-        reported(".svg", "picture"),
-        reported(".csv", "numbers"),
-        f"{STUDY}/{{figure}}.png",
-    ]
-
 
 rule tabulate:
     """Put the scores of a grid's cells into one table."""
@@ -113,6 +11,8 @@ rule tabulate:
         log_of("tabulate"),
     benchmark:
         benchmark_of("tabulate")
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("tabulate"),
@@ -137,6 +37,8 @@ rule draw:
         benchmark_of("draw")
     wildcard_constraints:
         study=studies_writing(".svg", ".png", ".csv"),
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("draw"),
@@ -175,6 +77,8 @@ rule judge:
         log_of("judge"),
     benchmark:
         benchmark_of("judge")
+    conda:
+        "../envs/gleak.yaml"
     threads: 1
     resources:
         **resources("judge"),

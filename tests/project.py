@@ -28,6 +28,7 @@ PARTS = (
     "Snakefile",
     "config.yaml",
     "docs/report",
+    "envs",
     "gleak",
     "profiles",
     "rules",

@@ -76,6 +76,12 @@ class Stage:
     gpu: Literal["none", "optional", "requested"] = "none"
     log: str = ""
 
+    @property
+    def files(self) -> list[str]:
+        """Paths of all outputs in the folder, with wildcards."""
+        several = ([one] if isinstance(one, str) else one for one in self.outputs.values())
+        return [file for files in several for file in files]
+
     def patterns(self, results: Path | str) -> dict[str, str | list[str]]:
         """Return the path of each output with its wildcards."""
         place = f"{results}/{self.folder}"

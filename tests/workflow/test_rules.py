@@ -84,3 +84,7 @@ def test_the_profile_for_slurm_plans_a_run_and_no_other_profile_wins_over_it(
     run = planned.run("--dry-run", *command.groups(), studies="tiny")
     assert run.jobs
     assert "Using workflow specific profile profiles/slurm for setting default" in run.text
+
+
+def test_the_linter_of_snakemake_finds_nothing(planned: Project) -> None:
+    assert planned.run("--lint").text.endswith("your workflow is in a good condition!\n")

@@ -1,0 +1,178 @@
+"""What a job is about, by its wildcards: a cell, knowledge, a capture, a study or a search."""
+
+import re
+
+from gleak.captures.locations import MODEL as CAPTURED_MODEL
+from gleak.captures.locations import PRIVATE as CAPTURED_TRUTH
+from gleak.captures.locations import UPDATE as CAPTURED_UPDATE
+from gleak.captures.locations import Captures
+from gleak.experiments.cell import SCORED_BY
+from gleak.metrics.base import metrics_of
+
+CAPTURES = Captures(SETTINGS.data_dir)
+
+
+def captured(level, file):
+    """Return an input function for a file of the capture that a level's spec names."""
+
+    def find(wildcards):
+        return checked(lambda: CAPTURES.file(cell(wildcards).specs[level].capture, file))
+
+    return find
+
+
+def shares(wildcards):
+    """Return the shares of a cell's victims, one for each job."""
+    return shards_of(cell(wildcards), SETTINGS.shards)
+
+
+def data_dir(wildcards):
+    """Return the data folder if a dataset is read from it; check that its data exist."""
+    dataset = cell(wildcards).dataset
+    made = path_of(dataset_of(cell(wildcards)), RESULTS).exists()
+    if workflow.is_main_process and not made:
+        checked(lambda: dataset.check_data(SETTINGS.data_dir))
+    return str(SETTINGS.data_dir) if dataset.reads_data_dir else ""
+
+
+def pretraining(wildcards):
+    """Return the knowledge that a job trains, with its public dataset."""
+    return checked(lambda: Pretraining.from_path(dict(wildcards.items())))
+
+
+def scoring(end, *levels):
+    """Return `params`: the metrics of cells with this last level, and the digest of the code.
+
+    The digest includes the code of these levels' specs.
+    """
+    metrics = metrics_of(end)
+    return {
+        "metrics": json.dumps([metric.resolved() for metric in metrics]),
+        "source": source(STAGES[SCORED_BY[end]].code, *levels, with_specs=metrics),
+    }
+
+
+SCORING = scoring("attack")
+
+
+STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
+
+
+def study_of(wildcards):
+    """Return a study, configured or requested by path."""
+    if wildcards.study not in STUDIES:
+        STUDIES[wildcards.study] = checked(lambda: load_study(study_file(wildcards)))
+    return STUDIES[wildcards.study]
+
+
+def study_file(wildcards):
+    """Return the path of a study file."""
+    return STUDY_FILES / f"{wildcards.study}.yaml"
+
+
+def published(wildcards):
+    """Return the file with the paper's published numbers, if the study has one."""
+    file = STUDY_FILES / "published" / f"{wildcards.study}.csv"
+    return [file] if file.exists() else []
+
+
+def planned(wildcards):
+    """Return a study without the cells of its scale that user-defined networks do not fit."""
+    return planned_at(study_of(wildcards).name, wildcards.scale)
+
+
+@cache
+def planned_at(name, scale):
+    """Return `planned` for names, of a study that has been read; log refused cells once."""
+    study = checked(lambda: STUDIES[name].examined(scale, SETTINGS.data_dir))
+    if workflow.is_main_process:
+        for grid, refused in study.refused(scale).items():
+            for refusal in refused:
+                logger.warning(f"gleak: study {name}, grid {grid}: n/a: {refusal}")
+    return study
+
+
+def grid_of(wildcards):
+    """Return the grid that a job tabulates."""
+    return checked(lambda: planned(wildcards).grid(wildcards.grid, wildcards.scale))
+
+
+def figure_spec(wildcards):
+    """Return the spec of the figure that a job draws."""
+    return checked(lambda: study_of(wildcards).figure(wildcards.figure))
+
+
+def part_of(wildcard=""):
+    """Return a function of the wildcards for a grid or figure of a study, or the whole study."""
+
+    def find(wildcards):
+        name = getattr(wildcards, wildcard) if wildcard else ""
+        return StudyPart(planned(wildcards), wildcards.scale, wildcard, name)
+
+    return find
+
+
+def studies_writing(*suffixes):
+    """Return a pattern of studies followed by one of their figures with these suffixes.
+
+    A figure of the same name in another study may have other suffixes.
+    """
+    patterns = []
+    for name, study in STUDIES.items():
+        figures = study.figures.items()
+        own = [re.escape(key) for key, spec in figures if set(spec.suffixes) == set(suffixes)]
+        if own:
+            patterns.append(rf"{re.escape(name)}(?=/[^/]+/(?:{'|'.join(own)})\.)")
+    return "|".join(patterns) or "(?!)"
+
+
+def every_figure():
+    """Yield all files of all figures of the configured studies, and the verdicts."""
+    for name, study in STUDIES.items():
+        folder = STUDY.format(study=name, scale=SETTINGS.scale)
+        for figure, spec in study.figures.items():
+            yield from (f"{folder}/{figure}{suffix}" for suffix in spec.suffixes)
+        if study.expectations:
+            yield f"{folder}/expectations.csv"
+
+
+def reported(suffix, file):
+    """Return one of a figure's files, included in the report."""
+    return report(
+        f"{STUDY}/{{figure}}{suffix}",
+        caption="../docs/report/caption.rst",
+        category="{study}",
+        subcategory="{scale}",
+        labels={"figure": "{figure}", "file": file},
+    )
+
+
+def drawn():
+    """Return the files that every figure writes."""
+    return [
+        reported(".svg", "picture"),
+        reported(".csv", "numbers"),
+        f"{STUDY}/{{figure}}.png",
+    ]
+
+
+def search_of(wildcards):
+    """Return the search of a job; check a user-defined network when jobs are planned."""
+    found = checked(lambda: study_of(wildcards).search(wildcards.search, wildcards.scale))
+    if workflow.is_main_process:
+        checked(lambda: check_own_model(found.cell, SETTINGS.data_dir))
+    return found
+
+
+def searched(wildcards):
+    """Return the search of a job as a part of its study."""
+    search_of(wildcards)
+    return StudyPart(study_of(wildcards), wildcards.scale, "search", wildcards.search)
+
+
+def every_search():
+    """Yield the result file of every search of the configured studies."""
+    for name, study in STUDIES.items():
+        for search in study.searches:
+            part = StudyPart(study, SETTINGS.scale, "search", search)
+            yield path_of(Made("search", "chosen", part), RESULTS)

@@ -25,7 +25,7 @@ LAYERS = (
     ("observation", "matching", "unmixing"),
     ("attacks", "metrics"),
     ("experiments",),
-    ("captures", "figures", "testing"),
+    ("captures", "figures", "api", "testing"),
     ("cli",),
 )
 """From the lowest to the highest, and in a layer from the left to the right."""
@@ -34,9 +34,9 @@ HEAVY = (
 )
 HEAVIEST_IMPORTS = tuple(HEAVY.split())
 LONGEST_MODULE = 400
-LONGEST_FUNCTION = 60
+LONGEST_FUNCTION = 46  # without its docstring
 MEDIAN_FUNCTION = 10
-MOST_MODULES = 290
+MOST_MODULES = 320
 SHARED_NAMES = {"__init__", "base"}
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -180,9 +180,9 @@ def test_everything_public_is_documented() -> None:
 
 
 def overrides(node: ast.AST) -> bool:
-    """Whether a method takes its documentation from the base class."""
+    """Whether a method is documented by the base class, or a function by its implementation."""
     decorators = getattr(node, "decorator_list", [])
-    return any(ast.unparse(each) == "override" for each in decorators)
+    return any(ast.unparse(each) in ("override", "overload") for each in decorators)
 
 
 QUESTIONS = ("What", "Where", "How", "Which", "Whether", "As", "Of", "Those", "Who", "See")
@@ -199,12 +199,17 @@ def test_docstrings_open_with_a_statement() -> None:
     assert offenders == []
 
 
+def lines_of(node: ast.AST) -> int:
+    return node.end_lineno - node.lineno + 1
+
+
 def test_modules_and_functions_are_short() -> None:
     offenders = [
         relative(path) for path in MODULES if len(path.read_text().splitlines()) > LONGEST_MODULE
     ]
     lengths = {
-        f"{relative(path)}: {name}": (node.end_lineno or 0) - node.lineno + 1
+        f"{relative(path)}: {name}": lines_of(node)
+        - len((ast.get_docstring(node) or "").split("\n"))
         for path in MODULES
         for name, node in definitions(path)
         if not isinstance(node, ast.ClassDef)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
 
 from gleak.artifacts.atomic import atomic
 from gleak.artifacts.integrity import attribute_of, is_text
+from gleak.artifacts.pictures import enlarged, picture
 from gleak.artifacts.reading import check_storage, load_array, member, open_checked
 from gleak.core.errors import ArtifactError, DamagedError
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-SMALLEST_SIDE = 128
 HEADER = ("key", "type", "shape", "unit", "encoding", "on disk", "min", "mean", "max", "std")
 LEFT_ALIGNED = 6
 INPUTS = {
@@ -155,9 +151,9 @@ def save_image(path: Path | str, image: int, output: Path | str) -> Path:
     with open_checked(path) as file:
         sample = _read_image(file, image)
     output = Path(output)
-    picture = _enlarge(_picture(sample))
+    image_file = enlarged(picture(sample))
     with atomic(output) as temporary:
-        picture.save(temporary, format="PNG")
+        image_file.save(temporary, format="PNG")
     return output
 
 
@@ -180,21 +176,3 @@ def _read_image(file: h5py.File, image: int) -> np.ndarray:
     if not 0 <= image < count:
         raise ArtifactError(f"{where}: no image {image}; valid: 0 to {count - 1}")
     return np.asarray(inputs[tuple(map(int, np.unravel_index(image, leading)))])
-
-
-def _picture(sample: np.ndarray) -> Image:
-    from PIL.Image import fromarray
-
-    if sample.dtype != np.uint8:
-        sample = np.round(sample.clip(0, 1) * 255).astype(np.uint8)
-    grey = len(sample) == 1
-    return fromarray(sample[0] if grey else np.ascontiguousarray(sample.transpose(1, 2, 0)))
-
-
-def _enlarge(picture: Image) -> Image:
-    """Enlarge by the least integer factor that gives a shorter side of `SMALLEST_SIDE` pixels."""
-    from PIL.Image import Resampling
-
-    factor = -(-SMALLEST_SIDE // min(picture.size))
-    size: Any = (picture.width * factor, picture.height * factor)
-    return picture if factor == 1 else picture.resize(size, Resampling.NEAREST)

@@ -10,6 +10,9 @@ import numpy as np
 from gleak.artifacts.schema import array, attribute
 from gleak.artifacts.store import Artifact
 
+UNKNOWN = -1
+"""Position or label that is not known."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Private(Artifact):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from gleak.artifacts.model import Model, Secret
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
-from gleak.core.errors import ArtifactError
+from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.knowledge.loading import load_knowledge
 from gleak.models.broadcast import load_network, read_model_spec
 from gleak.models.differentiation import differentiable_kernels
@@ -101,7 +101,11 @@ def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Recons
         spec: the attack.
         observation: everything the attacker knows.
         seed: seed of the run.
+
+    Raises:
+        IncompatibleError: the attack does not support the network, or lacks a grant.
     """
+    check_granted(spec, observation.granted)
     with differentiable_kernels(observation.model):
         found = spec.reconstruct(observation)
     return replace(
@@ -110,6 +114,24 @@ def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Recons
         seed=seed,
         modality=observation.modality,
     )
+
+
+def check_granted(spec: AttackSpec, granted: Collection[str]) -> None:
+    """Check that an attack is granted what it needs.
+
+    Args:
+        spec: the attack.
+        granted: names of the grants that are given.
+
+    Raises:
+        IncompatibleError: names the attack and the missing grants.
+    """
+    missing = sorted(spec.grants - set(granted))
+    if missing:
+        raise IncompatibleError(
+            f"attack {spec} needs grants that are not given: {', '.join(missing)}; give them, or "
+            "use an attack that does not need them"
+        )
 
 
 def everything(network: nn.Module, input_shape: tuple[int, ...]) -> None:
@@ -132,59 +154,126 @@ def observe(
 
     ``reads`` selects the parameters whose updates are loaded.
 
-    The attacker's seed is derived from the run's. With the run's own seed it could repeat the
-    random numbers of a client, such as the noise of a defence.
-
     Raises:
         ArtifactError: a bad file, an update that does not fit the parameters, or knowledge of
             samples of another shape.
         IncompatibleError: the attack uses the update of a frozen parameter.
     """
     broadcast = Model.read(parameters_path)
-    target = choose_device(device)
-    network = load_network(broadcast, str(parameters_path)).to(target)
+    network = load_network(broadcast, str(parameters_path)).to(choose_device(device))
     input_shape = tuple(map(int, broadcast.input_shape))
-    trained = trained_parameters(network)
+    target = Target(
+        network, broadcast.modality, input_shape, broadcast.classes, str(parameters_path)
+    )
+    only = parameters_read(network, reads, input_shape)
+    granted = {grant: Granted.read(path, victims=victims) for grant, path in granted_paths.items()}
+    return observation_of(
+        target,
+        Update.read(update_path, only=only, victims=victims),
+        granted,
+        only=only,
+        where=f"{update_path}: /update/",
+        first_victim=victims.start or 0,
+        seed=seed,
+        secret=Secret.read(secret_path).values if secret_path else {},
+        knowledge=dict(load_knowledge(path, input_shape) for path in knowledge_paths),
+    )
+
+
+def parameters_read(
+    network: nn.Module, reads: Reads, input_shape: tuple[int, ...]
+) -> frozenset[str] | None:
+    """Return the names of the parameters whose updates an attack reads; None for all.
+
+    Raises:
+        IncompatibleError: one of them is frozen.
+    """
     only = reads(network, input_shape)
     check_trained(network, only or frozenset())
+    return only
+
+
+@dataclass(frozen=True)
+class Target:
+    """Network that is attacked, and its samples.
+
+    Args:
+        network: with the broadcast parameters, in evaluation mode.
+        modality: "image" or "tabular".
+        input_shape: shape of one sample.
+        classes: number of outputs.
+        origin: name of the network in errors.
+    """
+
+    network: nn.Module
+    modality: str
+    input_shape: tuple[int, ...]
+    classes: int
+    origin: str
+
+
+def observation_of(
+    target: Target,
+    update: Update,
+    granted: Mapping[str, Granted],
+    *,
+    only: frozenset[str] | None,
+    where: str,
+    first_victim: int = 0,
+    seed: int,
+    secret: Mapping[str, np.ndarray],
+    knowledge: Mapping[str, nn.Module],
+) -> Observation:
+    """Return everything an attacker knows, on the device of the network.
+
+    The attacker's seed is derived from the run's. With the run's own seed it could repeat the
+    random numbers of a client, such as the noise of a defence.
+
+    Args:
+        target: the network, whose parameters are frozen by this function.
+        update: updates of V victims.
+        granted: by grant name.
+        only: names of the parameters that the update is restricted to; None for all.
+        where: prefix of the names of parameters in errors.
+        first_victim: number of the first victim in its cell.
+        seed: seed of the run.
+        secret: see `Observation`.
+        knowledge: networks of the attacker, by name.
+
+    Raises:
+        ArtifactError: the update does not fit the network.
+    """
+    network = target.network
+    device = next(network.parameters()).device
+    trained = trained_parameters(network)
+    found = {name: encoded.weight_shape for name, encoded in update.update.items()}
+    check_shapes(found, trained, only, where, target.origin)
     network.requires_grad_(False)
-    update = Update.read(update_path, only=only, victims=victims)
-    _check_origin(update, trained, only, f"{update_path}", f"{parameters_path}")
     decoded = {name: encoded.decode() for name, encoded in update.update.items()}
-    received = _tensors(decoded, target)
-    broadcasts = _tensors(update.broadcast or {}, target)
-    _check_broadcast(broadcasts, trained, update.rounds, f"{update_path}")
+    broadcasts = _tensors(update.broadcast or {}, device)
+    _check_broadcast(broadcasts, trained, update.rounds, where.partition(":")[0])
     return Observation(
-        update=received,
-        sent=_sent_masks(update, target),
+        update=_tensors(decoded, device),
+        sent=_sent_masks(update, device),
         model=network,
-        modality=broadcast.modality,
-        input_shape=input_shape,
-        classes=broadcast.classes,
+        modality=target.modality,
+        input_shape=target.input_shape,
+        classes=target.classes,
         **{name: getattr(update, name) for name in PROTOCOL},
         broadcast=broadcasts,
         granted={
-            grant: _per_victim(Granted.read(path, victims=victims), update.victims, target)
-            for grant, path in granted_paths.items()
+            grant: _per_victim(values, update.victims, device) for grant, values in granted.items()
         },
-        victim_ids=(victims.start or 0) + np.arange(update.victims),
+        victim_ids=first_victim + np.arange(update.victims),
         seed=derived_seed(seed, "attack"),
         spec=update.spec,
-        secret=Secret.read(secret_path).values if secret_path else {},
-        knowledge=_networks(knowledge_paths, input_shape, target),
+        secret=secret,
+        knowledge={name: each.to(device).requires_grad_(False) for name, each in knowledge.items()},
     )
 
 
 def _tensors(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
     return {name: torch.from_numpy(value).to(device) for name, value in arrays.items()}
-
-
-def _networks(
-    paths: Iterable[Path], input_shape: tuple[int, ...], device: torch.device
-) -> dict[str, nn.Module]:
-    """Load the networks of the attacker's knowledge, by name."""
-    loaded = (load_knowledge(path, input_shape) for path in paths)
-    return {name: network.to(device).requires_grad_(False) for name, network in loaded}
 
 
 def _per_victim(granted: Granted, victims: int, device: torch.device) -> Tensor:
@@ -216,24 +305,37 @@ def _check_broadcast(
             )
 
 
-def _check_origin(
-    update: Update,
+def check_shapes(
+    found: Mapping[str, tuple[int, ...]],
     trained: Mapping[str, Tensor],
-    only: frozenset[str] | None,
-    where: str,
+    only: Collection[str] | None,
+    prefix: str,
     origin: str,
 ) -> None:
     """Check that an update has values for every trained parameter that is used, and no others.
 
     Checked before anything is decoded, because a sparse parameter may declare any shape.
+
+    Args:
+        found: shape of each parameter of the update.
+        trained: trained parameters of the network.
+        only: names of the parameters that are used; None for all.
+        prefix: prefix of the names of parameters in errors.
+        origin: name of the network in errors.
+
+    Raises:
+        ArtifactError: names the first parameter that differs, and both shapes.
     """
     expected = {
         name: tuple(value.shape) for name, value in trained.items() if only is None or name in only
     }
-    found = {name: encoded.weight_shape for name, encoded in update.update.items()}
-    for name in expected | found:
+    for name in {**expected, **found}:
         if found.get(name) != expected.get(name):
             raise ArtifactError(
-                f"{where}: /update/{name} has shape {found.get(name)}, but in {origin} it has "
-                f"{expected.get(name)}; the update does not belong to these parameters"
+                f"{prefix}{name} {_shape_text(found.get(name))}, but in {origin} it "
+                f"{_shape_text(expected.get(name))}; the update does not belong to these parameters"
             )
+
+
+def _shape_text(shape: tuple[int, ...] | None) -> str:
+    return "is missing" if shape is None else f"has shape {shape}"

@@ -31,7 +31,7 @@ class Comparison:
         truth: Shape (V, N, *shape), values in [0, 1].
         estimate: same Shape; the sample assigned to each true one, NaN if unassigned.
         truth_labels, estimate_labels: Shape (V, N); labels are assigned independently of samples,
-            with as many equal pairs as possible, -1 if unassigned.
+            with as many equal pairs as possible, -1 if unassigned, or if the truth is unknown.
         modality: "image" or "tabular".
         reconstruction: the whole artifact in its original order; None for the truth control.
         provenance: content of ``provenance.json`` beside the reconstruction (seconds, ...).
@@ -66,6 +66,11 @@ class Comparison:
     def victims(self) -> int:
         """Number of victims."""
         return len(self.truth)
+
+    @property
+    def has_labels(self) -> bool:
+        """True if the true labels are known."""
+        return bool((self.truth_labels >= 0).all())
 
     @property
     def converged(self) -> np.ndarray:

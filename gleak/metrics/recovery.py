@@ -43,6 +43,11 @@ class SuccessLabels(MetricSpec):
     unmatched: ClassVar[float] = 0.0
 
     @override
+    def applies(self, comparison: Comparison) -> bool:
+        """Return True if the true labels are known."""
+        return super().applies(comparison) and comparison.has_labels
+
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         equal = comparison.estimate_labels == comparison.truth_labels
         return np.asarray(equal, dtype=np.float64)

@@ -96,6 +96,11 @@ class UniqueSamples(MetricSpec):
     better: ClassVar[Literal["higher", "lower"]] = "higher"
 
     @override
+    def applies(self, comparison: Comparison) -> bool:
+        """Return True if the true labels are known."""
+        return super().applies(comparison) and comparison.has_labels
+
+    @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         labels = comparison.truth_labels
         alike = (labels[:, :, None] == labels[:, None, :]).sum(2)

@@ -17,10 +17,7 @@ from gleak.models.base import ModelSpec
 
 
 def load_network(artifact: Model, where: str) -> nn.Module:
-    """Build the network of a parameter file, in evaluation mode.
-
-    Layers that may overwrite their inputs (``inplace=True``) are set to return new tensors, which
-    changes no value and allows gradients to be split layer by layer.
+    """Build the network of a parameter file, as `prepare_layers` returns it.
 
     Args:
         artifact: a model or crafted parameters.
@@ -39,6 +36,15 @@ def load_network(artifact: Model, where: str) -> nn.Module:
         network.load_state_dict(state)
     except RuntimeError as error:
         raise ArtifactError(f"{where}: does not fit its architecture {spec}: {error}") from None
+    return prepare_layers(network)
+
+
+def prepare_layers(network: nn.Module) -> nn.Module:
+    """Set a network to evaluation mode, and its layers to return new tensors; returns it.
+
+    Layers that may overwrite their inputs (``inplace=True``) otherwise prevent that gradients are
+    split layer by layer. No value changes.
+    """
     for layer in network.modules():
         if getattr(layer, "inplace", False):
             setattr(layer, "inplace", False)  # noqa: B010

@@ -33,17 +33,13 @@ def check_trainable(network: nn.Module, shape: tuple[int, ...], classes: int) ->
         classes: number of logits of a sample.
 
     Raises:
-        IncompatibleError: it has no trained or has uninitialised parameters, does not accept such
-            samples, does not return logits, has outputs or gradients that are not finite, changes
-            its parameters, draws random numbers in evaluation mode or without torch's seed, or
-            keeps a state that changes its outputs; names the layer and the remedy.
+        IncompatibleError: it is a single layer, has no trained or has uninitialised parameters,
+            does not accept such samples, does not return logits, has outputs or gradients that are
+            not finite, changes its parameters, draws random numbers in evaluation mode or without
+            torch's seed, or keeps a state that changes its outputs; names the layer and the remedy.
     """
-    lazy = [name for name, value in network.named_parameters() if is_lazy(value)]
-    if lazy:
-        raise IncompatibleError(
-            f"parameter {lazy[0]} is not initialised; give lazy layers their sizes, or run one "
-            "batch through the network before returning it"
-        )
+    _check_initialised(network)
+    _check_layers(network)
     trained_parameters(network)
     copied = independent_copy(network).eval()
     samples = random_samples(copied, SAMPLES, shape)
@@ -59,8 +55,43 @@ def check_trainable(network: nn.Module, shape: tuple[int, ...], classes: int) ->
     _check_gradients(copied, samples, classes)
 
 
-def _check_forward(network: nn.Module, samples: Tensor, classes: int) -> None:
-    """Check that the network returns finite logits of the expected shape."""
+def count_logits(network: nn.Module, shape: tuple[int, ...]) -> int:
+    """Return the number of logits of a sample.
+
+    Args:
+        network: in evaluation mode; not changed.
+        shape: of a sample.
+
+    Raises:
+        IncompatibleError: it has uninitialised parameters, does not accept such samples, or does
+            not return logits.
+    """
+    _check_initialised(network)
+    copied = independent_copy(network)
+    return _logits(copied, random_samples(copied, SAMPLES, shape)).shape[1]
+
+
+def _check_initialised(network: nn.Module) -> None:
+    """Check that no parameter waits for the first batch."""
+    lazy = [name for name, value in network.named_parameters() if is_lazy(value)]
+    if lazy:
+        raise IncompatibleError(
+            f"parameter {lazy[0]} is not initialised; give lazy layers their sizes, or run one "
+            "batch through the network before returning it"
+        )
+
+
+def _check_layers(network: nn.Module) -> None:
+    """Check that a network is not itself a layer, since layers are found by their names in it."""
+    if type(network).__module__.startswith("torch.nn") and not any(network.children()):
+        raise IncompatibleError(
+            f"the network is a single layer, {type(network).__name__}; wrap it in "
+            "torch.nn.Sequential"
+        )
+
+
+def _logits(network: nn.Module, samples: Tensor) -> Tensor:
+    """Return the logits of samples, Shape (N, classes)."""
     if failure := failing_layer(network, samples):
         name, error = failure
         raise IncompatibleError(
@@ -74,11 +105,21 @@ def _check_forward(network: nn.Module, samples: Tensor, classes: int) -> None:
             f"the network returns a {type(logits).__name__}, not a tensor of logits; wrap it in a "
             "module that returns only the logits"
         )
-    if logits.shape != (len(samples), classes):
+    if logits.ndim != 2 or len(logits) != len(samples):
         raise IncompatibleError(
             f"the network returns outputs of shape {tuple(logits.shape)} for {len(samples)} "
-            "samples, "
-            f"expected {(len(samples), classes)}: one logit for each class"
+            f"samples, expected ({len(samples)}, classes): one logit for each class"
+        )
+    return logits
+
+
+def _check_forward(network: nn.Module, samples: Tensor, classes: int) -> None:
+    """Check that the network returns finite logits of the expected shape."""
+    logits = _logits(network, samples)
+    if logits.shape[1] != classes:
+        raise IncompatibleError(
+            f"the network returns outputs of shape {tuple(logits.shape)} for {len(samples)} "
+            f"samples, expected {(len(samples), classes)}: one logit for each class"
         )
     for one in trace(network, samples):
         if one.output is not None and not one.output.isfinite().all():

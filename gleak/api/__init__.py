@@ -1,0 +1,1 @@
+"""Functions for use without files and workflow; `gleak` itself exports them."""

@@ -1,0 +1,192 @@
+"""Knowledge of a server about the client whose update it attacks, and checks of attacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from gleak.api.tensors import ArrayLike, Labels, checked_labels, tensor_of
+from gleak.api.user_network import GivenNetwork, Shape, describe_samples, modality_of
+from gleak.artifacts.encodings import Dense
+from gleak.artifacts.granted import GRANTS, Granted
+from gleak.artifacts.knowledge import Knowledge
+from gleak.artifacts.model import Secret
+from gleak.artifacts.update import Update
+from gleak.attacks.base import AttackSpec
+from gleak.attacks.run_attack import (
+    Target,
+    check_granted,
+    check_shapes,
+    observation_of,
+    parameters_read,
+)
+from gleak.clients.base import ClientSpec
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError, nearest
+from gleak.core.registry import load, parse
+from gleak.crafting.base import CraftingSpec
+from gleak.knowledge.loading import load_knowledge
+from gleak.models.parameters import trained_parameters
+from gleak.observation import Observation
+
+WHERE, ORIGIN = "gradients: ", "the model"
+HONEST = "honest"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Knowledge of a server about the client whose update it attacks.
+
+    Args:
+        network: with the broadcast parameters, in evaluation mode.
+        shape: of a sample.
+        classes: number of logits.
+        client: batch size, loss and local steps.
+        secret: of a server that crafted the parameters; None for an honest one.
+    """
+
+    network: nn.Module
+    shape: Shape
+    classes: int
+    client: ClientSpec
+    secret: Secret | None = None
+
+    def update(self, values: Mapping[str, np.ndarray]) -> Update:
+        """Return checked gradients as the update of one victim.
+
+        Raises:
+            ArtifactError: names and shapes differ from the network's parameters, or values are not
+                finite.
+        """
+        found = {name: value.shape for name, value in values.items()}
+        check_shapes(found, trained_parameters(self.network), None, WHERE, ORIGIN)
+        update = Update(
+            content=self.client.content,
+            update={name: Dense(value[None, None]) for name, value in values.items()},
+            **self.client.protocol,
+        )
+        update.validate("gradients")
+        return update
+
+    def granted(self, given: Mapping[str, ArrayLike], labels: Labels | None) -> dict[str, Granted]:
+        """Return the checked grants by name.
+
+        Raises:
+            SpecError: an unknown grant.
+            ArtifactError: wrong shapes, or values out of range.
+        """
+        unknown = sorted(given.keys() - set(GRANTS))
+        if unknown:
+            raise SpecError(f"unknown grant {unknown[0]!r}; {nearest(unknown[0], GRANTS)}")
+        values = {name: self._grant(name, value) for name, value in given.items()}
+        if labels is not None:
+            values["labels"] = self._grant("labels", labels)
+        return {
+            name: Granted(grant=name, values=value[None].numpy()) for name, value in values.items()
+        }
+
+    def _grant(self, name: str, given: Any) -> Tensor:
+        samples = self.client.batch_size
+        if name == "labels":
+            return checked_labels(given, samples, self.classes).sort().values
+        value = tensor_of(f"grant {name}", given)
+        if name == "auxiliary_labels":
+            return checked_labels(value, len(value), self.classes)
+        expected = self.shape if name == "mean_input" else (len(value), *self.shape)
+        if name != "embeddings" and value.shape != expected:
+            raise ArtifactError(
+                f"grant {name}: shape {tuple(value.shape)}, expected samples of {self.shape}"
+            )
+        return value.float()
+
+    def check(self, spec: AttackSpec, granted: frozenset[str]) -> None:
+        """Check that an attack can be run.
+
+        Raises:
+            IncompatibleError: names the reason, and attacks that can be run.
+        """
+        try:
+            self._check(spec, granted)
+        except IncompatibleError as error:
+            others = ", ".join(self._serving(granted))
+            advice = f"; attacks that can be run here: {others}" if others else ""
+            raise IncompatibleError(f"{error}{advice}") from None
+
+    def _check(self, spec: AttackSpec, granted: frozenset[str]) -> None:
+        samples = describe_samples(self.shape, self.classes)
+        spec.check(samples, GivenNetwork(), self.client)
+        spec.check_crafting(crafting_of(self.secret))
+        check_granted(spec, granted)
+        try:
+            spec.check_network(self.network, self.shape, self.classes, self.client)
+        except IncompatibleError as error:
+            raise IncompatibleError(f"attack {spec} on this model: {error}") from None
+
+    def _serving(self, granted: frozenset[str]) -> list[str]:
+        """Return the names of the registered attacks that can be run with their defaults."""
+        return [name for name, cls in load("attack").items() if self._serves(cls(), granted)]
+
+    def _serves(self, spec: Any, granted: frozenset[str]) -> bool:
+        try:
+            self._check(spec, granted)
+        except IncompatibleError:
+            return False
+        return not spec.knowledge
+
+    def observe(
+        self,
+        spec: AttackSpec,
+        update: Update,
+        granted: Mapping[str, Granted],
+        knowledge: Mapping[str, nn.Module],
+        seed: int,
+    ) -> Observation:
+        """Return what the attack is given: only the parameters and the grants that it names."""
+        only = parameters_read(self.network, spec.reads, self.shape)
+        read = {name: each for name, each in update.update.items() if only is None or name in only}
+        target = Target(self.network, modality_of(self.shape), self.shape, self.classes, ORIGIN)
+        return observation_of(
+            target,
+            replace(update, update=read),
+            {name: granted[name] for name in spec.grants},
+            only=only,
+            where=WHERE,
+            seed=seed,
+            secret=self.secret.values if self.secret and spec.crafting else {},
+            knowledge=knowledge,
+        )
+
+
+def crafting_of(secret: Secret | None) -> CraftingSpec:
+    """Return the crafting that made a secret; the honest server without one."""
+    name = secret.spec.rpartition("/")[2] if secret else HONEST
+    found: CraftingSpec = parse("crafting", name)
+    return found
+
+
+def load_networks(spec: AttackSpec, paths: Iterable[Path], shape: Shape) -> dict[str, nn.Module]:
+    """Load the networks that an attack's spec names, by name.
+
+    Args:
+        spec: the attack.
+        paths: files ``knowledge.h5``.
+        shape: of the samples that are attacked.
+
+    Raises:
+        ArtifactError: a file is bad, or for samples of another shape.
+        IncompatibleError: the attack needs a network that is not given.
+    """
+    files = {Knowledge.read(path, only=()).knowledge: path for path in paths}
+    for needed in spec.knowledge:
+        if str(needed.trained) not in files:
+            raise IncompatibleError(
+                f"attack {spec} needs the network {needed.trained}, trained on public data; give "
+                f"its file, results/knowledge/<dataset>/{needed.trained}/knowledge.h5 of the "
+                f"workflow (given: {', '.join(files) or 'none'})"
+            )
+    used = [files[str(needed.trained)] for needed in spec.knowledge]
+    return dict(load_knowledge(path, shape) for path in used)

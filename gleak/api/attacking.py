@@ -1,0 +1,148 @@
+"""Attacks on the gradients of a user's own network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from gleak.api.attack_result import AttackResult
+from gleak.api.attack_setting import Setting, load_networks
+from gleak.api.client_setting import Sends, as_spec, client_of
+from gleak.api.tensors import ArrayLike, Gradients, Labels, named_gradients
+from gleak.api.user_network import Shape, examine, prepared_copy
+from gleak.artifacts.model import Secret
+from gleak.attacks.base import AttackSpec
+from gleak.attacks.run_attack import reconstruct
+from gleak.core.errors import SpecError
+from gleak.core.spec import changed
+from gleak.local_training.base import Loss
+from gleak.runtime.device import choose_device
+
+KNOWN = "known"
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+def attack(
+    spec: str | AttackSpec,
+    model: nn.Module,
+    gradients: Gradients,
+    shape: Shape = (3, 32, 32),
+    *,
+    labels: Labels | None = None,
+    batch_size: int | None = None,
+    local_steps: int = 1,
+    local_lr: float | None = None,
+    mini_batch: int | None = None,
+    loss: Loss = "cross_entropy",
+    sends: Sends = "gradient",
+    grants: Mapping[str, ArrayLike] | None = None,
+    secret: Secret | None = None,
+    knowledge: Iterable[Path | str] = (),
+    seed: int = 0,
+    device: str = "auto",
+) -> AttackResult:
+    """Reconstruct a client's samples from the update that it sent.
+
+    The computation is that of the workflow for one victim: equal updates, parameters and seeds give
+    equal results. The model is attacked in evaluation mode, on a copy; the client is assumed to
+    have normalised batches by running statistics, and without dropout.
+
+    Args:
+        spec: attack, such as ``"cpl"`` or ``"cpl+restarts=2"`` (see ``gleak list attack`` and
+            ``gleak describe cpl``), or its spec object.
+        model: network with the parameters that the server broadcast. It maps samples with values in
+            [0, 1] to logits; it is not changed.
+        gradients: what the client sent: tensors by name of the parameter, or in the order of
+            ``model.parameters()``.
+        shape: shape of one sample: (channels, height, width) of an image, (features,) of a row.
+        labels: the labels of the client's samples, if they are known. Attacks with a field
+            ``labels`` then have ``labels=known``.
+        batch_size: number of samples of the client; by default that of the labels, else 1.
+        local_steps: number of local steps of the client.
+        local_lr: learning rate of these steps; needed for several steps, or weights.
+        mini_batch: number of samples of a local step; by default all.
+        loss: the client's loss, averaged over samples: "cross_entropy", or "nll_raw" (minus the
+            logit of the label).
+        sends: "gradient", or "weights": the values are weights after training minus weights before.
+            The gradient of several local steps is their mean, -(after - before) / (local_lr
+            local_steps).
+        grants: further knowledge of the attacker by name, such as ``mean_input``; the error of an
+            attack that needs one names it.
+        secret: secret of the server, if `gleak.craft` made the parameters.
+        knowledge: files ``knowledge.h5`` of networks trained on public data, for attacks with such
+            a field.
+        seed: seed of the attack's random numbers.
+        device: "cpu", "cuda", or "auto": a GPU if torch sees one.
+
+    Returns:
+        The reconstructed samples with their labels, and facts about the search.
+
+    Raises:
+        SpecError: an unknown attack or field, or a value out of range.
+        ArtifactError: the gradients are not those of the model, or values are not finite; labels
+            or grants are invalid.
+        IncompatibleError: the attack does not support this model or client, or lacks a grant; names
+            attacks that do.
+
+    Example:
+        >>> import gleak, torch
+        >>> from torch import nn
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(48, 16), nn.Sigmoid(), nn.Linear(16, 4))
+        >>> secret, label = torch.rand(1, 3, 4, 4), torch.tensor([2])
+        >>> loss = nn.functional.cross_entropy(model(secret), label)
+        >>> gradients = torch.autograd.grad(loss, list(model.parameters()))
+        >>> found = gleak.attack("aono", model, gradients, shape=(3, 4, 4))
+        >>> found.labels
+        tensor([2])
+        >>> bool((found.inputs - secret).abs().max() < 1e-4)
+        True
+    """
+    attacker = with_known_labels(as_spec("attack", spec), labels is not None)
+    network = prepared_copy(model)
+    count = samples_of(batch_size, labels)
+    client = client_of(count, local_steps, local_lr, mini_batch, loss, sends)
+    values = named_gradients(gradients, network)
+    setting = Setting(network, shape, examine(network, shape), client, secret)
+    update = setting.update(values)
+    granted = setting.granted(grants or {}, labels)
+    setting.check(attacker, frozenset(granted))
+    networks = load_networks(attacker, map(Path, knowledge), shape)
+    network.to(choose_device(device))
+    started = time.process_time()
+    observation = setting.observe(attacker, update, granted, networks, seed)
+    found = reconstruct(attacker, observation, seed)
+    cost = {"cpu_seconds": time.process_time() - started}
+    return AttackResult.of(str(attacker), found, cost)
+
+
+def samples_of(batch_size: int | None, labels: Labels | None) -> int:
+    """Return the number of samples: as given, else that of the labels, else 1."""
+    if batch_size is not None:
+        return batch_size
+    return 1 if labels is None else len(labels)
+
+
+def with_known_labels(spec: AttackSpec, known: bool) -> AttackSpec:
+    """Return the attack with ``labels=known`` if labels are given.
+
+    Raises:
+        SpecError: labels are given, but the attack has no use for them, or another rule.
+    """
+    if not known or "labels" in spec.grants:
+        return spec
+    field = type(spec).model_fields.get("labels")
+    if field is None:
+        raise SpecError(f"attack {spec} takes no labels; leave them out, and give batch_size")
+    if getattr(spec, "labels") != field.default:  # noqa: B009
+        raise SpecError(
+            f"attack {spec} infers labels, but labels are given; use labels=known, or leave them "
+            "out and give batch_size"
+        )
+    found: AttackSpec = changed(spec, {"labels": KNOWN})
+    return found

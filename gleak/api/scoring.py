@@ -1,0 +1,139 @@
+"""Scores of reconstructed samples against the true ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from gleak.api.attack_result import AttackResult
+from gleak.api.tensors import ArrayLike, Labels, checked_inputs, checked_labels
+from gleak.api.user_network import modality_of
+from gleak.artifacts.private import UNKNOWN, Private
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.core.errors import SpecError
+from gleak.metrics.base import Comparison, MetricUnavailable, metrics_of
+from gleak.metrics.reconstruction.assignment import match_samples
+from gleak.metrics.score import match_to_truth, measure
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scores(Mapping[str, float]):
+    """Metrics of one attack by name: means over the true samples, without unmatched ones (NaN).
+
+    Args:
+        samples: for each metric its values; Shape (N) in the order of the true samples, or () for
+            metrics of the whole update.
+        unavailable: for each metric that could not be computed, the reason.
+        assignment: for each true sample the position of the reconstructed one assigned to it, -1
+            if none; Shape (N).
+    """
+
+    samples: Mapping[str, np.ndarray]
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    assignment: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=int))
+
+    def __getitem__(self, name: str) -> float:
+        if name in self.samples:
+            values = self.samples[name]
+            known = values[~np.isnan(values)]
+            return float(known.mean()) if known.size else float("nan")
+        reason = self.unavailable.get(name, f"no such metric; computed: {', '.join(self)}")
+        raise KeyError(f"{name}: {reason}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.samples)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __repr__(self) -> str:
+        width = max(map(len, [*self.samples, *self.unavailable]))
+        values = [f"{name:<{width}}  {self[name]:.4g}" for name in self]
+        missing = [f"{name:<{width}}  unavailable: {why}" for name, why in self.unavailable.items()]
+        return "\n".join([*values, *missing])
+
+
+def score(
+    found: AttackResult | ArrayLike, inputs: ArrayLike, labels: Labels | None = None
+) -> Scores:
+    """Compare reconstructed samples with the true ones.
+
+    Each true sample is compared with the reconstructed sample that an optimal assignment gives it
+    (the least sum of squared errors). The metrics are those of the workflow, see ``gleak list
+    metric``; those that are not defined without files of the workflow are left out.
+
+    Args:
+        found: result of `gleak.attack`, or samples of any other attack, Shape (M, *shape).
+        inputs: true samples, values in [0, 1]; Shape (N, *shape).
+        labels: true labels, Shape (N); None: metrics of labels are left out, and an attack that
+            assigns labels to samples is compared without them.
+
+    Returns:
+        Mean of each metric, by name; ``samples`` has the values of each sample, and ``unavailable``
+        the reasons of those that could not be computed (LPIPS without its weights).
+
+    Raises:
+        ArtifactError: samples of another shape, values outside of [0, 1], or invalid labels.
+
+    Example:
+        >>> import gleak, torch
+        >>> truth = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+        >>> scores = gleak.score(truth.flip(0), truth)
+        >>> scores["mse"], scores.assignment.tolist()
+        (0.0, [1, 0])
+    """
+    result = found if isinstance(found, AttackResult) else _unlabelled(found, labels)
+    reconstruction = result.reconstruction
+    truth = checked_inputs(inputs, tuple(result.inputs.shape[1:]))
+    if labels is None:
+        known = torch.full((len(truth),), UNKNOWN)
+        reconstruction = replace(reconstruction, paired=False)
+    else:
+        known = checked_labels(labels, len(truth))
+    private = Private(
+        modality=reconstruction.modality,
+        inputs=truth[None].numpy(),
+        labels=known[None].numpy(),
+        indices=np.full((1, len(truth)), UNKNOWN),
+    )
+    comparison = match_to_truth(private, reconstruction, result.cost)
+    values, reasons = measured(comparison)
+    assignment = match_samples(private, reconstruction)[0]
+    return Scores({name: value[0] for name, value in values.items()}, reasons, assignment)
+
+
+def _unlabelled(samples: ArrayLike, labels: Labels | None) -> AttackResult:
+    """Return samples as the result of an attack that finds no labels.
+
+    Raises:
+        SpecError: there are labels to compare with.
+    """
+    if labels is not None:
+        raise SpecError("labels: the samples have no labels to compare with; leave labels out")
+    found = checked_inputs(samples)
+    reconstruction = Reconstruction(
+        modality=modality_of(tuple(found.shape[1:])),
+        inputs=found[None].numpy(),
+        labels=np.full((1, len(found)), UNKNOWN),
+        converged=np.ones(1, dtype=bool),
+    )
+    return AttackResult.of("", reconstruction, {})
+
+
+def measured(comparison: Comparison) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Compute every metric of reconstructions that is defined, with its default parameters.
+
+    Returns:
+        Values by metric, Shape (V, N) or (V), and the reasons of metrics that are unavailable.
+    """
+    values, reasons = {}, {}
+    for metric in metrics_of("attack"):
+        if metric.applies(comparison):
+            try:
+                values[metric.name] = measure(metric, comparison)
+            except MetricUnavailable as reason:
+                reasons[metric.name] = str(reason)
+    return values, reasons

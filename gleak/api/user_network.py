@@ -1,0 +1,114 @@
+"""Networks of users, prepared for attacks without being changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from gleak.artifacts.dataset import Dataset
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.spec import parameter
+from gleak.data.base import DatasetSpec, Modality
+from gleak.models.broadcast import prepare_layers
+from gleak.models.custom import Custom
+from gleak.models.examination import check_trainable, count_logits
+from gleak.models.parameters import dtype_of, independent_copy
+
+Shape = tuple[int, ...]
+IMAGE_RANK = 3
+ATTACKED = (torch.float32, torch.float64)
+
+
+class GivenImages(DatasetSpec):
+    """Images of which only the shape and the number of classes are known."""
+
+    name: ClassVar[str] = "images"
+
+    sample_shape: Shape = parameter((3, 32, 32), "shape of a sample")
+    labels: int = parameter(10, "number of classes")
+
+    @property
+    @override
+    def shape(self) -> Shape:
+        return self.sample_shape
+
+    @property
+    @override
+    def classes(self) -> int:
+        return self.labels
+
+    @override
+    def load(self, data_dir: Path, seed: int) -> Dataset:
+        raise SpecError(f"{self} are not read from a file")
+
+    def __str__(self) -> str:
+        return f"samples of shape {self.sample_shape}"
+
+
+class GivenRows(GivenImages):
+    """Rows of a table of which only the shape and the number of classes are known."""
+
+    name: ClassVar[str] = "rows"
+    modality: ClassVar[Modality] = "tabular"
+
+
+class GivenNetwork(Custom):
+    """Network that is given as a module."""
+
+    name: ClassVar[str] = "module"
+
+    def __str__(self) -> str:
+        return "given"
+
+
+def modality_of(shape: Shape) -> Modality:
+    """Return the modality of samples of a shape."""
+    return "image" if len(shape) == IMAGE_RANK else "tabular"
+
+
+def describe_samples(shape: Shape, classes: int) -> GivenImages:
+    """Return the spec of samples of a shape: images if it has three axes, else rows of a table."""
+    kind = GivenImages if modality_of(shape) == "image" else GivenRows
+    return kind(sample_shape=shape, labels=classes)
+
+
+def prepared_copy(model: nn.Module) -> nn.Module:
+    """Return a copy of a module in evaluation mode, in single or double precision.
+
+    Raises:
+        SpecError: it is not a module.
+    """
+    check_module(model)
+    network = prepare_layers(independent_copy(model))
+    return network if dtype_of(network) in ATTACKED else network.float()
+
+
+def check_module(model: Any) -> None:
+    """Raise `SpecError` if a value is not a module."""
+    if not isinstance(model, nn.Module):
+        raise SpecError(f"the model is a {type(model).__name__}, not a torch.nn.Module")
+
+
+def examine(network: nn.Module, shape: Shape) -> int:
+    """Check a network as user-defined networks of the workflow are, and count its classes.
+
+    Args:
+        network: in evaluation mode; not changed.
+        shape: shape of a sample.
+
+    Returns:
+        Number of classes.
+
+    Raises:
+        IncompatibleError: names the layer that is not supported, and the remedy.
+    """
+    try:
+        classes = count_logits(network, shape)
+        check_trainable(network, shape, classes)
+    except IncompatibleError as error:
+        raise IncompatibleError(f"the model, for samples of shape {shape}: {error}") from None
+    return classes

@@ -1,0 +1,343 @@
+"""`gleak.attack`: equal to the workflow's attack, on a user's own network and gradients."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import gleak
+from gleak.artifacts.granted import Granted
+from gleak.artifacts.model import Model
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.update import Update
+from gleak.attacks.run_attack import attack as run_attack
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
+from gleak.core.registry import parse
+from gleak.models.broadcast import load_network
+
+Simulate = Callable[..., Path]
+SHAPE, CLASSES = (3, 8, 8), 4
+STEPS = {"local_steps": 2, "local_lr": 0.1}
+
+
+def network(seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.Sigmoid(), nn.Linear(16, CLASSES))
+
+
+def batch(size: int = 1) -> tuple[Tensor, Tensor]:
+    inputs = torch.rand(size, *SHAPE, generator=torch.Generator().manual_seed(1))
+    return inputs, torch.arange(size) % CLASSES
+
+
+def gradients(model: nn.Module, size: int = 1) -> tuple[Tensor, ...]:
+    inputs, labels = batch(size)
+    loss = nn.functional.cross_entropy(model(inputs), labels)
+    return torch.autograd.grad(loss, list(model.parameters()))
+
+
+def by_name(model: nn.Module, values: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    return dict(zip(dict(model.named_parameters()), values, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("spec", "client", "known"),
+    [
+        ("cpl+iterations=3", "fedsgd", {}),
+        ("blind", "fedsgd+batch_size=2", {"batch_size": 2}),
+        ("invertgrad+iterations=3+labels=known", "fedsgd+batch_size=2", {"batch_size": 2}),
+        (
+            "invertgrad+iterations=3+client_model=unrolled",
+            "fedavg+batch_size=2+local_steps=2+local_lr=0.1+sends=weights",
+            {"batch_size": 2, "sends": "weights", **STEPS},
+        ),
+        (
+            "gm+iterations=3",
+            "fedavg+batch_size=2+local_steps=2+local_lr=0.1+mini_batch=1+loss=nll_raw",
+            {"batch_size": 2, "mini_batch": 1, "loss": "nll_raw", **STEPS},
+        ),
+        ("melis", "fedsgd+batch_size=2", {"batch_size": 2}),
+    ],
+)
+def test_the_result_is_that_of_the_workflow(
+    spec: str, client: str, known: dict[str, Any], simulate: Simulate, tmp_path: Path
+) -> None:
+    """Every array, and each bit of it."""
+    folder = simulate(client=f"{client}+victims=1")
+    grants = {name: folder / f"granted/{name}.h5" for name in parse("attack", spec).grants}
+    files = (folder / "update.h5", folder / "model.h5", grants, tmp_path / "r.h5")
+    run_attack(parse("attack", spec), *files, seed=3, device="cpu")
+    expected = Reconstruction.read(tmp_path / "r.h5")
+
+    model = load_network(Model.read(folder / "model.h5"), "model.h5")
+    update = Update.read(folder / "update.h5").update
+    values = {name: torch.from_numpy(each.decode()[0, 0]) for name, each in update.items()}
+    granted = {name: Granted.read(path).values[0] for name, path in grants.items()}
+    found = gleak.attack(
+        spec, model, values, SHAPE, grants=granted, seed=3, device="cpu", **known
+    ).reconstruction
+    for name, value in vars(expected).items():
+        if name != "spec":
+            assert np.array_equal(getattr(found, name), value), name
+
+
+def test_a_users_own_network_and_autograd_gradients_serve() -> None:
+    model, (inputs, labels) = network(), batch()
+    found = gleak.attack("aono", model, gradients(model), SHAPE)
+    assert found.inputs.shape == (1, *SHAPE)
+    assert found.labels.tolist() == labels.tolist()
+    assert found.converged
+    assert found.iterations is None
+    torch.testing.assert_close(found.inputs, inputs, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        by_name,
+        lambda _, values: list(values),
+        lambda _, values: iter(values),
+        lambda _, values: [value.numpy() for value in values],
+        lambda model, values: dict(reversed(by_name(model, values).items())),
+    ],
+)
+def test_gradients_may_come_by_name_or_in_the_order_of_the_parameters(
+    form: Callable[[nn.Module, tuple[Tensor, ...]], Any],
+) -> None:
+    model = network()
+    values = gradients(model)
+    expected, found = (
+        gleak.attack("invertgrad+iterations=2", model, each, SHAPE).inputs
+        for each in (values, form(model, values))
+    )
+    assert torch.equal(expected, found)
+
+
+def test_frozen_parameters_are_left_out_or_none() -> None:
+    model = network()
+    model[1].requires_grad_(False)
+    inputs, labels = batch()
+    nn.functional.cross_entropy(model(inputs), labels).backward()
+    every = [parameter.grad for parameter in model.parameters()]
+    named = {name: parameter.grad for name, parameter in model.named_parameters()}
+    trained = [value for value in every if value is not None]
+    spec = "invertgrad+iterations=2"
+    found = [gleak.attack(spec, model, each, SHAPE).inputs for each in (every, named, trained)]
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_none_stands_for_the_gradient_of_an_unused_parameter() -> None:
+    model = network()
+    values = by_name(model, gradients(model))
+    zeros = {**values, "1.bias": torch.zeros_like(values["1.bias"])}
+    spec = "invertgrad+iterations=2"
+    expected = gleak.attack(spec, model, zeros, SHAPE).inputs
+    assert torch.equal(
+        gleak.attack(spec, model, {**values, "1.bias": None}, SHAPE).inputs, expected
+    )
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_caller_keeps_network_modes_and_random_numbers(
+    mode: Callable[[], Any],
+) -> None:
+    model = nn.Sequential(network(), nn.ReLU(inplace=True)).train()
+    values = [value.clone() for value in gradients(model)]
+    before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    with mode():
+        found = gleak.attack("cpl+iterations=2", model, values, SHAPE)
+        assert torch.is_grad_enabled() is False
+    assert model.training
+    assert model[1].inplace
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(found.inputs, gleak.attack("cpl+iterations=2", model, values, SHAPE).inputs)
+
+
+def test_labels_that_are_known_are_granted_in_any_order() -> None:
+    model = network()
+    values = gradients(model, 3)
+    found = [
+        gleak.attack("invertgrad+iterations=2", model, values, SHAPE, labels=labels)
+        for labels in ([0, 1, 2], torch.tensor([2, 0, 1]))
+    ]
+    assert found[0].spec == "invertgrad+iterations=2+labels=known"
+    assert found[0].labels.tolist() == [0, 1, 2]
+    assert torch.equal(found[0].inputs, found[1].inputs)
+
+
+def test_fields_may_come_in_any_order_and_as_a_spec_object() -> None:
+    model = network()
+    texts = "invertgrad+tv=0.1+iterations=2", parse("attack", "invertgrad+iterations=2+tv=0.1")
+    one, other = (gleak.attack(text, model, gradients(model), SHAPE) for text in texts)
+    assert one.spec == other.spec
+    assert torch.equal(one.inputs, other.inputs)
+
+
+def test_rows_of_a_table_are_attacked() -> None:
+    model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
+    row = torch.linspace(0, 1, 6)[None]
+    loss = nn.functional.cross_entropy(model(row), torch.tensor([1]))
+    values = torch.autograd.grad(loss, list(model.parameters()))
+    found = gleak.attack("aono", model, values, shape=(6,))
+    torch.testing.assert_close(found.inputs, row, atol=1e-3, rtol=0)
+
+
+def test_a_result_says_what_was_found_and_saves_its_images(tmp_path: Path) -> None:
+    from PIL import Image
+
+    model, (inputs, _) = network(), batch(3)
+    found = gleak.attack(
+        "invertgrad+iterations=2", model, gradients(model, 3), SHAPE, labels=[0, 1, 2]
+    )
+    text = repr(found)
+    assert text.startswith(
+        "AttackResult('invertgrad+iterations=2+labels=known', inputs=(3, 3, 8, 8)"
+    )
+    assert "labels=[0, 1, 2]" in text
+    with Image.open(found.save(tmp_path / "found.png", truth=inputs)) as image:
+        shown = np.asarray(image)
+    assert shown.shape == (2 * 128 + 4, 3 * 132 - 4, 3)
+    for column in range(3):
+        for row, images in enumerate((inputs, found.inputs)):
+            corner = shown[132 * row, 132 * column]
+            assert np.array_equal(corner, (images[column, :, 0, 0] * 255).round().byte().numpy())
+
+
+def test_rows_of_a_table_are_no_picture(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(6, 3))
+    found = gleak.attack("aono", model, [torch.ones(3, 6), torch.ones(3)], shape=(6,))
+    with pytest.raises(ArtifactError, match=r"samples of shape \(6,\) are not images"):
+        found.save(tmp_path / "found.png")
+
+
+def changed_values(model: nn.Module, name: str, value: Tensor | None) -> dict[str, Any]:
+    found: dict[str, Any] = by_name(model, gradients(model))
+    if value is None:
+        del found[name]
+    else:
+        found[name] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (
+            lambda model: changed_values(model, "1.weight", torch.ones(7, 192)),
+            r"gradients: 1\.weight has shape \(7, 192\), but in the model it has shape "
+            r"\(16, 192\); the update does not belong to these parameters",
+        ),
+        (
+            lambda model: changed_values(model, "1.weight", None),
+            r"gradients: 1\.weight is missing, but in the model it has shape \(16, 192\)",
+        ),
+        (
+            lambda model: changed_values(model, "head.bias", torch.ones(3)),
+            r"gradients: head\.bias has shape \(3,\), but in the model it is missing",
+        ),
+        (
+            lambda model: changed_values(model, "1.bias", torch.full((16,), torch.nan)),
+            r"gradients: /update/1\.bias contains 16 values that are NaN or infinite",
+        ),
+        (
+            lambda model: changed_values(model, "1.bias", torch.full((16,), torch.inf)),
+            r"gradients: /update/1\.bias contains 16 values that are NaN or infinite",
+        ),
+        (lambda model: gradients(model)[:3], r"3 tensors, but the model has 4 trained parameters"),
+        (lambda _: torch.ones(4), "by name or in the order of model.parameters.., not Tensor"),
+        (lambda _: ["a", "b", "c", "d"], r"gradients: 1\.weight: not a tensor of numbers"),
+    ],
+)
+def test_gradients_of_another_network_and_unusable_ones_are_named(
+    values: Callable[[nn.Module], Any], text: str
+) -> None:
+    model = network()
+    with pytest.raises(ArtifactError, match=text):
+        gleak.attack("cpl", model, values(model), SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("known", "error", "text"),
+    [
+        ({"batch_size": 0}, SpecError, r"field 'batch_size' = 0"),
+        ({"batch_size": 2, "labels": [1]}, ArtifactError, r"labels: shape \(1,\), expected \(2,\)"),
+        ({"labels": [4]}, ArtifactError, r"values from 4 to 4, expected classes 0 to 3"),
+        ({"labels": [0.5]}, ArtifactError, r"float32 values from 0.5 to 0.5, expected classes"),
+        ({"local_steps": 2}, SpecError, "local_lr is missing"),
+        ({"sends": "weights"}, SpecError, "local_lr is missing"),
+        ({"loss": "hinge"}, SpecError, r"field 'loss' = 'hinge'"),
+        ({"grants": {"label": [1]}}, SpecError, "unknown grant 'label'; did you mean 'labels'"),
+        (
+            {"grants": {"mean_input": torch.zeros(8, 8)}},
+            ArtifactError,
+            r"grant mean_input: shape \(8, 8\), expected samples of \(3, 8, 8\)",
+        ),
+        ({"device": "tpu"}, gleak.GleakError, "unknown device 'tpu'"),
+        ({"shape": (3, 9, 9)}, IncompatibleError, r"'1' .* does not accept samples .*\(3, 9, 9\)"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(known: dict[str, Any], error: type, text: str) -> None:
+    model = network()
+    with pytest.raises(error, match=text):
+        gleak.attack("invertgrad", model, gradients(model), **{"shape": SHAPE, **known})
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ("cpl+restart=2", r"unknown field 'restart'; did you mean 'restarts'"),
+        ("blind", r"attack blind needs grants that are not given: mean_input"),
+        ("mkor", r"attack mkor needs parameters crafted for it, but these are honest"),
+        ("agic_epochs", r"agic_epochs"),
+        ("fi", r"feature inversion needs|attack fi needs grants"),
+        ("rog+postprocessor=postprocessor", r"needs the network postprocessor, .*\(given: none\)"),
+    ],
+)
+def test_attacks_that_cannot_serve_say_why(spec: str, text: str) -> None:
+    model = network()
+    with pytest.raises(gleak.GleakError, match=text):
+        gleak.attack(spec, model, gradients(model), SHAPE)
+
+
+def test_the_error_of_an_attack_that_cannot_serve_lists_those_that_can() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sigmoid(), nn.Flatten(), nn.Linear(144, CLASSES))
+    values = gradients(model)
+    with pytest.raises(
+        IncompatibleError, match=r"dense layer.*attacks that can be run here: "
+    ) as e:
+        gleak.attack("cpa", model, values, SHAPE)
+    names = str(e.value).rpartition(": ")[2].split(", ")
+    assert {"cpl", "invertgrad"} <= set(names)
+    assert not {"cpa", "blind", "mkor", "agic_epochs"} & set(names)
+
+
+def test_labels_for_an_attack_that_infers_them_otherwise_are_refused() -> None:
+    model = network()
+    with pytest.raises(SpecError, match="infers labels, but labels are given"):
+        gleak.attack("invertgrad+labels=argmin", model, gradients(model), SHAPE, labels=[0])
+    with pytest.raises(SpecError, match="attack aono takes no labels"):
+        gleak.attack("aono", model, gradients(model), SHAPE, labels=[0])
+
+
+def test_a_single_layer_is_to_be_wrapped() -> None:
+    with pytest.raises(IncompatibleError, match="a single layer, Linear; wrap it in torch"):
+        gleak.attack("aono", nn.Linear(6, 3), [torch.ones(3, 6), torch.ones(3)], (6,))
+
+
+def test_values_that_are_no_network_or_attack_are_refused() -> None:
+    model = network()
+    with pytest.raises(SpecError, match="the model is a OrderedDict, not a torch"):
+        gleak.attack("cpl", model.state_dict(), gradients(model), SHAPE)
+    with pytest.raises(SpecError, match="expected the spec of kind attack"):
+        gleak.attack(3, model, gradients(model), SHAPE)

@@ -123,17 +123,20 @@ class ParametersMetricSpec(ScoreSpec):
 class MetricSpec(ScoreSpec):
     """Base of the metrics with one value per sample of a reconstruction, or per victim.
 
-    ``unmatched`` is the value of a true sample without an assigned reconstruction.
+    ``unmatched`` is the value of a true sample without an assigned reconstruction. ``needs_labels``
+    is True if the metric is not defined without true labels.
     """
 
     level: ClassVar[Level] = "attack"
     modalities: ClassVar[frozenset[str]] = frozenset({"image", "tabular"})
     per: ClassVar[Literal["sample", "victim"]] = "sample"
     unmatched: ClassVar[float] = float("nan")
+    needs_labels: ClassVar[bool] = False
 
     def applies(self, comparison: Comparison) -> bool:
         """Return True if the metric is defined for this cell; else it is left out of its scores."""
-        return comparison.modality in self.modalities
+        has_labels = comparison.has_labels or not self.needs_labels
+        return has_labels and comparison.modality in self.modalities
 
     @abstractmethod
     def measure(self, comparison: Comparison) -> np.ndarray:

@@ -41,11 +41,7 @@ class SuccessLabels(MetricSpec):
 
     better: ClassVar[Literal["higher", "lower"]] = "higher"
     unmatched: ClassVar[float] = 0.0
-
-    @override
-    def applies(self, comparison: Comparison) -> bool:
-        """Return True if the true labels are known."""
-        return super().applies(comparison) and comparison.has_labels
+    needs_labels: ClassVar[bool] = True
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:

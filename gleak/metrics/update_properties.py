@@ -94,11 +94,7 @@ class UniqueSamples(MetricSpec):
     per: ClassVar[Literal["sample", "victim"]] = "victim"
     unit: ClassVar[str] = "samples"
     better: ClassVar[Literal["higher", "lower"]] = "higher"
-
-    @override
-    def applies(self, comparison: Comparison) -> bool:
-        """Return True if the true labels are known."""
-        return super().applies(comparison) and comparison.has_labels
+    needs_labels: ClassVar[bool] = True
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -63,8 +64,13 @@ def imported_names(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports_of(path: Path) -> list[str]:
-    return list(imported_names(ast.parse(path.read_text())))
+    return list(imported_names(parsed(path)))
 
 
 def definitions(path: Path) -> Iterator[tuple[str, Definition]]:
@@ -77,7 +83,7 @@ def definitions(path: Path) -> Iterator[tuple[str, Definition]]:
             if isinstance(node, ast.ClassDef):
                 yield from walk(node.body, f"{prefix}{node.name}.")
 
-    return walk(ast.parse(path.read_text()).body, "")
+    return walk(parsed(path).body, "")
 
 
 def test_imports_run_one_way() -> None:
@@ -173,7 +179,7 @@ def test_everything_public_is_documented() -> None:
     offenders = [
         f"{relative(path)}: {name}"
         for path in MODULES
-        for name, node in [("module", ast.parse(path.read_text())), *definitions(path)]
+        for name, node in [("module", parsed(path)), *definitions(path)]
         if is_public(name) and not ast.get_docstring(node) and not overrides(node)
     ]
     assert offenders == []
@@ -193,7 +199,7 @@ def test_docstrings_open_with_a_statement() -> None:
     offenders = [
         f"{relative(path)}: {name}: {text.splitlines()[0]}"
         for path in MODULES
-        for name, node in [("module", ast.parse(path.read_text())), *definitions(path)]
+        for name, node in [("module", parsed(path)), *definitions(path)]
         if (text := ast.get_docstring(node)) and text.split()[0].rstrip(",") in QUESTIONS
     ]
     assert offenders == []
@@ -234,7 +240,7 @@ def test_packages_hold_imports_alone() -> None:
     offenders = []
     for path in MODULES:
         if path.name == "__init__.py" and path.parent != ROOT / "gleak":
-            _, *imports = ast.parse(path.read_text()).body
+            _, *imports = parsed(path).body
             if not all(isinstance(node, ast.ImportFrom) for node in imports):
                 offenders.append(relative(path))
     assert offenders == []

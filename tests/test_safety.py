@@ -154,6 +154,7 @@ DOCUMENTS = st.lists(SCALARS, max_size=8).flatmap(
 )
 FAULTY = {
     "nested": "a: " + "[" * 3000,
+    "nested sequences": "- " * 100_000,
     "date": "a: 2001-99-99",
     "number": "a: 0x_",
     "digits": "a: " + "9" * 5000,

@@ -69,6 +69,14 @@ Simulate = Callable[..., Path]
 Forge = Callable[[Path], AbstractContextManager[h5py.File]]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_flushes_to_disk() -> Iterator[None]:
+    """Do not wait for the disk: files of tests need not survive a power failure."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def forged() -> Forge:
     """Edit an artifact as one who knows its format does: with the digests of what it is then."""

@@ -79,7 +79,9 @@ def blind(truth: Private) -> float:
         pytest.param(
             f"{SMALL}+normalise=imagenet", "mkor", EACH_ONCE + RAW, 7, marks=pytest.mark.slow
         ),
-        (f"{SMALL}+activation=tanh", "mkor+quiet=1", EACH_ONCE + RAW, 5),
+        pytest.param(
+            f"{SMALL}+activation=tanh", "mkor+quiet=1", EACH_ONCE + RAW, 5, marks=pytest.mark.slow
+        ),
         pytest.param(
             f"{SMALL}+activation=leaky_relu", "mkor", EACH_ONCE + RAW, 7, marks=pytest.mark.slow
         ),

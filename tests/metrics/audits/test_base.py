@@ -133,14 +133,13 @@ def alarming(broadcast: Broadcast) -> set[str]:
     return {name.removeprefix("audit_") for name in AUDITS if AUDITS[name].alarms(broadcast)}
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("scale", [1.0, 20.0])
+@pytest.mark.parametrize(("seed", "scale"), [(0, 1.0), (1, 1.0), (2, 20.0)])
 def test_fresh_parameters_alarm_no_audit(seed: int, scale: float):
     assert alarming(Broadcast(model_of(fresh(seed, scale)))) == set()
 
 
 @pytest.mark.parametrize("craft", FOUND_BY, ids=lambda craft: craft.__name__)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_crafted_parameters_alarm_their_audits(craft: Craft, seed: int):
     assert alarming(crafted(craft, seed)) == FOUND_BY[craft]
 

@@ -9,18 +9,30 @@ if TYPE_CHECKING:
     from gleak import testing as testing
     from gleak.api.attack_result import AttackResult as AttackResult
     from gleak.api.attacking import attack as attack
+    from gleak.api.auditing import audit as audit
+    from gleak.api.client_update import compute_update as compute_update
+    from gleak.api.client_update import defend as defend
+    from gleak.api.crafted_model import CraftedModel as CraftedModel
+    from gleak.api.crafted_model import craft as craft
     from gleak.api.listing import list_specs as list_specs
     from gleak.api.scoring import Scores as Scores
     from gleak.api.scoring import score as score
     from gleak.core.errors import GleakError as GleakError
+    from gleak.metrics.audits.verdicts import AuditReport as AuditReport
 
 __version__ = "0.1.0"
 
 _PLACES = {
     "AttackResult": "gleak.api.attack_result",
+    "AuditReport": "gleak.metrics.audits.verdicts",
+    "CraftedModel": "gleak.api.crafted_model",
     "GleakError": "gleak.core.errors",
     "Scores": "gleak.api.scoring",
     "attack": "gleak.api.attacking",
+    "audit": "gleak.api.auditing",
+    "compute_update": "gleak.api.client_update",
+    "craft": "gleak.api.crafted_model",
+    "defend": "gleak.api.client_update",
     "list_specs": "gleak.api.listing",
     "score": "gleak.api.scoring",
 }

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gleak.artifacts.encodings import Dense, check_encoded
 from gleak.core.errors import ArtifactError
 from gleak.models.parameters import trained_parameters
 
@@ -46,10 +47,7 @@ def _by_name(
     if isinstance(gradients, Mapping):
         return dict(gradients)
     if isinstance(gradients, Tensor | np.ndarray | str) or not isinstance(gradients, Iterable):
-        kind = type(gradients).__name__
-        raise ArtifactError(
-            f"{PLACE}: expected tensors by name or in the order of model.parameters(), not {kind}"
-        )
+        raise _not_tensors(gradients)
     values = list(gradients)
     every = [name for name, _ in network.named_parameters()]
     for names in (every, list(trained)):
@@ -81,6 +79,39 @@ def tensor_of(place: str, value: Any) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArtifactError(f"{place}: not a tensor of numbers ({error})") from None
     return (found.to_dense() if found.layout != torch.strided else found).cpu()
+
+
+def update_tensors(gradients: Gradients) -> dict[str, Tensor]:
+    """Return gradients without a network: by name, or by position in a sequence; without None.
+
+    Raises:
+        ArtifactError: values that are no tensors, or not finite.
+    """
+    if isinstance(gradients, Mapping):
+        given: dict[str, Any] = dict(gradients)
+    elif isinstance(gradients, Sequence):
+        given = {str(number): value for number, value in enumerate(gradients)}
+    else:
+        raise _not_tensors(gradients)
+    tensors = {
+        name: _floating(tensor_of(f"{PLACE}: {name}", value))
+        for name, value in given.items()
+        if value is not None
+    }
+    for name, value in tensors.items():
+        check_encoded(PLACE, name, Dense(value[None, None].numpy()))
+    return tensors
+
+
+def _floating(value: Tensor) -> Tensor:
+    return value if value.dtype == torch.float64 else value.float()
+
+
+def _not_tensors(gradients: Any) -> ArtifactError:
+    return ArtifactError(
+        f"{PLACE}: expected tensors by name or in the order of model.parameters(), not "
+        f"{type(gradients).__name__}"
+    )
 
 
 def like(gradients: Gradients, values: Mapping[str, Tensor]) -> Any:

@@ -46,7 +46,7 @@ class GivenImages(DatasetSpec):
         raise SpecError(f"{self} are not read from a file")
 
     def __str__(self) -> str:
-        return f"samples of shape {self.sample_shape}"
+        return f"{self.name}+shape={'x'.join(map(str, self.sample_shape))}"
 
 
 class GivenRows(GivenImages):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from gleak.artifacts.model import Model, Secret
+from gleak.core.errors import IncompatibleError
 from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
@@ -48,12 +49,41 @@ class CraftingSpec(Spec):
     broadcasts_model: ClassVar[bool] = False
 
     @abstractmethod
-    def craft(self, model: Model, seed: int) -> Crafted:
-        """Return the parameters to broadcast and the secret of the server.
+    def craft_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, seed: int
+    ) -> dict[str, np.ndarray]:
+        """Replace the parameters of a network by those to broadcast, in place.
+
+        Args:
+            network: in evaluation mode.
+            shape: shape of a sample.
+            classes: number of outputs.
+            seed: seed of the run.
+
+        Returns:
+            The secret of the server: arrays by name; see `gleak.artifacts.model.Secret`.
 
         Raises:
-            IncompatibleError: the network cannot be crafted.
+            IncompatibleError: names what the network lacks.
         """
+
+    def craft(self, model: Model, seed: int) -> Crafted:
+        """Return the parameters to broadcast, without the test accuracy, and the server's secret.
+
+        Raises:
+            IncompatibleError: the network cannot be crafted; names the crafting and the model.
+        """
+        from gleak.models.broadcast import load_network, with_state
+
+        network = load_network(model, f"crafting {self}")
+        shape = tuple(map(int, model.input_shape))
+        try:
+            secret = self.craft_network(network, shape, model.classes, seed)
+        except IncompatibleError as error:
+            raise IncompatibleError(
+                f"crafting {self} does not fit model {model.model}: {error}"
+            ) from None
+        return Crafted(replace(with_state(model, network), test_accuracy=np.empty(0)), secret)
 
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
         """Check that the specs are supported, before any job is run.

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from typing_extensions import override
 
-from gleak.core.errors import IncompatibleError
+from gleak.core.errors import IncompatibleError, error_context
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.crafting.base import Crafted, CraftingSpec
+from gleak.crafting.base import CraftingSpec
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from gleak.artifacts.model import Model
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
 
@@ -47,7 +45,8 @@ class Fishing(CraftingSpec):
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
         if dataset.classes is not None:
-            self._check_target(dataset.classes, f"dataset {dataset}")
+            with error_context(f"crafting {self}"):
+                self._check_target(dataset.classes, f"dataset {dataset}")
 
     @override
     def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
@@ -58,34 +57,25 @@ class Fishing(CraftingSpec):
         find_classifier(network, shape, classes).dense_parameters()
 
     @override
-    def craft(self, model: Model, seed: int) -> Crafted:
-        """Return the parameters and the secret: ``target``, Shape (1)."""
-        self._check_target(model.classes, f"model {model.model}")
-        names = self._last_layer(model)
-        parameters = dict(model.parameters)
-        for name, other in zip(names, (0.0, self.bias), strict=True):
-            crafted = np.full_like(parameters[name], other)
-            crafted[self.target] = parameters[name][self.target]
-            parameters[name] = crafted
-        return Crafted(replace(model, parameters=parameters), {"target": np.array([self.target])})
+    def craft_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, seed: int
+    ) -> dict[str, np.ndarray]:
+        """Craft the last layer; the secret is ``target``, Shape (1)."""
+        import torch
 
-    def _last_layer(self, model: Model) -> tuple[str, str]:
-        """Return the names of the last layer's weight and bias."""
-        from gleak.models.broadcast import load_network
         from gleak.models.layer_search import find_classifier
 
-        shape = tuple(map(int, model.input_shape))
-        network = load_network(model, str(model.model))
-        try:
-            return find_classifier(network, shape, model.classes).dense_parameters()
-        except IncompatibleError as error:
-            raise IncompatibleError(
-                f"crafting {self} does not fit model {model.model}: {error}"
-            ) from None
+        self._check_target(classes, "the model")
+        names = find_classifier(network, shape, classes).dense_parameters()
+        others = torch.arange(classes) != self.target
+        with torch.no_grad():
+            for name, value in zip(names, (0.0, self.bias), strict=True):
+                network.get_parameter(name)[others] = value
+        return {"target": np.array([self.target])}
 
     def _check_target(self, classes: int, source: str) -> None:
         if self.target >= classes:
             raise IncompatibleError(
-                f"crafting {self}: target={self.target} is no class of {source}, which has "
-                f"{classes}; choose 0 to {classes - 1}"
+                f"target={self.target} is no class of {source}, which has {classes}; choose 0 to "
+                f"{classes - 1}"
             )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
-from gleak.artifacts.model import Model
 from gleak.core.registry import register
-from gleak.crafting.base import Crafted, CraftingSpec
+from gleak.crafting.base import CraftingSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import nn
 
 
 @register("honest")
@@ -18,5 +21,7 @@ class Honest(CraftingSpec):
     broadcasts_model: ClassVar[bool] = True
 
     @override
-    def craft(self, model: Model, seed: int) -> Crafted:
-        return Crafted(model)
+    def craft_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, seed: int
+    ) -> dict[str, np.ndarray]:
+        return {}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.crafting.base import Crafted, CraftingSpec
+from gleak.crafting.base import CraftingSpec
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import nn
 
-    from gleak.artifacts.model import Model
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
 
@@ -134,8 +132,10 @@ class MKOR(CraftingSpec):
         return self.paths or (PARALLEL_PATHS if dropout else 1)
 
     @override
-    def craft(self, model: Model, seed: int) -> Crafted:
-        """Return the parameters, without the test accuracy, and the secret.
+    def craft_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, seed: int
+    ) -> dict[str, np.ndarray]:
+        """Craft convolutions and dense layers.
 
         Returns:
             The secret consists of ``rows`` and ``pairs`` (see
@@ -146,13 +146,5 @@ class MKOR(CraftingSpec):
             `gleak.crafting.mkor_network.grey_responses`.
         """
         from gleak.crafting.mkor_network import craft_network
-        from gleak.models.broadcast import load_network, with_state
 
-        network = load_network(model, f"crafting {self}")
-        try:
-            secret = craft_network(network, tuple(map(int, model.input_shape)), self, seed)
-        except IncompatibleError as error:
-            raise IncompatibleError(
-                f"crafting {self} does not fit model {model.model}: {error}"
-            ) from None
-        return Crafted(replace(with_state(model, network), test_accuracy=np.empty(0)), secret)
+        return craft_network(network, shape, self, seed)

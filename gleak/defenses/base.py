@@ -65,6 +65,16 @@ class DefenseSpec(Spec):
         """Number of clients whose updates are summed before the server observes them."""
         return 1
 
+    @property
+    def needs_samples(self) -> bool:
+        """True if the defence cannot be applied to an update alone.
+
+        It then uses the client's samples, changes its local steps, or divides its samples among
+        several clients.
+        """
+        uses_samples = type(self).with_samples is not DefenseSpec.with_samples
+        return uses_samples or self.clients_per_update > 1 or self.local_gradient() is not None
+
     def check(self, client: ClientSpec) -> None:
         """Raise if the defence does not support a client, as far as its spec tells.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from itertools import zip_longest
 
 import torch
@@ -48,7 +49,7 @@ def check_trainable(network: nn.Module, shape: tuple[int, ...], classes: int) ->
     _check_parameters(copied, samples)
     before = _seeded_trace(copied, samples)
     _check_equal(copied, before, _seeded_trace(copied, samples))
-    with stochastic_training_mode(copied, samples):
+    with _kept_random_state(), stochastic_training_mode(copied, samples):
         _check_parameters(copied, samples)
         _check_equal(copied, *(_seeded_trace(copied, samples) for _ in range(2)))
     _check_equal(copied, before, _seeded_trace(copied, samples))
@@ -178,9 +179,14 @@ def _same(one: Tensor | None, other: Tensor | None) -> bool:
 
 
 def _seeded_trace(network: nn.Module, samples: Tensor) -> list[Pass]:
-    with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
+    with _kept_random_state():
         torch.manual_seed(0)
         return trace(network, samples)
+
+
+def _kept_random_state() -> AbstractContextManager[None]:
+    """Restore torch's random state after the block, on every device."""
+    return torch.random.fork_rng(devices=range(torch.accelerator.device_count()))
 
 
 def _check_gradients(network: nn.Module, samples: Tensor, classes: int) -> None:

@@ -92,7 +92,9 @@ def test_a_target_that_is_no_class_is_refused(trained: Trained) -> None:
         IncompatibleError, match="target=10 is no class of dataset digits, which has 10"
     ):
         Fishing(target=10).check(parse("dataset", "digits"), parse("model", "lenet"))
-    with pytest.raises(IncompatibleError, match="target=4 is no class of model lenet"):
+    with pytest.raises(
+        IncompatibleError, match=r"model lenet.*: target=4 is no class of the model, which has 4"
+    ):
         Fishing(target=4).craft(trained(MODELS[0]), 0)
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -40,6 +41,8 @@ from gleak.metrics.audits.weight_matrices import (
 from gleak.metrics.base import MetricUnavailable, ParametersMetricSpec
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from gleak.artifacts.dataset import Dataset
     from gleak.artifacts.model import Model
 
@@ -113,13 +116,21 @@ class Broadcast:
     Findings are cached: the metrics of one broadcast share them.
     """
 
-    def __init__(self, model: Model, samples: Dataset | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: Model,
+        samples: Dataset | None = None,
+        seed: int = 0,
+        build: Callable[[], nn.Module] | None = None,
+    ) -> None:
         """Store the received parameters.
 
         Args:
             model: the parameters.
             samples: data from which the client may draw; None: only the parameters are used.
             seed: seed of the client's draw.
+            build: returns a new network with the parameters, in evaluation mode; None: the
+                architecture is that of the model's spec.
 
         Raises:
             IncompatibleError: the model does not accept these samples.
@@ -127,6 +138,7 @@ class Broadcast:
         if samples is not None:
             _check_samples(model, samples)
         self.model, self.samples, self.seed = model, samples, seed
+        self._build = build
         self._examined: dict[AuditSpec, list[Finding]] = {}
 
     @cached_property
@@ -162,7 +174,17 @@ class Broadcast:
             return {}
         from gleak.metrics.audits.client_gradients import measure_reach
 
-        return measure_reach(self.model, self.samples, REACH_SAMPLES, self.seed)
+        return measure_reach(self.network(), self.samples, REACH_SAMPLES, self.seed)
+
+    def network(self) -> nn.Module:
+        """Return a new network with the received parameters, in evaluation mode.
+
+        Raises:
+            ArtifactError: the parameters do not match the architecture.
+        """
+        from gleak.models.broadcast import load_network
+
+        return self._build() if self._build else load_network(self.model, "the parameters")
 
     def findings(self, audit: AuditSpec) -> list[Finding]:
         """Return the findings of an audit.

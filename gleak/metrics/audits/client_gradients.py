@@ -13,15 +13,13 @@ from torch.nn import functional
 
 from gleak.metrics.audits.weight_matrices import Reach
 from gleak.models.batching import memory_slices
-from gleak.models.broadcast import load_network
 from gleak.runtime.seeding import stream, torch_stream
 
 if TYPE_CHECKING:
     from gleak.artifacts.dataset import Dataset
-    from gleak.artifacts.model import Model
 
 
-def measure_reach(model: Model, data: Dataset, samples: int, seed: int) -> dict[str, Reach]:
+def measure_reach(network: nn.Module, data: Dataset, samples: int, seed: int) -> dict[str, Reach]:
     """Measure the gradients and influences of samples in the rows and columns of every layer.
 
     An input that is always zero, or a neuron that is never active, has no gradient for any loss.
@@ -29,18 +27,14 @@ def measure_reach(model: Model, data: Dataset, samples: int, seed: int) -> dict[
     not cancel in it. Frozen layers pass samples on and are measured like any other.
 
     Args:
-        model: parameters that match their architecture.
+        network: with the received parameters, in evaluation mode; its parameters are not changed.
         data: a client's data, of the shape and with the classes of the model.
         samples: number of samples drawn from its train split, fewer if it has fewer.
         seed: seed of the draw.
 
     Returns:
         By parameter that has rows and columns and can have a gradient.
-
-    Raises:
-        ArtifactError: the parameters do not match the architecture.
     """
-    network = load_network(model, "the parameters")
     tried = _matrices(network)
     labels, random = data.labels("train"), torch_stream(seed, "directions of logits")
     chosen = stream(seed, "samples tried").permutation(len(labels))[:samples]
@@ -74,11 +68,13 @@ def _reaches(
         yield name, Reach.from_gradients(weights, slopes)
 
 
-def gradient_norms(model: Model, data: Dataset, samples: int, seed: int) -> dict[str, np.ndarray]:
+def gradient_norms(
+    network: nn.Module, data: Dataset, samples: int, seed: int
+) -> dict[str, np.ndarray]:
     """Compute gradient norms of each sample, for its cross-entropy and for a change of the logits.
 
     Args:
-        model: parameters that match their architecture.
+        network: with the received parameters, in evaluation mode; its parameters are not changed.
         data: a client's data, of the shape and with the classes of the model.
         samples: number of samples drawn from its train split, fewer if it has fewer.
         seed: seed of the draw, and of the change of the logits: a direction that all samples share,
@@ -88,11 +84,7 @@ def gradient_norms(model: Model, data: Dataset, samples: int, seed: int) -> dict
         By parameter that requires a gradient; Shape (2, N): first of cross-entropy, per unit of its
         gradient at the logits, then of the direction, which does not depend on the label. Samples
         whose loss has no gradient are left out.
-
-    Raises:
-        ArtifactError: the parameters do not match the architecture.
     """
-    network = load_network(model, "the parameters")
     labels = data.labels("train")
     random = stream(seed, "audited samples")
     chosen = random.choice(len(labels), min(samples, len(labels)), replace=False)
@@ -100,7 +92,7 @@ def gradient_norms(model: Model, data: Dataset, samples: int, seed: int) -> dict
     trained = {name: each for name, each in network.named_parameters() if each.requires_grad}
     if not trained:
         return {}
-    change = torch.randn(1, model.classes, generator=torch_stream(seed, "change of the logits"))
+    change = torch.randn(1, data.classes, generator=torch_stream(seed, "change of the logits"))
     norms = [
         _norms(network, list(trained.values()), sample, int(label), change - change.mean())
         for sample, label in zip(inputs.split(1), labels[chosen], strict=True)

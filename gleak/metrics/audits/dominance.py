@@ -51,11 +51,12 @@ class AuditDominance(AuditSpec):
         data = broadcast.samples
         if data is None or len(data.labels("train")) < FEWEST_SAMPLES:
             raise MetricUnavailable(
-                f"it needs {FEWEST_SAMPLES} of the client's own samples or more; give --data"
+                f"it needs {FEWEST_SAMPLES} of the client's own samples or more; give samples "
+                "(--data)"
             )
         from gleak.metrics.audits.client_gradients import gradient_norms
 
-        norms = gradient_norms(broadcast.model, data, self.samples, broadcast.seed)
+        norms = gradient_norms(broadcast.network(), data, self.samples, broadcast.seed)
         passing = {name: _passing(*values) for name, values in norms.items()}
         enough = {name: values for name, values in passing.items() if len(values[0])}
         if not enough:

@@ -184,7 +184,7 @@ class AuditNegligible(AuditSpec):
         if not broadcast.has_samples:
             raise MetricUnavailable(
                 "it needs the client's own samples, to separate noise from decayed weights; "
-                "give --data"
+                "give samples (--data)"
             )
         return [
             _examine_negligible(layer)

@@ -81,7 +81,7 @@ def uncommon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_weights_of_zero_inputs_and_of_dead_neurons_are_not_reached(data: Dataset):
     model = model_of("fc2+hidden=8")
     model.parameters["1.bias"][:3] = -100
-    found = measure_reach(model, data, samples=60, seed=0)
+    found = measure_reach(load_network(model, "it"), data, samples=60, seed=0)
     seen = data.samples("train").reshape(60, -1).any(axis=0)
     alive = np.arange(8) >= 3
     np.testing.assert_array_equal(found["1.weight"].reached[0], alive)
@@ -100,7 +100,7 @@ def test_reached_lines_have_a_gradient_for_some_sample(data: Dataset):
             network(sample[None])[0, label].backward()
             for name, each in network.named_parameters():
                 expected[name] |= each.grad.numpy() != 0
-    found = measure_reach(model, data, samples=60, seed=0)
+    found = measure_reach(load_network(model, "it"), data, samples=60, seed=0)
     assert not expected["0.weight"].all()
     for name, reach in found.items():
         touched = expected[name].reshape(len(expected[name]), -1)
@@ -117,9 +117,14 @@ def test_frozen_and_uncommon_parameters_are_audited(data: Dataset, uncommon: str
 
 
 def test_gradients_are_those_of_parameters_that_are_trained(data: Dataset, uncommon: str):
-    norms = gradient_norms(model_of(f"{uncommon}.build"), data, samples=8, seed=0)
+    norms = gradient_norms(
+        load_network(model_of(f"{uncommon}.build"), "it"), data, samples=8, seed=0
+    )
     assert {"position", "up.weight", "last.bias"} <= set(norms)
     assert not {"codes", "grouped.weight"} & set(norms)
-    assert gradient_norms(model_of(f"{uncommon}.frozen"), data, samples=8, seed=0) == {}
+    assert (
+        gradient_norms(load_network(model_of(f"{uncommon}.frozen"), "it"), data, samples=8, seed=0)
+        == {}
+    )
     with pytest.raises(MetricUnavailable, match="fewer than 8 samples have a gradient"):
         parse("metric", "audit_dominance").measure(Broadcast(model_of(f"{uncommon}.frozen"), data))

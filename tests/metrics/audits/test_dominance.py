@@ -94,7 +94,7 @@ def test_the_client_draws_by_its_seed(model: Model, data: Dataset):
 def test_norms_are_those_of_the_losses_gradient_over_that_at_the_logits(
     model: Model, data: Dataset
 ):
-    norms = gradient_norms(model, data, samples=60, seed=0)
+    norms = gradient_norms(load_network(model, "it"), data, samples=60, seed=0)
     network = load_network(model, "it")
     expected: dict[str, list[float]] = {name: [] for name in norms}
     for sample, label in zip(data.samples("train"), data.labels("train"), strict=True):
@@ -111,7 +111,7 @@ def test_norms_are_those_of_the_losses_gradient_over_that_at_the_logits(
 def test_samples_without_a_gradient_are_left_out(model: Model, data: Dataset):
     certain = np.append(1e6, np.zeros(CLASSES - 1))
     without = changed(model, np.zeros_like(model.parameters[f"{LAST}.weight"]), certain)
-    norms = gradient_norms(without, data, samples=60, seed=0)
+    norms = gradient_norms(load_network(without, "it"), data, samples=60, seed=0)
     assert {name: values.shape for name, values in norms.items()} == dict.fromkeys(norms, (2, 54))
 
 
@@ -130,7 +130,10 @@ def test_samples_that_the_network_does_not_pass_are_left_out(model: Model, data:
 
 def test_the_change_of_the_logits_does_not_depend_on_the_label(model: Model, data: Dataset):
     others = replace(data, train_labels=(data.train_labels + 1) % CLASSES)
-    before, after = (gradient_norms(model, each, samples=60, seed=0) for each in (data, others))
+    before, after = (
+        gradient_norms(load_network(model, "it"), each, samples=60, seed=0)
+        for each in (data, others)
+    )
     for name, values in before.items():
         np.testing.assert_array_equal(values[1], after[name][1])
         assert not np.array_equal(values[0], after[name][0])

@@ -1,0 +1,100 @@
+"""Audits of a model that a client was sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from gleak.api.tensors import ArrayLike, Labels, checked_inputs, checked_labels
+from gleak.api.user_network import Shape, examine, modality_of, prepared_copy
+from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.model import Model
+from gleak.core.errors import SpecError
+from gleak.metrics.audits.base import Broadcast
+from gleak.metrics.audits.verdicts import AuditReport, run_audits
+from gleak.models.broadcast import with_state
+from gleak.models.parameters import independent_copy
+
+IMAGE = (3, 32, 32)
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+def audit(
+    model: nn.Module,
+    inputs: ArrayLike | None = None,
+    labels: Labels | None = None,
+    *,
+    shape: Shape | None = None,
+    seed: int = 0,
+) -> AuditReport:
+    """Test the parameters of a model for signs of crafting, as ``gleak audit`` does.
+
+    Args:
+        model: network as it was received; it is not changed.
+        inputs: samples of the client with values in [0, 1], Shape (M, *shape): audits then measure
+            which weights they reach. None: some audits are not available.
+        labels: labels of the samples, Shape (M).
+        shape: shape of one sample; by default that of the inputs, else (3, 32, 32).
+        seed: seed of the draw of samples.
+
+    Returns:
+        Verdict, worst layer, statistic and limit of each audit; ``alarms`` has the names of the
+        audits that raise an alarm.
+
+    Raises:
+        ArtifactError: invalid samples or labels.
+        IncompatibleError: the model does not accept such samples.
+
+    Example:
+        >>> import gleak, torch
+        >>> from torch import nn
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+        >>> gleak.audit(model, shape=(3, 8, 8)).alarms
+        []
+        >>> crafted = gleak.craft("fishing", model, shape=(3, 8, 8)).model
+        >>> gleak.audit(crafted, shape=(3, 8, 8)).alarms
+        ['audit_bias']
+    """
+    if (inputs is None) != (labels is None):
+        raise SpecError("give samples as inputs and labels, or neither")
+    samples = None if inputs is None else checked_inputs(inputs, shape)
+    shape = shape or (IMAGE if samples is None else tuple(samples.shape[1:]))
+    network = prepared_copy(model)
+    classes = examine(network, shape)
+    data = None
+    if samples is not None:
+        known = checked_labels(labels, len(samples), classes)
+        data = _dataset(samples.numpy(), known.numpy(), classes)
+    received = with_state(_empty_model(shape, classes), network)
+    return run_audits(Broadcast(received, data, seed, lambda: independent_copy(network)))
+
+
+def _dataset(inputs: np.ndarray, labels: np.ndarray, classes: int) -> Dataset:
+    """Return a client's samples as the train split of a dataset."""
+    return Dataset(
+        spec="of the client",
+        modality=modality_of(inputs.shape[1:]),
+        train_inputs=inputs,
+        train_labels=labels,
+        test_inputs=inputs[:0],
+        test_labels=labels[:0],
+        class_names=np.arange(classes).astype(str),
+    )
+
+
+def _empty_model(shape: Shape, classes: int) -> Model:
+    """Return the artifact of a model without its parameters."""
+    nothing: Any = {"parameters": {}, "buffers": {}}
+    return Model(
+        modality=modality_of(shape),
+        classes=classes,
+        input_shape=np.array(shape),
+        train_loss=np.empty(0),
+        test_accuracy=np.empty(0),
+        **nothing,
+    )

@@ -1,0 +1,154 @@
+"""Updates of a client, and defences."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from gleak.api.client_setting import Sends, as_spec, client_of
+from gleak.api.tensors import (
+    ArrayLike,
+    Gradients,
+    Labels,
+    checked_inputs,
+    checked_labels,
+    like,
+    update_tensors,
+)
+from gleak.api.user_network import examine, prepared_copy
+from gleak.core.errors import IncompatibleError
+from gleak.defenses.base import DefenseSpec, Memory
+from gleak.local_training.base import Loss
+from gleak.simulation.victims import Simulation, Streams
+
+G = TypeVar("G", bound=Gradients)
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+def compute_update(
+    model: nn.Module,
+    inputs: ArrayLike,
+    labels: Labels,
+    *,
+    local_steps: int = 1,
+    local_lr: float | None = None,
+    mini_batch: int | None = None,
+    loss: Loss = "cross_entropy",
+    sends: Sends = "gradient",
+    defense: str | DefenseSpec = "none",
+    seed: int = 0,
+) -> dict[str, Tensor]:
+    """Compute the update that a client sends, as simulated clients of the workflow do.
+
+    Batches are normalised by running statistics; dropout and other random layers draw. Equal
+    parameters, samples and seeds give the update of the workflow's first victim.
+
+    Args:
+        model: network with the broadcast parameters, which maps samples with values in [0, 1] to
+            logits; it is not changed.
+        inputs: samples with values in [0, 1], Shape (N, *shape).
+        labels: their labels, Shape (N).
+        local_steps: number of local steps.
+        local_lr: learning rate of these steps; needed for several steps, or weights.
+        mini_batch: number of samples of a local step; by default all.
+        loss: "cross_entropy", or "nll_raw" (minus the logit of the label).
+        sends: "gradient" (the mean over local steps), or "weights" (after minus before).
+        defense: defence of the client (see ``gleak list defense``). Of several clients whose
+            updates are summed (``secure_aggregation``) the samples are divided among them.
+        seed: seed of random layers and of the defence.
+
+    Returns:
+        For each trained parameter what the server decodes, by name; Shape (*shape).
+
+    Raises:
+        SpecError: an unknown defence or field, or a value out of range.
+        ArtifactError: invalid samples or labels.
+        IncompatibleError: the model cannot be trained, or the defence does not support it.
+
+    Example:
+        >>> import gleak, torch
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 4))
+        >>> images, labels = torch.rand(2, 3, 4, 4), torch.tensor([0, 3])
+        >>> sent = gleak.compute_update(model, images, labels, local_steps=5, local_lr=0.1)
+        >>> {name: tuple(value.shape) for name, value in sent.items()}
+        {'1.weight': (4, 48), '1.bias': (4,)}
+        >>> signs = gleak.compute_update(model, images, labels, defense="signsgd")
+        >>> sorted(set(signs["1.bias"].sign().tolist()))
+        [-1.0, 1.0]
+    """
+    samples = checked_inputs(inputs)
+    network = prepared_copy(model)
+    shape = tuple(samples.shape[1:])
+    targets = checked_labels(labels, len(samples), examine(network, shape))
+    client = client_of(len(samples), local_steps, local_lr, mini_batch, loss, sends)
+    defended: DefenseSpec = as_spec("defense", defense)
+    defended.check(client)
+    defended.check_network(network, shape)
+    batch = samples.to(next(network.parameters()).dtype)
+    simulation = Simulation(
+        client, defended, network, batch[None].numpy(), targets[None].numpy(), seed
+    )
+    update = simulation.run().update
+    return {name: torch.from_numpy(each.decode()[0, 0]) for name, each in update.items()}
+
+
+def defend(
+    spec: str | DefenseSpec,
+    gradients: G,
+    *,
+    seed: int = 0,
+    local_steps: int = 1,
+    local_lr: float | None = None,
+    sends: Sends = "gradient",
+    memory: Memory | None = None,
+) -> G:
+    """Apply a client's defence to its update.
+
+    Args:
+        spec: defence, such as ``"gaussian+std=1e-3"`` or ``"topk+keep=0.1"`` (see ``gleak list
+            defense``), or its spec object. Defences that need the client's samples are applied by
+            `gleak.compute_update`.
+        gradients: update by name of the parameter, or in the order of ``model.parameters()``.
+        seed: seed of the defence's random numbers; equal to the workflow's for its first victim.
+        local_steps: number of local steps of the client. This, the learning rate and ``sends``
+            convert numbers in the unit of a gradient (``unit=gradient``) to that of weights.
+        local_lr: learning rate of the local steps.
+        sends: "gradient", or "weights": the values are differences of weights.
+        memory: values that were not sent in earlier rounds, changed in place (``threshold``); None
+            in the first round.
+
+    Returns:
+        What the server decodes, in a container of the same kind.
+
+    Raises:
+        SpecError: an unknown defence or field, or a value out of range.
+        ArtifactError: values that are no tensors, or not finite.
+        IncompatibleError: the defence needs the client's samples.
+
+    Example:
+        >>> import gleak, torch
+        >>> gleak.defend("topk+keep=0.5", {"bias": torch.tensor([1.0, -3.0, 2.0, 0.5])})
+        {'bias': tensor([ 0., -3.,  2.,  0.])}
+        >>> gleak.defend("quantize+bits=2", [torch.tensor([-1.0, 0.2, 0.7, 1.0])])
+        [tensor([-1.,  0.,  1.,  1.])]
+    """
+    defense: DefenseSpec = as_spec("defense", spec)
+    if defense.needs_samples:
+        raise IncompatibleError(
+            f"defense {defense} needs the client's samples; apply it where the update is computed: "
+            f"gleak.compute_update(model, inputs, labels, defense={str(defense)!r})"
+        )
+    client = client_of(1, local_steps, local_lr, None, "cross_entropy", sends)
+    values = update_tensors(gradients)
+    stream = Streams(client, 1, seed).draw("defense", 0, 0, 0)
+    rows = {name: value[None] for name, value in values.items()}
+    sent = defense.rescaled(client.update_scale).protect(
+        rows, stream, {} if memory is None else memory
+    )
+    return like(
+        gradients,
+        {name: torch.from_numpy(each.decode()[0, 0]) for name, each in sent.items()},
+    )

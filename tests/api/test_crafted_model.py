@@ -1,0 +1,88 @@
+"""`gleak.craft`: equal to the workflow's server."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gleak
+from gleak.artifacts.model import Model, Secret
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.registry import parse
+from gleak.crafting.base import PARAMETERS, SECRET, craft_parameters
+from gleak.models.broadcast import load_network
+
+Simulate = Callable[..., Path]
+SHAPE = (3, 8, 8)
+VGG = "vgg_small+width=8+hidden=24"
+
+
+@pytest.mark.parametrize("crafting", ["fishing+target=2", "mkor", "mkor+hiding=naive", "honest"])
+def test_parameters_and_secret_are_those_of_the_workflow(
+    crafting: str, simulate: Simulate, tmp_path: Path
+) -> None:
+    source = simulate(model=VGG) / "model.h5"
+    craft_parameters(parse("crafting", crafting), source, tmp_path, seed=4)
+    expected = load_network(Model.read(tmp_path / PARAMETERS), "parameters.h5").state_dict()
+    network = load_network(Model.read(source), "model.h5")
+    crafted = gleak.craft(crafting, network, SHAPE, seed=4)
+    for name, value in crafted.model.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+    secret = Secret.read(tmp_path / SECRET).values
+    assert crafted.secret.values.keys() == secret.keys()
+    for name, value in secret.items():
+        assert np.array_equal(crafted.secret.values[name], value), name
+
+
+def test_the_secret_lets_its_attack_read_the_update(simulate: Simulate) -> None:
+    network = load_network(Model.read(simulate(model=VGG) / "model.h5"), "model.h5")
+    crafted = gleak.craft("mkor", network, SHAPE)
+    inputs = torch.rand(3, *SHAPE, generator=torch.Generator().manual_seed(0))
+    update = gleak.compute_update(crafted.model, inputs, [0, 1, 2], loss="nll_raw")
+    known = {"batch_size": 3, "loss": "nll_raw"}
+    found = gleak.attack("mkor", crafted.model, update, SHAPE, secret=crafted.secret, **known)
+    assert sorted(found.labels.tolist()) == [0, 1, 2]
+    assert gleak.score(found, inputs, [0, 1, 2])["samples_found"] == 1
+    with pytest.raises(IncompatibleError, match="these are honest; use crafting mkor"):
+        gleak.attack("mkor", crafted.model, update, SHAPE, **known)
+    with pytest.raises(IncompatibleError, match=r"fishing needs parameters .* these are mkor"):
+        gleak.attack("fishing", crafted.model, update, SHAPE, secret=crafted.secret, **known)
+
+
+def test_the_callers_network_stays_and_the_new_one_is_like_it() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).double().train()
+    network[1].weight.requires_grad_(False)
+    before = copy.deepcopy(network.state_dict())
+    crafted = gleak.craft("fishing", network, (3, 2, 2))
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert crafted.model.training
+    assert not crafted.model[1].weight.requires_grad
+    assert crafted.model[1].weight.dtype == torch.float64
+    assert crafted.model[1].bias.tolist()[1:] == [100, 100]
+    assert repr(crafted) == "CraftedModel('fishing', Sequential)"
+
+
+@pytest.mark.parametrize(
+    ("crafting", "error", "text"),
+    [
+        (
+            "fishing+target=3",
+            IncompatibleError,
+            r"target=3 is no class of dataset images\+shape=3x2x2, which has 3",
+        ),
+        ("mkor", IncompatibleError, "crafting mkor does not fit the model"),
+        ("mkors", SpecError, "unknown crafting 'mkors'; did you mean 'mkor'"),
+        (parse("attack", "mkor"), SpecError, "expected the spec of kind crafting"),
+    ],
+)
+def test_networks_and_specs_that_do_not_fit_are_named(
+    crafting: str, error: type, text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        gleak.craft(crafting, nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), (3, 2, 2))

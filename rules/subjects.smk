@@ -6,10 +6,11 @@ from gleak.captures.locations import MODEL as CAPTURED_MODEL
 from gleak.captures.locations import PRIVATE as CAPTURED_TRUTH
 from gleak.captures.locations import UPDATE as CAPTURED_UPDATE
 from gleak.captures.locations import Captures
+from gleak.data.prepare import check_source
 from gleak.experiments.cell import SCORED_BY
 from gleak.metrics.base import metrics_of
 
-CAPTURES = Captures(SETTINGS.data_dir)
+CAPTURES = Captures(SETTINGS.captures)
 
 
 def captured(level, file):
@@ -27,12 +28,19 @@ def shares(wildcards):
 
 
 def data_dir(wildcards):
-    """Return the data folder if a dataset is read from it; check that its data exist."""
+    """Return the data folder if a dataset is read from it.
+
+    Check that its data exist, or that an existing file was made from them.
+    """
     dataset = cell(wildcards).dataset
-    made = path_of(dataset_of(cell(wildcards)), RESULTS).exists()
-    if workflow.is_main_process and not made:
-        checked(lambda: dataset.check_data(SETTINGS.data_dir))
-    return str(SETTINGS.data_dir) if dataset.reads_data_dir else ""
+    if not dataset.reads_data_dir:
+        return ""
+    prepared = path_of(dataset_of(cell(wildcards)), RESULTS)
+    if workflow.is_main_process and prepared.exists():
+        checked(lambda: check_source(prepared, SETTINGS.data_dir))
+    elif workflow.is_main_process:
+        checked(lambda: dataset.check_data(SETTINGS.data_dir, download=SETTINGS.download))
+    return str(SETTINGS.data_dir)
 
 
 def pretraining(wildcards):

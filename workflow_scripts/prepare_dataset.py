@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gleak.data.prepare import prepare_dataset
+from gleak.core.settings import Settings
+from gleak.data.prepare import prepare_dataset, source_facts
 from gleak.experiments.cell import Cell
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
@@ -14,13 +15,12 @@ if TYPE_CHECKING:
     snakemake: Snakemake
 
 output = Path(snakemake.output.dataset)
+spec = Cell.from_path(dict(snakemake.wildcards.items())).dataset
+settings = Settings.read(snakemake.config)
 with (
     log_to(snakemake.log[0], snakemake.config["results_dir"]),
-    record(output.parent),
+    record(output.parent, **source_facts(spec, settings.data_dir)),
 ):
     prepare_dataset(
-        Cell.from_path(dict(snakemake.wildcards.items())).dataset,
-        Path(snakemake.config["data_dir"]),
-        snakemake.params.seed,
-        output,
+        spec, settings.data_dir, snakemake.params.seed, output, download=settings.download
     )

@@ -17,7 +17,7 @@ from gleak.artifacts.store import Artifact
 from gleak.artifacts.update import Update
 from gleak.captures.locations import MODEL, PRIVATE, UPDATE, Captures
 from gleak.captures.states import State, read_state
-from gleak.captures.truth import disagreement, read_truth
+from gleak.captures.truth import Comparison, compare_updates, read_truth
 from gleak.core.errors import ArtifactError, DataError
 from gleak.experiments.cell import Cell
 from gleak.models.broadcast import with_state
@@ -47,30 +47,34 @@ class Capture:
 
     Args:
         folder: folder of the capture.
-        disagreement: see `gleak.captures.truth.disagreement`; None without true samples.
+        comparison: of the updates with the true samples; None without true samples.
     """
 
     folder: Path
-    disagreement: float | None
+    comparison: Comparison | None
 
 
-def import_capture(cell: Cell, files: Files, data_dir: Path, *, replace: bool = False) -> Capture:
-    """Check the files of a capture and write it to ``<data_dir>/captures/<name>/``.
+def import_capture(
+    cell: Cell, files: Files, captures: Captures, data_dir: Path, *, replace: bool = False
+) -> Capture:
+    """Check the files of a capture and write it to ``<captures_dir>/<name>/``.
 
     Nothing is written before everything is checked.
 
     Args:
         cell: up to the defence; its training and client name the capture.
         files: input files.
-        data_dir: data folder.
+        captures: folder of all captures; the folder that contains it must exist.
+        data_dir: data folder, for datasets whose number of classes depends on the files.
         replace: replace an existing capture of that name.
 
     Raises:
         ArtifactError: a file is invalid.
-        DataError: the capture already exists, or the dataset is missing.
+        DataError: the capture already exists, there is no folder for it, or the dataset is missing.
         IncompatibleError: the model cannot be built.
     """
-    folder = Captures(data_dir).folder(cell.client.capture)
+    captures.check()
+    folder = captures.folder(cell.client.capture)
     if folder.exists() and not replace:
         raise DataError(f"{folder} already exists; choose another name, or add --replace")
     _check_counts(files)
@@ -83,15 +87,15 @@ def import_capture(cell: Cell, files: Files, data_dir: Path, *, replace: bool = 
         MODEL: with_state(_model_artifact(cell, classes), network),
         UPDATE: Update(spec=str(cell), update=update, **protocol),
     }
-    error = None
+    comparison = None
     if files.truth:
         truth = read_truth(files.truth, cell.client, cell.dataset, classes)
-        error = disagreement(cell.client, network, sent, truth)
+        comparison = compare_updates(cell.client, network, sent, truth)
         artifacts[PRIVATE] = truth
     with whole_folder(folder) as temporary:
         for name, artifact in artifacts.items():
             artifact.write(temporary / name)
-    return Capture(folder, error)
+    return Capture(folder, comparison)
 
 
 def _check_counts(files: Files) -> None:

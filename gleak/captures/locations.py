@@ -1,4 +1,4 @@
-"""Files of captures, ``<data_dir>/captures/<name>/``."""
+"""Files of captures, ``<captures_dir>/<name>/``."""
 
 from __future__ import annotations
 
@@ -15,18 +15,25 @@ IMPORT_AGAIN = "use the command printed by gleak import, or import it again"
 
 @dataclass(frozen=True)
 class Captures:
-    """All captures in a data folder.
+    """All captures in one folder.
 
     Args:
-        data_dir: data folder.
+        root: folder that contains a folder for each capture.
     """
 
-    data_dir: Path
+    root: Path
 
-    @property
-    def root(self) -> Path:
-        """Folder that contains all captures."""
-        return self.data_dir / "captures"
+    def check(self) -> None:
+        """Raise an error if captures cannot be written, as the folder above is missing.
+
+        Raises:
+            DataError: names the folder and what to do.
+        """
+        if not self.root.parent.is_dir():
+            raise DataError(
+                f"{self.root.parent}: no such folder for captures; create it (mkdir -p "
+                f"{self.root.parent}), or set captures_dir in config.yaml, or give --captures-dir"
+            )
 
     def folder(self, name: str) -> Path:
         """Return the folder of a capture, which need not exist."""
@@ -47,7 +54,8 @@ class Captures:
             known = [path.name for path in self.root.glob("[!.]*") if path.is_dir()]
             raise DataError(
                 f"{folder}: no such capture; {nearest(name, known)}; create it with gleak import "
-                f"{name}, or set data_dir in config.yaml (or --config data_dir=...) to its location"
+                f"{name}, or set captures_dir in config.yaml (or --config captures_dir=...) to the "
+                "folder that contains it; by default it is <data_dir>/captures"
             )
         path = folder / file
         if not path.is_file():

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from gleak.captures.importing import Capture
+from gleak.captures.truth import MAX_ERROR, Comparison
 from gleak.clients.captured import Captured
 from gleak.core.errors import SpecError
-from gleak.core.spec import build_spec
+from gleak.core.spec import build_spec, format_value
 from gleak.experiments.cell import LEVELS, Cell, Paths
 
 EXAMPLE = "invertgrad"
-MAX_DISAGREEMENT = 0.05
 
 
 def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
@@ -48,28 +48,48 @@ def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mappin
         config: keys of the configuration with other values.
     """
     client = cell.client
-    file = "reconstruction.h5" if capture.disagreement is None else "scores.csv"
-    settings = "".join(f" --config {key}={value}" for key, value in config.items())
+    file = "reconstruction.h5" if capture.comparison is None else "scores.csv"
+    settings = "".join(f" {key}={value}" for key, value in config.items())
+    command = f"snakemake {Paths(results).folder(cell) / file}"
     return "\n".join(
         [
             f"{capture.folder}: {client.victims} clients of {client.batch_size} samples, "
             f"{client.content}s",
-            _judgement(capture.disagreement),
+            _judgement(capture.comparison, client),
             "attack it with this command, or with another attack in the path:",
-            f"snakemake {Paths(results).folder(cell) / file}{settings}",
+            f"{command} --config{settings}" if config else command,
         ]
     )
 
 
-def _judgement(disagreement: float | None) -> str:
-    """Describe how well the updates agree with the true samples."""
-    if disagreement is None:
+def _judgement(comparison: Comparison | None, client: Captured) -> str:
+    """Describe how well the updates agree with the true samples; a warning if they do not."""
+    if comparison is None:
         return "without true samples: attacks can run, but cannot be scored"
-    text = f"relative error of the updates computed from the true samples: {disagreement:.2g}"
-    if disagreement < MAX_DISAGREEMENT:
+    text = f"relative error of the updates computed from the true samples: {comparison.error:.2g}"
+    if comparison.agrees:
         return text
+    differing = sum(error > MAX_ERROR for error in comparison.errors)
     return (
-        f"{text}; attacks assume the training as given: check batch size, steps, learning rate, "
-        "loss and order, that inputs are those of the network, and that there was no momentum, "
-        "weight decay, dropout, batch statistics or defence"
+        f"warning: {differing} of {client.victims} updates differ from those computed from the "
+        f"true samples, by up to {100 * comparison.error:.0f}% of their norm: "
+        f"{_cause(comparison, client)}"
+    )
+
+
+def _cause(comparison: Comparison, client: Captured) -> str:
+    """Return the most probable reason of a difference, and what to do."""
+    given = f"the learning rate {format_value(client.local_lr)}"
+    if comparison.rate is not None:
+        rate = format_value(comparison.rate)
+        return f"they agree with --local-lr {rate} in place of {given}; import again with --replace"
+    if comparison.factor < 0:
+        return (
+            "they have the opposite direction; check that --before and --after are not swapped, "
+            "and that gradients are not differences of weights"
+        )
+    return (
+        f"attacks assume the training as given: check batch size, steps, {given}, loss and order, "
+        "that inputs are those of the network, and that there was no momentum, weight decay, "
+        f"dropout, batch statistics or defence (best factor: {comparison.factor:.3g})"
     )

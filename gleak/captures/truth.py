@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
-from gleak.captures.states import read_state
+from gleak.captures.states import State, read_state
 from gleak.clients.captured import Captured
 from gleak.core.errors import ArtifactError, nearest
+from gleak.core.spec import changed
 from gleak.data.base import DatasetSpec
 from gleak.models.stochastic import deterministic_copy
 from gleak.runtime.seeding import drawing_from, torch_stream
@@ -20,6 +22,35 @@ from gleak.simulation.update_error import relative_error
 
 KEYS = ("inputs", "labels")
 UNKNOWN = -1
+MAX_ERROR = 0.05
+RATE_DIGITS = 3
+REFINEMENTS = 6
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Captured updates compared with those computed from the true samples.
+
+    Args:
+        errors: for each client, the norm of the difference relative to that of the computed update.
+        factor: factor of the computed update that fits the captured one best; the median of all
+            clients.
+        rate: a learning rate with which they agree; None if the given one does, or none was found.
+    """
+
+    errors: tuple[float, ...]
+    factor: float
+    rate: float | None = None
+
+    @property
+    def error(self) -> float:
+        """Largest error of a client."""
+        return max(self.errors)
+
+    @property
+    def agrees(self) -> bool:
+        """True if no client's error exceeds `MAX_ERROR`."""
+        return self.error <= MAX_ERROR
 
 
 def read_truth(
@@ -87,28 +118,57 @@ def _check_range(
         )
 
 
-def disagreement(
+def compare_updates(
     client: Captured, network: nn.Module, update: Mapping[str, np.ndarray], truth: Private
-) -> float:
-    """Compute the relative error of captured updates to those computed from the true samples.
+) -> Comparison:
+    """Compare captured updates with those computed from the true samples.
 
     Stochastic layers are made deterministic, and batches are normalised by the running statistics,
-    as attacks assume.
+    as attacks assume. If the updates differ, a learning rate is estimated from their ratio, again
+    with the updates computed at that rate, and accepted if these agree in the end.
 
     Args:
         client: spec of the clients.
         network: network with the broadcast parameters, in evaluation mode; not changed.
         update: captured update by parameter, Shape (V, R, *shape).
         truth: true samples.
-
-    Returns:
-        Largest error of a client, relative to the norm of the computed update.
     """
-    errors = []
+    captured = [
+        {name: torch.from_numpy(value[victim]) for name, value in update.items()}
+        for victim in range(len(truth.inputs))
+    ]
+    found = _compare(captured, _computed(client, network, truth))
+    if found.agrees or client.content == "gradient":
+        return found
+    rate, fitted = client.local_lr, found
+    for _ in range(REFINEMENTS):
+        if not (0 < fitted.factor < np.inf):
+            return found
+        rate = float(f"{rate * fitted.factor:.{RATE_DIGITS}g}")
+        fitted = _compare(captured, _computed(changed(client, {"local_lr": rate}), network, truth))
+    return replace(found, rate=rate) if fitted.agrees else found
+
+
+def _compare(captured: Sequence[State], computed: Sequence[State]) -> Comparison:
+    """Compare the updates of all clients."""
+    pairs = list(zip(captured, computed, strict=True))
+    errors = tuple(relative_error(*pair) for pair in pairs)
+    return Comparison(errors, float(np.median([_factor(*pair) for pair in pairs])))
+
+
+def _computed(client: Captured, network: nn.Module, truth: Private) -> list[State]:
+    """Compute the update of each client from its true samples."""
+    updates: list[State] = []
     for victim, (inputs, labels) in enumerate(zip(truth.inputs, truth.labels, strict=True)):
         samples = torch.from_numpy(inputs), torch.from_numpy(labels)
         with drawing_from(torch_stream(0, "client", victim)):
-            computed = client.compute(deterministic_copy(network), *samples)
-        captured = {name: torch.from_numpy(value[victim]) for name, value in update.items()}
-        errors.append(relative_error(captured, {n: v.detach() for n, v in computed.items()}))
-    return max(errors)
+            update = client.compute(deterministic_copy(network), *samples)
+        updates.append({name: value.detach() for name, value in update.items()})
+    return updates
+
+
+def _factor(captured: State, computed: State) -> float:
+    """Return the factor of a computed update that minimises its distance from the captured one."""
+    product = sum(float((captured[name] * value).sum()) for name, value in computed.items())
+    power = sum(float(value.square().sum()) for value in computed.values())
+    return product / max(power, torch.finfo(torch.float32).tiny)

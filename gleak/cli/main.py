@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CONFIG = Path("config.yaml")
 STUDIES = Path("studies")
-EXIT_ALARM = 3
+EXIT_FINDING = 3
 PROTOCOL = {
     "batch_size": "samples per client",
     "local_steps": "local steps; default 1",
@@ -46,7 +46,8 @@ def main(words: Sequence[str] | None = None) -> int:
         words: arguments after ``gleak``; None for those of this process.
 
     Returns:
-        Exit code: 0; 1 after an error, which is one line on stderr; 3 if an audit raises an alarm.
+        Exit code: 0; 1 after an error, which is one line on stderr; 3 if an audit raises an alarm,
+        or the true samples of a capture do not give its updates.
     """
     parser = build_parser()
     arguments = parser.parse_args(words)
@@ -92,7 +93,13 @@ def build_parser() -> ArgumentParser:
     command.add_argument(
         "--data", type=Path, metavar="DATASET", help="dataset.h5 with samples for the audits"
     )
-    add_import_options(add("import", run_import, "import updates captured outside of gleak"))
+    add_import_options(
+        add(
+            "import",
+            run_import,
+            "import updates captured outside of gleak; exit with 3 if the truth contradicts them",
+        )
+    )
     add_study_commands(add)
     return parser
 
@@ -142,7 +149,9 @@ def add_import_options(command: ArgumentParser) -> None:
         option, required = f"--{field.replace('_', '-')}", field == "batch_size"
         command.add_argument(option, required=required, metavar="VALUE", help=text)
     command.add_argument("--replace", action="store_true", help="replace the capture of that name")
-    command.add_argument("--data-dir", metavar="FOLDER", help="data folder; default as configured")
+    for option in ("data", "captures"):
+        text = f"{option} folder; default as configured"
+        command.add_argument(f"--{option}-dir", metavar="FOLDER", help=text)
     add_config_option(command)
 
 
@@ -182,15 +191,17 @@ def run_audit(arguments: Namespace) -> int:
 
     report = audit_file(arguments.file, arguments.data)
     print(report)
-    return EXIT_ALARM if report.alarms else 0
+    return EXIT_FINDING if report.alarms else 0
 
 
 def run_import(arguments: Namespace) -> int:
     """Run ``gleak import NAME --dataset SPEC --model SPEC --before FILE --after FILE``."""
     from gleak.captures.importing import Files, import_capture
+    from gleak.captures.locations import Captures
     from gleak.captures.report import captured_cell, describe_capture
 
-    changes = {"data_dir": arguments.data_dir} if arguments.data_dir else {}
+    folders = {"data_dir": arguments.data_dir, "captures_dir": arguments.captures_dir}
+    changes = {key: folder for key, folder in folders.items() if folder}
     settings = read_settings(arguments.config, changes)
     given = {field: getattr(arguments, field) for field in PROTOCOL}
     files = Files(arguments.before, arguments.after or arguments.gradients, arguments.truth)
@@ -202,9 +213,10 @@ def run_import(arguments: Namespace) -> int:
         sends="weights" if arguments.after else "gradient",
         **{field: value for field, value in given.items() if value is not None},
     )
-    capture = import_capture(cell, files, settings.data_dir, replace=arguments.replace)
+    captures = Captures(settings.captures)
+    capture = import_capture(cell, files, captures, settings.data_dir, replace=arguments.replace)
     print(describe_capture(cell, capture, settings.results_dir, changes))
-    return 0
+    return EXIT_FINDING if capture.comparison and not capture.comparison.agrees else 0
 
 
 def run_validate(arguments: Namespace) -> int:
@@ -230,7 +242,7 @@ def run_validate(arguments: Namespace) -> int:
             study = load_study(file)
             study.check_choices()
             study = examine_study(study, settings.data_dir)
-            check_data(study, settings.scale, settings.data_dir)
+            check_data(study, settings)
             checks = describe_every_scale(study, settings.data_dir)
             print("\n".join([f"{file}: ok", describe_study(study), *checks, ""]))
         except GleakError as error:

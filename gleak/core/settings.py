@@ -34,10 +34,19 @@ class Settings(BaseModel):
     studies: list[str] = Field(description="names of files in studies/ without .yaml")
     scale: Scale = Field("quick", description="size of the experiments")
     data_dir: Folder = Field(Path("data"), description="the user's image folders and tables")
+    captures_dir: Folder | None = Field(
+        None, description="folder of captured updates; null: <data_dir>/captures"
+    )
+    download: bool = Field(False, description="fetch missing datasets over the network")
     results_dir: Folder = Field(Path("results"), description="folder of all outputs")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="device that torch uses")
     seed: int = Field(0, ge=0, description="seed of all random streams")
     shards: int = Field(1, ge=1, description="number of jobs that share the victims of a cell")
+
+    @property
+    def captures(self) -> Path:
+        """Folder of captured updates."""
+        return self.captures_dir or self.data_dir / "captures"
 
     def check_results(self) -> None:
         """Raise an error if the results folder is not writable.

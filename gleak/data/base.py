@@ -39,12 +39,13 @@ class DatasetSpec(Spec):
         """Return the number of classes, counted in the user's folder if needed; None if unknown."""
         return self.classes
 
-    def check_data(self, data_dir: Path) -> None:
+    def check_data(self, data_dir: Path, *, download: bool = False) -> None:
         """Check that the folder of data exists, if the dataset is read from it.
 
         Args:
             data_dir: folder with the user's image folders and tables; nothing is read or written
                 there.
+            download: accept missing data that `fetch` can download.
 
         Raises:
             DataError: names what is missing and how to fix it.
@@ -55,6 +56,13 @@ class DatasetSpec(Spec):
                 f"it; create it (mkdir -p {data_dir}), or set data_dir in config.yaml (or --config "
                 "data_dir=...) to the folder that contains your data"
             )
+
+    def fetch(self, data_dir: Path) -> None:
+        """Download missing data into the data folder, for datasets that a library provides.
+
+        Raises:
+            DataError: the download failed, or there is no such folder.
+        """
 
     @abstractmethod
     def load(self, data_dir: Path, seed: int) -> Dataset:

@@ -1,4 +1,4 @@
-"""Datasets that a library downloads unless the user has an image folder of them."""
+"""Datasets that a library can download; an image folder of the user goes before."""
 
 from __future__ import annotations
 
@@ -21,59 +21,89 @@ from gleak.runtime.torchvision_ops import ensure_operators
 
 
 class DownloadableDataset(ImageFolderDataset):
-    """Base class of datasets read from ``<data_dir>/<name>`` if it exists, else downloaded.
+    """Base class of datasets that a library can download, unless the user has an image folder.
 
-    Downloads are kept in ``<data_dir>/<library>``.
+    They are read from ``<data_dir>/<name>`` if it exists, else from the download in
+    ``<data_dir>/<library>``. ``unpacked`` is the folder in it that a download leaves.
     """
 
     library: ClassVar[str]
+    unpacked: ClassVar[str]
+
+    def home(self, data_dir: Path) -> Path:
+        """Return the folder of the library's downloads."""
+        return data_dir / self.library
 
     @override
-    def check_data(self, data_dir: Path) -> None:
-        """Check the image folder if there is one; otherwise the dataset will be downloaded.
+    def check_data(self, data_dir: Path, *, download: bool = False) -> None:
+        """Check that there is an image folder or a download.
 
         Raises:
-            DataError: the image folder has no split folders, or there is no ``data_dir``.
+            DataError: there is neither and no download is allowed, the image folder has no split
+                folders, or there is no ``data_dir``.
         """
         DatasetSpec.check_data(self, data_dir)
-        if self.root(data_dir).is_dir():
+        root, home = self.root(data_dir), self.home(data_dir)
+        if root.is_dir():
             super().check_data(data_dir)
+        elif not download and not (home / self.unpacked).is_dir():
+            raise DataError(
+                f"{self.name}: neither {root} nor a download in {home} exists; to download it, add "
+                f"--config download=true; else {advice(root)}"
+            )
 
     def load(self, data_dir: Path, seed: int) -> Dataset:
-        """Read the image folder, or download the dataset.
+        """Read the image folder, or the download.
 
         Raises:
-            DataError: see `ImageFolderDataset.load`; also if there is no folder and the download
-                fails, or no ``data_dir`` for it.
+            DataError: see `ImageFolderDataset.load` and `check_data`; also if the download is
+                incomplete.
         """
         self.check_data(data_dir)
-        root = self.root(data_dir)
+        root, home = self.root(data_dir), self.home(data_dir)
         if root.is_dir():
             return super().load(data_dir, seed)
-        home = data_dir / self.library
         try:
-            return self._download_alone(home)
+            return self.read(home, download=False)
+        except (OSError, RuntimeError) as error:
+            raise DataError(
+                f"{self.name}: the download in {home} cannot be read ({error}); to complete it, "
+                f"add --config download=true; else {advice(root)}"
+            ) from error
+
+    @override
+    def fetch(self, data_dir: Path) -> None:
+        """Download missing files, unless there is an image folder.
+
+        A file lock keeps parallel jobs from writing the same files.
+        """
+        self.check_data(data_dir, download=True)
+        root, home = self.root(data_dir), self.home(data_dir)
+        if root.is_dir():
+            return
+        from filelock import FileLock
+
+        try:
+            home.mkdir(exist_ok=True)
+            with FileLock(home / f".{self.name}.lock"):
+                self.read(home, download=True)
         except (OSError, RuntimeError) as error:
             raise DataError(
                 f"{self.name}: no folder {root}, and the download into {home} failed ({error}); "
                 f"{advice(root)}"
             ) from error
 
-    def _download_alone(self, home: Path) -> Dataset:
-        """Download under a file lock, as parallel jobs must not write the same files."""
-        from filelock import FileLock
-
-        home.mkdir(parents=True, exist_ok=True)
-        with FileLock(home / f".{self.name}.lock"):
-            return self.download(home)
-
     @abstractmethod
-    def download(self, home: Path) -> Dataset:
-        """Download missing files to ``home`` and read them.
+    def read(self, home: Path, *, download: bool) -> Dataset:
+        """Read the downloaded files.
+
+        Args:
+            home: folder of the library's downloads.
+            download: first download files that are missing.
 
         Raises:
-            OSError: there is no network, or ``home`` is not writable.
-            RuntimeError: the downloaded files are corrupted.
+            OSError: a file is missing, there is no network, or ``home`` is not writable.
+            RuntimeError: files are missing or corrupted.
         """
 
 
@@ -86,13 +116,13 @@ class TorchvisionDataset(DownloadableDataset):
     library: ClassVar[str] = "torchvision"
     archive: ClassVar[str]
 
-    def download(self, home: Path) -> Dataset:
-        """Download and read both splits, in stored order; see the base class."""
+    def read(self, home: Path, *, download: bool) -> Dataset:
+        """Read both splits, in stored order; see the base class."""
         ensure_operators()
         from torchvision import datasets
 
-        read = getattr(datasets, self.archive)
-        archives = [read(home, train=train, download=True) for train in (True, False)]
+        opened = getattr(datasets, self.archive)
+        archives = [opened(home, train=train, download=download) for train in (True, False)]
         train, test = (self._split(archive) for archive in archives)
         names = [name.partition(" - ")[0] for name in archives[0].classes]
         return join_splits(train, test, names)
@@ -110,6 +140,7 @@ class Cifar10(TorchvisionDataset):
 
     source: ClassVar[str] = "Krizhevsky 2009; no explicit licence, published for research"
     archive: ClassVar[str] = "CIFAR10"
+    unpacked: ClassVar[str] = "cifar-10-batches-py"
 
     @property
     def classes(self) -> int:
@@ -123,6 +154,7 @@ class Cifar100(TorchvisionDataset):
 
     source: ClassVar[str] = "Krizhevsky 2009; no explicit licence, published for research"
     archive: ClassVar[str] = "CIFAR100"
+    unpacked: ClassVar[str] = "cifar-100-python"
 
     @property
     def classes(self) -> int:
@@ -136,6 +168,7 @@ class Mnist(TorchvisionDataset):
 
     source: ClassVar[str] = "LeCun et al. 1998; commonly given as CC BY-SA 3.0"
     archive: ClassVar[str] = "MNIST"
+    unpacked: ClassVar[str] = "MNIST/raw"
 
     size: int = size_field(28)
 
@@ -165,17 +198,19 @@ class Lfw(DownloadableDataset):
 
     source: ClassVar[str] = "Huang et al. 2007, from figshare; no explicit licence, for research"
     library: ClassVar[str] = "scikit-learn"
+    unpacked: ClassVar[str] = "lfw_home"
 
     min_images: int = parameter(
         14, "smallest number of images of a person in the download", source="CPL section 4.1", ge=4
     )
 
-    def download(self, home: Path) -> Dataset:
-        """Download and read faces with people as classes; Shape (M, 3, size, size)."""
+    def read(self, home: Path, *, download: bool) -> Dataset:
+        """Read faces with people as classes; Shape (M, 3, size, size)."""
         from sklearn.datasets import fetch_lfw_people
 
         people = fetch_lfw_people(
             data_home=str(home),
+            download_if_missing=download,
             min_faces_per_person=self.min_images,
             color=True,
             slice_=(WINDOW, WINDOW),

@@ -51,13 +51,13 @@ class ImageFolderDataset(DatasetSpec):
         return self.classes or (counts[0] if counts else None)
 
     @override
-    def check_data(self, data_dir: Path) -> None:
+    def check_data(self, data_dir: Path, *, download: bool = False) -> None:
         """Check that there is a split folder.
 
         Raises:
             DataError: neither split has a folder, or there is no ``data_dir``.
         """
-        super().check_data(data_dir)
+        super().check_data(data_dir, download=download)
         root = self.root(data_dir)
         if not any((root / split).is_dir() for split in SPLITS):
             raise DataError(

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from gleak.core.errors import DamagedError, DataError
 from gleak.data.base import DatasetSpec
+from gleak.runtime.provenance import load
+
+SOURCE = "data_dir"
 
 
-def prepare_dataset(spec: DatasetSpec, data_dir: Path, seed: int, output: Path) -> None:
+def prepare_dataset(
+    spec: DatasetSpec, data_dir: Path, seed: int, output: Path, *, download: bool = False
+) -> None:
     """Read or generate the samples of a dataset and write them.
 
     Args:
@@ -16,10 +23,43 @@ def prepare_dataset(spec: DatasetSpec, data_dir: Path, seed: int, output: Path) 
         data_dir: folder with the user's image folders and tables.
         seed: of the run.
         output: path of the ``dataset.h5`` to write.
+        download: first download missing data.
 
     Raises:
         DataError: there are no usable data in ``data_dir``.
         ArtifactError: ``output`` cannot be written.
     """
+    if download:
+        spec.fetch(data_dir)
     dataset = spec.load(data_dir, seed)
     replace(dataset, spec=str(spec), seed=seed).write(output)
+
+
+def source_facts(spec: DatasetSpec, data_dir: Path) -> dict[str, Any]:
+    """Return the entry of ``provenance.json`` that names the data folder of a dataset."""
+    return {SOURCE: [str(data_dir), str(data_dir.resolve())]} if spec.reads_data_dir else {}
+
+
+def check_source(prepared: Path, data_dir: Path) -> None:
+    """Raise if an existing ``dataset.h5`` was made from another data folder.
+
+    The data folder is not part of the path of any result, so a changed one would silently replace
+    the data of all results.
+
+    Args:
+        prepared: ``dataset.h5``, with ``provenance.json`` beside it.
+        data_dir: data folder of this run.
+
+    Raises:
+        DataError: names both folders and what to do.
+    """
+    try:
+        given, resolved = load(prepared.parent)[SOURCE]
+    except (DamagedError, KeyError):
+        return
+    if str(data_dir) != given and str(data_dir.resolve()) != resolved:
+        raise DataError(
+            f"{prepared} was made from data_dir = {given}, but data_dir is {data_dir} now; add "
+            f"--config data_dir={given}, or set another results_dir, or delete {prepared} to make "
+            "it and all results from it again"
+        )

@@ -112,13 +112,13 @@ class Adult(DatasetSpec):
         return 2
 
     @override
-    def check_data(self, data_dir: Path) -> None:
+    def check_data(self, data_dir: Path, *, download: bool = False) -> None:
         """Check that both files exist.
 
         Raises:
             DataError: names the missing file.
         """
-        super().check_data(data_dir)
+        super().check_data(data_dir, download=download)
         for path in self._files(data_dir):
             if not path.is_file():
                 raise DataError(f"{path}: no such file; {_advice(path.parent)}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gleak.core.errors import DataError, error_context
-from gleak.core.settings import SCALES, Scale
+from gleak.core.settings import SCALES, Scale, Settings
 from gleak.data.base import DatasetSpec
 from gleak.data.download import DownloadableDataset
 from gleak.experiments.cell import Cell
@@ -32,14 +32,14 @@ def examine_study(study: Study, data_dir: Path) -> Study:
     return study
 
 
-def check_data(study: Study, scale: Scale, data_dir: Path) -> None:
-    """Raise an error if a dataset of a scale is not in the data folder and has no download.
+def check_data(study: Study, settings: Settings) -> None:
+    """Raise an error if a dataset of the configured scale is missing and may not be downloaded.
 
     Raises:
         DataError: a dataset is missing; names the first.
     """
-    for dataset in _datasets(study, scale):
-        dataset.check_data(data_dir)
+    for dataset in _datasets(study, settings.scale):
+        dataset.check_data(settings.data_dir, download=settings.download)
 
 
 def describe_checks(study: Study, scale: Scale, data_dir: Path) -> list[str]:
@@ -104,7 +104,7 @@ def _describe_data(dataset: DatasetSpec, data_dir: Path) -> str:
     try:
         dataset.check_data(data_dir)
     except DataError:
-        return f"dataset {dataset}: not in {data_dir}"
-    if isinstance(dataset, DownloadableDataset) and not dataset.root(data_dir).is_dir():
-        return f"dataset {dataset}: no folder {dataset.root(data_dir)}; downloaded when needed"
+        fetched = isinstance(dataset, DownloadableDataset) and data_dir.is_dir()
+        hint = "; downloaded with --config download=true" if fetched else ""
+        return f"dataset {dataset}: not in {data_dir}{hint}"
     return f"dataset {dataset}: found in {data_dir}"

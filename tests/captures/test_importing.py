@@ -15,9 +15,11 @@ from torch.nn import functional
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
-from gleak.captures.importing import import_capture
+from gleak.captures.importing import Capture, Files, import_capture
+from gleak.captures.locations import Captures
 from gleak.core.errors import ArtifactError, DataError, GleakError, SpecError
 from gleak.core.registry import parse
+from gleak.experiments.cell import Cell
 from gleak.models.broadcast import load_network
 
 if TYPE_CHECKING:
@@ -26,23 +28,27 @@ if TYPE_CHECKING:
 State = dict[str, Tensor]
 
 
+def imported(cell: Cell, files: Files, data: Path, **options: bool) -> Capture:
+    return import_capture(cell, files, Captures(data / "captures"), data, **options)
+
+
 def test_an_update_is_what_gleaks_own_client_sends(elsewhere: Elsewhere, tmp_path: Path) -> None:
     """The oracle: federated averaging that sends weights."""
-    capture = import_capture(elsewhere.cell(), elsewhere.files, tmp_path)
+    capture = imported(elsewhere.cell(), elsewhere.files, tmp_path)
     update = Update.read(capture.folder / "update.h5")
     client = parse("client", "fedavg+batch_size=3+local_steps=2+local_lr=0.1+sends=weights")
     for victim, samples in enumerate(elsewhere.truth):
         for name, value in client.compute(elsewhere.network, *samples).items():
             found = torch.from_numpy(update.update[name].decode()[victim])
             torch.testing.assert_close(found, value.detach(), atol=1e-7, rtol=1e-4)
-    assert capture.disagreement < 1e-5
+    assert capture.comparison.error < 1e-5
     assert {key: getattr(update, key) for key in client.protocol} == client.protocol
     assert (update.content, update.seed, update.rounds) == ("difference", None, 1)
     assert update.spec == str(elsewhere.cell())
 
 
 def test_parameters_and_truth_are_those_given(elsewhere: Elsewhere, tmp_path: Path) -> None:
-    folder = import_capture(elsewhere.cell(), elsewhere.files, tmp_path).folder
+    folder = imported(elsewhere.cell(), elsewhere.files, tmp_path).folder
     assert sorted(path.name for path in folder.iterdir()) == ["model.h5", "private.h5", "update.h5"]
     model = Model.read(folder / "model.h5")
     for name, value in load_network(model, "model.h5").state_dict().items():
@@ -63,10 +69,10 @@ def test_gradients_are_taken_as_they_are(elsewhere: Elsewhere, tmp_path: Path) -
         gradients.append(tmp_path / f"{victim}.safetensors")
         save_file(sent, gradients[-1])
     files = replace(elsewhere.files, sent=gradients)
-    capture = import_capture(elsewhere.cell("gradient", local_steps=1), files, tmp_path)
+    capture = imported(elsewhere.cell("gradient", local_steps=1), files, tmp_path)
     update = Update.read(capture.folder / "update.h5")
     assert update.content == "gradient"
-    assert capture.disagreement < 1e-5
+    assert capture.comparison.error < 1e-5
     for name, value in sent.items():
         assert np.array_equal(update.update[name].decode()[1, 0], value.numpy())
 
@@ -77,7 +83,7 @@ def test_every_precision_becomes_single(
 ) -> None:
     for file in (elsewhere.files.before, *elsewhere.files.sent):
         elsewhere.spoil(file, lambda state: {n: v.to(dtype) for n, v in state.items()})
-    folder = import_capture(elsewhere.cell(), elsewhere.files, tmp_path).folder
+    folder = imported(elsewhere.cell(), elsewhere.files, tmp_path).folder
     model, update = (kind.read(folder / f"{kind.__name__.lower()}.h5") for kind in (Model, Update))
     values = [*model.parameters.values(), *(sent.decode() for sent in update.update.values())]
     assert {value.dtype for value in values} == {np.dtype("float32")}
@@ -96,7 +102,7 @@ def test_buffers_come_with_the_model_alone(elsewhere: Elsewhere, tmp_path: Path)
     cell = elsewhere.cell(victims=1)
     cell = replace(cell, specs={**cell.specs, "model": parse("model", "resnet20")})
     files = replace(elsewhere.files, sent=elsewhere.files.sent[:1], truth=())
-    folder = import_capture(cell, files, tmp_path).folder
+    folder = imported(cell, files, tmp_path).folder
     names = [name for name, _ in network.named_parameters()]
     assert list(Update.read(folder / "update.h5").update) == names
     assert {*Model.read(folder / "model.h5").buffers} == state.keys() - {*names}
@@ -170,7 +176,7 @@ def test_what_is_wrong_is_said_with_its_file_and_nothing_is_left(
     file = files if kind == "before" else files[-1]
     elsewhere.spoil(file, change)
     with pytest.raises(ArtifactError, match=f"{file.name}: .*{message}"):
-        import_capture(elsewhere.cell(), elsewhere.files, tmp_path)
+        imported(elsewhere.cell(), elsewhere.files, tmp_path)
     assert not (tmp_path / "captures").exists()
 
 
@@ -179,33 +185,33 @@ def test_a_client_that_sent_nothing_new_is_refused(elsewhere: Elsewhere, tmp_pat
     with pytest.raises(
         ArtifactError, match=r"before.safetensors: the parameters equal the broadcast"
     ):
-        import_capture(elsewhere.cell(), files, tmp_path)
+        imported(elsewhere.cell(), files, tmp_path)
 
 
 def test_each_client_has_its_truth(elsewhere: Elsewhere, tmp_path: Path) -> None:
     files = replace(elsewhere.files, truth=elsewhere.files.truth[:1])
     with pytest.raises(ArtifactError, match="--truth: 1 files, but 2 clients"):
-        import_capture(elsewhere.cell(), files, tmp_path)
+        imported(elsewhere.cell(), files, tmp_path)
 
 
 def test_a_capture_is_not_replaced_unless_asked_for(elsewhere: Elsewhere, tmp_path: Path) -> None:
-    folder = import_capture(elsewhere.cell(), elsewhere.files, tmp_path).folder
+    folder = imported(elsewhere.cell(), elsewhere.files, tmp_path).folder
     (folder / "notes.txt").touch()
     with pytest.raises(DataError, match=r"captures/mine already exists; .*--replace"):
-        import_capture(elsewhere.cell(), elsewhere.files, tmp_path)
+        imported(elsewhere.cell(), elsewhere.files, tmp_path)
     assert (folder / "notes.txt").exists()
     untold = replace(elsewhere.files, truth=())
-    assert import_capture(elsewhere.cell(), untold, tmp_path, replace=True).disagreement is None
+    assert imported(elsewhere.cell(), untold, tmp_path, replace=True).comparison is None
     assert sorted(path.name for path in folder.iterdir()) == ["model.h5", "update.h5"]
     assert [path.name for path in folder.parent.iterdir()] == ["mine"]
 
 
 def test_a_capture_that_cannot_be_replaced_stays(elsewhere: Elsewhere, tmp_path: Path) -> None:
-    folder = import_capture(elsewhere.cell(), elsewhere.files, tmp_path).folder
+    folder = imported(elsewhere.cell(), elsewhere.files, tmp_path).folder
     before = {path: path.read_bytes() for path in folder.iterdir()}
     elsewhere.spoil(elsewhere.files.sent[0], lambda s: s | {"0.bias": torch.full((4,), torch.inf)})
     with pytest.raises(ArtifactError):
-        import_capture(elsewhere.cell(), elsewhere.files, tmp_path, replace=True)
+        imported(elsewhere.cell(), elsewhere.files, tmp_path, replace=True)
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -215,7 +221,31 @@ def test_a_capture_that_cannot_be_replaced_stays(elsewhere: Elsewhere, tmp_path:
 def test_the_truth_tells_that_the_protocol_is_not_as_said(
     elsewhere: Elsewhere, tmp_path: Path, said: dict[str, object]
 ) -> None:
-    assert import_capture(elsewhere.cell(**said), elsewhere.files, tmp_path).disagreement > 0.1
+    assert imported(elsewhere.cell(**said), elsewhere.files, tmp_path).comparison.error > 0.1
+
+
+def test_the_rate_with_which_the_truth_gives_the_updates_is_found(
+    elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    cell = elsewhere.cell(local_lr=0.005)
+    found = imported(cell, elsewhere.files, tmp_path).comparison
+    assert not found.agrees
+    assert found.rate == 0.1
+    right = imported(elsewhere.cell(), elsewhere.files, tmp_path, replace=True).comparison
+    assert right.agrees and right.rate is None
+
+
+def test_swapped_states_are_recognised(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    (after, *_), before = elsewhere.files.sent, elsewhere.files.before
+    swapped = Files(after, [before], elsewhere.files.truth[:1])
+    found = imported(elsewhere.cell(victims=1), swapped, tmp_path).comparison
+    assert not found.agrees and found.factor < 0
+
+
+def test_nothing_is_written_below_a_missing_folder(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"typo: no such folder for captures; .*mkdir -p"):
+        imported(elsewhere.cell(), elsewhere.files, tmp_path / "typo")
+    assert not (tmp_path / "typo").exists()
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "../a", "a+b", "a~b", ".a", "ä"])
@@ -230,7 +260,7 @@ def test_a_dataset_whose_files_tell_the_classes_is_read(
     cell = elsewhere.cell()
     cell = replace(cell, specs={**cell.specs, "dataset": parse("dataset", "folder+folder=mine")})
     with pytest.raises(GleakError, match="put images into"):
-        import_capture(cell, elsewhere.files, tmp_path)
+        imported(cell, elsewhere.files, tmp_path)
 
 
 @pytest.fixture
@@ -259,7 +289,7 @@ def test_of_a_model_with_frozen_parameters_only_trained_ones_are_taken(
             lambda state: {k: v if k in partly_frozen else before[k] for k, v in state.items()},
         )
     files = replace(elsewhere.files, truth=())
-    update = Update.read(import_capture(elsewhere.cell(), files, tmp_path).folder / "update.h5")
+    update = Update.read(imported(elsewhere.cell(), files, tmp_path).folder / "update.h5")
     assert update.update.keys() == partly_frozen
 
 
@@ -267,4 +297,4 @@ def test_a_frozen_parameter_that_was_trained_elsewhere_is_named(
     elsewhere: Elsewhere, partly_frozen: set[str], tmp_path: Path
 ) -> None:
     with pytest.raises(ArtifactError, match=r"after-0.*0\.weight differs .* the model freezes it"):
-        import_capture(elsewhere.cell(), elsewhere.files, tmp_path)
+        imported(elsewhere.cell(), elsewhere.files, tmp_path)

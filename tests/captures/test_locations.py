@@ -14,11 +14,11 @@ def captures(tmp_path: Path) -> Captures:
     for name in ("hand", ".hand.1.partial"):
         (tmp_path / "captures" / name).mkdir(parents=True)
     (tmp_path / "captures/hand/model.h5").touch()
-    return Captures(tmp_path)
+    return Captures(tmp_path / "captures")
 
 
 def test_a_file_is_found(captures: Captures) -> None:
-    assert captures.file("hand", MODEL) == captures.data_dir / "captures/hand/model.h5"
+    assert captures.file("hand", MODEL) == captures.root / "hand/model.h5"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,22 +9,26 @@ from hypothesis import strategies as st
 
 from gleak.captures.importing import Capture
 from gleak.captures.report import captured_cell, describe_capture
+from gleak.captures.truth import Comparison
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.experiments.cell import LEVELS, Cell
 
 FIELDS = {"victims": 2, "batch_size": "4", "local_lr": "0.1", "sends": "weights"}
 
 
-def described(disagreement: float | None, **config: str) -> str:
+AGREED = Comparison((1e-6, 1e-7), 1)
+
+
+def described(comparison: Comparison | None, **config: str) -> str:
     cell = captured_cell("hand", "digits", "lenet", **FIELDS)
-    return describe_capture(cell, Capture(Path("data/hand"), disagreement), Path("out"), config)
+    return describe_capture(cell, Capture(Path("data/hand"), comparison), Path("out"), config)
 
 
 @pytest.mark.parametrize(
-    ("disagreement", "file"), [(1e-6, "scores.csv"), (None, "reconstruction.h5")]
+    ("comparison", "file"), [(AGREED, "scores.csv"), (None, "reconstruction.h5")]
 )
-def test_what_it_says_to_ask_for_is_a_cell(disagreement: float | None, file: str) -> None:
-    *_, command = described(disagreement).splitlines()
+def test_what_it_says_to_ask_for_is_a_cell(comparison: Comparison | None, file: str) -> None:
+    *_, command = described(comparison).splitlines()
     words = command.split()
     assert words[0] == "snakemake"
     root, artifacts, *levels, last = words[1].split("/")
@@ -34,13 +39,31 @@ def test_what_it_says_to_ask_for_is_a_cell(disagreement: float | None, file: str
 
 def test_a_configuration_given_otherwise_is_given_on() -> None:
     assert described(None, data_dir="mine").endswith("h5 --config data_dir=mine")
+    both = described(None, data_dir="mine", captures_dir="sent")
+    assert both.endswith("h5 --config data_dir=mine captures_dir=sent")
 
 
-@pytest.mark.parametrize(("disagreement", "doubted"), [(1e-6, False), (0.4, True)])
-def test_an_update_that_the_truth_does_not_give_is_doubted(
-    disagreement: float, doubted: bool
+@pytest.mark.parametrize(
+    ("comparison", "warning"),
+    [
+        (
+            Comparison((0.5, 1e-6), 0.8),
+            "1 of 2 updates differ .* by up to 50% of their norm: .*check batch size.*"
+            r"best factor: 0\.8\)",
+        ),
+        (
+            Comparison((9, 9), 10, 1.0),
+            "2 of 2 updates.* by up to 900%.*they agree with --local-lr 1 ",
+        ),
+        (Comparison((2, 2), -1), ".*opposite direction; check that --before and --after"),
+    ],
+)
+def test_an_update_that_the_truth_does_not_give_is_a_warning(
+    comparison: Comparison, warning: str
 ) -> None:
-    assert ("check batch size" in described(disagreement)) == doubted
+    _, line, *_ = described(comparison).splitlines()
+    assert re.match(f"warning: {warning}", line)
+    assert "warning" not in described(AGREED)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
         seed=SEED,
         device="cpu",
     )
-    import_capture(cell.upto("defense"), states(folder), data)
+    import_capture(cell.upto("defense"), states(folder), Captures(data), data)
     return Pair(folder, other, Captures(data).folder("mine"), cell)
 
 

@@ -26,6 +26,9 @@ def states(tmp_path: Path) -> Path:
     for name, state in {"before": before, "after": after, "gradient": gradient}.items():
         save_file(state, tmp_path / f"{name}.safetensors")
     torch.save(before, tmp_path / "before.pt")
+    samples = {"inputs": torch.zeros(2, 1, 16, 16), "labels": torch.zeros(2, dtype=torch.long)}
+    save_file(samples, tmp_path / "truth.safetensors")
+    (tmp_path / "data").mkdir()
     return tmp_path
 
 
@@ -56,10 +59,25 @@ def test_import(
 
 
 def test_import_into_another_folder(study_folder: Path, states: Path, capsys: Capture):
-    sent = ["--after", "after.safetensors", "--local-lr", "0.5", "--data-dir", "other"]
-    assert main(importing("--before", "before.safetensors", *sent)) == 0
-    assert capsys.readouterr().out.endswith(" --config data_dir=other\n")
-    assert (study_folder / "other/captures/mine/model.h5").is_file()
+    sent = ["--before", "before.safetensors", "--after", "after.safetensors", "--local-lr", "0.5"]
+    for option, folder in (("data", "other/captures"), ("captures", "other")):
+        words = importing(*sent, f"--{option}-dir", "other")
+        if option == "data":
+            assert "other: no such folder for captures" in fails(capsys, *words)
+            assert not Path("other").exists()
+            Path("other").mkdir()
+        assert main(words) == 0
+        assert capsys.readouterr().out.endswith(f" --config {option}_dir=other\n")
+        assert (study_folder / folder / "mine/model.h5").is_file()
+
+
+def test_an_update_that_the_truth_contradicts_is_imported_with_a_warning(
+    study_folder: Path, states: Path, capsys: Capture
+):
+    sent = ["--gradients", "gradient.safetensors", "--truth", "truth.safetensors"]
+    assert main(importing("--before", "before.safetensors", *sent)) == 3
+    assert "\nwarning: 1 of 1 updates differ from those computed" in capsys.readouterr().out
+    assert Path("data/captures/mine/private.h5").is_file()
 
 
 @pytest.mark.parametrize(
@@ -75,4 +93,4 @@ def test_what_cannot_be_imported_is_said_in_one_line(
     study_folder: Path, states: Path, capsys: Capture, words: list[str], message: str
 ):
     assert re.search(message, fails(capsys, *importing("--before", *words)))
-    assert not (study_folder / "data").exists()
+    assert not (study_folder / "data/captures").exists()

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from gleak.core.errors import DataError
-from gleak.data.download import Lfw, Mnist, TorchvisionDataset
+from gleak.data.download import Cifar10, Cifar100, Lfw, Mnist, TorchvisionDataset
+from gleak.runtime.torchvision_ops import ensure_operators
 
 
 @pytest.fixture
@@ -61,30 +62,64 @@ def test_a_folder_goes_before_the_download(mnist_files, write_image) -> None:
 def test_a_failed_download_says_where_to_put_a_folder(
     tmp_path: Path, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: Mnist, home: Path) -> None:
+    def fail(self: Mnist, home: Path, *, download: bool) -> None:
+        assert download
         raise fault
 
-    monkeypatch.setattr(TorchvisionDataset, "download", fail)
+    monkeypatch.setattr(TorchvisionDataset, "read", fail)
     with pytest.raises(DataError) as error:
-        Mnist().load(tmp_path, seed=0)
+        Mnist().fetch(tmp_path)
     message = str(error.value)
     assert str(fault) in message and f"{tmp_path}/torchvision" in message
     assert f"{tmp_path}/mnist/train/<class>/" in message and "data_dir" in message
 
 
+def test_nothing_is_downloaded_unless_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TorchvisionDataset, "read", None)
+    for look in (Mnist().check_data, lambda folder: Mnist().load(folder, seed=0)):
+        with pytest.raises(DataError, match=r"neither .*/mnist nor a download .*download=true"):
+            look(tmp_path)
+    Mnist().check_data(tmp_path, download=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_incomplete_download_is_not_completed_unless_asked(
+    mnist_files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir, _ = mnist_files
+    (data_dir / "torchvision/MNIST/raw/t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(DataError, match=r"cannot be read .*download=true"):
+        Mnist().load(data_dir, seed=0)
+
+
+def test_a_download_with_all_files_is_complete(mnist_files) -> None:
+    data_dir, _ = mnist_files
+    Mnist().fetch(data_dir)
+    Mnist().check_data(data_dir)
+
+
+@pytest.mark.parametrize("spec", [Cifar10(), Cifar100()])
+def test_folders_of_downloads_are_those_of_torchvision(spec: TorchvisionDataset) -> None:
+    ensure_operators()
+    from torchvision import datasets
+
+    assert getattr(datasets, spec.archive).base_folder == spec.unpacked
+
+
 def test_nothing_is_downloaded_into_a_folder_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TorchvisionDataset, "download", None)
+    monkeypatch.setattr(TorchvisionDataset, "read", None)
     nowhere = tmp_path / "nowhere"
-    for look in (Mnist().check_data, lambda folder: Mnist().load(folder, seed=0)):
+    for look in (Mnist().check_data, lambda folder: Mnist().load(folder, seed=0), Mnist().fetch):
         with pytest.raises(DataError, match=f"data_dir = {nowhere}: no such folder.*mkdir -p"):
             look(nowhere)
     assert not nowhere.exists()
-    Mnist().check_data(tmp_path)
     (tmp_path / "mnist").mkdir()
     with pytest.raises(DataError, match=r"neither .*mnist/train nor"):
-        Mnist().check_data(tmp_path)
+        Mnist().check_data(tmp_path, download=True)
 
 
 PEOPLE = {"Ada_Lovelace": 4, "Emmy_Noether": 8, "Rarely_Seen": 3}

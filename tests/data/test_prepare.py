@@ -9,7 +9,8 @@ import pytest
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import DataError
 from gleak.core.registry import parse
-from gleak.data.prepare import prepare_dataset
+from gleak.data.prepare import check_source, prepare_dataset, source_facts
+from gleak.runtime.provenance import record
 
 
 @pytest.mark.parametrize("text", ["photos+size=16+crops=2", "digits", "breast_cancer"])
@@ -42,3 +43,23 @@ def test_nothing_is_written_without_data(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         prepare_dataset(parse("dataset", "imagenet"), tmp_path, 0, tmp_path / "dataset.h5")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_data_from_another_folder_are_refused(tmp_path: Path) -> None:
+    spec, prepared = parse("dataset", "folder+folder=pets"), tmp_path / "made/dataset.h5"
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    prepared.parent.mkdir()
+    with record(prepared.parent, **source_facts(spec, mine)):
+        pass
+    check_source(prepared, mine)
+    check_source(prepared, tmp_path / "made/../mine")
+    with pytest.raises(DataError, match=f"data_dir = {mine}, but data_dir is {other} now"):
+        check_source(prepared, other)
+
+
+def test_data_of_unknown_origin_are_accepted(tmp_path: Path) -> None:
+    check_source(tmp_path / "dataset.h5", tmp_path)
+    with record(tmp_path, **source_facts(parse("dataset", "digits"), tmp_path)):
+        pass
+    check_source(tmp_path / "dataset.h5", tmp_path / "other")

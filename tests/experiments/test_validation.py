@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gleak.core.errors import DataError
+from gleak.core.settings import Settings
 from gleak.experiments.study import Study, load_study
 from gleak.experiments.validation import (
     check_data,
@@ -66,7 +67,8 @@ def test_networks_data_and_refusals_are_told_by_scale(study: Study, tmp_path: Pa
         "quick, small: grid own: n/a: " + REFUSED.format(f"digits/{OWN}", "fi", "fi")
     )
     assert (
-        lines[5] == f"paper: dataset cifar10: no folder {tmp_path}/cifar10; downloaded when needed"
+        lines[5]
+        == f"paper: dataset cifar10: not in {tmp_path}; downloaded with --config download=true"
     )
     assert lines[6].startswith(
         "paper: grid own: n/a: " + REFUSED.format("cifar10/lenet", "aono", "aono")
@@ -74,13 +76,19 @@ def test_networks_data_and_refusals_are_told_by_scale(study: Study, tmp_path: Pa
     assert len(lines) == 7
 
 
+def settings(scale: str, data_dir: Path, **changes: bool) -> Settings:
+    return Settings.read({"studies": [], "scale": scale, "data_dir": data_dir, **changes})
+
+
 def test_data_that_are_not_there_are_refused(study: Study, tmp_path: Path) -> None:
     examined = examine_study(study, tmp_path)
     with pytest.raises(DataError, match=f"neither {tmp_path}/mine/train nor"):
-        check_data(examined, "quick", tmp_path)
-    check_data(examined, "paper", tmp_path)
+        check_data(examined, settings("quick", tmp_path))
+    with pytest.raises(DataError, match=r"neither .*/cifar10 nor a download .*download=true"):
+        check_data(examined, settings("paper", tmp_path))
+    check_data(examined, settings("paper", tmp_path, download=True))
     with pytest.raises(DataError, match="no such folder, but dataset cifar10"):
-        check_data(examined, "paper", tmp_path / "nowhere")
+        check_data(examined, settings("paper", tmp_path / "nowhere", download=True))
     lines = describe_checks(examined, "quick", tmp_path)
     assert "not built, as the number of classes depends on data that are missing" in lines[1]
     assert lines[2].endswith(f": not in {tmp_path}")

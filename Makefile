@@ -1,4 +1,5 @@
 # gleak: every target works from a fresh clone with Python 3.11+ and pip.
+#   make demo     photographs recovered from one gradient
 #   make figures  all figures of all studies (quick scale)   make check        format, lint, types, unit tests
 #   make report   one HTML file with everything               make test         that and the workflow's tests
 #   make graph    the rule graph in docs/                     make test-all     that, the slow tests, Flower and fuzzing
@@ -19,7 +20,7 @@ SITE := docs/_build/html
 FLOWER := .venv-flower
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 
-.PHONY: figures lint check test test-all test-slurm test-flower fuzz setup report bench graph docs docs-check clean
+.PHONY: demo figures lint check test test-all test-slurm test-flower fuzz setup report bench graph docs docs-check clean
 
 # The library alone, with the versions of the lock file. $(1): folder of the environment; $(2): extras
 define install_library
@@ -28,6 +29,9 @@ define install_library
 	$(1)/bin/pip install --quiet "$$(grep '^torch==' envs/requirements.lock)"
 	$(1)/bin/pip install --quiet --constraint envs/requirements.lock --editable '.$(2)'
 endef
+
+demo: $(LIBRARY)
+	$(BIN)/gleak demo $(ARGS)
 
 figures: $(READY)
 	$(SNAKEMAKE) $(ARGS)

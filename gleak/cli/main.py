@@ -93,6 +93,7 @@ def build_parser() -> ArgumentParser:
     command.add_argument(
         "--data", type=Path, metavar="DATASET", help="dataset.h5 with samples for the audits"
     )
+    add_demo_options(add("demo", run_demo, "recover a batch of photographs from one gradient"))
     add_import_options(
         add(
             "import",
@@ -128,6 +129,19 @@ def add_config_option(command: ArgumentParser) -> None:
     """Add the option for another configuration file."""
     text = "configuration; default config.yaml"
     command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help=text)
+
+
+def add_demo_options(command: ArgumentParser) -> None:
+    """Add the options of ``gleak demo``."""
+    command.add_argument(
+        "--attack", default="spear", metavar="SPEC", help="spec of the attack; default spear"
+    )
+    command.add_argument(
+        "--size", type=int, default=224, metavar="PX", help="side of the photographs; default 224"
+    )
+    command.add_argument(
+        "--output", type=Path, default=Path("demo.png"), metavar="PNG", help="default ./demo.png"
+    )
 
 
 def add_import_options(command: ArgumentParser) -> None:
@@ -192,6 +206,16 @@ def run_audit(arguments: Namespace) -> int:
     report = audit_file(arguments.file, arguments.data)
     print(report)
     return EXIT_FINDING if report.alarms else 0
+
+
+def run_demo(arguments: Namespace) -> int:
+    """Run ``gleak demo [--attack SPEC] [--size PX] [--output PNG]``."""
+    from gleak.cli.demo import attack_photographs
+
+    outcome = attack_photographs(arguments.attack, arguments.size)
+    outcome.draw(arguments.output)
+    print(f"{outcome}\n\n{arguments.output.resolve()}")
+    return 0
 
 
 def run_import(arguments: Namespace) -> int:

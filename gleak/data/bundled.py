@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -193,6 +193,22 @@ def read_photograph(name: str) -> Image:
 
     with open_bundled(PHOTOGRAPHS[name]) as file:
         return open_image(file).convert("RGB")
+
+
+def central_squares(names: Iterable[str], size: int) -> np.ndarray:
+    """Read photographs and resize the largest square at the centre of each.
+
+    Args:
+        names: keys of `PHOTOGRAPHS`.
+        size: side of the squares, in pixels.
+
+    Returns:
+        Shape (N, 3, size, size), uint8.
+
+    Raises:
+        DataError: the installed packages do not contain the photographs.
+    """
+    return np.stack([to_pixels(read_photograph(name), (3, size, size)) for name in names])
 
 
 def half(photograph: Image, split: str) -> Image:

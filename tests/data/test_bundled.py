@@ -17,6 +17,7 @@ from gleak.data.bundled import (
     Digits,
     Faces,
     Photos,
+    central_squares,
     draw_crops,
     half,
     open_bundled,
@@ -79,6 +80,13 @@ def test_halves_put_together_are_the_photograph(name: str) -> None:
     photograph = read_photograph(name)
     both = [np.asarray(half(photograph, split)) for split in ("train", "test")]
     assert np.array_equal(np.concatenate(both, axis=1), np.asarray(photograph))
+
+
+def test_a_central_square_is_the_middle_of_the_photograph() -> None:
+    photograph = np.asarray(read_photograph("coffee"))
+    assert photograph.shape == (400, 600, 3)
+    middle = photograph[:, 100:500].transpose(2, 0, 1)
+    assert np.array_equal(central_squares(["cat", "coffee"], 400)[1], middle)
 
 
 @pytest.mark.parametrize("name", PHOTOGRAPHS)

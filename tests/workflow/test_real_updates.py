@@ -33,9 +33,7 @@ def psnr(project: Project, capture: str, attack: str) -> np.ndarray:
 @pytest.fixture(scope="module")
 def followed(real: Project) -> tuple[Project, str]:
     """A copy in which all but Flower was done, and what it printed."""
-    return real, follow(
-        real, *(text for name, text in SECTIONS.items() if name != FLOWER)
-    )
+    return real, follow(real, *(text for name, text in SECTIONS.items() if name != FLOWER))
 
 
 def test_a_pair_of_state_dicts_is_attacked_and_scored(followed: tuple[Project, str]) -> None:

@@ -13,7 +13,7 @@ from tests.guide import follow, sections
 if TYPE_CHECKING:
     from tests.project import Project
 
-FOLLOWED = ("One experiment", "Change one thing", "An image of your own")
+FOLLOWED = ("One experiment of the workflow", "Change one thing", "An image of your own")
 
 
 @pytest.mark.slow
@@ -21,10 +21,7 @@ def test_the_tutorial_recovers_images(real: Project) -> None:
     page = sections("docs/guide/tutorial.md")
     printed = follow(real, *(page[name] for name in FOLLOWED))
     scores = {path: pd.read_csv(path) for path in real.results.glob("artifacts/**/scores.csv")}
-    psnr = {
-        str(path): table[table["metric"] == "psnr"]["value"]
-        for path, table in scores.items()
-    }
+    psnr = {str(path): table[table["metric"] == "psnr"]["value"] for path, table in scores.items()}
     assert all((values > 99).all() for path, values in psnr.items() if "spear" in path)
     assert len(psnr) == 4
     assert "start=" in printed or "patterned" in printed

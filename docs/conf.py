@@ -26,7 +26,7 @@ extensions = [
 exclude_patterns = ["_build", "report"]
 nitpicky = True
 nitpick_ignore_regex = [
-    (r"py:.*", r"(collections|gleak\.artifacts|numpy|pathlib|torch)\..*"),  # documented elsewhere
+    (r"py:.*", r"(collections|gleak\.\w+|numpy|pathlib|torch)\..*"),  # documented elsewhere
     (r"py:exc", r"\w+Error"),
 ]
 default_role = "code"  # docstrings write names between single backticks

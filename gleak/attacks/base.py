@@ -158,6 +158,19 @@ class AttackSpec(Spec):
         return 0
 
     @property
+    def passes(self) -> int:
+        """Work of an evaluation in forward passes of its samples, for estimates.
+
+        A gradient takes about three forward passes, and a gradient of a function at most four times
+        the function (Baur and Strassen 1983), so the gradient of a function of a gradient takes 12.
+        """
+        return 12
+
+    def samples_searched(self, client: ClientSpec) -> int:
+        """Return the number of samples of a victim that an evaluation computes, for estimates."""
+        return client.batch_size
+
+    @property
     def repeats_local_steps(self) -> bool:
         """True if an evaluation runs all local steps of the client, for estimates."""
         return False

@@ -136,6 +136,12 @@ class CPAFIGM(CPAFI):
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> None:
         return None
 
+    @property
+    @override
+    def passes(self) -> int:
+        """Passes of the inversion and of gradient matching."""
+        return super().passes + 12
+
     @override
     def setting(self) -> Spec:
         default = type(self).model_fields["gm"].default

@@ -51,6 +51,10 @@ class Fishing(SignedAdamAttack):
             )
 
     @override
+    def samples_searched(self, client: ClientSpec) -> int:
+        """Return one sample, that of the class."""
+        return 1
+
     def parts(self) -> Parts:
         """Return the components; with one output there is only one label to infer."""
         return Parts(labels="argmin", **self.common())

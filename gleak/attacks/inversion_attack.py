@@ -93,6 +93,12 @@ class FeatureInvertingAttack(AttackSpec):
         """Number of first-order gradients; no second derivatives are needed."""
         return self.inversion_iterations
 
+    @property
+    @override
+    def passes(self) -> int:
+        """A gradient, as only first derivatives are needed."""
+        return 3
+
     @override
     def traits(self) -> AttackSummary:
         parts = self.search_parts()

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from gleak import __version__
@@ -21,11 +22,13 @@ from gleak.core.errors import GleakError, SpecError, nearest
 
 if TYPE_CHECKING:
     from gleak.core.settings import Settings
+    from gleak.experiments.estimate import Plan
     from gleak.experiments.study import Study
 
 CONFIG = Path("config.yaml")
 STUDIES = Path("studies")
 EXIT_FINDING = 3
+WIDTH = 100
 PROTOCOL = {
     "batch_size": "samples per client",
     "local_steps": "local steps; default 1",
@@ -122,6 +125,7 @@ def add_study_commands(add: Callable[[str, Command, str], ArgumentParser]) -> No
     command = add("plan", run_plan, "estimate cells, jobs, hours and gigabytes of studies")
     command.add_argument("studies", **studies, help="files or names; default as configured")
     command.add_argument("--scale", metavar="SCALE", help="quick, small or paper")
+    command.add_argument("--grids", action="store_true", help="also each grid, data and refusals")
     add_config_option(command)
 
 
@@ -173,7 +177,6 @@ def run_list(arguments: Namespace) -> int:
     """Run ``gleak list [KIND]``."""
     from gleak.cli.catalog import list_registered
 
-    use_configured_plugins()
     print(list_registered(arguments.kind))
     return 0
 
@@ -182,7 +185,6 @@ def run_describe(arguments: Namespace) -> int:
     """Run ``gleak describe NAME``."""
     from gleak.cli.catalog import describe
 
-    use_configured_plugins()
     print(describe(arguments.name))
     return 0
 
@@ -306,31 +308,39 @@ def run_adopt(arguments: Namespace) -> int:
 
 
 def run_plan(arguments: Namespace) -> int:
-    """Run ``gleak plan [STUDY ...] [--scale SCALE] [--config FILE]``."""
+    """Run ``gleak plan [STUDY ...] [--scale SCALE] [--grids] [--config FILE]``."""
     from gleak.experiments.estimate import ROUGH, TOGETHER, describe_searches, plan_study, show
     from gleak.experiments.study import load_study
-    from gleak.experiments.validation import describe_checks
 
     given = {"scale": arguments.scale, "studies": arguments.studies}
     settings = read_settings(
         arguments.config, {key: value for key, value in given.items() if value}
     )
-    totals = {}
-    for text in settings.studies:
-        study = load_study(study_file(text)).examined(settings.scale, settings.data_dir)
-        checks = describe_checks(study, settings.scale, settings.data_dir)
-        plans = plan_study(study, settings)
-        totals[study.name] = plans[TOGETHER]
-        print(f"{study.name} ({settings.scale}): {study.title}\n{show(plans)}\n")
-        if checks:
-            print("\n".join([*checks, ""]))
-        if searches := describe_searches(study, settings):
-            print(f"{searches}\n")
+    files = [study_file(text) for text in settings.studies]
+    studies = [load_study(file).examined(settings.scale, settings.data_dir) for file in files]
+    plans = {study.name: plan_study(study, settings) for study in studies}
+    totals = {name: found[TOGETHER] for name, found in plans.items()}
     if len(totals) > 1:
-        together = frozenset().union(*totals.values())
-        print(f"all studies ({settings.scale})\n{show({**totals, TOGETHER: together})}\n")
-    print(ROUGH)
+        totals[TOGETHER] = frozenset().union(*totals.values())
+    print(f"{show(totals, settings.scale)}\n")
+    for study in studies:
+        if arguments.grids:
+            print(f"{describe_grids(study, plans[study.name], settings)}\n")
+        if searches := describe_searches(study, settings):
+            print(f"{study.name}: {searches}\n")
+    print(fill(ROUGH, WIDTH))
     return 0
+
+
+def describe_grids(study: Study, plans: Mapping[str, Plan], settings: Settings) -> str:
+    """Describe the plan of each grid of a study, its data and its refused cells."""
+    from gleak.experiments.estimate import TOGETHER, describe_jobs, show
+    from gleak.experiments.validation import describe_checks
+
+    checks = describe_checks(study, settings.scale, settings.data_dir)
+    jobs = fill(describe_jobs(plans[TOGETHER]), WIDTH)
+    title = f"{study.name} ({settings.scale}): {study.title}"
+    return "\n".join([title, show(plans, "grid"), jobs, *checks])
 
 
 def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
@@ -339,7 +349,6 @@ def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
     Raises:
         SpecError: the file is missing or not a mapping, or a key or value is invalid.
     """
-    from gleak.core.plugins import use_plugins
     from gleak.core.settings import Settings
     from gleak.core.yaml_input import load_mapping
 
@@ -348,15 +357,7 @@ def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
             f"{path}: no such file; change to the folder of the Snakefile, or give --config FILE"
         )
     content = load_mapping(path, "configuration", "studies, scale, ...")
-    settings = Settings.read({**content, **changes})
-    use_plugins(settings.plugins)
-    return settings
-
-
-def use_configured_plugins() -> None:
-    """Import the plug-ins of the configuration in the current folder, if there is one."""
-    if CONFIG.is_file():
-        read_settings(CONFIG, {})
+    return Settings.read({**content, **changes})
 
 
 def study_file(text: str) -> Path:

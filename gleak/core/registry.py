@@ -2,8 +2,7 @@
 
 A class decorated with `register` can be named in paths, studies and ``gleak describe``. The package
 of a kind (`gleak.attacks`, say) imports its modules, one line each; `load` imports that package on
-first use, and the plug-ins (`gleak.core.plugins`), so nothing here depends on the registered
-classes.
+first use, so nothing here depends on the registered classes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any, TypeVar
 from pydantic import BeforeValidator
 
 from gleak.core.errors import SpecError, nearest
-from gleak.core.plugins import load_plugins
 from gleak.core.spec import Spec, build_spec, split_spec
 
 PACKAGES = {
@@ -66,12 +64,11 @@ def load(kind: str) -> dict[str, type[Spec]]:
     """Return all registered classes of a kind by name.
 
     Raises:
-        SpecError: unknown kind, or a plug-in that cannot be imported.
+        SpecError: unknown kind.
     """
     if kind not in PACKAGES:
         raise SpecError(f"unknown kind {kind!r}; {nearest(kind, PACKAGES)}")
     import_module(PACKAGES[kind])
-    load_plugins()
     return dict(sorted(_REGISTERED[kind].items()))
 
 

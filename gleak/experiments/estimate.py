@@ -1,19 +1,23 @@
 """Estimated cost of a study, computed from its specs before any job: jobs, hours, gigabytes.
 
-The estimate is rough. An attack is assumed to use the whole budget of every victim:
+The constants were measured on one core of an Intel Xeon with AVX-512. A job takes the median
+time of the cheapest jobs of its stage, `START_SECONDS`, and for its computations
 
-    victims x batch_size x evaluations x 12 x multiply_adds / 8.4e9 seconds
+    multiply_adds / 4e10 per second + calls x 5 ms
 
-An evaluation differentiates a function of a gradient. A gradient costs about three forward
-passes, and a gradient of any function at most about four times the function (Baur and Strassen
-1983), hence 12. At 8.4e9 multiply-adds per second, one victim's evaluation on a LeNet with
-32 x 32 colour images and 10 classes then takes about 1 ms on one core. Training takes epochs x
-samples x 3 forward passes, training of knowledge steps x batch_size x 3. A client takes 3 for each
-gradient of a sample, also when it audits parameters. An attack that repeats a client's local steps
-takes as many gradients in each evaluation. Every job takes 4 s to start. Early stopping and victims
-that share a batch reduce the cost. GPU-hours are the time of trainings, attacks and searches on a
-GPU, at an assumed 1e12 multiply-adds per second: a few per cent of the peak of a large GPU, because
-small networks do not saturate it. The first run of a study gives better numbers.
+where a call is one evaluation of all victims of an attack in one batch. An attack is assumed to use
+the whole budget of every victim:
+
+    multiply_adds = victims x samples x evaluations x passes x multiply_adds of a forward pass
+
+with 12 passes for gradient matching and 3 for feature inversion (`AttackSpec.passes`). Gradients of
+convolutions are formed for each victim, which takes 10 ns a parameter. An attack that repeats a
+client's local steps does so in each evaluation. Training takes epochs x samples x 3 passes,
+training of knowledge steps x batch_size x 3. A client takes 3 for each gradient of a sample, also
+when it audits parameters. Early stopping reduces the cost, unmixing (seconds to minutes a victim)
+is not counted. GPU-hours are the time of trainings, attacks and searches on a GPU, at an assumed
+1e12 multiply-adds per second: a few per cent of the peak of a large GPU, because small networks do
+not saturate it.
 
 On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
 compression, sparse updates, snapshots and the small secret of a server that crafts parameters are
@@ -42,20 +46,43 @@ from gleak.knowledge.base import Pretraining
 from gleak.metrics.audits.base import REACH_SAMPLES
 from gleak.simulation.grants import AUXILIARY
 
-RATE = 8.4e9
+RATE = 4e10
 GPU_RATE = 1e12
-FACTOR = 12
+CALL_SECONDS = 5e-3
+PARAMETER_SECONDS = 1e-8
 GRADIENT_FACTOR = 3
-START_SECONDS = 4.0
+START_SECONDS: Mapping[str, float] = {
+    "prepare_dataset": 1.3,
+    "train_model": 2.5,
+    "take_captured_model": 2.5,
+    "train_knowledge": 3.0,
+    "craft_parameters": 1.7,
+    "simulate_clients": 1.7,
+    "take_captured_update": 0.6,
+    "take_captured_truth": 1.7,
+    "attack": 2.5,
+    "attack_shard": 2.5,
+    "gather_shards": 0.6,
+    "score": 2.1,
+    "score_truth": 2.1,
+    "score_model": 0.5,
+    "score_parameters": 2.6,
+    "search": 3.0,
+    "tabulate": 0.5,
+    "draw": 2.2,
+    "judge": 1.1,
+}
+"""CPU-seconds of a job of each stage with little work, mostly imports."""
 FLOAT_BYTES = 4
 ASSUMED_CLASSES = 100
 ASSUMED_SAMPLES = 10_000
+LARGEST = 100
 TOGETHER = "together"
 ROUGH = (
-    f"rough: each victim's whole budget at {FACTOR} forward passes per sample and evaluation, "
-    f"{RATE / 1e9:g} billion multiply-adds per second on one core, {START_SECONDS:g} s to start a "
-    f"job; on a GPU {GPU_RATE / 1e9:g} billion (assumed); files uncompressed; unmixing (seconds to "
-    "minutes a victim) not counted"
+    f"Estimated for one core: {RATE / 1e9:g} billion multiply-adds per second, "
+    f"{1000 * CALL_SECONDS:g} ms a call, 0.5 to 3 s to start a job; each victim's whole budget, no "
+    f"early stopping. On a GPU: {GPU_RATE / 1e9:g} billion (assumed). Files uncompressed. Unmixing "
+    "(seconds to minutes a victim) is not counted."
 )
 
 
@@ -67,18 +94,30 @@ class Job:
         rule: name of the rule.
         output: one of its output files, unique to the job.
         work: number of multiply-adds.
+        calls: number of evaluations of a batch.
         bytes: size of its output files.
     """
 
     rule: str
     output: Path
     work: float = 0.0
+    calls: float = 0.0
     bytes: int = 0
 
     @property
     def seconds(self) -> float:
         """Estimated time on one core."""
-        return START_SECONDS + self.work / RATE
+        return self.start + self.work / RATE
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Estimated time if the multiply-adds run on a GPU."""
+        return self.start + self.work / GPU_RATE
+
+    @property
+    def start(self) -> float:
+        """Estimated time that does not depend on the number of multiply-adds."""
+        return START_SECONDS[self.rule] + self.calls * CALL_SECONDS
 
     @property
     def done(self) -> bool:
@@ -131,7 +170,8 @@ def _job(made: Made, settings: Settings) -> Job:
     first = next(iter(STAGES[made.rule].outputs))
     work, size = COSTS.get(made.rule, (_nothing, _nothing))
     output = path_of(Made(made.rule, first, made.subject), settings.results_dir)
-    return Job(made.rule, output, work(made.subject), int(size(made.subject)))
+    calls = CALLS.get(made.rule, _nothing)(made.subject)
+    return Job(made.rule, output, work(made.subject), calls, int(size(made.subject)))
 
 
 def describe_searches(study: Study, settings: Settings) -> str:
@@ -148,28 +188,41 @@ def describe_searches(study: Study, settings: Settings) -> str:
     plan = jobs([Made("search", "chosen", part) for part in parts], settings)
     trials = sum(part.search.trials for part in parts)
     what = f"{len(parts)} search{'es' if len(parts) > 1 else ''} of {trials} trials"
-    return f"snakemake searches: {what} in all, {_round(hours(plan))} CPU-hours"
+    return f"snakemake searches: {what} in all, {_duration(hours(plan))} on one core"
 
 
-def show(plans: Mapping[str, Plan]) -> str:
-    """Format a table with a column for each plan: cells, jobs of each rule, time and space."""
-    rules = [rule for rule in STAGES if any(count(plan, rule) for plan in plans.values())]
-    rows = {
-        "cells": [str(len(_cells(plan))) for plan in plans.values()],
-        "done": [_describe_done(plan) for plan in plans.values()],
-        **{f"jobs: {rule}": [str(count(plan, rule)) for plan in plans.values()] for rule in rules},
-        "CPU-hours": [_round(hours(plan)) for plan in plans.values()],
-        "CPU-hours left": [_round(hours(remaining(plan))) for plan in plans.values()],
-        "GPU-hours": [_round(gpu_hours(plan)) for plan in plans.values()],
-        "GB on disk": [_round(gigabytes(plan)) for plan in plans.values()],
-    }
+def show(plans: Mapping[str, Plan], heading: str) -> str:
+    """Format a table with a row for each plan: cells, jobs, time and space.
+
+    Args:
+        plans: name -> plan.
+        heading: what the names are.
+    """
+    rows = [
+        [
+            name,
+            _describe_done(plan),
+            str(len(plan)),
+            _duration(hours(plan)),
+            _duration(hours(remaining(plan))),
+            _duration(gpu_hours(plan)),
+            _round(gigabytes(plan)),
+        ]
+        for name, plan in plans.items()
+    ]
+    columns = [heading, "cells done", "jobs", "CPU time", "left", "GPU time", "GB on disk"]
     return tabulate(
-        [[name, *values] for name, values in rows.items()],
-        ["", *plans],
+        rows,
+        columns,
         tablefmt="simple",
         disable_numparse=True,
-        colalign=["left", *["right"] * len(plans)],
+        colalign=["left", *["right"] * (len(columns) - 1)],
     )
+
+
+def describe_jobs(plan: Plan) -> str:
+    """Return the number of jobs of each rule, as one line."""
+    return "jobs: " + ", ".join(f"{rule} {n}" for rule in STAGES if (n := count(plan, rule)))
 
 
 def count(plan: Plan, rule: str) -> int:
@@ -184,8 +237,7 @@ def hours(plan: Plan) -> float:
 
 def gpu_hours(plan: Plan) -> float:
     """Return the total time, in hours, of the jobs that use a GPU, if each has one."""
-    work = [job.work for job in plan if STAGES[job.rule].gpu == "requested"]
-    return sum(START_SECONDS + each / GPU_RATE for each in work) / 3600
+    return sum(job.gpu_seconds for job in plan if STAGES[job.rule].gpu == "requested") / 3600
 
 
 def gigabytes(plan: Plan) -> float:
@@ -206,6 +258,14 @@ def _describe_done(plan: Plan) -> str:
 def _cells(plan: Plan) -> Plan:
     """Return the last job of each cell."""
     return frozenset(job for job in plan if job.rule in SCORED_BY.values())
+
+
+def _duration(time: float) -> str:
+    """Format a time, given in hours, in seconds, minutes or hours."""
+    for unit, size in (("s", 3600), ("min", 60)):
+        if time * size < LARGEST:
+            return f"{_round(time * size)} {unit}"
+    return f"{_round(time)} h"
 
 
 def _round(value: float) -> str:
@@ -268,10 +328,27 @@ def _bytes_of_reconstruction(cell: Cell) -> float:
 
 def _attack_work(cell: Cell) -> float:
     """Return the multiply-adds of the whole budget of every victim."""
-    client = cell.client
-    steps = client.gradients_per_sample if cell.attack.repeats_local_steps else 1
-    evaluations: float = client.victims * client.batch_size * steps * cell.attack.evaluations
-    return evaluations * FACTOR * _forward(cell)
+    client, attack = cell.client, cell.attack
+    forward = attack.samples_searched(client) * attack.passes * _forward(cell)
+    return float(client.victims * _attack_calls(cell) * (forward + _work_of_weights(cell)))
+
+
+def _attack_calls(cell: Cell) -> float:
+    """Return the number of gradients of the batch of all victims."""
+    steps = cell.client.gradients_per_sample if cell.attack.repeats_local_steps else 1
+    calls: float = steps * cell.attack.evaluations
+    return calls
+
+
+def _work_of_weights(cell: Cell) -> float:
+    """Return the multiply-adds that take as long as forming the gradient of the convolutions.
+
+    Gradients of dense layers are not formed, so networks that begin with one are left out.
+    """
+    if cell.model.first_layer == "dense":
+        return 0.0
+    parameters: int = cell.model.parameters(cell.dataset.shape, _classes(cell))
+    return parameters * PARAMETER_SECONDS * RATE
 
 
 def _audit_work(cell: Cell) -> float:
@@ -333,3 +410,11 @@ COSTS: Mapping[str, tuple[Callable[[Any], float], Callable[[Any], float]]] = {
     "search": (lambda part: part.search.trials * _attack_work(part.search.cell), _nothing),
 }
 """Multiply-adds and bytes of a job of each stage; other stages are negligible."""
+
+CALLS: Mapping[str, Callable[[Any], float]] = {
+    "attack": _attack_calls,
+    "attack_shard": lambda shard: _attack_calls(shard.cell),
+    "search": lambda part: part.search.trials * _attack_calls(part.search.cell),
+    "train_knowledge": lambda pretraining: pretraining.knowledge.steps,
+}
+"""Number of evaluations of a batch by a job of each stage."""

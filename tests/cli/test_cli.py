@@ -223,8 +223,8 @@ def test_validate_and_plan_tell_of_data_and_of_cells_that_do_not_fit(
         capsys, "validate", "mine"
     )
     Path("data/mine/test").mkdir(parents=True)
-    for command in ("validate", "plan"):
-        assert main([command, "mine"]) == 0
+    for command in (["validate", "mine"], ["plan", "mine", "--grids"]):
+        assert main(command) == 0
         printed = capsys.readouterr().out
         assert "dataset folder+size=16+folder=mine: found in data\n" in printed
         assert (
@@ -289,7 +289,7 @@ def test_adopt_wants_files():
 def test_plan_tells_of_searches(tuned: Path, capsys: Capture):
     assert main(["plan", "tuned", "cpl"]) == 0
     printed = capsys.readouterr().out
-    (line,) = [line for line in printed.splitlines() if line.startswith("snakemake searches: ")]
+    (line,) = [line for line in printed.splitlines() if "snakemake searches: " in line]
     assert "1 search of 4 trials" in line
 
 
@@ -300,20 +300,29 @@ def test_plan_takes_the_studies_and_the_scale_of_the_configuration(
     configured = capsys.readouterr().out
     assert main(["plan", "cpl", "--scale", "quick"]) == 0
     assert capsys.readouterr().out == configured
-    assert "cpl (quick): " in configured
-    assert "\nrough: " in configured
+    assert configured.startswith("quick ")
+    assert "\nEstimated for one core" in configured
+    assert "attacks" not in configured
     assert main(["plan", "studies/cpl.yaml", "--scale", "paper"]) == 0
-    assert "cpl (paper): " in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("paper ")
+
+
+def test_plan_shows_grids_if_asked_in_a_hundred_columns(study_folder: Path, capsys: Capture):
+    assert main(["plan", "--grids"]) == 0
+    printed = capsys.readouterr().out
+    assert "cpl (quick): " in printed
+    assert "\nattacks " in printed
+    assert "\njobs: prepare_dataset " in printed
+    assert max(map(len, printed.splitlines())) <= 100
 
 
 def test_plan_counts_what_studies_share_once(study_folder: Path, capsys: Capture):
     Path("studies/again.yaml").write_bytes(Path("studies/cpl.yaml").read_bytes())
     assert main(["plan", "cpl", "again"]) == 0
-    printed = capsys.readouterr().out.partition("all studies (quick)\n")[2]
-    rows = {" ".join(words[:-3]): words[-3:] for words in map(str.split, printed.splitlines())}
-    one, other, together = rows["jobs: attack"]
-    assert one == other == together
-    assert rows["jobs: judge"] == ["1", "1", "2"]
+    rows = {words[0]: words for words in map(str.split, capsys.readouterr().out.splitlines()[:5])}
+    one, other, together = (rows[name] for name in ("cpl", "again", "together"))
+    assert one[3] == other[3] == together[3]
+    assert int(one[4]) == int(other[4]) < int(together[4]) < 2 * int(one[4])
 
 
 def test_commands_import_nothing_heavy(tuned: Path, private: Path, parameters: Path):

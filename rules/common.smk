@@ -14,6 +14,7 @@ from gleak.experiments.stage_files import CAPTURED, Made, StudyPart, dataset_of,
 from gleak.experiments.stages import STAGES, path_of
 from gleak.experiments.targets import check_target
 from gleak.core.errors import GleakError
+from gleak.core.plugins import use_plugins
 from gleak.knowledge.base import Pretraining
 from gleak.metrics.score_table import refusal_in_scores
 from gleak.experiments.own_models import check_own_model
@@ -36,6 +37,7 @@ def checked(make):
 
 
 SETTINGS = checked(lambda: Settings.read(config))
+checked(lambda: use_plugins(SETTINGS.plugins))
 if workflow.is_main_process:
     checked(SETTINGS.check_results)
     for damaged in quarantine(Path(SETTINGS.results_dir)):

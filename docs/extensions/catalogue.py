@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from docs.extensions.markdown import blocks, cell, code, docstring, summary, table
+from docs.extensions.markdown import blocks, code, docstring, plain, summary, table
 from gleak.core.registry import load
 from gleak.core.spec import Spec, allowed_values, format_spec, format_value
 
@@ -55,7 +55,7 @@ def describe_class(cls: type[Spec], mark: str) -> str:
     return blocks(
         f"({anchor(cls)})=\n{mark} `{cls.name}`",
         docstring(cls),
-        f"Source: {cell(cls.source)}." if cls.source else "",
+        f"Source: {plain(cls.source)}." if cls.source else "",
         table(HEADINGS, rows) or "It has no fields.",
         f"Module: `{cls.__module__}`.",
     )
@@ -72,6 +72,6 @@ def describe_field(key: str, field: FieldInfo) -> list[str]:
         "required" if field.is_required() else code(text),
         allowed_values(field),
         str(facts.get("unit", "")),
-        field.description or "",
-        str(facts.get("source", "")),
+        plain(field.description or ""),
+        plain(str(facts.get("source", ""))),
     ]

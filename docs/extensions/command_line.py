@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Action, ArgumentParser, _HelpAction, _SubParsersAction
 
-from docs.extensions.markdown import blocks, code, table
+from docs.extensions.markdown import blocks, code, plain, table
 from gleak.cli.main import build_parser
 
 
@@ -20,8 +20,8 @@ def describe_command(name: str, parser: ArgumentParser) -> str:
     """Return the section of a command: its purpose, usage and arguments."""
     actions = [action for action in parser._actions if not isinstance(action, _HelpAction)]
     usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
-    rows = [[code(argument(action)), action.help or ""] for action in actions]
-    purpose = (parser.description or "").replace("%%", "%").strip()
+    rows = [[code(argument(action)), plain(action.help or "")] for action in actions]
+    purpose = plain(parser.description or "")
     return blocks(
         f"## `gleak {name}`",
         purpose[:1].upper() + purpose[1:] + ".",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from docs.extensions.markdown import code, table
+from docs.extensions.markdown import code, plain, table
 from gleak.core.settings import Settings
 from gleak.core.spec import allowed_values, format_value
 
@@ -14,7 +14,7 @@ def describe_settings() -> str:
             code(key),
             "required" if field.is_required() else code(format_value(field.default)),
             allowed_values(field),
-            field.description or "",
+            plain(field.description or ""),
         ]
         for key, field in Settings.model_fields.items()
     ]

@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 from docstring_parser import parse_from_object
 
 import gleak.artifacts
-from docs.extensions.markdown import blocks, code, docstring, summary, table
+from docs.extensions.markdown import blocks, code, docstring, plain, summary, table
 from gleak.artifacts.encodings import Encoding
 from gleak.artifacts.schema import ArraySchema, array_fields, attribute_fields
 from gleak.artifacts.store import Artifact
@@ -79,4 +79,4 @@ def describe_attributes(cls: type[Artifact]) -> list[list[str]]:
 
 def parameters_of(cls: type) -> dict[str, str]:
     """Return the descriptions of a class's fields from its docstring."""
-    return {each.arg_name: each.description or "" for each in parse_from_object(cls).params}
+    return {each.arg_name: plain(each.description or "") for each in parse_from_object(cls).params}

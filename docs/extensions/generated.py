@@ -16,6 +16,7 @@ from docs.extensions.catalogue import describe_kind
 from docs.extensions.command_line import describe_commands
 from docs.extensions.configuration import describe_settings
 from docs.extensions.file_formats import describe_formats
+from docs.extensions.python_api import describe_api, escape_stars
 
 PLACE = re.compile(r"^<!-- generated: (?P<part>[\w-]+)(?P<words>[^>]*) -->$", re.MULTILINE)
 PARTS: dict[str, Callable[..., str]] = {
@@ -23,6 +24,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "command-line": describe_commands,
     "configuration": describe_settings,
     "file-formats": describe_formats,
+    "python-api": describe_api,
 }
 
 
@@ -43,4 +45,5 @@ def fill_source(app: Sphinx, page: str, source: list[str]) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
     app.connect("source-read", fill_source)
+    app.connect("autodoc-process-docstring", escape_stars)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

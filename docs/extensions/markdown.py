@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from inspect import getdoc
+
+CODE = re.compile(r"(`+[^`]+`+)")
+SPECIAL = re.compile(r"([*<])")
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -17,8 +21,15 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    """Return text as the content of a table's cell."""
+    """Return Markdown as the content of a table's cell."""
     return " ".join(text.split()).replace("|", r"\|")
+
+
+def plain(text: str) -> str:
+    """Return text as Markdown in which only code is marked up."""
+    parts = CODE.split(text)
+    parts[::2] = [SPECIAL.sub(r"\\\1", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def code(text: str) -> str:
@@ -27,8 +38,8 @@ def code(text: str) -> str:
 
 
 def docstring(thing: object) -> str:
-    """Return a docstring as Markdown, in which asterisks are no emphasis."""
-    return (getdoc(thing) or "").replace("*", r"\*")
+    """Return a docstring as Markdown."""
+    return plain(getdoc(thing) or "")
 
 
 def summary(thing: object) -> str:

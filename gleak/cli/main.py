@@ -177,6 +177,7 @@ def run_list(arguments: Namespace) -> int:
     """Run ``gleak list [KIND]``."""
     from gleak.cli.catalog import list_registered
 
+    use_configured_plugins()
     print(list_registered(arguments.kind))
     return 0
 
@@ -185,6 +186,7 @@ def run_describe(arguments: Namespace) -> int:
     """Run ``gleak describe NAME``."""
     from gleak.cli.catalog import describe
 
+    use_configured_plugins()
     print(describe(arguments.name))
     return 0
 
@@ -349,6 +351,7 @@ def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
     Raises:
         SpecError: the file is missing or not a mapping, or a key or value is invalid.
     """
+    from gleak.core.plugins import use_plugins
     from gleak.core.settings import Settings
     from gleak.core.yaml_input import load_mapping
 
@@ -357,7 +360,15 @@ def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
             f"{path}: no such file; change to the folder of the Snakefile, or give --config FILE"
         )
     content = load_mapping(path, "configuration", "studies, scale, ...")
-    return Settings.read({**content, **changes})
+    settings = Settings.read({**content, **changes})
+    use_plugins(settings.plugins)
+    return settings
+
+
+def use_configured_plugins() -> None:
+    """Import the plug-ins of the configuration in the current folder, if there is one."""
+    if CONFIG.is_file():
+        read_settings(CONFIG, {})
 
 
 def study_file(text: str) -> Path:

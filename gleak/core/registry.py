@@ -2,7 +2,8 @@
 
 A class decorated with `register` can be named in paths, studies and ``gleak describe``. The package
 of a kind (`gleak.attacks`, say) imports its modules, one line each; `load` imports that package on
-first use, so nothing here depends on the registered classes.
+first use, and the plug-ins (`gleak.core.plugins`), so nothing here depends on the registered
+classes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BeforeValidator
 
 from gleak.core.errors import SpecError, nearest
+from gleak.core.plugins import load_plugins
 from gleak.core.spec import Spec, build_spec, split_spec
 
 PACKAGES = {
@@ -64,11 +66,12 @@ def load(kind: str) -> dict[str, type[Spec]]:
     """Return all registered classes of a kind by name.
 
     Raises:
-        SpecError: unknown kind.
+        SpecError: unknown kind, or a plug-in that cannot be imported.
     """
     if kind not in PACKAGES:
         raise SpecError(f"unknown kind {kind!r}; {nearest(kind, PACKAGES)}")
     import_module(PACKAGES[kind])
+    load_plugins()
     return dict(sorted(_REGISTERED[kind].items()))
 
 

@@ -14,6 +14,8 @@ from gleak.core.errors import SpecError, nearest
 Scale = Literal["quick", "small", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 UNUSABLE = "\0\n{}"
+LISTS = ("studies", "plugins")
+"""Keys whose values may be given as a text with commas."""
 
 
 def _usable(path: Path) -> Path:
@@ -42,6 +44,9 @@ class Settings(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="device that torch uses")
     seed: int = Field(0, ge=0, description="seed of all random streams")
     shards: int = Field(1, ge=1, description="number of jobs that share the victims of a cell")
+    plugins: list[str] = Field(
+        default_factory=list, description="modules of your own that register attacks, defences, ..."
+    )
 
     @property
     def captures(self) -> Path:
@@ -70,8 +75,9 @@ class Settings(BaseModel):
             SpecError: lists every unknown key and invalid value, with what is valid.
         """
         config = dict(config)
-        if isinstance(config.get("studies"), str):
-            config["studies"] = config["studies"].split(",")
+        for key in LISTS:
+            if isinstance(config.get(key), str):
+                config[key] = [name for name in config[key].split(",") if name]
         try:
             return cls.model_validate(config)
         except ValidationError as error:

@@ -1,0 +1,46 @@
+"""The Python examples of pages, run in order in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, blocks
+
+FILE = re.compile(r"# \S+\.py\n")
+
+
+def examples(page: str) -> str:
+    """The Python blocks of a page that are no files."""
+    return "\n".join(block for block in blocks(page, "python") if not FILE.match(block))
+
+
+def run(code: str, folder: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_examples_of_the_tutorial_recover_the_photographs(tmp_path: Path) -> None:
+    printed = run(examples("docs/guide/tutorial.md"), tmp_path)
+    assert float(re.search(r"^psnr +(\S+)$", printed, re.MULTILINE)[1]) > 99
+    assert float(printed.splitlines()[-1]) > 20
+    assert (tmp_path / "found.png").stat().st_size > 10_000
+
+
+def test_a_wrong_example_fails(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="unknown attack"):
+        run("import gleak, torch\ngleak.attack('cpll', torch.nn.Linear(2, 2), [], (2,))", tmp_path)

@@ -1,0 +1,77 @@
+"""Generated parts of pages are complete, and valid Markdown."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from docs.extensions.catalogue import anchor, describe_kind
+from docs.extensions.command_line import describe_commands
+from docs.extensions.configuration import describe_settings
+from docs.extensions.markdown import cell, plain, table
+from gleak.cli.main import build_parser
+from gleak.core.registry import PACKAGES, load
+from gleak.core.settings import Settings
+from tests.docs.pages import PAGES, text_of
+
+LINK = re.compile(r"\]\(#([\w-]+)\)")
+
+
+@pytest.mark.parametrize("kind", PACKAGES)
+def test_an_entry_has_all_fields_with_descriptions(kind: str) -> None:
+    entries = re.split(r"^\(([\w-]+)\)=$", describe_kind(kind), flags=re.MULTILINE)
+    found = dict(zip(entries[1::2], entries[2::2], strict=True))
+    assert found.keys() == {anchor(cls) for cls in load(kind).values()}
+    for cls in load(kind).values():
+        for key, field in cls.model_fields.items():
+            description = cell(plain(field.description or ""))
+            rows = [row for row in found[anchor(cls)].splitlines() if row.startswith(f"| `{key}` ")]
+            assert [description in row for row in rows] == [True], (cls.name, key)
+
+
+def test_each_kind_is_in_the_catalogue() -> None:
+    pages = "".join(text_of(page) for page in PAGES if page.startswith("docs/reference/"))
+    shown = re.findall(r"generated: catalogue (\w+)", pages)
+    assert sorted(shown) == sorted(PACKAGES)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if LINK.search(text_of(page))])
+def test_links_to_entries_exist(page: str) -> None:
+    known = {anchor(cls) for kind in PACKAGES for cls in load(kind).values()}
+    kinds = {name.partition("-")[0] for name in known}
+    for name in LINK.findall(text_of(page)):
+        assert name in known or name.partition("-")[0] not in kinds, name
+
+
+def test_every_command_and_option_is_described() -> None:
+    text, usage = describe_commands(), build_parser().format_help()
+    for command in re.findall(r"^    (\w+)  ", usage, re.MULTILINE):
+        assert f"## `gleak {command}`" in text
+
+
+def test_every_key_of_the_configuration_is_described() -> None:
+    assert all(f"| `{key}` |" in describe_settings() for key in Settings.model_fields)
+
+
+def test_empty_columns_are_left_out() -> None:
+    assert table(("a", "b"), [["1", ""], ["2|3", ""]]) == "| a |\n| --- |\n| 1 |\n| 2\\|3 |"
+    assert table(("a",), []) == ""
+
+
+def test_only_code_is_marked_up() -> None:
+    assert plain("a * b, `<x> *`, <y>") == r"a \* b, `<x> *`, \<y>"
+
+
+def test_every_format_and_its_arrays_are_described() -> None:
+    pytest.importorskip("docstring_parser", reason="an extra: make docs")
+    from docs.extensions.file_formats import describe_formats
+    from gleak.artifacts.schema import array_fields, attribute_fields
+    from gleak.artifacts.store import Artifact
+
+    text = describe_formats()
+    for cls in Artifact.__subclasses__():
+        section = text.partition(f"## `{cls.format}`")[2].partition("\n## ")[0]
+        assert all(f"`/{name}" in section for name in array_fields(cls)), cls.format
+        own = attribute_fields(cls).keys() - attribute_fields(Artifact).keys()
+        assert all(f"| `{name}` |" in section for name in own), cls.format

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
 from urllib.parse import unquote, urldefrag, urlparse
@@ -37,6 +38,8 @@ TOO_WIDE = """width => [...document.querySelectorAll('article *')]
   .map(each => each.tagName + ' ' + each.textContent.trim().slice(0, 60)).slice(0, 3)"""
 MISSING = """[...document.images].filter(each => !each.complete || !each.naturalWidth)
   .map(each => each.getAttribute('src'))"""
+FINISHED = "!!document.querySelector('.search-summary')?.textContent.trim()"
+RESULTS = "[...document.querySelectorAll('#search-results li a')].map(each => each.href)"
 LINKS = "[...document.querySelectorAll('a[href]')].map(each => each.href)"
 NAMES = "[...document.querySelectorAll('[id]')].map(each => each.id)"
 
@@ -46,19 +49,25 @@ def browser_file() -> str | None:
     return next(filter(None, map(which, BROWSERS)), None)
 
 
+@contextmanager
+def opened() -> Iterator[BrowserContext]:
+    """Open a browser with an empty profile."""
+    with tempfile.TemporaryDirectory() as profile, sync_playwright() as playwright:
+        browser = playwright.chromium.launch_persistent_context(
+            profile, executable_path=browser_file(), headless=True, args=list(FLAGS)
+        )
+        yield browser
+        browser.close()
+
+
 def check_site(site: Path) -> list[str]:
     """Open all pages of a site and return the faults, one line each.
 
     Args:
         site: folder of the built pages.
     """
-    with tempfile.TemporaryDirectory() as profile, sync_playwright() as playwright:
-        context = playwright.chromium.launch_persistent_context(
-            profile, executable_path=browser_file(), headless=True, args=list(FLAGS)
-        )
-        faults = [*check_pages(context, site), *check_searches(context, site)]
-        context.close()
-    return faults
+    with opened() as browser:
+        return [*check_pages(browser, site), *check_searches(browser, site)]
 
 
 def check_pages(context: BrowserContext, site: Path) -> Iterator[str]:
@@ -130,11 +139,8 @@ def check_searches(context: BrowserContext, site: Path) -> Iterator[str]:
     for word, wanted in SEARCHES.items():
         page = context.new_page()
         page.goto(f"{(site / 'search.html').resolve().as_uri()}?q={word}")
-        page.wait_for_selector("#search-results ul.search li")
-        page.wait_for_function("document.querySelectorAll('#search-progress').length >= 0")
-        found = page.evaluate(
-            "[...document.querySelectorAll('#search-results li a')].map(each => each.href)"
-        )
+        page.wait_for_function(FINISHED)
+        found = page.evaluate(RESULTS)
         page.close()
         if not any(wanted in link for link in found):
             yield f"search for {word!r} does not find {wanted}: {found[:5]}"

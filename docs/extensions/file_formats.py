@@ -35,10 +35,11 @@ def describe_formats() -> str:
 
 def describe_format(cls: type[Artifact]) -> str:
     """Return the section of a format: its arrays and its root attributes."""
-    meanings = parameters_of(cls)
+    meanings, declared = parameters_of(cls), array_fields(cls)
+    encoded = meanings.keys() - declared.keys() - attribute_fields(cls).keys()
     rows = [
-        describe_array(f"/{name}", schema, meanings.get(name, ""))
-        for name, schema in array_fields(cls).items()
+        *([code(f"/{name}/<name>"), "", "encoded", "", meanings[name]] for name in sorted(encoded)),
+        *(describe_array(f"/{name}", each, meanings[name]) for name, each in declared.items()),
     ]
     return blocks(
         f"## `{cls.format}`",

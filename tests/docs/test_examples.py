@@ -41,6 +41,13 @@ def test_the_examples_of_the_tutorial_recover_the_photographs(tmp_path: Path) ->
     assert (tmp_path / "found.png").stat().st_size > 10_000
 
 
+def test_the_example_of_the_defences_compares_them(tmp_path: Path) -> None:
+    printed = run(examples("docs/guide/defenses.md"), tmp_path).splitlines()
+    psnr = {line.split()[0]: float(line.split()[1]) for line in printed}
+    assert list(psnr) == ["none", "topk+keep=0.1", "gaussian+std=1e-3", "soteria"]
+    assert psnr["none"] > 99 > max(value for name, value in psnr.items() if name != "none")
+
+
 def test_a_wrong_example_fails(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="unknown attack"):
         run("import gleak, torch\ngleak.attack('cpll', torch.nn.Linear(2, 2), [], (2,))", tmp_path)

@@ -1,11 +1,11 @@
 # gleak: every target works from a fresh clone with Python 3.11+ and pip.
-#   make demo     photographs recovered from one gradient
+#   make demo     photographs recovered from one gradient    make help         this list
 #   make figures  all figures of all studies (quick scale)   make check        format, lint, types, unit tests
 #   make report   one HTML file with everything               make test         that and the workflow's tests
 #   make graph    the rule graph in docs/                     make test-all     that, the slow tests, Flower and fuzzing
 #   make setup    the environment alone                       make test-slurm   on a SLURM of its own
 #   make bench    timings, as JSON                            make test-flower  with Flower, in an environment of its own
-#   make docs     the documentation in docs/_build/html      make docs-check   that, and each page opened in Chromium
+#   make docs     the documentation in docs/_build/html       make docs-check   that, and each page opened in Chromium
 #   make fuzz     INPUTS malformed artifacts read (100,000 by default); what is found is kept in .fuzz
 
 PYTHON ?= python3
@@ -20,7 +20,7 @@ SITE := docs/_build/html
 FLOWER := .venv-flower
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 
-.PHONY: demo figures lint check test test-all test-slurm test-flower fuzz setup report bench graph docs docs-check clean
+.PHONY: help demo figures lint check test test-all test-slurm test-flower fuzz setup report bench graph docs docs-check clean
 
 # The library alone, with the versions of the lock file. $(1): folder of the environment; $(2): extras
 define install_library
@@ -29,6 +29,9 @@ define install_library
 	$(1)/bin/pip install --quiet "$$(grep '^torch==' envs/requirements.lock)"
 	$(1)/bin/pip install --quiet --constraint envs/requirements.lock --editable '.$(2)'
 endef
+
+help:
+	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
 
 demo: $(LIBRARY)
 	$(BIN)/gleak demo $(ARGS)

@@ -8,16 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
-from gleak.core.registry import find
-from gleak.experiments.cell import LEVELS, Cell
 from gleak.experiments.study import load_study
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "guide" / "extending.md").read_text(encoding="utf-8")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -45,27 +41,6 @@ def test_the_studies_of_the_guide_are_valid(tmp_path: Path) -> None:
         figures |= {spec.name for spec in study.figures.values()}
     assert cells == {"sizes": 3 * 3, "priors": 3, "attacked": 2 * 2, "trained": 2}
     assert figures == {"line", "tradeoff", "attacks", "losses"}
-
-
-@pytest.mark.parametrize("path", re.findall(r"results/artifacts/([^\s`]+)", README))
-def test_each_path_of_the_readme_is_a_cell(path: str) -> None:
-    texts = dict(zip(LEVELS, path.split("/"), strict=False))
-    texts = {level: text for level, text in texts.items() if "." not in text or "=" in text}
-    assert str(Cell.from_path(texts)) == "/".join(texts.values())
-
-
-def test_what_the_readme_calls_implemented_is_registered() -> None:
-    listed = re.search(
-        r"Implemented now: the attacks (.*?), the defences (.*?);", README, re.DOTALL
-    )
-    for kind, names in zip(("attack", "defense"), listed.groups(), strict=True):
-        assert all(find(kind, name) for name in re.findall(r"`(\w+)`", names))
-
-
-def test_every_make_target_of_the_readme_exists() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"`make ([\w-]+)`", README)):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
 def test_every_file_that_is_linked_exists() -> None:

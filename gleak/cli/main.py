@@ -10,25 +10,26 @@ imported by the command that needs them, so that commands start fast.
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from gleak import __version__
-from gleak.core.errors import GleakError, SpecError, nearest
+from gleak.cli.common import (
+    EXIT_FINDING,
+    Command,
+    add_config_option,
+    complain,
+    read_settings,
+    use_configured_plugins,
+)
+from gleak.cli.study_commands import add_study_commands
+from gleak.core.errors import GleakError, SpecError
 
 if TYPE_CHECKING:
-    from gleak.core.settings import Settings
-    from gleak.experiments.estimate import Plan
-    from gleak.experiments.study import Study
+    pass
 
-CONFIG = Path("config.yaml")
-STUDIES = Path("studies")
-EXIT_FINDING = 3
-WIDTH = 100
 PROTOCOL = {
     "batch_size": "samples per client",
     "local_steps": "local steps; default 1",
@@ -38,8 +39,6 @@ PROTOCOL = {
     "split": "test (default) or train (victims for searches)",
 }
 """Options of ``gleak import`` for the client's fields, with their help."""
-OUTCOMES = "results/studies/*/*/searches/*/chosen.yaml"
-Command = Callable[[Namespace], int]
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -60,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         code: int = arguments.run(arguments)
     except GleakError as error:
-        _complain(error)
+        complain(error)
         return 1
     return code
 
@@ -106,33 +105,6 @@ def build_parser() -> ArgumentParser:
     )
     add_study_commands(add)
     return parser
-
-
-def add_study_commands(add: Callable[[str, Command, str], ArgumentParser]) -> None:
-    """Add the commands for studies.
-
-    Args:
-        add: adds a command by its name, function and help.
-    """
-    command = add("validate", run_validate, "check studies at every scale without running them")
-    studies: dict[str, Any] = {"nargs": "*", "metavar": "STUDY"}
-    command.add_argument("studies", **studies, help="files or names; default all of studies/")
-    add_config_option(command)
-    command = add("adopt", run_adopt, "use the hyperparameters selected by searches in studies")
-    command.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help=f"{OUTCOMES} of snakemake searches"
-    )
-    command = add("plan", run_plan, "estimate cells, jobs, hours and gigabytes of studies")
-    command.add_argument("studies", **studies, help="files or names; default as configured")
-    command.add_argument("--scale", metavar="SCALE", help="quick, small or paper")
-    command.add_argument("--grids", action="store_true", help="also each grid, data and refusals")
-    add_config_option(command)
-
-
-def add_config_option(command: ArgumentParser) -> None:
-    """Add the option for another configuration file."""
-    text = "configuration; default config.yaml"
-    command.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help=text)
 
 
 def add_demo_options(command: ArgumentParser) -> None:
@@ -247,145 +219,3 @@ def run_import(arguments: Namespace) -> int:
     capture = import_capture(cell, files, captures, settings.data_dir, replace=arguments.replace)
     print(describe_capture(cell, capture, settings.results_dir, changes))
     return EXIT_FINDING if capture.comparison and not capture.comparison.agrees else 0
-
-
-def run_validate(arguments: Namespace) -> int:
-    """Run ``gleak validate [STUDY ...]``; report the errors of all files before exiting with 1.
-
-    Data are searched at the configured scale and in the configured folder, or with the default
-    configuration if there is no file.
-    """
-    from gleak.core.settings import Settings
-    from gleak.experiments.study import load_study
-    from gleak.experiments.validation import check_data, describe_every_scale, examine_study
-
-    given = arguments.config != CONFIG or arguments.config.is_file()
-    settings = read_settings(arguments.config, {}) if given else Settings(studies=[])
-    files = [study_file(text) for text in arguments.studies] or sorted(STUDIES.glob("*.yaml"))
-    if not files:
-        raise SpecError(
-            f"no {STUDIES}/*.yaml here; name files, or change to the folder of the Snakefile"
-        )
-    faults = 0
-    for file in files:
-        try:
-            study = load_study(file)
-            study.check_choices()
-            study = examine_study(study, settings.data_dir)
-            check_data(study, settings)
-            checks = describe_every_scale(study, settings.data_dir)
-            print("\n".join([f"{file}: ok", describe_study(study), *checks, ""]))
-        except GleakError as error:
-            _complain(error)
-            faults += 1
-    return min(faults, 1)
-
-
-def describe_study(study: Study) -> str:
-    """Describe the cells of all grids at all scales, the figures and the finished searches."""
-    from gleak.cli.catalog import align
-
-    cells = [
-        {"grid": name, **{f"{scale} cells": str(len(grid.cells)) for scale, grid in grids.items()}}
-        for name, grids in study.grids.items()
-    ]
-    lines = [
-        align(cells) if cells else "no grids",
-        f"figures: {', '.join(study.figures) or 'none'}",
-    ]
-    for name, scales in study.searches.items():
-        chosen = [scale for scale, search in scales.items() if search.chosen]
-        lines.append(f"search {name}: chosen at {', '.join(chosen) or 'no scale'}")
-    return "\n".join(lines)
-
-
-def run_adopt(arguments: Namespace) -> int:
-    """Run ``gleak adopt FILE ...``."""
-    from gleak.experiments.search.adopt import adopt
-
-    for outcome in adopt(arguments.files, STUDIES):
-        place = f"{outcome.study} ({outcome.scale}), search {outcome.search}"
-        print(f"{place}: {outcome.summary}")
-    return 0
-
-
-def run_plan(arguments: Namespace) -> int:
-    """Run ``gleak plan [STUDY ...] [--scale SCALE] [--grids] [--config FILE]``."""
-    from gleak.experiments.estimate import ROUGH, TOGETHER, describe_searches, plan_study, show
-    from gleak.experiments.study import load_study
-
-    given = {"scale": arguments.scale, "studies": arguments.studies}
-    settings = read_settings(
-        arguments.config, {key: value for key, value in given.items() if value}
-    )
-    files = [study_file(text) for text in settings.studies]
-    studies = [load_study(file).examined(settings.scale, settings.data_dir) for file in files]
-    plans = {study.name: plan_study(study, settings) for study in studies}
-    totals = {name: found[TOGETHER] for name, found in plans.items()}
-    if len(totals) > 1:
-        totals[TOGETHER] = frozenset().union(*totals.values())
-    print(f"{show(totals, settings.scale)}\n")
-    for study in studies:
-        if arguments.grids:
-            print(f"{describe_grids(study, plans[study.name], settings)}\n")
-        if searches := describe_searches(study, settings):
-            print(f"{study.name}: {searches}\n")
-    print(fill(ROUGH, WIDTH))
-    return 0
-
-
-def describe_grids(study: Study, plans: Mapping[str, Plan], settings: Settings) -> str:
-    """Describe the plan of each grid of a study, its data and its refused cells."""
-    from gleak.experiments.estimate import TOGETHER, describe_jobs, show
-    from gleak.experiments.validation import describe_checks
-
-    checks = describe_checks(study, settings.scale, settings.data_dir)
-    jobs = fill(describe_jobs(plans[TOGETHER]), WIDTH)
-    title = f"{study.name} ({settings.scale}): {study.title}"
-    return "\n".join([title, show(plans, "grid"), jobs, *checks])
-
-
-def read_settings(path: Path, changes: dict[str, Any]) -> Settings:
-    """Read the configuration and replace some of its values.
-
-    Raises:
-        SpecError: the file is missing or not a mapping, or a key or value is invalid.
-    """
-    from gleak.core.plugins import use_plugins
-    from gleak.core.settings import Settings
-    from gleak.core.yaml_input import load_mapping
-
-    if not path.is_file():
-        raise SpecError(
-            f"{path}: no such file; change to the folder of the Snakefile, or give --config FILE"
-        )
-    content = load_mapping(path, "configuration", "studies, scale, ...")
-    settings = Settings.read({**content, **changes})
-    use_plugins(settings.plugins)
-    return settings
-
-
-def use_configured_plugins() -> None:
-    """Import the plug-ins of the configuration in the current folder, if there is one."""
-    if CONFIG.is_file():
-        read_settings(CONFIG, {})
-
-
-def study_file(text: str) -> Path:
-    """Return the file of a study, given by its path or by its name in ``studies/``.
-
-    Raises:
-        SpecError: there is no study of that name.
-    """
-    path = Path(text)
-    if path.suffix == ".yaml":
-        return path
-    known = {file.stem: file for file in STUDIES.glob("*.yaml")}
-    if text not in known:
-        raise SpecError(f"unknown study {text!r} in {STUDIES}/; {nearest(text, known)}")
-    return known[text]
-
-
-def _complain(error: GleakError) -> None:
-    """Print an error as one line."""
-    print("gleak:", *str(error).split(), file=sys.stderr)

@@ -16,11 +16,8 @@ from gleak.core.settings import Settings
 from gleak.crafting.base import CraftingSpec
 from gleak.experiments.cell import LEVELS, Cell
 from gleak.experiments.estimate import (
-    ASSUMED_CLASSES,
-    ASSUMED_SAMPLES,
     CALL_SECONDS,
     GPU_RATE,
-    PARAMETER_SECONDS,
     RATE,
     ROUGH,
     START_SECONDS,
@@ -38,6 +35,7 @@ from gleak.experiments.estimate import (
     remaining,
     show,
 )
+from gleak.experiments.job_costs import ASSUMED_CLASSES, ASSUMED_SAMPLES, WEIGHT_WORK
 from gleak.experiments.stage_files import scores_of
 from gleak.experiments.stages import STAGES
 from gleak.experiments.study import load_study
@@ -186,7 +184,7 @@ def test_an_attack_costs_as_documented():
     forward = found.model.multiply_adds(found.dataset.shape, found.dataset.classes)
     weights = found.model.parameters(found.dataset.shape, found.dataset.classes)
     evaluations = found.attack.evaluations
-    seconds = 3 * evaluations * (2 * 12 * forward / RATE + weights * PARAMETER_SECONDS)
+    seconds = 3 * evaluations * (2 * 12 * forward / RATE + weights * WEIGHT_WORK / RATE)
     seconds += START_SECONDS["attack"] + evaluations * CALL_SECONDS
     assert only(plan(found), "attack").seconds == pytest.approx(seconds)
     assert only(plan(cell(attack="blind")), "attack").seconds == START_SECONDS["attack"]

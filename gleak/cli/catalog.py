@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from inspect import getdoc
+from itertools import groupby
+from sys import modules
 from typing import Any
 
 from pydantic.fields import FieldInfo
-from tabulate import tabulate
 
+from gleak.cli.examples import example_of
 from gleak.core.errors import SpecError, nearest
 from gleak.core.registry import PACKAGES, find, kinds_of, load, parse
 from gleak.core.spec import Spec, allowed_values, format_spec, format_value, split_spec
 
 REQUIRED = "required"
+EQUATION = re.compile(r"(?:Eq\.|Equations?|Algorithm) \d+[a-z]?(?:(?:, | and | to )\d+)*")
 Record = dict[str, str]
 
 
 def list_registered(kind: str | None = None) -> str:
-    """Return a table of kind, name and summary of all registered classes.
+    """Return name and summary of all registered classes by kind and method family.
+
+    A family is a module; its heading is the first line of the module's docstring.
 
     Args:
         kind: a key of `gleak.core.registry.PACKAGES`; None for all kinds.
@@ -27,8 +33,16 @@ def list_registered(kind: str | None = None) -> str:
         SpecError: there is no such kind.
     """
     kinds = PACKAGES if kind is None else (kind,)
-    classes = [cls for kind in kinds for cls in load(kind).values()]
-    return align([{"kind": cls.kind, "name": cls.name, "what": _summary(cls)} for cls in classes])
+    return "\n\n".join("\n".join([kind, *_families(kind)]) for kind in kinds)
+
+
+def _families(kind: str) -> Iterator[str]:
+    """Yield the lines of all families of a kind, in the order of their modules."""
+    classes = sorted(load(kind).values(), key=lambda cls: (cls.__module__, cls.name))
+    width = max(len(cls.name) for cls in classes)
+    for module, members in groupby(classes, lambda cls: cls.__module__):
+        yield f"  {_summary(modules[module]).rstrip('.:')}"
+        yield from (f"    {cls.name:<{width}}  {_summary(cls)}" for cls in members)
 
 
 def describe(text: str) -> str:
@@ -52,6 +66,8 @@ def describe(text: str) -> str:
 
 def align(records: list[Record]) -> str:
     """Format records as a table without its empty columns."""
+    from tabulate import tabulate
+
     headings = [key for key in records[0] if any(record[key] for record in records)]
     rows = [[record[key] for key in headings] for record in records]
     return tabulate(rows, headings, tablefmt="simple", disable_numparse=True)
@@ -60,13 +76,40 @@ def align(records: list[Record]) -> str:
 def _describe_class(cls: type[Spec], spec: Spec | None) -> str:
     """Describe one class, with the values of ``spec`` if it is given."""
     records = [_describe_field(key, field, spec) for key, field in cls.model_fields.items()]
+    facts = {
+        "canonical": str(spec) if spec else "",
+        "source": cls.source,
+        "equations": _equations(cls),
+        "example": _example(cls, spec),
+    }
     paragraphs = [
         f"{cls.kind} {cls.name}",
         getdoc(cls) or "",
-        f"source: {cls.source}" if cls.source else "",
+        "\n".join(f"{key}: {value}" for key, value in facts.items() if value),
         align(records) if records else "It has no fields.",
     ]
     return "\n\n".join(filter(None, paragraphs))
+
+
+def _equations(cls: type[Spec]) -> str:
+    """Return the equations that docstring and fields refer to, each with its place."""
+    documented = EQUATION.findall(getdoc(cls) or "")
+    sources = {
+        key: str(field.json_schema_extra["source"])
+        for key, field in cls.model_fields.items()
+        if isinstance(field.json_schema_extra, dict)
+    }
+    fields = [f"{text} ({key})" for key, text in sources.items() if EQUATION.search(text)]
+    return "; ".join(dict.fromkeys([*documented, *fields]))
+
+
+def _example(cls: type[Spec], spec: Spec | None) -> str:
+    """Return a command that makes a file with this spec; empty if there is none."""
+    try:
+        path = example_of(spec or parse(cls.kind, cls.name))
+    except SpecError:
+        return ""
+    return f"snakemake {path}" if path else ""
 
 
 def _describe_field(key: str, field: FieldInfo, spec: Spec | None) -> Record:
@@ -89,5 +132,6 @@ def _text(value: Any) -> str:
     return format_spec(value, "~") if isinstance(value, Spec) else format_value(value)
 
 
-def _summary(cls: type[Spec]) -> str:
-    return (getdoc(cls) or "").partition("\n")[0]
+def _summary(documented: object) -> str:
+    """Return the first line of a docstring."""
+    return (getdoc(documented) or "").partition("\n")[0]

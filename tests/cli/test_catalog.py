@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -11,6 +12,7 @@ from gleak.core import registry
 from gleak.core.errors import SpecError
 from gleak.core.registry import PACKAGES, load, parse, register
 from gleak.core.spec import Spec, parameter
+from gleak.experiments.targets import check_target
 
 KINDS_AND_NAMES = [(kind, name) for kind in PACKAGES for name in load(kind)]
 
@@ -41,23 +43,69 @@ def row_of(text: str, first: str) -> list[str]:
     return next(row for row in rows if row[0] == first)
 
 
+def listed(text: str) -> list[tuple[str, str, str]]:
+    """Kind, family and name of every line of a list."""
+    found, kind, family = [], "", ""
+    for line in filter(None, text.splitlines()):
+        depth = len(line) - len(line.lstrip())
+        if depth == 0:
+            kind = line
+        elif depth == 2:
+            family = line.strip()
+        else:
+            found.append((kind, family, line.split()[0]))
+    return found
+
+
 def test_everything_registered_is_listed_once():
-    lines = list_registered().splitlines()[2:]
-    assert [tuple(line.split()[:2]) for line in lines] == KINDS_AND_NAMES
+    found = [(kind, name) for kind, _, name in listed(list_registered())]
+    assert len(found) == len(KINDS_AND_NAMES)
+    assert set(found) == set(KINDS_AND_NAMES)
 
 
 def test_one_kind_is_listed_alone():
-    lines = list_registered("attack").splitlines()[2:]
-    assert [tuple(line.split()[:2]) for line in lines] == [("attack", n) for n in load("attack")]
+    assert {kind for kind, _, _ in listed(list_registered("attack"))} == {"attack"}
+
+
+def test_classes_of_a_module_are_a_family_with_its_docstring_as_heading():
+    families = {name: family for _, family, name in listed(list_registered("attack"))}
+    assert (
+        families["dlg"]
+        == families["cpl"]
+        == "Deep leakage from gradients and the attacks derived from it"
+    )
+    assert families["rog"] != families["dlg"]
 
 
 def test_a_line_says_what_the_first_line_of_the_docstring_says(twin: type[Spec]):
-    assert row_of(list_registered("distance"), "distance") == [
-        "distance",
+    assert row_of(list_registered("distance"), "cosine") == [
         "cosine",
         "One minus the cosine of all parameters taken as one vector (InvertGrad).",
     ]
-    assert "distance  cpl     Somebody else." in list_registered("distance")
+    assert "    cpl     Somebody else." in list_registered("distance")
+
+
+def test_the_spec_is_described_in_its_canonical_form():
+    text = describe("cpl+start=dark+restarts=2")
+    assert "\ncanonical: cpl+restarts=2+start=dark\n" in text
+    assert "/none/cpl+restarts=2+start=dark/scores.csv\n" in text
+    assert "canonical" not in describe("cpl")
+
+
+def test_equations_are_named_with_their_place():
+    assert "\nequations: Eq. 2, 6 to 8" in describe("agic")
+    assert "CPL Algorithm 1, line 12 (alpha)" in describe("cpl")
+
+
+@pytest.mark.parametrize(
+    "kind", ["dataset", "model", "training", "crafting", "client", "defense", "attack"]
+)
+def test_every_class_of_a_level_has_an_example_that_is_a_target(kind: str):
+    for name in load(kind):
+        found = re.search(r"^example: snakemake (\S+)$", describe(name), re.MULTILINE)
+        assert found or name == "custom", name
+        if found:
+            check_target(found[1], Path("results"), Path("studies"), ())
 
 
 def test_an_unknown_kind_is_answered_with_the_nearest():

@@ -12,7 +12,9 @@ def describe_settings() -> str:
     rows = [
         [
             code(key),
-            "required" if field.is_required() else code(format_value(field.default)),
+            "required"
+            if field.is_required()
+            else code(format_value(field.get_default(call_default_factory=True))),
             allowed_values(field),
             plain(field.description or ""),
         ]

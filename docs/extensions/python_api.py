@@ -38,15 +38,16 @@ def describe_api() -> str:
 
 
 def describe_module(name: str) -> str:
-    """Return the section of a module: the functions that it defines and does not keep private."""
+    """Return the section of a module: its functions whose names begin with ``check_``."""
     module = getattr(gleak, name)
-    functions = [
+    checks = [
         key
         for key, thing in vars(module).items()
-        if isfunction(thing) and thing.__module__ == module.__name__ and key.startswith("check_")
+        if key.startswith("check_") and thing.__module__.startswith(module.__name__)
     ]
     return blocks(
-        f"## `gleak.{name}`", *(directive("autofunction", f"{name}.{key}") for key in functions)
+        f"## `gleak.{name}`",
+        *(directive("autofunction", f"{name}.{key}") for key in sorted(checks)),
     )
 
 

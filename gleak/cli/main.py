@@ -83,11 +83,14 @@ def build_parser() -> ArgumentParser:
     command = add(
         "inspect", run_inspect, "show the contents of an artifact, or save one of its images"
     )
-    command.add_argument("file", type=Path, metavar="FILE", help="any .h5 file of a run")
+    command.add_argument(
+        "file", type=Path, metavar="FILE", help="any .h5 file of a run, or a table of scores"
+    )
     command.add_argument("--image", type=int, metavar="N", help="save the image of sample N")
     command.add_argument(
         "--output", type=Path, metavar="PNG", help="output file; default ./<stem>-<N>.png"
     )
+    add_scores_options(add("scores", run_scores, "show scores, and images beside the true ones"))
     command = add(
         "audit", run_audit, "test parameters for signs of crafting; exit with 3 on an alarm"
     )
@@ -118,6 +121,21 @@ def add_demo_options(command: ArgumentParser) -> None:
     command.add_argument(
         "--output", type=Path, default=Path("demo.png"), metavar="PNG", help="default ./demo.png"
     )
+
+
+def add_scores_options(command: ArgumentParser) -> None:
+    """Add the options of ``gleak scores``."""
+    paths: dict[str, Any] = {"type": Path, "metavar": "PATH"}
+    command.add_argument(
+        "paths", nargs="+", help="scores.csv, or folders that contain some", **paths
+    )
+    command.add_argument("--metric", action="append", default=[], metavar="SPEC", dest="metrics")
+    command.add_argument(
+        "--image", type=Path, metavar="PNG", help="save truth and reconstructions as one picture"
+    )
+    for name, default in (("victims", 4), ("samples", 2)):
+        text = f"largest number of {name} in the picture; default {default}"
+        command.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
 
 
 def add_import_options(command: ArgumentParser) -> None:
@@ -167,13 +185,32 @@ def run_inspect(arguments: Namespace) -> int:
     """Run ``gleak inspect FILE [--image N] [--output PNG]``."""
     from gleak.artifacts.inspect import describe_file, save_image
 
+    if arguments.file.suffix not in (".h5", ".csv"):
+        raise SpecError(f"{arguments.file}: neither an .h5 file nor a table of scores (.csv)")
     if arguments.image is not None:
         output = arguments.output or Path(f"{arguments.file.stem}-{arguments.image}.png")
         print(save_image(arguments.file, arguments.image, output))
     elif arguments.output is not None:
         raise SpecError("--output needs the number of an image; add --image N")
+    elif arguments.file.suffix == ".csv":
+        from gleak.cli.score_report import describe_scores
+
+        print(describe_scores([arguments.file]))
     else:
         print(describe_file(arguments.file))
+    return 0
+
+
+def run_scores(arguments: Namespace) -> int:
+    """Run ``gleak scores PATH ... [--metric SPEC] [--image PNG]``."""
+    from gleak.cli.score_report import describe_scores, find_tables, save_comparison
+
+    use_configured_plugins()
+    tables = find_tables(arguments.paths)
+    print(describe_scores(tables, arguments.metrics))
+    if arguments.image is not None:
+        counts = {"victims": arguments.victims, "samples": arguments.samples}
+        print(save_comparison(tables, arguments.image, **counts))
     return 0
 
 

@@ -1,0 +1,243 @@
+"""Table and picture of scores, for ``gleak scores`` and ``gleak inspect``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import cast
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+from tabulate import tabulate
+
+from gleak.artifacts.atomic import atomic
+from gleak.core.errors import ArtifactError, DamagedError, SpecError, nearest
+from gleak.core.numbers import DASH, REFUSED, format_number
+from gleak.experiments.axis_labels import BLIND, AxisLabels, read_metric, read_spec
+from gleak.experiments.cell import LEVELS, TRUTH, Cell
+from gleak.experiments.figure_spec import Shown
+from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
+from gleak.metrics.score_table import REFUSED as REFUSED_STATUS
+
+WIDTH = 100
+LABEL_WIDTH = 40
+CONFIDENCE = 0.95
+SCORES = "scores.csv"
+PREFERRED = (
+    "mse",
+    "psnr",
+    "ssim",
+    "lpips",
+    "success_content",
+    "success_labels",
+    "test_accuracy",
+    "audit_alarms",
+)
+BELOW = "*"
+NOTE = (
+    f"Means over victims with {CONFIDENCE:.0%} intervals (Student t); n: victims. "
+    f"{BELOW}: not better than the blind baseline, which ignores the update."
+)
+Row = Sequence[str]
+
+
+def find_tables(paths: Sequence[Path]) -> list[Path]:
+    """Return the tables of scores at or below some paths, with those of their blind baselines.
+
+    Args:
+        paths: tables, or folders that contain some.
+
+    Raises:
+        ArtifactError: a path does not exist, or contains no table.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        tables = sorted(path.rglob(SCORES)) if path.is_dir() else [path]
+        if not tables:
+            raise ArtifactError(f"{path}: no {SCORES} below it; make one with snakemake first")
+        for table in tables:
+            blind = table.parent.parent / BLIND / SCORES
+            found.update(dict.fromkeys([table, *([blind] if blind.is_file() else [])]))
+    return list(found)
+
+
+def describe_scores(tables: Sequence[Path], metrics: Sequence[str] = ()) -> str:
+    """Describe scores: a row for each cell, a column for each metric, at most 100 columns wide.
+
+    Args:
+        tables: files in the form of `gleak.metrics.score_table`.
+        metrics: canonical specs; the most common ones unless given.
+
+    Raises:
+        ArtifactError: a file is not a table of scores.
+        SpecError: no file has such a metric.
+    """
+    scores = _read(tables)
+    known = [name for name in dict.fromkeys(scores["metric"]) if name]
+    for name in metrics:
+        if name not in known:
+            raise SpecError(f"unknown metric {name!r}; {nearest(name, known)}")
+    chosen = list(metrics) or [name for name in PREFERRED if name in known] or known
+    common, labels = _labels(scores)
+    means = {name: _means(scores[scores["metric"] == name]) for name in chosen}
+    columns = {name: _column(name, found, list(labels)) for name, found in means.items() if found}
+    victims = scores.groupby(list(LEVEL_COLUMNS), sort=False)["victim"].nunique()
+    rows = [[label, str(victims[cell])] for cell, label in labels.items()]
+    refusals = scores[scores["status"] == REFUSED_STATUS].set_index(list(LEVEL_COLUMNS))["reason"]
+    reasons = [
+        f"{label}: {REFUSED}: {refusals[cell]}"
+        for cell, label in labels.items()
+        if cell in refusals
+    ]
+    return "\n\n".join([common, *_tables(rows, columns), *reasons, fill(NOTE, WIDTH)])
+
+
+def _read(tables: Sequence[Path]) -> pd.DataFrame:
+    """Read tables of scores; a file of another form is named, but not taken for a damaged result.
+
+    Raises:
+        ArtifactError: a file is not a table of scores.
+    """
+    try:
+        return read_scores(tables)
+    except DamagedError as error:
+        raise ArtifactError(
+            f"{error.path}: {error.fault}; give a scores.csv, or a table of a grid"
+        ) from None
+
+
+def _labels(scores: pd.DataFrame) -> tuple[str, dict[tuple[str, ...], str]]:
+    """Return what all cells have in common, and for each cell the levels that vary."""
+    cells = scores[list(LEVEL_COLUMNS)].drop_duplicates()
+    varying = [level for level in LEVELS if cells[level].nunique() > 1] or ["attack"]
+    first = cells.iloc[0]
+    common = "/".join(
+        f"<{level}>" if level in varying else first[level]
+        for level in LEVELS
+        if first[level] or level in varying
+    )
+    rows = [tuple(map(str, row)) for row in cells.itertuples(index=False, name=None)]
+    return common, {
+        row: " ".join(row[LEVELS.index(level)] or DASH for level in varying) for row in rows
+    }
+
+
+def _means(rows: pd.DataFrame) -> Mapping[tuple[str, ...], tuple[float, float]]:
+    """Return mean and half width of the interval of each cell, over the means of its victims."""
+    levels = list(LEVEL_COLUMNS)
+    victims = rows.dropna(subset=["value"]).groupby([*levels, "victim"])["value"].mean()
+    return {
+        tuple(map(str, cast(Iterable[object], cell))): (
+            float(values.mean()),
+            _half_width(values.to_numpy()),
+        )
+        for cell, values in victims.groupby(level=levels)
+    }
+
+
+def _half_width(values: np.ndarray) -> float:
+    """Return half the width of the confidence interval of a mean; NaN of a single value."""
+    if len(values) < 2:
+        return float("nan")
+    quantile = stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2)
+    return float(quantile * values.std(ddof=1) / len(values) ** 0.5)
+
+
+def _column(
+    metric: str,
+    means: Mapping[tuple[str, ...], tuple[float, float]],
+    cells: Sequence[tuple[str, ...]],
+) -> list[str]:
+    """Return the text of each cell: the mean, its interval, and the mark of the blind baseline."""
+    sign = 1 if read_metric(metric).better == "higher" else -1
+    texts = []
+    for cell in cells:
+        mean, half = means.get(cell, (float("nan"), float("nan")))
+        text = format_number(mean) if np.isnan(half) else _with_interval(mean, half)
+        blind, _ = means.get((*cell[:-1], BLIND), (float("nan"), 0.0))
+        worse = cell[-1] not in (BLIND, TRUTH) and sign * mean <= sign * blind
+        texts.append(f"{text} {BELOW}" if worse else text)
+    return texts
+
+
+def _with_interval(mean: float, half: float) -> str:
+    """Format a mean with as many digits as its interval has with two significant ones."""
+    if half == 0:
+        return f"{format_number(mean)} ± 0"
+    digits = max(0, 1 - int(np.floor(np.log10(half))))
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+
+
+def _tables(rows: list[list[str]], columns: Mapping[str, list[str]]) -> Iterator[str]:
+    """Yield tables of as many columns each as fit the width."""
+    names = list(columns)
+    while names:
+        count = len(names)
+        table = _table(rows, columns)
+        while count > 1 and max(map(len, table.splitlines())) > WIDTH:
+            count -= 1
+            table = _table(rows, {name: columns[name] for name in names[:count]})
+        yield table
+        names = names[count:]
+        columns = {name: columns[name] for name in names}
+
+
+def _table(rows: list[list[str]], columns: Mapping[str, list[str]]) -> str:
+    cells = [[*row, *texts] for row, *texts in zip(rows, *columns.values(), strict=True)]
+    headings = ["", "n", *columns]
+    return tabulate(
+        cells,
+        headings,
+        tablefmt="simple",
+        disable_numparse=True,
+        maxcolwidths=[LABEL_WIDTH, *[None] * (len(headings) - 1)],
+        colalign=["left", *["right"] * (len(headings) - 1)],
+    )
+
+
+def save_comparison(tables: Sequence[Path], output: Path, *, victims: int, samples: int) -> Path:
+    """Save true samples and their reconstructions by all cells as one PNG.
+
+    Args:
+        tables: ``scores.csv`` in the folders of attacks, beside their ``reconstruction.h5``.
+        output: the PNG.
+        victims: largest number of victims of a cell.
+        samples: largest number of samples of a victim.
+
+    Raises:
+        ArtifactError: no table is that of an attack, or a file beside it is missing.
+        IncompatibleError: the samples are not images.
+    """
+    from gleak.figures.canvas.image_grid import draw_grid
+    from gleak.figures.canvas.style import theme
+    from gleak.figures.kinds.image_drawing import LAYOUTS
+    from gleak.figures.kinds.samples import Images
+    from gleak.figures.strips import read_strips
+
+    shown = [_shown(table) for table in tables if table.parent.name != TRUTH]
+    if not shown:
+        raise ArtifactError(f"no {SCORES} of an attack among the given paths, so nothing to draw")
+    figure = Images(grid="cells", layout="results", victims=victims, samples=samples)
+    strips = [strip for each in shown for strip in read_strips(figure, each)]
+    cells = [each.cell for each in shown]
+    axes = {level: tuple(dict.fromkeys(cell.specs[level] for cell in cells)) for level in LEVELS}
+    with theme(), atomic(output) as temporary:
+        picture = draw_grid(LAYOUTS["results"](strips, AxisLabels(axes)))
+        picture.savefig(temporary, format="png", dpi=200, bbox_inches="tight")
+    return output
+
+
+def _shown(table: Path) -> Shown:
+    """Return the cell of a table, with its files."""
+    row = _read([table]).iloc[0]
+    if not row["attack"]:
+        raise ArtifactError(f"{table}: scores of {row['dataset']}/{row['model']} without an attack")
+    cell = Cell({level: read_spec(level, row[level]) for level in LEVELS})
+    return Shown(
+        cell,
+        table.with_name("reconstruction.h5"),
+        table.parent.parent / "private.h5",
+        str(row["reason"]),
+    )

@@ -36,13 +36,21 @@ def list_registered(kind: str | None = None) -> str:
     return "\n\n".join("\n".join([kind, *_families(kind)]) for kind in kinds)
 
 
+def families(kind: str) -> dict[str, list[type[Spec]]]:
+    """Return the registered classes of a kind by the heading of their family."""
+    classes = sorted(load(kind).values(), key=lambda cls: (cls.__module__, cls.name))
+    return {
+        summary(modules[module]).rstrip(".:"): list(members)
+        for module, members in groupby(classes, lambda cls: cls.__module__)
+    }
+
+
 def _families(kind: str) -> Iterator[str]:
     """Yield the lines of all families of a kind, in the order of their modules."""
-    classes = sorted(load(kind).values(), key=lambda cls: (cls.__module__, cls.name))
-    width = max(len(cls.name) for cls in classes)
-    for module, members in groupby(classes, lambda cls: cls.__module__):
-        yield f"  {_summary(modules[module]).rstrip('.:')}"
-        yield from (f"    {cls.name:<{width}}  {_summary(cls)}" for cls in members)
+    width = max(map(len, load(kind)))
+    for heading, members in families(kind).items():
+        yield f"  {heading}"
+        yield from (f"    {cls.name:<{width}}  {summary(cls)}" for cls in members)
 
 
 def describe(text: str) -> str:
@@ -75,12 +83,12 @@ def align(records: list[Record]) -> str:
 
 def _describe_class(cls: type[Spec], spec: Spec | None) -> str:
     """Describe one class, with the values of ``spec`` if it is given."""
-    records = [_describe_field(key, field, spec) for key, field in cls.model_fields.items()]
+    records = [describe_field(key, field, spec) for key, field in cls.model_fields.items()]
     facts = {
         "canonical": str(spec) if spec else "",
         "source": cls.source,
-        "equations": _equations(cls),
-        "example": _example(cls, spec),
+        "equations": equations(cls),
+        "example": example(cls, spec),
     }
     paragraphs = [
         f"{cls.kind} {cls.name}",
@@ -91,7 +99,7 @@ def _describe_class(cls: type[Spec], spec: Spec | None) -> str:
     return "\n\n".join(filter(None, paragraphs))
 
 
-def _equations(cls: type[Spec]) -> str:
+def equations(cls: type[Spec]) -> str:
     """Return the equations that docstring and fields refer to, each with its place."""
     documented = EQUATION.findall(getdoc(cls) or "")
     sources = {
@@ -103,7 +111,7 @@ def _equations(cls: type[Spec]) -> str:
     return "; ".join(dict.fromkeys([*documented, *fields]))
 
 
-def _example(cls: type[Spec], spec: Spec | None) -> str:
+def example(cls: type[Spec], spec: Spec | None = None) -> str:
     """Return a command that makes a file with this spec; empty if there is none."""
     try:
         path = example_of(spec or parse(cls.kind, cls.name))
@@ -112,7 +120,8 @@ def _example(cls: type[Spec], spec: Spec | None) -> str:
     return f"snakemake {path}" if path else ""
 
 
-def _describe_field(key: str, field: FieldInfo, spec: Spec | None) -> Record:
+def describe_field(key: str, field: FieldInfo, spec: Spec | None = None) -> Record:
+    """Return the row of a field in the table of a class, with its value in ``spec``."""
     extra = field.json_schema_extra
     facts: Mapping[str, Any] = extra if isinstance(extra, dict) else {}
     default = field.get_default(call_default_factory=True)
@@ -132,6 +141,6 @@ def _text(value: Any) -> str:
     return format_spec(value, "~") if isinstance(value, Spec) else format_value(value)
 
 
-def _summary(documented: object) -> str:
+def summary(documented: object) -> str:
     """Return the first line of a docstring."""
     return (getdoc(documented) or "").partition("\n")[0]

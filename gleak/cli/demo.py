@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from gleak.api.attack_result import AttackResult
 from gleak.api.attacking import attack
+from gleak.api.client_update import defend
 from gleak.api.scoring import Scores, score
 from gleak.artifacts.atomic import atomic
 from gleak.cli.catalog import align
@@ -38,15 +39,17 @@ class Client:
     Args:
         inputs: its batch, values in [0, 1]; Shape (N, 3, size, size).
         model: network with the parameters that the server broadcast.
-        gradients: what the client sends, in the order of ``model.parameters()``.
+        gradients: what the server receives, in the order of ``model.parameters()``.
+        defense: spec of the client's defence.
     """
 
     inputs: Tensor
     model: nn.Module
     gradients: tuple[Tensor, ...]
+    defense: str
 
     @classmethod
-    def with_photographs(cls, size: int, seed: int) -> Client:
+    def with_photographs(cls, size: int, defense: str, seed: int) -> Client:
         """Return a client whose batch are the `PHOTOGRAPHS`, each of a class of its own."""
         inputs = torch.from_numpy(central_squares(PHOTOGRAPHS, size)).float() / BRIGHTEST
         classes = len(PHOTOGRAPHS)
@@ -54,7 +57,8 @@ class Client:
             torch.manual_seed(seed)
             model = parse("model", MODEL).build(tuple(inputs.shape[1:]), classes)
         loss = functional.cross_entropy(model(inputs), torch.arange(classes))
-        return cls(inputs, model, torch.autograd.grad(loss, list(model.parameters())))
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        return cls(inputs, model, defend(defense, gradients, seed=seed), defense)
 
     @property
     def size(self) -> int:
@@ -120,7 +124,8 @@ class Outcome:
         return (
             f"{len(PHOTOGRAPHS)} photographs of {side} x {side} pixels, and what the attack "
             f"{self.found.spec} recovers from one gradient of the batch\n"
-            f"({values:,} values, {self.found.cost['cpu_seconds']:.0f} CPU-seconds)"
+            f"(defence {self.client.defense}; {values:,} values; "
+            f"{self.found.cost['cpu_seconds']:.0f} CPU-seconds)"
         )
 
     def draw(self, output: Path) -> None:
@@ -168,7 +173,7 @@ def in_8_bits(image: np.ndarray) -> np.ndarray:
     return np.rint(image * BRIGHTEST)
 
 
-def attack_photographs(spec: str, size: int, seed: int = 0) -> Outcome:
+def attack_photographs(spec: str, size: int, *, defense: str = "none", seed: int = 0) -> Outcome:
     """Attack the gradient of a batch of photographs.
 
     The attack reads the gradient and the network alone. The blind control is the mean of training
@@ -177,15 +182,16 @@ def attack_photographs(spec: str, size: int, seed: int = 0) -> Outcome:
     Args:
         spec: the attack.
         size: side of the photographs in pixels.
-        seed: seed of the network's parameters and of the attack.
+        defense: the client's defence.
+        seed: seed of the network's parameters, of the defence and of the attack.
 
     Raises:
-        GleakError: the attack is unknown, needs a grant or does not support the network, or the
-            size is out of range.
+        GleakError: the attack or defence is unknown or cannot be used here, or the size is out of
+            range.
     """
     if size not in SIZES:
         raise SpecError(f"--size {size}: use {SIZES[0]} to {SIZES[-1]} pixels")
-    client = Client.with_photographs(size, seed)
+    client = Client.with_photographs(size, defense, seed)
     found = client.attacked(spec, seed)
     train = parse("dataset", TRAIN.format(size=size)).load(Path(), seed)
     blind = client.attacked(

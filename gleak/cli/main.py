@@ -116,6 +116,9 @@ def add_demo_options(command: ArgumentParser) -> None:
         "--attack", default="spear", metavar="SPEC", help="spec of the attack; default spear"
     )
     command.add_argument(
+        "--defense", default="none", metavar="SPEC", help="spec of the defence; default none"
+    )
+    command.add_argument(
         "--size", type=int, default=224, metavar="PX", help="side of the photographs; default 224"
     )
     command.add_argument(
@@ -224,10 +227,10 @@ def run_audit(arguments: Namespace) -> int:
 
 
 def run_demo(arguments: Namespace) -> int:
-    """Run ``gleak demo [--attack SPEC] [--size PX] [--output PNG]``."""
+    """Run ``gleak demo [--attack SPEC] [--defense SPEC] [--size PX] [--output PNG]``."""
     from gleak.cli.demo import attack_photographs
 
-    outcome = attack_photographs(arguments.attack, arguments.size)
+    outcome = attack_photographs(arguments.attack, arguments.size, defense=arguments.defense)
     outcome.draw(arguments.output)
     print(f"{outcome}\n\n{arguments.output.resolve()}")
     return 0

@@ -41,6 +41,12 @@ def test_an_attack_that_mixes_the_batch_recovers_little() -> None:
     assert mixed.scores["psnr"] < 30
 
 
+def test_noise_of_the_client_leaves_nothing_to_recover_exactly(recovered: Outcome) -> None:
+    defended = attack_photographs("spear", SIZE, defense="gaussian+std=1e-2")
+    assert defended.exact_values < 0.2 * recovered.exact_values
+    assert defended.scores["psnr"] < 20
+
+
 def test_the_command_prints_scores_and_the_path_of_the_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,7 +60,10 @@ def test_the_command_prints_scores_and_the_path_of_the_picture(
         assert picture.width > picture.height > 0
 
 
-@pytest.mark.parametrize("options", [["--size", "4"], ["--attack", "mkor"], ["--attack", "speer"]])
+@pytest.mark.parametrize(
+    "options",
+    [["--size", "4"], ["--attack", "mkor"], ["--attack", "speer"], ["--defense", "soteria"]],
+)
 def test_what_cannot_be_attacked_is_refused_before_the_attack(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,9 @@ fuzz: $(READY)
 
 setup: $(READY)
 
+weights: $(READY)
+	$(BIN)/gleak weights
+
 report: figures
 	$(SNAKEMAKE) --report results/report.html $(ARGS)
 

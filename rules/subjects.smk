@@ -49,13 +49,14 @@ def pretraining(wildcards):
 
 
 def scoring(end, *levels):
-    """Return `params`: the metrics of cells with this last level, and the digest of the code.
-
-    The digest includes the code of these levels' specs.
+    """Return `params`: the metrics of cells with this last level, their weights that are there, and
+    the digest of the code, which includes the code of these levels' specs.
     """
     metrics = metrics_of(end)
+    needed = frozenset().union(*(metric.weights for metric in metrics))
     return {
         "metrics": json.dumps([metric.resolved() for metric in metrics]),
+        "weights": sorted(name for name in needed if checkpoint_path(name).is_file()),
         "source": source(STAGES[SCORED_BY[end]].code, *levels, with_specs=metrics),
     }
 

@@ -99,6 +99,7 @@ def build_parser() -> ArgumentParser:
         "--data", type=Path, metavar="DATASET", help="dataset.h5 with samples for the audits"
     )
     add_demo_options(add("demo", run_demo, "recover a batch of photographs from one gradient"))
+    add("weights", run_weights, "download the weights of LPIPS to the cache of torch.hub")
     add_import_options(
         add(
             "import",
@@ -233,6 +234,15 @@ def run_demo(arguments: Namespace) -> int:
     outcome = attack_photographs(arguments.attack, arguments.size, defense=arguments.defense)
     outcome.draw(arguments.output)
     print(f"{outcome}\n\n{arguments.output.resolve()}")
+    return 0
+
+
+def run_weights(arguments: Namespace) -> int:
+    """Run ``gleak weights``."""
+    from gleak.runtime.perceptual import BACKBONE
+
+    print(f"LPIPS: {BACKBONE}", flush=True)
+    print(BACKBONE.download())
     return 0
 
 

@@ -90,6 +90,8 @@ class ScoreSpec(Spec):
     level: ClassVar[Level]
     unit: ClassVar[str] = "1"
     better: ClassVar[Literal["higher", "lower"]] = "lower"
+    weights: ClassVar[frozenset[str]] = frozenset()
+    """Names of the files in the cache of ``torch.hub`` that the metric needs."""
 
 
 class ModelMetricSpec(ScoreSpec):

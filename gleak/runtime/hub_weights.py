@@ -1,4 +1,4 @@
-"""Weight files in the cache of ``torch.hub``, checked when read; nothing is downloaded."""
+"""Weight files in the cache of ``torch.hub``, downloaded on request only and checked when read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,49 @@ def checkpoint_path(name: str) -> Path:
     cache_home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     home = Path(os.environ.get("TORCH_HOME", f"{cache_home}/torch")).expanduser()
     return home / "hub" / "checkpoints" / name
+
+
+@dataclass(frozen=True)
+class PublishedWeights:
+    """One of torchvision's weight files.
+
+    Args:
+        name: file name, which ends with the first digits of its digest.
+        size: in bytes.
+        digest: SHA-256.
+    """
+
+    name: str
+    size: int
+    digest: str
+
+    @property
+    def address(self) -> str:
+        """Address from which the file is downloaded."""
+        return f"{PUBLISHED}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.address} ({self.size / 1e6:.1f} MB, sha256 {self.digest})"
+
+    def download(self) -> Path:
+        """Download the file to the cache of ``torch.hub`` unless it is there, and check its digest.
+
+        Raises:
+            ArtifactError: no connection, no permission, or another digest; no file remains.
+        """
+        from torch.hub import download_url_to_file
+
+        path = checkpoint_path(self.name)
+        if not path.is_file():
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                download_url_to_file(self.address, str(path), hash_prefix=self.digest)
+            except (OSError, RuntimeError) as error:
+                raise ArtifactError(
+                    f"{self.address} cannot be downloaded ({error}); download it on another "
+                    f"machine and put it at {path}"
+                ) from None
+        return path
 
 
 def fetch_command(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Network of LPIPS (Zhang et al. 2018); its weights are never downloaded."""
+"""Network of LPIPS (Zhang et al. 2018), with weights that ``gleak weights`` downloads."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING
 
 from gleak.core.errors import ArtifactError
-from gleak.runtime.hub_weights import checkpoint_path, fetch_command
+from gleak.runtime.hub_weights import PublishedWeights, checkpoint_path
 from gleak.runtime.torchvision_ops import ensure_operators
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-WEIGHTS = "squeezenet1_1-b8a52dc0.pth"
-FETCH = fetch_command(WEIGHTS)
+BACKBONE = PublishedWeights(
+    name="squeezenet1_1-b8a52dc0.pth",
+    size=4_959_277,
+    digest="b54b6e9eee7d7ceeda397c80b4ee6bdc406d54ed2b7bd64e8978f44f3904bfb1",
+)
+WEIGHTS = BACKBONE.name
+FETCH = "gleak weights"
+"""Command that downloads the weights."""
 SMALLEST_SIDE = 64
 CHANNELS = (1, 3)
 """Supported numbers of channels: grey and RGB."""
@@ -27,11 +33,11 @@ def perceptual_network() -> nn.Module:
 
     Raises:
         ArtifactError: the backbone's weights are not in the cache of ``torch.hub``, or cannot be
-            read; the message contains the command that fetches them.
+            read; the message contains the command that downloads them.
     """
     path = checkpoint_path(WEIGHTS)
     if not path.is_file():
-        raise ArtifactError(f"{path} is missing; fetch it with: {FETCH}")
+        raise ArtifactError(f"{path} is missing; download it with: {FETCH}")
     return _load(path)
 
 
@@ -47,7 +53,9 @@ def _load(weights: Path) -> nn.Module:
         try:
             network: nn.Module = lpips.LPIPS(net="squeeze", verbose=False)
         except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
-            raise ArtifactError(f"{weights} cannot be read ({error}); {FETCH}") from None
+            raise ArtifactError(
+                f"{weights} cannot be read ({error}); delete it, and run: {FETCH}"
+            ) from None
     return network.requires_grad_(False)
 
 

@@ -172,7 +172,7 @@ def test_without_weights_the_perceptual_term_stops_before_any_search(
     seen: Observation, no_weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ROG, "reconstruct", lambda *_: pytest.fail("a search was begun"))
-    with pytest.raises(ArtifactError, match="is missing; fetch it with"):
+    with pytest.raises(ArtifactError, match="is missing; download it with"):
         parse("attack", "rogs").reconstruct(seen)
 
 

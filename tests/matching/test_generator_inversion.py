@@ -164,5 +164,5 @@ def test_the_perceptual_term_is_lpips_and_can_be_derived(dtype: torch.dtype) -> 
 
 
 def test_missing_weights_are_named_with_what_to_do(no_weights: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"squeezenet.*is missing; fetch it with: python"):
+    with pytest.raises(ArtifactError, match=r"squeezenet.*is missing; download it with: gleak"):
         perceptual(torch.zeros(1))

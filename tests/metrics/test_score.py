@@ -182,7 +182,7 @@ def test_an_unavailable_metric_keeps_its_rows_and_says_why_once(run, make_recons
     reasons = [r for r in caplog.records if "lpips" in r.getMessage()]
     assert len(reasons) == 1
     assert reasons[0].levelno == logging.WARNING
-    assert "fetch it with" in reasons[0].getMessage()
+    assert "download it with" in reasons[0].getMessage()
 
 
 def test_too_few_samples_leave_the_rest_unmatched(run, truth, make_reconstruction):

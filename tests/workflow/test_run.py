@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
@@ -294,6 +295,14 @@ def test_a_changed_default_reruns_the_cells_that_have_it(finished: Project) -> N
         again = {name(job) for job in finished.jobs()}
     both = {f"{rule} {attack}" for rule in ("attack", "score") for attack in (CPL, GI)}
     assert again == both | STUDY
+
+
+def test_weights_that_were_downloaded_since_make_scores_again(
+    finished: Project, random_backbone: Path
+) -> None:
+    home = {"TORCH_HOME": str(random_backbone.parents[2])}
+    again = {name(job) for job in replace(finished, environment=home).jobs()}
+    assert again == SCORES | STUDY | {"score_truth"}
 
 
 def test_another_seed_runs_everything_again(finished: Project) -> None:

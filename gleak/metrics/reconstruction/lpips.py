@@ -10,7 +10,7 @@ from typing_extensions import override
 from gleak.core.errors import ArtifactError
 from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
-from gleak.runtime.perceptual import CHANNELS, perceptual_distances, perceptual_network
+from gleak.runtime.perceptual import CHANNELS, WEIGHTS, perceptual_distances, perceptual_network
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,6 +29,7 @@ class Lpips(MetricSpec):
     """
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    weights: ClassVar[frozenset[str]] = frozenset({WEIGHTS})
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:

@@ -64,16 +64,10 @@ def test_small_images_are_enlarged_to_64_pixels(make_comparison):
 def test_missing_weights_are_never_replaced(make_comparison, no_weights: Path):
     with pytest.raises(MetricUnavailable, match=re.escape(str(no_weights))) as raised:
         Lpips().measure(make_comparison(*pair(3, 64)))
-    assert "download.pytorch.org/models/squeezenet1_1-b8a52dc0.pth" in str(raised.value)
+    assert "squeezenet1_1-b8a52dc0.pth is missing; download it with: gleak weights" in str(
+        raised.value
+    )
     assert not no_weights.exists()
-
-
-def test_the_fetch_command_is_valid_python(no_weights: Path, make_comparison):
-    with pytest.raises(MetricUnavailable) as raised:
-        Lpips().measure(make_comparison(*pair(3, 64)))
-    code = re.search(r'python -c "(.*)"', str(raised.value))
-    assert code is not None
-    compile(code[1], "command", "exec")
 
 
 @pytest.mark.usefixtures("random_weights")

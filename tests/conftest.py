@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache
-from itertools import count
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -24,19 +21,14 @@ from gleak.artifacts.integrity import digest_values, is_text, seal, seal_group
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.core import registry
-from gleak.core.errors import IncompatibleError, StoppedError
-from gleak.core.registry import nested, parse
-from gleak.core.spec import build_spec, parameter
-from gleak.crafting.base import PARAMETERS, craft_parameters
-from gleak.experiments.cell import Cell
+from gleak.core.registry import nested
+from gleak.core.spec import parameter
 from gleak.knowledge.autoencoder import Codec
-from gleak.knowledge.base import KnowledgeSpec
-from gleak.knowledge.train_knowledge import train_knowledge
-from gleak.runtime.checkpointing import Journal
 from gleak.runtime.perceptual import WEIGHTS
 from gleak.runtime.torchvision_ops import ensure_operators
-from gleak.simulation.simulate import simulate_clients
-from gleak.training.train_model import train_model
+from gleak.testing import tiny_cells
+from gleak.testing.interruption import run_interrupted
+from gleak.testing.tiny_cells import TinyCells, tiny_images, tiny_rows
 
 pytest_plugins = ["tests.score_tables"]
 
@@ -46,25 +38,7 @@ settings.register_profile("thorough", settings.get_profile("quick"), max_example
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 torch.set_num_threads(1)
 
-CLASSES = 4
 GIGABYTE = 2**30
-IMAGE = (3, 8, 8)
-COLUMNS = (6,)
-MODELS = {"image": "lenet+width=4", "tabular": "mlp+hidden=16"}
-DATASETS = {"image": "photos", "tabular": "breast_cancer"}
-SMALL_MODELS = (
-    "lenet+width=4",
-    "mlp+hidden=16",
-    "mlp+hidden=16+activation=relu",
-    "vgg_small+width=8+hidden=24",
-)
-OTHERS = {
-    "training": "untrained",
-    "crafting": "honest",
-    "client": "fedsgd",
-    "defense": "none",
-    "attack": "blind",
-}
 Simulate = Callable[..., Path]
 Forge = Callable[[Path], AbstractContextManager[h5py.File]]
 
@@ -119,28 +93,12 @@ def little_memory() -> Iterator[None]:
 
 
 @pytest.fixture
-def stops(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], tuple[Any, int]]:
+def stops() -> Callable[[Callable[[], Any]], tuple[Any, int]]:
     """Run a job again and again until it ends, asked to stop at a later occasion every time.
 
     Gives what it came to in the end, and how often it was stopped before.
     """
-
-    def until_it_ends(job: Callable[[], Any]) -> tuple[Any, int]:
-        for broken_off in count():
-            left = [broken_off]
-
-            def due(journal: Journal, left: list[int] = left) -> bool:
-                if not left[0]:
-                    os.kill(os.getpid(), signal.SIGTERM)
-                left[0] -= 1
-                return bool(journal._asked)
-
-            monkeypatch.setattr(Journal, "due", property(due))
-            with suppress(StoppedError):
-                return job(), broken_off
-        raise AssertionError("unreachable")
-
-    return until_it_ends
+    return run_interrupted
 
 
 class Bringing(AttackSpec):
@@ -170,79 +128,28 @@ def bringing(monkeypatch: pytest.MonkeyPatch) -> type[AttackSpec]:
     return Bringing
 
 
-def _labels(count: int) -> np.ndarray:
-    return np.arange(count) % CLASSES
-
-
 @pytest.fixture(scope="session")
 def images() -> Dataset:
     """Images whose brightness says their class; 40 to train with and 24 to test with."""
-    random = np.random.default_rng(0)
-
-    def draw(labels: np.ndarray) -> np.ndarray:
-        level = 50 * labels[:, None, None, None]
-        return (level + random.integers(0, 60, (len(labels), *IMAGE))).astype(np.uint8)
-
-    train, test = _labels(40), _labels(24)
-    return Dataset(
-        spec="tiny",
-        train_inputs=draw(train),
-        train_labels=train,
-        test_inputs=draw(test),
-        test_labels=test,
-        class_names=np.array(list("abcd")),
-    )
+    return tiny_images()
 
 
 @pytest.fixture(scope="session")
 def table() -> Dataset:
     """Rows of six numbers, the first of which says their class."""
-    random = np.random.default_rng(0)
-
-    def draw(labels: np.ndarray) -> np.ndarray:
-        rows = random.random((len(labels), *COLUMNS))
-        rows[:, 0] = (labels + rows[:, 0]) / CLASSES
-        return rows.astype(np.float32)
-
-    train, test = _labels(40), _labels(24)
-    return Dataset(
-        spec="rows",
-        modality="tabular",
-        train_inputs=draw(train),
-        train_labels=train,
-        test_inputs=draw(test),
-        test_labels=test,
-        class_names=np.array(list("abcd")),
-        feature_names=np.array(list("uvwxyz")),
-        feature_groups=np.arange(6),
-    )
+    return tiny_rows()
 
 
 @pytest.fixture(scope="session")
-def learned(images: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def cells(tmp_path_factory: pytest.TempPathFactory) -> TinyCells:
+    """Cells of tiny victims, each made once."""
+    return TinyCells(tmp_path_factory.mktemp("cells"))
+
+
+@pytest.fixture(scope="session")
+def learned(cells: TinyCells) -> Callable[[str], Path]:
     """A file of small knowledge of a name, trained on the tiny images for two steps."""
-
-    @cache
-    def make(name: str) -> Path:
-        folder = tmp_path_factory.mktemp(name)
-        images.write(folder / "dataset.h5")
-        train_knowledge(
-            smallest_knowledge(name, steps=2),
-            folder / "dataset.h5",
-            folder / "knowledge.h5",
-            seed=1,
-            device="cpu",
-        )
-        return folder / "knowledge.h5"
-
-    return make
-
-
-def smallest_knowledge(name: str, steps: int) -> KnowledgeSpec:
-    """Knowledge as small as it goes."""
-    size = {"size": 32} if "size" in registry.load("knowledge")[name].model_fields else {}
-    small = {"steps": steps, "batch_size": 4, "width": 4}
-    return build_spec(registry.find("knowledge", name), {**small, **size})
+    return cells.learned
 
 
 @pytest.fixture(scope="session")
@@ -284,60 +191,10 @@ def no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def fitting_model() -> Callable[..., str]:
     """The first small model for data of a modality that fits what is chosen at other levels."""
-
-    def choose(modality: str = "image", **levels: str) -> str:
-        chosen = {**OTHERS, "dataset": DATASETS[modality], **levels}
-        for model in SMALL_MODELS:
-            try:
-                Cell.parse({**chosen, "model": model})
-            except IncompatibleError:
-                continue
-            return model
-        raise AssertionError(f"{levels} fit none of {SMALL_MODELS}")
-
-    return choose
+    return tiny_cells.fitting_model
 
 
 @pytest.fixture(scope="session")
-def simulate(images: Dataset, table: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Simulate:
+def simulate(cells: TinyCells) -> Simulate:
     """Run the stages up to the update, once for each choice; gives the folder they wrote."""
-    made: dict[tuple[str, ...], Path] = {}
-
-    def make(
-        modality: str = "image",
-        model: str = "",
-        training: str = "untrained+init=uniform",
-        client: str = "fedsgd+victims=3",
-        defense: str = "none",
-        crafting: str = "honest",
-    ) -> Path:
-        key = (modality, model, training, client, defense, crafting)
-        if key not in made:
-            folder = made[key] = tmp_path_factory.mktemp("cell")
-            dataset = images if modality == "image" else table
-            dataset.write(folder / "dataset.h5")
-            architecture = parse("model", model or MODELS[modality])
-            train_model(
-                architecture,
-                parse("training", training),
-                folder / "dataset.h5",
-                folder / "model.h5",
-                seed=1,
-                device="cpu",
-            )
-            server = parse("crafting", crafting)
-            if not server.broadcasts_model:
-                craft_parameters(server, folder / "model.h5", folder, seed=1)
-            simulate_clients(
-                parse("client", client),
-                parse("defense", defense),
-                folder / "dataset.h5",
-                folder / ("model.h5" if server.broadcasts_model else PARAMETERS),
-                folder,
-                spec=f"{dataset.spec}/{architecture}",
-                seed=1,
-                device="cpu",
-            )
-        return made[key]
-
-    return make
+    return cells.simulate

@@ -4,44 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.run_attack import observe
 from gleak.core.registry import parse
-from gleak.crafting.base import PARAMETERS, SECRET, craft_parameters
+from gleak.crafting.base import PARAMETERS, craft_parameters
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
 from gleak.observation import Observation
 from gleak.simulation.simulate import simulate_clients
+from gleak.testing.tiny_cells import TinyCells
 from gleak.training.train_model import train_model
 
 Look = Callable[..., Observation]
 
 
 @pytest.fixture(scope="session")
-def look(learned: Callable[[str], Path]) -> Look:
+def look(cells: TinyCells) -> Look:
     """Observe a cell's folder with an attack of this spec; options as in `observe`.
 
     What it brings is as small as it goes, whatever the spec says.
     """
-
-    def observed(folder: Path, spec: AttackSpec, seed: int = 5, **options: Any) -> Observation:
-        return observe(
-            folder / "update.h5",
-            folder / (PARAMETERS if spec.crafting else "model.h5"),
-            {grant: folder / "granted" / f"{grant}.h5" for grant in spec.grants},
-            secret_path=folder / SECRET if spec.crafting else None,
-            knowledge_paths=[learned(known.name) for known in spec.knowledge],
-            seed=seed,
-            device="cpu",
-            **options,
-        )
-
-    return observed
+    return cells.observe
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,7 +14,16 @@ from torch import Tensor, nn
 
 from gleak.artifacts.encodings import check_encoded
 from gleak.core.registry import load, parse
-from gleak.runtime.seeding import drawing_from
+from gleak.defenses.base import DefenseSpec
+from gleak.testing import defense_contract
+from gleak.testing.defense_contract import (
+    CHECKS,
+    SHAPES,
+    random_stream,
+    small_network,
+    small_update,
+    with_samples,
+)
 
 NAMES = sorted(load("defense"))
 NOISE = ["gaussian", "laplace"]
@@ -69,121 +78,39 @@ UNCHANGED = [
     "topk+keep=1",
     "topk+keep=1+scope=global",
 ]
-SHAPES = {"0.weight": (3, 2, 5, 5), "0.bias": (3,), "1.weight": (4, 12), "1.bias": (4,)}
 
 
-def stream(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def update(rounds: int = 2, scale: float = 1.0) -> dict[str, Tensor]:
-    numbers = stream(9)
-    return {
-        name: scale * torch.randn(rounds, *shape, generator=numbers)
-        for name, shape in SHAPES.items()
-    }
-
-
-def network() -> nn.Module:
-    """One whose parameters have the names and shapes of the updates, in training mode."""
-    layers = {"0": nn.Conv2d(2, 3, 5), "relu": nn.ReLU(), "flat": nn.Flatten()}
-    layers |= {"1": nn.Linear(12, 4), "dropout": nn.Dropout()}
-    return nn.Sequential(OrderedDict(layers))
-
-
-def defended(spec: str, computed: dict[str, Tensor], model: nn.Module, seed: int = 0) -> dict:
-    """What becomes of an update while the client has its samples, five of them, at hand."""
-    inputs = torch.rand(5, 2, 6, 6, generator=stream(1))
-    with drawing_from(stream(seed)):
-        return parse("defense", spec).with_samples(computed, model, inputs, torch.arange(5) % 4)
+def defended(spec: str, computed: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """What becomes of an update while the client has its samples at hand."""
+    return with_samples(parse("defense", spec), computed, model)
 
 
 def received(spec: str, sent: dict[str, Tensor], seed: int = 0) -> dict[str, np.ndarray]:
-    protected = parse("defense", spec).protect(sent, stream(seed), {})
-    return {name: encoded.decode() for name, encoded in protected.items()}
+    return defense_contract.received(parse("defense", spec), sent, seed)
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_parameters_rounds_and_shapes_are_kept(spec: str, rounds: int) -> None:
-    protected = parse("defense", spec).protect(update(rounds), stream(), {})
-    assert list(protected) == list(SHAPES)
-    for key, encoded in protected.items():
-        check_encoded("update.h5", key, encoded)
-        assert encoded.decode().shape == (1, rounds, *SHAPES[key])
-        assert encoded.decode().dtype == np.float32
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_randomness_is_that_of_the_generator(spec: str) -> None:
-    first, again = (received(spec, update()) for _ in range(2))
-    assert all(np.array_equal(first[key], again[key]) for key in SHAPES)
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_the_clients_own_values_are_left_as_they_are(spec: str) -> None:
-    sent, before = update(), update()
-    parse("defense", spec).protect(sent, stream(), {})
-    assert all(torch.equal(sent[key], before[key]) for key in SHAPES)
-
-
-@pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_with_samples_too_parameters_rounds_and_shapes_are_kept(spec: str, rounds: int) -> None:
-    after = defended(spec, update(rounds), network())
-    assert list(after) == list(SHAPES)
-    for key, value in update(rounds).items():
-        assert after[key].shape == value.shape
-        assert after[key].dtype == value.dtype
-        assert not after[key].requires_grad
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_with_samples_randomness_is_torchs_own(spec: str) -> None:
-    model = network()
-    first, again = (defended(spec, update(), model) for _ in range(2))
-    assert all(torch.equal(first[key], again[key]) for key in SHAPES)
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_with_samples_the_clients_values_and_the_model_are_left_as_they_are(spec: str) -> None:
-    model, computed = network(), update()
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    defended(spec, computed, model)
-    assert all(torch.equal(computed[key], value) for key, value in update().items())
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
-    assert all(layer.training for layer in model.modules())
-    assert not any(layer._forward_pre_hooks for layer in model.modules())
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_victims_are_joined_as_they_are_alone(spec: str) -> None:
-    parts = [parse("defense", spec).protect(update(), stream(seed), {}) for seed in range(3)]
-    for key in SHAPES:
-        joined = type(parts[0][key]).stack([part[key] for part in parts])
-        check_encoded("update.h5", key, joined)
-        assert joined.leading == (3, 2)
-        alone = np.concatenate([part[key].decode() for part in parts])
-        assert np.array_equal(joined.decode(), alone)
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_contract_holds(spec: str, check: Callable[[DefenseSpec], None]) -> None:
+    check(parse("defense", spec))
 
 
 @pytest.mark.parametrize("spec", DETERMINISTIC)
 def test_rounds_may_be_sent_one_at_a_time(spec: str) -> None:
     """As federated training does, what a client kept back carried from round to round."""
     defense, memory = parse("defense", spec), {}
-    together = defense.protect(update(3), stream(), {})
+    together = defense.protect(small_update(3), random_stream(), {})
     for number in range(3):
-        one = {key: value[number : number + 1] for key, value in update(3).items()}
-        alone = defense.protect(one, stream(), memory)
+        one = {key: value[number : number + 1] for key, value in small_update(3).items()}
+        alone = defense.protect(one, random_stream(), memory)
         for key in SHAPES:
             assert np.array_equal(alone[key].decode()[0, 0], together[key].decode()[0, number])
 
 
 @pytest.mark.parametrize("spec", UNCHANGED)
 def test_no_strength_is_no_change(spec: str) -> None:
-    after = received(spec, defended(spec, update(), network()))
-    for key, value in update().items():
+    after = received(spec, defended(spec, small_update(), small_network()))
+    for key, value in small_update().items():
         assert np.array_equal(after[key][0], value.numpy())
 
 
@@ -212,7 +139,7 @@ def test_noise_differs_between_victims_rounds_and_parameters(name: str) -> None:
 def test_noise_may_be_relative_to_each_tensor_of_each_round(name: str) -> None:
     """Deviations of n values lie within 5 standard errors; a mean or a scale has no part in it."""
     shape, deviations = (2, 200, 200), {"a": [1e-6, 3.0], "b": [50.0, 0.2]}
-    drawn = torch.randn(*shape, generator=stream(3), dtype=torch.float64)
+    drawn = torch.randn(*shape, generator=random_stream(3), dtype=torch.float64)
     sent = {key: 7 + drawn * torch.tensor(d)[:, None, None] for key, d in deviations.items()}
     for key, after in received(f"{name}+std=0.1+unit=deviation", sent).items():
         noise = (after[0] - sent[key].numpy()).reshape(2, -1)
@@ -224,7 +151,10 @@ def test_noise_may_be_relative_to_each_tensor_of_each_round(name: str) -> None:
 def test_noise_may_be_relative_to_the_length_of_each_round(name: str) -> None:
     """The square of its length, over M values, lies within 5 standard errors; it is even."""
     sizes = torch.tensor([1e-6, 50.0])[:, None, None]
-    sent = {"a": sizes * torch.randn(2, 300, 200, generator=stream(3)), "b": 3 * sizes.flatten(1)}
+    sent = {
+        "a": sizes * torch.randn(2, 300, 200, generator=random_stream(3)),
+        "b": 3 * sizes.flatten(1),
+    }
     after = received(f"{name}+std=0.1+unit=norm", sent)
     count = 60001
     for number in range(2):
@@ -260,8 +190,8 @@ def largest(values: np.ndarray, count: int) -> np.ndarray:
 
 @given(st.integers(1, 100))
 def test_topk_of_each_tensor_is_a_masked_tensor(percent: int) -> None:
-    after = received(f"topk+keep={percent / 100}", update())
-    for key, value in update().items():
+    after = received(f"topk+keep={percent / 100}", small_update())
+    for key, value in small_update().items():
         for number, line in enumerate(value.flatten(1).numpy()):
             count = -(-percent * line.size // 100)
             found = after[key][0, number].ravel()
@@ -271,8 +201,8 @@ def test_topk_of_each_tensor_is_a_masked_tensor(percent: int) -> None:
 
 @given(st.integers(1, 100))
 def test_global_topk_compares_all_tensors(percent: int) -> None:
-    after = received(f"topk+keep={percent / 100}+scope=global", update())
-    joined = torch.cat([value.flatten(1) for value in update().values()], 1).numpy()
+    after = received(f"topk+keep={percent / 100}+scope=global", small_update())
+    joined = torch.cat([value.flatten(1) for value in small_update().values()], 1).numpy()
     found = np.concatenate([value[0].reshape(2, -1) for value in after.values()], 1)
     count = -(-percent * joined.shape[1] // 100)
     for line, kept in zip(joined, found, strict=True):
@@ -280,12 +210,14 @@ def test_global_topk_compares_all_tensors(percent: int) -> None:
 
 
 def test_topk_keeps_the_exact_count_among_equal_values() -> None:
-    protected = parse("defense", "topk+keep=0.07").protect({"w": torch.ones(1, 100)}, stream(), {})
+    protected = parse("defense", "topk+keep=0.07").protect(
+        {"w": torch.ones(1, 100)}, random_stream(), {}
+    )
     assert protected["w"].values.shape == (1, 1, 7)
 
 
 def test_topk_sends_at_least_one_value() -> None:
-    protected = parse("defense", "topk+keep=1e-6").protect(update(), stream(), {})
+    protected = parse("defense", "topk+keep=1e-6").protect(small_update(), random_stream(), {})
     assert all(encoded.values.shape[2] == 1 for encoded in protected.values())
 
 
@@ -293,8 +225,8 @@ def test_victims_who_keep_different_tensors_are_joined() -> None:
     """Globally, a small tensor may send nothing at all."""
     small, large = {"a": torch.ones(1, 3)}, {"b": 9 * torch.ones(1, 4)}
     spec = parse("defense", "topk+keep=0.5+scope=global")
-    one = spec.protect({**small, **large}, stream(), {})
-    two = spec.protect({"a": 20 * small["a"], **large}, stream(), {})
+    one = spec.protect({**small, **large}, random_stream(), {})
+    two = spec.protect({"a": 20 * small["a"], **large}, random_stream(), {})
     joined = type(one["a"]).stack([one["a"], two["a"]])
     check_encoded("update.h5", "a", joined)
     assert np.array_equal(joined.decode()[:, 0], [[0, 0, 0], [20, 20, 20]])

@@ -11,7 +11,7 @@ from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import load, parse
 from gleak.experiments.cell import LEVELS, Cell
 from gleak.experiments.own_models import _built, check_own_model, is_own
-from tests.conftest import SMALL_MODELS
+from gleak.testing.tiny_cells import SMALL_MODELS
 
 SOURCE = """
 from pathlib import Path

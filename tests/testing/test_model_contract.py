@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from gleak.core.errors import IncompatibleError
-from gleak.testing import check_model
+from gleak.testing.model_contract import check_model
 from tests.zoo import CLASSES, NETWORKS, SHAPE
 
 QUICK = {

@@ -1,0 +1,310 @@
+"""Contract of all attacks, checked on tiny victims.
+
+from gleak.testing import check_attack
+from my_attacks import MyAttack
+
+def test_my_attack():
+    check_attack(MyAttack)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+from gleak.api.client_setting import as_spec
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import AttackSpec
+from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.core.spec import changed
+from gleak.observation import Observation
+from gleak.runtime.checkpointing import Journal
+from gleak.testing.interruption import run_interrupted
+from gleak.testing.tiny_cells import TinyCells, check_registered, fitting_model
+
+VICTIMS = 3
+SIZES = (1, 2)
+LEAN = {"rounds": 2, "restarts": 1}
+"""Fields whose defaults take long."""
+STRONG_DEFENSES = ("gaussian+std=10", "signsgd")
+
+
+def check_attack(attack: str | AttackSpec | type[AttackSpec]) -> None:
+    """Check that an attack obeys the contract of all attacks.
+
+    On tiny victims, images and rows of tables as its ``modalities`` say, with batches of one and of
+    two samples: results are complete and in range; they follow from the observation, which is not
+    changed, and from the seed; a victim's result does not depend on the others; the objective of a
+    search falls; noise, bare signs and zeros do not break it; labels can be granted if it has a
+    field for them; and if it is interrupted at any step it resumes with the same result. Fields
+    whose names end in ``iterations`` are set to a few.
+
+    Args:
+        attack: a registered class, its spec or the spec's text.
+
+    Raises:
+        SpecError: the class is not registered.
+        IncompatibleError: no model of these tests fits the attack.
+        AssertionError: names what the attack does not obey.
+    """
+    spec: AttackSpec = as_spec("attack", attack)
+    check_registered(spec)
+    with TemporaryDirectory() as folder:
+        cells = TinyCells(Path(folder))
+        cases = [case for case in all_cases(cells, spec) if case.is_supported(spec)]
+        if not cases:
+            next(all_cases(cells, spec)).simulate(spec)
+        for case in cases:
+            for check in [*CHECKS, *(CHECKS_OF_SEARCHES if is_search(spec) else ())]:
+                check(case, spec)
+        check_known_labels(spec)
+
+
+@dataclass(frozen=True)
+class AttackCase:
+    """Tiny victims of attacks.
+
+    Args:
+        cells: where they are made.
+        modality: "image" or "tabular".
+        size: samples of a victim.
+    """
+
+    cells: TinyCells
+    modality: str = "image"
+    size: int = 1
+
+    def simulate(self, spec: AttackSpec, defense: str = "none") -> Path:
+        """Simulate clients of the first model that the attack supports, crafted as it requires.
+
+        Raises:
+            IncompatibleError: no model of these tests fits.
+        """
+        protocol = "epochs" if spec.joins_epochs else "fedsgd"
+        size = f"+batch_size={self.size}" if self.size > 1 else ""
+        levels = {
+            "crafting": spec.crafting or "honest",
+            "client": f"{protocol}{size}+victims={VICTIMS}",
+            "defense": defense,
+        }
+        model = fitting_model(self.modality, attack=str(spec), **levels)
+        return self.cells.simulate(self.modality, model=model, **levels)
+
+    def is_supported(self, spec: AttackSpec) -> bool:
+        """Return True if a model of these tests fits the attack."""
+        try:
+            self.simulate(spec)
+        except IncompatibleError:
+            return False
+        return True
+
+    def observe(
+        self, spec: AttackSpec, seed: int = 5, defense: str = "none", victims: slice = slice(None)
+    ) -> Observation:
+        """Return what the attack is given of the victims."""
+        return self.cells.observe(self.simulate(spec, defense), spec, seed, victims=victims)
+
+
+def all_cases(cells: TinyCells, spec: AttackSpec) -> Iterator[AttackCase]:
+    """Yield the cases of an attack's modalities, with every batch size."""
+    for modality in sorted(spec.modalities):
+        for size in SIZES:
+            yield AttackCase(cells, modality, size)
+
+
+def shortened(spec: AttackSpec, iterations: int = 2, lean: bool = True) -> AttackSpec:
+    """Return an attack with a small budget."""
+    known = type(spec).model_fields
+    fields = {name: iterations for name in known if name.endswith("iterations")}
+    if lean:
+        fields |= {name: value for name, value in LEAN.items() if name in known}
+    found: AttackSpec = changed(spec, fields)
+    return found
+
+
+def is_search(spec: AttackSpec) -> bool:
+    """Return True if an attack evaluates an objective again and again."""
+    return any(name.endswith("iterations") for name in type(spec).model_fields) and bool(
+        spec.evaluations
+    )
+
+
+def check_result(case: AttackCase, spec: AttackSpec) -> None:
+    """Check type, shape and range of a result, which is found without opening a file."""
+    spec = shortened(spec)
+    seen = case.observe(spec)
+    assert set(seen.granted) == set(spec.grants), f"{spec}: other grants than the spec names"
+    with patch("h5py.File", side_effect=AssertionError(f"{spec} opened a file")):
+        found = spec.reconstruct(seen)
+    _check_valid(found, f"result of {spec}")
+    counts = found.averaged_count
+    count = case.size if counts is None else counts.shape[1]
+    _check_array("inputs", found.inputs, (VICTIMS, count, *seen.input_shape), 1.0, spec)
+    _check_array("labels", found.labels, (VICTIMS, count), seen.classes - 1, spec)
+    assert found.inputs.dtype == np.float32, f"{spec}: inputs are {found.inputs.dtype}"
+    assert found.converged.shape == (VICTIMS,), f"{spec}: converged has {found.converged.shape}"
+
+
+def _check_valid(found: Reconstruction, where: str) -> None:
+    """Check the arrays of a result: types, shapes, and that values are finite."""
+    try:
+        found.validate(where)
+    except ArtifactError as error:
+        raise AssertionError(str(error)) from error
+
+
+def _check_array(
+    name: str, value: np.ndarray, shape: tuple[int, ...], most: float, spec: AttackSpec
+) -> None:
+    assert value.shape == shape, f"{spec}: {name} have shape {value.shape}, expected {shape}"
+    assert 0 <= value.min() <= value.max() <= most, (
+        f"{spec}: {name} from {value.min()} to {value.max()}, expected 0 to {most}"
+    )
+
+
+def check_repeatable(case: AttackCase, spec: AttackSpec) -> None:
+    """Check that equal observations give equal results, and are not changed."""
+    spec = shortened(spec)
+    seen, untouched = (case.observe(spec) for _ in range(2))
+    _check_same(spec.reconstruct(seen), spec.reconstruct(seen), f"{spec}: run twice")
+    parts = [(seen.update, untouched.update)]
+    parts.append((seen.model.state_dict(), untouched.model.state_dict()))
+    for values, expected in parts:
+        for key, value in expected.items():
+            assert torch.equal(values[key], value), f"{spec} changed {key} of the observation"
+
+
+def _check_same(one: Reconstruction, other: Reconstruction, when: str) -> None:
+    for key, value in vars(one).items():
+        assert np.array_equal(value, getattr(other, key)), f"{when}: {key} differ"
+
+
+def check_seed(case: AttackCase, spec: AttackSpec) -> None:
+    """Check that the random numbers of an attack depend on the seed."""
+    spec = shortened(spec)
+    first, other = (spec.reconstruct(case.observe(spec, seed)) for seed in (5, 6))
+    same = np.array_equal(first.inputs, other.inputs) and np.array_equal(first.labels, other.labels)
+    assert not same, f"{spec} gives the same result for another seed"
+
+
+def check_single_victim(case: AttackCase, spec: AttackSpec) -> None:
+    """Check that a victim's result does not depend on the others attacked with it.
+
+    In double precision, since L-BFGS amplifies rounding errors without bound.
+    """
+    spec = shortened(spec, iterations=1)
+    with _double_precision():
+        together = spec.reconstruct(_doubled(case.observe(spec)))
+        alone = spec.reconstruct(_doubled(case.observe(spec, victims=slice(1, 2))))
+    error = np.abs(alone.inputs[0] - together.inputs[1]).max()
+    assert error <= 1e-6, f"{spec}: a victim alone differs by {error:g} from it among others"
+    assert np.array_equal(alone.labels[0], together.labels[1]), f"{spec}: labels alone differ"
+
+
+@contextmanager
+def _double_precision() -> Iterator[None]:
+    """Let torch draw in double precision."""
+    uniform, normal = (partial(draw, dtype=torch.double) for draw in (torch.rand, torch.randn))
+    with patch.object(torch, "rand", uniform), patch.object(torch, "randn", normal):
+        yield
+
+
+def _doubled(seen: Observation) -> Observation:
+    """Return an observation in double precision."""
+
+    def each(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {key: value.double() for key, value in values.items()}
+
+    return replace(
+        seen,
+        update=each(seen.update),
+        broadcast=each(seen.broadcast),
+        knowledge={name: network.double() for name, network in seen.knowledge.items()},
+        model=seen.model.double(),
+    )
+
+
+def check_objective(case: AttackCase, spec: AttackSpec) -> None:
+    """Check that the objective of a search falls, and that its cost is within the budget."""
+    spec = shortened(spec, iterations=10, lean=False)
+    found = spec.reconstruct(case.observe(spec))
+    for name in ("trace_objective", "trace_iteration", "objective", "evaluations", "iterations"):
+        assert getattr(found, name) is not None, f"{spec} iterates, but does not record {name}"
+    assert found.trace_objective is not None and found.objective is not None
+    assert found.trace_iteration is not None and found.iterations is not None
+    counts = found.averaged_count
+    searched = np.ones(VICTIMS, dtype=bool) if counts is None else (counts > 0).any(1)
+    assert searched.any(), f"{spec} found no sample of any victim"
+    before, after = found.trace_objective[searched, 0], found.objective[searched]
+    assert (after < before).all(), f"{spec}: the objective rises from {before} to {after}"
+    assert after.mean() < 0.9 * before.mean(), f"{spec}: the objective hardly falls"
+    assert (np.asarray(found.evaluations) <= spec.evaluations + 1).all(), f"{spec}: too many"
+    ended = found.trace_iteration[-1] == found.iterations.max() or found.converged.any()
+    assert ended, f"{spec}: the trace ends before the search"
+
+
+def check_defended(case: AttackCase, spec: AttackSpec) -> None:
+    """Check that strong noise, and signs without magnitudes, do not break an attack."""
+    spec = shortened(spec)
+    for defense in STRONG_DEFENSES:
+        found = spec.reconstruct(case.observe(spec, defense=defense))
+        _check_valid(found, f"result of {spec} under {defense}")
+
+
+def check_zeros(case: AttackCase, spec: AttackSpec) -> None:
+    """Check that an update of zeros does not break an attack."""
+    spec = shortened(spec)
+    seen = case.observe(spec)
+    silent = {key: torch.zeros_like(value) for key, value in seen.update.items()}
+    found = spec.reconstruct(replace(seen, update=silent))
+    _check_valid(found, f"result of {spec} for an update of zeros")
+
+
+def check_known_labels(spec: AttackSpec) -> None:
+    """Check that ``labels=known``, if an attack has it, is a grant."""
+    fields = type(spec).model_fields
+    if "labels" not in fields or not is_search(spec):
+        return
+    default = changed(spec, {"labels": fields["labels"].default})
+    granted = changed(spec, {"labels": "known"}).grants
+    assert "labels" not in default.grants, f"{default} is granted labels by default"
+    assert granted == default.grants | {"labels"}, f"{spec}: labels=known grants {granted}"
+
+
+def check_interrupted(case: AttackCase, spec: AttackSpec) -> None:
+    """Check that an attack stopped at any step resumes with the same result."""
+    spec = shortened(spec)
+    seen = case.observe(spec)
+    whole = spec.reconstruct(seen)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint.h5"
+
+        def attempt() -> Reconstruction:
+            with Journal(path, origin="this") as journal:
+                return spec.reconstruct(replace(seen, journal=journal))
+
+        found, stopped = run_interrupted(attempt)
+        _check_same(found, whole, f"{spec}: interrupted")
+        assert not path.exists(), f"{spec}: the checkpoint remains"
+    assert stopped or not is_search(spec), f"{spec}: a search without steps to stop at"
+
+
+CHECKS: tuple[Callable[[AttackCase, AttackSpec], None], ...] = (
+    check_result,
+    check_repeatable,
+    check_single_victim,
+    check_defended,
+    check_zeros,
+    check_interrupted,
+)
+"""Checks of one attack on victims of one modality and batch size."""
+CHECKS_OF_SEARCHES = (check_seed, check_objective)
+"""Further checks of attacks that evaluate an objective again and again."""

@@ -24,6 +24,7 @@ from gleak.cli.common import (
     read_settings,
     use_configured_plugins,
 )
+from gleak.cli.completion import complete, kinds, offer, specs_of
 from gleak.cli.study_commands import add_study_commands
 from gleak.core.errors import GleakError, SpecError
 
@@ -52,6 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
         or the true samples of a capture do not give its updates.
     """
     parser = build_parser()
+    complete(parser)
     arguments = parser.parse_args(words)
     if arguments.run is None:
         parser.print_help()
@@ -77,9 +79,11 @@ def build_parser() -> ArgumentParser:
         return command
 
     command = add("list", run_list, "list all registered names")
-    command.add_argument("kind", nargs="?", metavar="KIND", help="dataset, attack, metric, ...")
+    kind = command.add_argument("kind", nargs="?", metavar="KIND", help="dataset, attack, ...")
+    offer(kind, kinds)
     command = add("describe", run_describe, "describe a name, its fields and their defaults")
-    command.add_argument("name", metavar="NAME", help="a name, or a spec such as cpl+restarts=2")
+    text = "a name, or a spec such as cpl+restarts=2"
+    offer(command.add_argument("name", metavar="NAME", help=text), specs_of())
     command = add(
         "inspect", run_inspect, "show the contents of an artifact, or save one of its images"
     )
@@ -145,8 +149,10 @@ def add_scores_options(command: ArgumentParser) -> None:
 def add_import_options(command: ArgumentParser) -> None:
     """Add the options of ``gleak import``; state dicts are safetensors."""
     command.add_argument("name", metavar="NAME", help="name of the capture, as in paths")
-    command.add_argument("--dataset", required=True, metavar="SPEC", help="spec of the dataset")
-    command.add_argument("--model", required=True, metavar="SPEC", help="spec of the model")
+    for kind in ("dataset", "model"):
+        text = f"spec of the {kind}"
+        spec = command.add_argument(f"--{kind}", required=True, metavar="SPEC", help=text)
+        offer(spec, specs_of(kind))
     files: dict[str, Any] = {"type": Path, "metavar": "FILE"}
     command.add_argument("--before", required=True, **files, help="broadcast state dict")
     sent = command.add_mutually_exclusive_group(required=True)

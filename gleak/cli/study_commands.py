@@ -9,6 +9,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from gleak.cli.common import CONFIG, WIDTH, Add, add_config_option, complain, read_settings
+from gleak.cli.completion import offer, studies
 from gleak.core.errors import GleakError, SpecError, nearest
 
 if TYPE_CHECKING:
@@ -27,15 +28,17 @@ def add_study_commands(add: Add) -> None:
         add: adds a command by its name, function and help.
     """
     command = add("validate", run_validate, "check studies at every scale without running them")
-    studies: dict[str, Any] = {"nargs": "*", "metavar": "STUDY"}
-    command.add_argument("studies", **studies, help="files or names; default all of studies/")
+    several: dict[str, Any] = {"nargs": "*", "metavar": "STUDY"}
+    text = "files or names; default all of studies/"
+    offer(command.add_argument("studies", **several, help=text), studies)
     add_config_option(command)
     command = add("adopt", run_adopt, "use the hyperparameters selected by searches in studies")
     command.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help=f"{OUTCOMES} of snakemake searches"
     )
     command = add("plan", run_plan, "estimate cells, jobs, hours and gigabytes of studies")
-    command.add_argument("studies", **studies, help="files or names; default as configured")
+    text = "files or names; default as configured"
+    offer(command.add_argument("studies", **several, help=text), studies)
     command.add_argument("--scale", metavar="SCALE", help="quick, small or paper")
     command.add_argument("--grids", action="store_true", help="also each grid, data and refusals")
     add_config_option(command)

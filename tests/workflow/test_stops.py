@@ -126,6 +126,7 @@ def check_stop(project: Project, words: list[str], config: dict[str, object], me
     [
         (OWN, "neither .*/mine/train nor .*; put images into .*/mine/train/<class>/"),
         ("adult", r"/adult/adult\.data: no such file; put adult\.data"),
+        ("cifar10", "neither .*/cifar10 nor a download .* add --config download=true"),
     ],
 )
 def test_missing_data_stop_a_dry_run_and_are_told(
@@ -170,6 +171,12 @@ def test_images_of_ones_own_run_from_and_to_folders_elsewhere(
     np.testing.assert_allclose(Reconstruction.read(found).inputs, mean, atol=1e-6)
     assert table.exists()
     assert sorted(data.rglob("*")) == before
+    other = tmp_path / "other"
+    other.mkdir()
+    config = {"studies": "own", "data_dir": other, "results_dir": results}
+    refused = project.snakemake("--dry-run", table, "--forceall", **config)
+    assert refused.code == 1
+    assert f"was made from data_dir = {data}, but data_dir is {other} now" in refused.text
     assert not project.results.exists()
 
 

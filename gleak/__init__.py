@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gleak.core.errors import GleakError as GleakError
     from gleak.metrics.audits.verdicts import AuditReport as AuditReport
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _PLACES = {
     "AttackResult": "gleak.api.attack_result",

@@ -28,7 +28,7 @@ def follow(project: Project, *texts: str) -> str:
     for language, block in (found for text in texts for found in BLOCK.findall(text)):
         if language == "sh":
             commands.append(block)
-        elif file := re.match(r"# (\S+\.py)\n", block):
+        elif file := re.match(r"# (\S+\.\w+)\n", block):
             (project.root / file[1]).write_text(block)
     done = subprocess.run(
         ["bash", "-c", "\n".join(commands)],

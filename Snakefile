@@ -8,6 +8,9 @@ min_version("9.0")
 configfile: "config.yaml"
 
 
+report: "docs/report/workflow.rst"
+
+
 include: "rules/common.smk"
 include: "rules/subjects.smk"
 include: "rules/dataset.smk"

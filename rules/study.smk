@@ -65,14 +65,9 @@ rule judge:
         unpack(inputs("judge", part_of())),
         study=study_file,
     output:
-        csv=report(
-            outputs("judge")["csv"],
-            caption="../docs/report/expectations.rst",
-            category="{study}",
-            subcategory="{scale}",
-            labels={"figure": "expectations", "file": "verdicts"},
-        ),
+        csv=verdicts("csv", "values"),
         markdown=outputs("judge")["markdown"],
+        page=verdicts("page", "picture"),
     log:
         log_of("judge"),
     benchmark:

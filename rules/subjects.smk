@@ -145,14 +145,47 @@ def every_figure():
             yield f"{folder}/expectations.csv"
 
 
+def category_of(wildcards):
+    """Return the heading of a study in the report, with its place in the configuration."""
+    names = list(STUDIES)
+    study = study_of(wildcards)
+    return f"{names.index(study.name) + 1}. {study.name.upper()}: {study.title}"
+
+
+def labels_of(file):
+    """Return a function of the wildcards for the labels of a figure's file in the report."""
+
+    def find(wildcards):
+        spec, place = figure_spec(wildcards), study_of(wildcards).position(wildcards.figure)
+        return {
+            "no.": f"{place:02}",
+            "shown": spec.title or wildcards.figure.replace("_", " "),
+            "in the paper": spec.reproduces.partition(" (")[0],
+            "file": file,
+        }
+
+    return find
+
+
 def reported(suffix, file):
     """Return one of a figure's files, included in the report."""
     return report(
         f"{STUDY}/{{figure}}{suffix}",
         caption="../docs/report/caption.rst",
-        category="{study}",
+        category=category_of,
         subcategory="{scale}",
-        labels={"figure": "{figure}", "file": file},
+        labels=labels_of(file),
+    )
+
+
+def verdicts(output, file):
+    """Return one of the files with the verdicts on a study's claims, included in the report."""
+    return report(
+        outputs("judge")[output],
+        caption="../docs/report/expectations.rst",
+        category=category_of,
+        subcategory="{scale}",
+        labels={"no.": "00", "shown": "Claims and verdicts", "in the paper": "", "file": file},
     )
 
 
@@ -160,7 +193,7 @@ def drawn():
     """Return the files that every figure writes."""
     return [
         reported(".svg", "picture"),
-        reported(".csv", "numbers"),
+        reported(".csv", "values"),
         f"{STUDY}/{{figure}}.png",
     ]
 

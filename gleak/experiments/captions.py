@@ -1,54 +1,213 @@
-"""Captions of the report, with the conditions of each figure."""
+"""Captions of figures: what is shown, how to read it, its conditions, and those of the paper."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from gleak.experiments.cell import TRUTH, Cell
+from gleak.core.numbers import format_number
+from gleak.core.spec import Spec
+from gleak.experiments.axis_labels import AxisLabels, is_control
+from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import FigureSpec
 
 if TYPE_CHECKING:
     from gleak.experiments.grid import Grid
 
+Conditions = Mapping[str, str]
+"""Heading -> text: data, network, clients, and so on."""
+MOST_LABELS = 8
+"""Values of one level that are listed; of more only the first and the number are given."""
+NOTHING_DONE = {"crafting": "honest", "defense": "none"}
+"""Level -> the spec that does nothing; conditions leave it out where there is no other."""
+PER_CLIENT: dict[str, Callable[[str], str]] = {
+    "batch_size": "batches of {}".format,
+    "local_steps": "{} local steps".format,
+    "local_lr": "learning rate {}".format,
+    "mini_batch": "mini-batches of {}".format,
+    "classes": "{} classes in a batch".format,
+    "loss": "loss {}".format,
+}
+"""Field of clients -> phrase with its values."""
 
-def caption(figure: FigureSpec, grids: Sequence[Grid]) -> str:
+
+def caption(figure: FigureSpec, grids: Sequence[tuple[Grid, Grid]]) -> str:
     """Return a figure's caption in reStructuredText, with its experimental conditions.
 
     Args:
         figure: its spec.
-        grids: of its scores, at one scale.
+        grids: of its scores: each at the scale that is drawn, and at the scale of the paper.
     """
     reproduces = f"Reproduces {figure.reproduces}." if figure.reproduces else ""
-    conditions = [
-        _conditions(figure.chosen(grid.names, grid.names.cells(grid.scored)), grid)
-        for grid in grids
+    conditions_of = [_conditions_in_full(figure, ours, paper) for ours, paper in grids]
+    paragraphs = [figure.caption.strip(), reproduces, figure.reading, *conditions_of]
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+def summarise_conditions(figure: FigureSpec, grids: Sequence[Grid]) -> str:
+    """Return the conditions of a figure in a line or two, to be printed below it.
+
+    Attacks, of which the figure has the labels, are among them if there is only one.
+    """
+    lines = [
+        _join({k: v for k, v in texts.items() if k != "Attacks"}, ". ")
+        for texts in (conditions(figure, grid) for grid in grids)
     ]
-    sentences = [figure.caption.strip(), reproduces, *conditions]
-    return "\n\n".join(sentence for sentence in sentences if sentence)
+    scale = f"Scale: {grids[0].scale}." if grids else ""
+    return " ".join([*(f"{line}." for line in dict.fromkeys(lines)), scale]).strip()
 
 
-def _conditions(chosen: Sequence[Cell], grid: Grid) -> str:
-    cells = [c for c in chosen if "attack" not in c.specs or c.attack.name != TRUTH]
-    victims = sorted({cell.client.victims for cell in cells if "client" in cell.specs})
-    values = {
-        level: sorted({str(cell.specs[level]) for cell in cells}) for level in grid.names.values
+def conditions(figure: FigureSpec, grid: Grid) -> Conditions:
+    """Return the conditions of the cells of a grid that a figure shows."""
+    cells, names = _cells(figure, grid), grid.names
+    attacked = [cell for cell in cells if "attack" in cell.specs and not is_control(cell)]
+    texts = {
+        "Data": _list(cells, "dataset", lambda spec: _data(names, spec)),
+        "Network": _list(cells, "model", partial(_label, names, "model")),
+        "Training": _list(cells, "training", partial(_label, names, "training")),
+        "Crafting": _list(cells, "crafting", partial(_label, names, "crafting")),
+        "Clients": _clients([cell for cell in cells if "client" in cell.specs], names),
+        "Defence": _list(cells, "defense", partial(_label, names, "defense")),
+        **_attacks(list(dict.fromkeys(cell.attack for cell in attacked)), names),
     }
-    stand_ins = [
-        f"``{ours}`` stands in for ``{theirs}``"
-        for level, pairs in grid.names.substituted.items()
-        for ours, theirs in pairs.items()
-        if str(ours) in values[level] and ours.setting() != theirs.setting()
+    return {heading: text for heading, text in texts.items() if text}
+
+
+def _cells(figure: FigureSpec, grid: Grid) -> list[Cell]:
+    return figure.chosen(grid.names, grid.names.cells(grid.scored))
+
+
+def _join(pairs: Conditions, separator: str) -> str:
+    return separator.join(f"{heading}: {text}" for heading, text in pairs.items())
+
+
+def _conditions_in_full(figure: FigureSpec, ours: Grid, paper: Grid) -> str:
+    """Return one line per condition, then the scale and what it changes."""
+    own, published = conditions(figure, ours), conditions(figure, paper)
+    changed = {key: text for key, text in published.items() if own.get(key) != text}
+    count = len(_cells(figure, ours))
+    size = f"{count} {'cell' if count == 1 else 'cells'}{_refused(figure, ours)}"
+    lines = {
+        **{heading: _escape(text) for heading, text in own.items()},
+        "Scale": f"{ours.scale}, {size}",
+        "At the scale of the paper": _escape(_join(changed, ". ")),
+        "Compared with other settings of the paper": _substitutions(figure, ours),
+        "Chosen by a search": _tuned(figure, ours),
+    }
+    return "\n".join(f"| **{heading}:** {text}." for heading, text in lines.items() if text)
+
+
+def _escape(text: str) -> str:
+    """Escape what reStructuredText would read as markup."""
+    return text.replace("\\", "\\\\").replace("*", "\\*").replace("_", "\\_").replace("|", "\\|")
+
+
+def _refused(figure: FigureSpec, grid: Grid) -> str:
+    cells = set(_cells(figure, grid))
+    count = sum(grid.names.cell(refusal.levels) in cells for refusal in grid.refused)
+    return f", {count} of them refused (n/a)" if count else ""
+
+
+def _substitutions(figure: FigureSpec, grid: Grid) -> str:
+    """Return what is compared with the paper's values of another setting, except datasets."""
+    cells = _cells(figure, grid)
+    pairs = [
+        f"``{ours}`` with ``{theirs}``"
+        for level, found in grid.names.substituted.items()
+        for ours, theirs in found.items()
+        if level != "dataset" and ours.setting() != theirs.setting()
+        if any(cell.specs.get(level) == ours for cell in cells)
     ]
-    tuned = [
-        f"``{ours}`` is ``{base}`` as a search chose it"
-        for level, pairs in grid.names.bases.items()
-        for ours, base in pairs.items()
-        if str(ours) in values.get(level, []) and ours != base
+    return "; ".join(pairs)
+
+
+def _tuned(figure: FigureSpec, grid: Grid) -> str:
+    """Return which specs a search chose, each with the one it started from."""
+    cells = _cells(figure, grid)
+    pairs = [
+        f"``{ours}`` from ``{base}``"
+        for level, found in grid.names.bases.items()
+        for ours, base in found.items()
+        if ours != base and any(cell.specs.get(level) == ours for cell in cells)
     ]
-    fixed = [f"{level} ``{texts[0]}``" for level, texts in values.items() if len(texts) == 1]
-    of = f" of {' or '.join(map(str, victims))} victims" if victims else ""
-    refused = [each for each in grid.refused if grid.names.cell(each.levels) in cells]
-    lacking = f", {len(refused)} of them refused (n/a)" if refused else ""
-    size = f"Scale *{grid.scale}*: {len(cells)} cells{of}{lacking}"
-    return "; ".join([size, *stand_ins, *tuned, *fixed]) + "."
+    return "; ".join(pairs)
+
+
+def _list(cells: Sequence[Cell], level: str, label: Callable[[Spec], str]) -> str:
+    """Return the labels of the values of a level, in order of appearance."""
+    specs = dict.fromkeys(cell.specs[level] for cell in cells if level in cell.specs)
+    if {spec.name for spec in specs} <= {NOTHING_DONE.get(level)}:
+        return ""
+    return _enumerate(map(label, specs))
+
+
+def _enumerate(labels: Iterable[str]) -> str:
+    distinct = list(dict.fromkeys(labels))
+    if len(distinct) > MOST_LABELS:
+        return f"{distinct[0]} and {len(distinct) - 1} others"
+    return "; ".join(distinct) if any(", " in label for label in distinct) else ", ".join(distinct)
+
+
+def _data(names: AxisLabels, spec: Spec) -> str:
+    """Return the label of a dataset with the size of its samples."""
+    return f"{names.heading('dataset', spec)}, {_size(spec.shape)}"
+
+
+def _size(shape: Sequence[int]) -> str:
+    if len(shape) == 1:
+        return f"{shape[0]} features"
+    grey = " grey" if shape[0] == 1 else ""
+    return f"{shape[1]} × {shape[2]}{grey} pixels"
+
+
+def _clients(cells: Sequence[Cell], names: AxisLabels) -> str:
+    """Return protocol, batches, local steps and numbers of victims."""
+    specs = list(dict.fromkeys(cell.client for cell in cells))
+    if not specs:
+        return ""
+    protocol = " or ".join(dict.fromkeys(names.labels.get(spec.name, spec.name) for spec in specs))
+    phrases = [phrase(text) for key, phrase in PER_CLIENT.items() if (text := _values(specs, key))]
+    unique = ["each label once"] * all(spec.labels == "unique" for spec in specs)
+    repeats = [f"each batch {times} times" for times in {spec.repeats for spec in specs} - {1}]
+    victims = _values(specs, "victims")
+    counted = f"{victims} {'victim' if victims == '1' else 'victims'}"
+    return ", ".join([protocol, *phrases, *unique, counted, *repeats])
+
+
+def _values(specs: Sequence[Spec], key: str) -> str:
+    """Return the values of a field; none if it is missing, or has its default in all specs."""
+    having = [spec for spec in specs if key in type(spec).model_fields]
+    values = list(dict.fromkeys(getattr(spec, key) for spec in having))
+    unset = key not in ("batch_size", "victims", "local_steps")
+    if not values or (unset and all(key not in str(spec) for spec in having)):
+        return ""
+    texts = [format_number(value) if isinstance(value, float) else str(value) for value in values]
+    return _either(texts)
+
+
+def _label(names: AxisLabels, level: str, spec: Spec) -> str:
+    """Return the label of a spec; with its fields if the label is that of its name."""
+    label, fields = names.label(level, spec), str(spec).partition("+")[2]
+    is_bare = label == names.labels.get(spec.name, spec.name)
+    return f"{label} ({fields.replace('+', ', ')})" if fields and is_bare else label
+
+
+def _attacks(specs: Sequence[Spec], names: AxisLabels) -> Conditions:
+    """Return the labels of the attacks with their iterations, under one heading."""
+    budgets: dict[str, list[str]] = {}
+    for spec in specs:
+        own = budgets.setdefault(names.label("attack", spec), [])
+        own += [str(spec.iterations)] if "iterations" in type(spec).model_fields else []
+    texts = [label + _iterations(own) for label, own in budgets.items()]
+    return {"Attack" if len(texts) == 1 else "Attacks": _enumerate(texts)}
+
+
+def _iterations(budgets: Sequence[str]) -> str:
+    return f" ({_either(budgets)} iterations)" if budgets else ""
+
+
+def _either(texts: Sequence[str]) -> str:
+    """Return ``1``, ``1 or 2``, ``1, 2 or 3``."""
+    distinct = list(dict.fromkeys(texts))
+    return " or ".join([", ".join(distinct[:-1]), distinct[-1]] if distinct[1:] else distinct)

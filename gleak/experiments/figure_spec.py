@@ -59,6 +59,7 @@ class FigureData:
         names: values of the axes of its first grid and their labels; empty if it has no grid.
         shown: cells whose reconstructions the figure shows.
         trained: files of the knowledge whose training the figure shows, in its order.
+        conditions: of its cells, in a line or two that is printed below the figure.
     """
 
     scores: pd.DataFrame
@@ -66,6 +67,7 @@ class FigureData:
     names: AxisLabels
     shown: Sequence[Shown] = ()
     trained: Sequence[Path] = ()
+    conditions: str = ""
 
 
 class FigureSpec(Spec):
@@ -78,8 +80,14 @@ class FigureSpec(Spec):
     needs: ClassVar[Literal["scores", "reconstructions"]] = "scores"
     suffixes: ClassVar[tuple[str, ...]] = (".svg", ".png", ".csv")
 
+    title: str = parameter("", "what it shows in a few words, for lists of figures")
     caption: str = parameter("", "what the figure shows; in the report, with the conditions added")
     reproduces: str = parameter("", "figure or table of the paper, and its place there")
+
+    @property
+    def reading(self) -> str:
+        """How its numbers are computed and drawn; part of the caption."""
+        return ""
 
     @property
     def grids(self) -> Sequence[str]:

@@ -110,10 +110,8 @@ def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
         levels = _levels(file, reader)
     paper, where = f"{where}, scale 'paper'", f"{where}, scale {reader.scale!r}"
     axes = {level: _axis(level, file, reader, where) for level in levels}
-    proxies = {
-        level: _proxies(values, _axis(level, file, reader.at_paper, paper))
-        for level, values in axes.items()
-    }
+    published = {level: _axis(level, file, reader.at_paper, paper) for level in levels}
+    proxies = {level: _proxies(values, published[level]) for level, values in axes.items()}
     written = _at(file, reader.scale)
     rows = _combine(axes, written.zip or [], where)
     rows = _leave_out(rows, written.exclude or [], reader.variants, where)
@@ -128,7 +126,7 @@ def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
         check_left(cells, refused)
     with error_context(f"{where}, proxy_for"):
         _declare_proxies(proxies, axes, written.proxy_for or {}, reader.variants)
-    names = _names(file, axes, controls, proxies, reader, written.zip or ())
+    names = _names(file, axes, controls, proxies, reader, written.zip or (), published)
     searches = frozenset(v.search for axis in axes.values() for v in axis if v.search)
     refused += without_truth
     return Grid(name, reader.scale, cells, truths, names, searches, tuple(refused))
@@ -310,20 +308,16 @@ def _names(
     proxies: Mapping[str, Mapping[Spec, Spec]],
     reader: AxisReader,
     zipped: Sequence[Sequence[str]],
+    published: Mapping[str, Sequence[Value]],
 ) -> AxisLabels:
-    """Return the values of the axes with their labels."""
+    """Return the values of the axes with their labels, and those of the specs they substitute."""
     specs = {level: [value.spec for value in axis] for level, axis in axes.items()}
     if controls:
         specs["attack"] += [read_spec("attack", name) for name in controls]
     own = _labels(file.labels)
-    called = {
-        str(spec): value.label
-        for axis in axes.values()
-        for value in axis
-        if value.label
-        and not own.keys() & {str(value.substituted), str(value.substituted.setting())}
-        for spec in (value.substituted, value.spec)
-    }
+    theirs = {str(spec) for pairs in proxies.values() for spec in pairs.values()}
+    missing = {text: label for text, label in _called(published, own).items() if text in theirs}
+    called = {**missing, **_called(axes, own)}
     return AxisLabels(
         axes={level: tuple(dict.fromkeys(found)) for level, found in specs.items()},
         substituted={level: pairs for level, pairs in proxies.items() if pairs},
@@ -338,6 +332,17 @@ def _names(
             for level, axis in axes.items()
         },
     )
+
+
+def _called(axes: Mapping[str, Sequence[Value]], own: Collection[str]) -> dict[str, str]:
+    """Return the labels of variants by spec, except of specs that have an own label."""
+    return {
+        str(spec): value.label
+        for axis in axes.values()
+        for value in axis
+        if value.label and not {str(value.substituted), str(value.substituted.setting())} & {*own}
+        for spec in (value.substituted, value.spec)
+    }
 
 
 @cache

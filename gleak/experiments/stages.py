@@ -317,7 +317,11 @@ STAGES: dict[str, Stage] = {
         Stage(
             "judge",
             STUDY,
-            {"csv": "expectations.csv", "markdown": "expectations.md"},
+            {
+                "csv": "expectations.csv",
+                "markdown": "expectations.md",
+                "page": "expectations.html",
+            },
             Memory(2000),
             10,
             reads_of_verdicts,

@@ -16,7 +16,7 @@ from gleak.core.settings import SCALES
 from gleak.core.spec import build_spec
 from gleak.core.yaml_input import load_mapping, read_model
 from gleak.experiments.axis_values import AxisReader
-from gleak.experiments.captions import caption
+from gleak.experiments.captions import caption, summarise_conditions
 from gleak.experiments.cell import Cell
 from gleak.experiments.claims import Expectation, sort_of
 from gleak.experiments.grid import Grid, check_labels, expand
@@ -120,7 +120,16 @@ class Study:
 
     def caption(self, figure: str, scale: str) -> str:
         """Return a figure's caption with the conditions of a scale; see `captions.caption`."""
-        return caption(self.figure(figure), self.drawn(figure, scale))
+        grids = zip(self.drawn(figure, scale), self.drawn(figure, "paper"), strict=True)
+        return caption(self.figure(figure), list(grids))
+
+    def conditions(self, figure: str, scale: str) -> str:
+        """Return the conditions that are printed below a figure; see `summarise_conditions`."""
+        return summarise_conditions(self.figure(figure), self.drawn(figure, scale))
+
+    def position(self, figure: str) -> int:
+        """Return the place of a figure in the order of the study file, from 1."""
+        return list(self.figures).index(figure) + 1
 
     def drawn(self, figure: str, scale: str) -> list[Grid]:
         """Return the grids that a figure plots; empty for figures of registered specs."""

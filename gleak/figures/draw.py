@@ -53,7 +53,14 @@ def draw(
     names = grids[0].names if grids else AxisLabels({})
     trained = [path_of(made, paths.results) for made in knowledge_of(spec.trainings(scale))]
     shown = _shown(study.shown_cells(figure, scale), table, paths)
-    material = FigureData(table, _published(published, figure), names, shown, trained)
+    material = FigureData(
+        scores=table,
+        published=_published(published, figure),
+        names=names,
+        shown=shown,
+        trained=trained,
+        conditions=study.conditions(figure, scale),
+    )
     spec.draw(material, folder / figure)
 
 

@@ -16,6 +16,7 @@ from gleak.core.numbers import format_value
 from gleak.experiments.axis_labels import AxisLabels, read_metric
 from gleak.experiments.claims import Expectation
 from gleak.figures.statistics import Row, join_cells, records, summarise
+from gleak.figures.verdict_page import write_page
 from gleak.metrics.score_table import read_scores
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ NO_DATA = "no data"
 def judge_study(study: Study, scale: str, scores: Mapping[str, Path], folder: Path) -> pd.DataFrame:
     """Check every expectation of a study against our scores.
 
-    Writes ``expectations.csv`` and ``expectations.md``: one row per expectation and group of cells
-    that it compares (a claim may hold on MNIST and fail on LFW).
+    Writes ``expectations.csv``, ``expectations.md`` and ``expectations.html``: one row per
+    expectation and group of cells that it compares (a claim may hold on MNIST and fail on LFW).
 
     Args:
         study: with the expectations.
@@ -54,17 +55,19 @@ def judge_study(study: Study, scale: str, scores: Mapping[str, Path], folder: Pa
         )
     ]
     table = pd.DataFrame(rows, columns=COLUMNS)
-    _write(table, folder)
+    _write(table, write_page(study, scale, table), folder)
     _stop_at_gates(table)
     return table
 
 
-def _write(table: pd.DataFrame, folder: Path) -> None:
+def _write(table: pd.DataFrame, page: str, folder: Path) -> None:
     with atomic(folder / "expectations.csv") as temporary:
         table.to_csv(temporary, index=False, lineterminator="\n")
     with atomic(folder / "expectations.md") as temporary:
         text = table.to_markdown(index=False, disable_numparse=True)
         temporary.write_text(f"{text}\n", encoding="utf-8")
+    with atomic(folder / "expectations.html") as temporary:
+        temporary.write_text(page, encoding="utf-8")
 
 
 def _stop_at_gates(table: pd.DataFrame) -> None:

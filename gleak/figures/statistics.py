@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gleak.experiments.axis_labels import AxisLabels
+from gleak.experiments.axis_labels import BLIND, AxisLabels
 from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import Over, Statistic
 from gleak.experiments.refusals import levels_of
@@ -129,6 +129,47 @@ def summarise(
     table["rows"] = all_rows.reindex(cells.index, fill_value=0)
     table["reason"] = refusals(scores).reindex(cells.index, fill_value="")
     return table.reset_index()
+
+
+def spread_over_victims(
+    scores: pd.DataFrame, metric: MetricSpec, over: Over = "all"
+) -> pd.DataFrame:
+    """Compute the spread of a metric over the victims of each cell, whose samples are averaged.
+
+    Returns:
+        By cell, for cells with values: ``victims``, their number, and ``spread``, the standard
+        deviation (unbiased, divided by n - 1). NaN for a single victim, for equal values, and for
+        shares of successes (values of 0 and 1 only), of which mean and number say everything.
+    """
+    rows = counted(scores, str(metric), over)
+    means = rows.groupby(VICTIM)["value"].mean().groupby(level=CELL)
+    binary = rows.assign(binary=rows["value"].isin([0, 1])).groupby(CELL)["binary"].all()
+    spread, number = means.std(), means.size()
+    shown = (spread > 0) & ~binary.reindex(number.index, fill_value=False)
+    return pd.DataFrame({"victims": number, "spread": spread.where(shown)}).reset_index()
+
+
+def worse_than_blind(
+    scores: pd.DataFrame, metric: MetricSpec, summary: pd.DataFrame
+) -> pd.Series:
+    """Return True for each row of a summary that is worse than the blind control of its setting.
+
+    Only metrics of single samples, which measure the quality of reconstructions, are compared.
+
+    Args:
+        scores: all rows, with those of blind if the grid has it.
+        metric: of the summary.
+        summary: from `summarise`, of one statistic.
+    """
+    setting = [level for level in CELL if level not in ("attack", "crafting")]
+    statistic, over = summary["statistic"].iloc[0], summary["over"].iloc[0]
+    blind = summarise(scores[scores["attack"] == BLIND], metric, statistic, over)
+    if metric.level != "attack" or metric.per != "sample" or blind.empty:
+        return pd.Series(data=False, index=summary.index)
+    level = blind.drop_duplicates(setting).set_index(setting)["ours"]
+    theirs = summary[setting].merge(level, left_on=setting, right_index=True, how="left")["ours"]
+    sign = 1 if metric.better == "higher" else -1
+    return sign * summary["ours"] < sign * theirs.reindex(summary.index)
 
 
 def _aggregate(rows: pd.DataFrame, metric: MetricSpec, statistic: Statistic) -> pd.Series:

@@ -12,10 +12,11 @@ from matplotlib.patches import Rectangle
 
 from gleak.figures.canvas.style import new_figure
 
-SIDE = 0.85  # inches of an image
+SIDE, SMALLEST = 0.85, 0.55  # inches of an image: where there is room, and at least
+PAGE = 7.2  # inches; images are smaller where a row would be wider
 GAP = 0.1  # inches between images
 ABOVE, BELOW = 0.15, 0.12  # inches of a line of text above and below an image
-LEFT = 0.9  # inches for the labels of the rows
+LEFT, LETTER = 0.6, 0.062  # inches for the labels of the rows: at least, and of a letter
 MISSING: dict[str, Any] = {"hatch": "////", "facecolor": "0.95", "edgecolor": "0.7", "linewidth": 0}
 
 
@@ -55,20 +56,24 @@ class TileRow:
 
     @property
     def height(self) -> float:
-        """Total height with the gap to the next row, in inches."""
-        return self.above + SIDE + self.below + GAP
+        """Height of the texts with the gap to the next row, in inches."""
+        return self.above + self.below + GAP
 
 
 def draw_grid(rows: list[TileRow]) -> Figure:
     """Draw rows of tiles below each other."""
-    width = LEFT + max(len(row.tiles) for row in rows) * (SIDE + GAP)
-    height = sum(row.height for row in rows)
+    label = max(len(line) for row in rows for line in [*row.label.splitlines(), ""])
+    margin = max(LEFT, LETTER * label + GAP)
+    columns = max(len(row.tiles) for row in rows)
+    side = max(SMALLEST, min(SIDE, (PAGE - margin) / columns - GAP))
+    width = margin + columns * (side + GAP)
+    height = sum(row.height + side for row in rows)
     canvas, bottom = new_figure(width, height), height
     for row in rows:
-        bottom -= row.height
+        bottom -= row.height + side
         for column, tile in enumerate(row.tiles):
-            left, low = LEFT + column * (SIDE + GAP), bottom + GAP + row.below
-            axes = canvas.add_axes((left / width, low / height, SIDE / width, SIDE / height))
+            left, low = margin + column * (side + GAP), bottom + GAP + row.below
+            axes = canvas.add_axes((left / width, low / height, side / width, side / height))
             axes.set_axis_off()
             _draw_tile(axes, tile)
             if not column:

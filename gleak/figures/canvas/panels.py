@@ -18,18 +18,20 @@ from matplotlib.lines import Line2D
 
 from gleak.core.numbers import format_value
 from gleak.experiments.axes import Axis
-from gleak.experiments.axis_labels import BLIND, TRUTH, AxisLabels
+from gleak.experiments.axis_labels import BLIND, TRUTH, AxisLabels, bare
 from gleak.experiments.figure_spec import Over
 from gleak.figures.canvas.style import (
     NEUTRAL,
     PANEL,
     colours,
+    colours_of,
     new_figure,
 )
 from gleak.figures.statistics import records
 
 CONTROLS = {TRUTH: (0, (6, 2)), BLIND: (0, (1, 1.5))}
 PAPER, FAILED = "paper", "none succeeded:\nover the failed"
+NO_VALUE = "ours: could not\nbe computed"
 OF = {"all": "", "successful": "of successes", "successful_else_all": "of successes, if any"}
 LEGEND = 1.3  # inches beside the panels
 LONGEST_TICK = 12  # characters of a line below a tick
@@ -72,9 +74,11 @@ def wrap(labels: Iterable[str]) -> list[str]:
 
 
 def hues(points: pd.DataFrame) -> dict[str, Colour]:
-    """Return the colour of each hue."""
-    labels = list(dict.fromkeys(points["hue"]))
-    return dict(zip(labels, colours(len(labels)), strict=True))
+    """Return the colour of each hue: those of the attacks, unless one attack has several hues."""
+    attack_of = points.drop_duplicates("hue").set_index("hue")["attack"].map(bare)
+    several = attack_of.nunique() > 1 or len(attack_of) == 1
+    looks = colours_of(list(attack_of)) if several else colours(len(attack_of))
+    return dict(zip(attack_of.index, looks, strict=True))
 
 
 def add_legend(
@@ -119,7 +123,8 @@ def references(points: pd.DataFrame, looks: Mapping[str, Artist]) -> list[Artist
         looks: a handle for ``published`` and for ``failed``.
     """
     drawn = {"published": points["published"].notna().any(), "failed": points["failed"].any()}
-    return [handle for column, handle in looks.items() if drawn[column]]
+    missing = [Line2D([], [], ls="", label=NO_VALUE)] * bool(points["ours"].isna().all())
+    return [handle for column, handle in looks.items() if drawn[column]] + missing
 
 
 TOGETHER = 0.85  # share of a place on x that its slots take

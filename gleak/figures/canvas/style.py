@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -18,8 +19,36 @@ if TYPE_CHECKING:
 
 PANEL = (3.0, 2.3)  # inches
 DOTS_PER_INCH = 200
-PALETTE = "colorblind"
+PALETTE, PALETTE_SIZE = "colorblind", 10
+METHODS = {
+    "invertgrad": 0,
+    "gm": 0,
+    "dlg": 1,
+    "idlg": 5,
+    "dlg_adam": 5,
+    "cpl": 2,
+    "cpa": 3,
+    "mkor": 3,
+    "rog": 3,
+    "agic": 3,
+    "agic_epochs": 3,
+    "rogs": 4,
+    "cpa_edges": 4,
+    "fishing": 4,
+    "melis": 4,
+    "cpa_fi": 9,
+    "aono": 9,
+    "spear": 9,
+    "cpa_fi_gm": 5,
+    "fi": 6,
+}
+"""Attack -> its colour in the palette, the same in all figures; attacks of different papers share
+colours, those of one figure do not."""
 NEUTRAL = "0.45"
+SMALL = 6.5  # points of the conditions below a figure
+SMALL_CHARACTER = 0.046  # inches of a character of that size
+NARROWEST = 60  # characters of a line of the conditions, at least
+BELOW = 0.06  # inches between a figure and its conditions
 VOLATILE: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
     "png": {"Software": None},
@@ -54,17 +83,47 @@ def colours(count: int) -> list[tuple[float, float, float]]:
     return list(sns.color_palette(PALETTE, count))
 
 
+def colours_of(methods: Sequence[str]) -> list[tuple[float, float, float]]:
+    """Return one colour per method, in order: its own, or the first unused one.
+
+    Args:
+        methods: names of attacks; one that occurs again, or is unknown, gets an unused colour.
+    """
+    palette, taken = colours(PALETTE_SIZE), list[int]()
+    reserved = {METHODS.get(name) for name in methods}
+    for name in methods:
+        own = METHODS.get(name)
+        free = [i for i in range(PALETTE_SIZE) if i not in reserved and i not in taken]
+        taken.append(own if own is not None and own not in taken else (free or taken)[0])
+    return [palette[number] for number in taken]
+
+
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of a size in inches, without a GUI backend."""
     return Figure(figsize=(width, height))
 
 
-def save(figure: Figure, stem: Path) -> None:
-    """Write ``stem.svg`` and ``stem.png`` without dates or versions in their metadata."""
+def save(figure: Figure, stem: Path, conditions: str = "") -> None:
+    """Write ``stem.svg`` and ``stem.png`` without dates or versions in their metadata.
+
+    Args:
+        figure: what is drawn.
+        stem: the files, without their suffixes.
+        conditions: printed below the figure, on lines of its width.
+    """
+    if conditions:
+        _write_below(figure, conditions)
     wide: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": DOTS_PER_INCH}
     for kind, metadata in VOLATILE.items():
         with atomic(suffixed(stem, f".{kind}")) as temporary:
             figure.savefig(temporary, format=kind, metadata=metadata, **wide)
+
+
+def _write_below(figure: Figure, text: str) -> None:
+    """Write a text below a figure."""
+    width, height = figure.get_size_inches()
+    lines = fill(text, max(NARROWEST, int(width / SMALL_CHARACTER)))
+    figure.text(0, -BELOW / height, lines, va="top", size=SMALL, color="0.35")
 
 
 def save_numbers(table: pd.DataFrame, stem: Path) -> None:

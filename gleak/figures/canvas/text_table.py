@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from textwrap import fill
 from typing import Any, Literal
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
@@ -15,16 +17,31 @@ from gleak.artifacts.atomic import atomic
 from gleak.figures.canvas.style import new_figure, save, suffixed, theme
 
 
+CHARACTER = 0.061  # inches of a character of the table's font
+GAP = 0.2  # inches between columns
+LINE = 0.2  # inches from line to line
+BETWEEN = 0.25  # inches between parts of a table that are below each other
+SIZE = 8
+PAGE = 7.2  # inches; wider tables are divided
+LONGEST = 26  # characters of a line of words
+NOTE = 125  # characters of a line below a table, at least
+THICK, THIN, HAIR = 1.1, 0.7, 0.3
+Side = Literal["left", "right"]
+
+
 def write_forms(cells: pd.DataFrame, note: str, stem: Path, align: Side = "right") -> None:
     """Write ``.md``, ``.tex``, ``.svg`` and ``.png``.
 
+    A table that is wider than a page is divided in LaTeX and the picture: parts with some of the
+    columns each are below each other.
+
     Args:
         cells: texts; index and columns are `pandas.MultiIndex`.
-        note: one line below the table.
+        note: lines below the table.
         stem: the file, without its suffix.
         align: alignment of texts in the picture: right for numbers, left for words.
     """
-    texts = {".md": f"{_markdown(cells)}\n\n{note}\n", ".tex": _latex(cells, note)}
+    texts = {".md": f"{_markdown(cells)}\n\n{note}\n", ".tex": _latex(divide(cells), note)}
     for suffix, text in texts.items():
         with atomic(suffixed(stem, suffix)) as temporary:
             temporary.write_text(text, encoding="utf-8")
@@ -33,12 +50,17 @@ def write_forms(cells: pd.DataFrame, note: str, stem: Path, align: Side = "right
 
 def _markdown(cells: pd.DataFrame) -> str:
     """Format as Markdown; the levels of a column are joined into a single header line."""
-    flat = cells.set_axis([", ".join(column) for column in cells.columns], axis=1)
+    flat = cells.set_axis([", ".join(filter(None, column)) for column in cells.columns], axis=1)
     return str(flat.reset_index().to_markdown(index=False, disable_numparse=True))
 
 
-def _latex(cells: pd.DataFrame, note: str) -> str:
-    """Format as a booktabs tabular with escaped texts."""
+def _latex(parts: Sequence[pd.DataFrame], note: str) -> str:
+    """Format as booktabs tabulars with escaped texts, one for each part."""
+    comments = "".join(f"% {line}\n" for line in note.splitlines())
+    return comments + "\n".join(map(_tabular, parts))
+
+
+def _tabular(cells: pd.DataFrame) -> str:
     unnamed: Any = [None] * cells.index.nlevels
     cells = cells.rename_axis(index=unnamed)
     if cells.columns.nlevels == 1:
@@ -46,17 +68,29 @@ def _latex(cells: pd.DataFrame, note: str) -> str:
     styler = Styler(cells).format(escape="latex")
     for axis in (0, 1):
         styler = styler.format_index(escape="latex", axis=axis)
-    tabular = styler.to_latex(hrules=True, multicol_align="c", multirow_align="t")
-    return f"% {note}\n{tabular}"
+    return str(styler.to_latex(hrules=True, multicol_align="c", multirow_align="t"))
 
 
-CHARACTER = 0.066  # inches of a character of the table's font
-GAP = 0.2  # inches between columns
-LINE = 0.2  # inches from line to line
-SIZE = 8
-NOTE = 120  # characters of a line below a table, at least
-THICK, THIN, HAIR = 1.1, 0.7, 0.3
-Side = Literal["left", "right"]
+def divide(cells: pd.DataFrame) -> list[pd.DataFrame]:
+    """Divide a table into parts that are no wider than a page, each with all of its rows.
+
+    Columns with a common heading stay together if they fit.
+    """
+    keys: list[Any] = list(cells.columns)
+    groups = [(first, last) for first, last, _ in _spans([key[:1] for key in keys])]
+    columns = [[*range(first, last + 1)] for first, last in groups]
+    if max(_width(cells.iloc[:, group]) for group in columns) > PAGE:
+        columns = [[number] for number in range(len(keys))]
+    parts: list[list[int]] = [[]]
+    for group in columns:
+        if parts[-1] and _width(cells.iloc[:, [*parts[-1], *group]]) > PAGE:
+            parts.append([])
+        parts[-1] += group
+    return [cells.iloc[:, part] for part in parts]
+
+
+def _width(cells: pd.DataFrame) -> float:
+    return _edges(cells)[-1]
 
 
 def draw_picture(cells: pd.DataFrame, note: str, stem: Path, align: Side = "right") -> None:
@@ -64,82 +98,85 @@ def draw_picture(cells: pd.DataFrame, note: str, stem: Path, align: Side = "righ
 
     Args:
         cells: texts; a level of the index or columns that repeats is written once.
-        note: below the table, on several lines if it is long.
+        note: lines below the table, each broken into several if it is long.
         stem: the file, without its suffix.
         align: alignment of texts in their columns.
     """
     with theme():
-        picture = _Picture(cells, align)
-        picture.draw(note)
-        save(picture.figure, stem)
+        save(_draw(_wrap(cells) if align == "left" else cells, note, align), stem)
 
 
-class _Picture:
+def _wrap(cells: pd.DataFrame) -> pd.DataFrame:
+    """Break words and headings into lines of at most `LONGEST` characters."""
+
+    def broken(text: str) -> str:
+        return fill(text, LONGEST, break_long_words=False)
+
+    columns = [tuple(map(broken, column)) for column in cells.columns]
+    return cells.map(broken).set_axis(pd.MultiIndex.from_tuples(columns), axis=1)
+
+
+def _draw(cells: pd.DataFrame, note: str, align: Side) -> Figure:
+    parts = [_Part(part, align) for part in divide(cells)]
+    width = max(part.edges[-1] for part in parts)
+    height = sum(part.height + BETWEEN for part in parts)
+    figure = new_figure(width, height)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.set_axis_off()
+    top = 0.0
+    for part in parts:
+        part.draw(axes, top)
+        top += part.height + BETWEEN
+    longest = max(NOTE, int(width / CHARACTER))
+    text = "\n".join(fill(line, longest) for line in note.splitlines())
+    style: dict[str, Any] = {"color": "0.35", "fontsize": SIZE - 1, "va": "top"}
+    axes.text(0.05, top - BETWEEN + LINE * 0.4, text, **style)
+    return figure
+
+
+class _Part:
     """A table on axes in inches, y downwards."""
 
     def __init__(self, cells: pd.DataFrame, align: Side) -> None:
         self.cells = cells
         self.align = align
         self.labels = cells.index.nlevels
-        self.heads = cells.columns.nlevels
-        self.edges = self._edges()
-        self.height = LINE * (self.heads + len(cells) + 1.5)
-        self.figure: Figure = new_figure(self.edges[-1], self.height)
-        self.axes = self.figure.add_axes((0, 0, 1, 1))
-        self.axes.set(xlim=(0, self.edges[-1]), ylim=(self.height, 0))
-        self.axes.set_axis_off()
+        self.edges = _edges(cells)
+        keys: list[Any] = list(cells.columns)
+        levels = zip(*keys, strict=True)
+        self.heads = [LINE * max(map(_lines, texts)) for texts in levels]
+        rows = [[key[-1], *line] for key, line in zip(cells.index, cells.to_numpy(), strict=True)]
+        self.rows = [LINE * max(map(_lines, texts)) for texts in rows]
+        self.height = LINE * 0.5 + sum(self.heads) + sum(self.rows)
 
-    def draw(self, note: str) -> None:
-        """Draw rules, headers, labels, cells and the note."""
+    def draw(self, axes: Axes, top: float) -> None:
+        """Draw rules, headers, labels and cells."""
+        self.axes, self.top = axes, top + LINE * 0.4
         self._draw_heads()
         self._draw_labels()
         for i, line in enumerate(self.cells.to_numpy()):
             for j, text in enumerate(line):
                 self._write(self._edge(j), self._y(i), text, ha=self.align)
-        bottom = self._y(len(self.cells)) - LINE / 2
-        self._rule(-1, bottom, THICK)
-        style = {"color": "0.35", "fontsize": SIZE - 1, "va": "top"}
-        text = fill(note, max(NOTE, int(self.edges[-1] / CHARACTER)))
-        self._write(0.05, bottom + LINE * 0.4, text, **style)
-
-    def _edges(self) -> list[float]:
-        """Compute the right edge of each column, index first; wide enough for spanning headers."""
-        index, columns = self.cells.index, self.cells.columns
-        titles = index.names
-        widths = [
-            max(len(str(text)) for text in (*index.get_level_values(level), str(titles[level])))
-            for level in range(index.nlevels)
-        ]
-        body = [
-            max(len(columns[j][-1]), *map(len, self.cells.iloc[:, j])) for j in range(len(columns))
-        ]
-        inches = [CHARACTER * width + GAP for width in (*widths, *body)]
-        for level in range(columns.nlevels - 1):
-            for first, last, text in _spans([column[: level + 1] for column in columns]):
-                at = slice(index.nlevels + first, index.nlevels + last + 1)
-                wanted = CHARACTER * len(text[-1]) + GAP
-                share = max(0.0, wanted - sum(inches[at])) / (last - first + 1)
-                inches[at] = [width + share for width in inches[at]]
-        return [sum(inches[: i + 1]) for i in range(len(inches))]
+        self._rule(-1, self._y(len(self.cells)), THICK)
 
     def _draw_heads(self) -> None:
         columns: list[Any] = list(self.cells.columns)
-        top = LINE * 0.4
-        self._rule(-1, top, THICK)
-        for level in range(self.heads):
-            y = top + LINE * (level + 0.55)
+        self._rule(-1, self.top, THICK)
+        for level in range(len(self.heads)):
+            y = self.top + sum(self.heads[:level])
             for first, last, text in _spans([column[: level + 1] for column in columns]):
-                if level == self.heads - 1:
+                if level == len(self.heads) - 1:
                     self._write(self._edge(last), y, text[-1], ha=self.align, color="0.35")
                     continue
                 left, right = self._left(first) + GAP, self._right(last)
                 self._write((left + right) / 2, y, text[-1], ha="center", weight="bold")
-                self.axes.plot([left, right], [y + LINE / 2] * 2, color="0.3", lw=HAIR)
+                below = y + self.heads[level]
+                self.axes.plot([left, right], [below] * 2, color="0.3", lw=HAIR)
+        last = self.top + sum(self.heads[:-1])
         for level, title in enumerate(self.cells.index.names):
-            self._write(
-                self._label_left(level), top + LINE * (self.heads - 0.45), str(title), color="0.35"
-            )
-        self._rule(-1, self._y(0) - LINE / 2, THIN)
+            self._write(self._label_left(level), last, str(title), color="0.35")
+        self._rule(-1, self._y(0), THIN)
 
     def _draw_labels(self) -> None:
         lines: list[Any] = list(self.cells.index)
@@ -147,10 +184,11 @@ class _Picture:
             for first, _, text in _spans([line[: level + 1] for line in lines]):
                 self._write(self._label_left(level), self._y(first), text[-1])
                 if level < self.labels - 1 and first:
-                    self._rule(level - 1, self._y(first) - LINE / 2, HAIR)
+                    self._rule(level - 1, self._y(first), HAIR)
 
     def _y(self, line: int) -> float:
-        return LINE * (0.4 + self.heads + 0.55 + line)
+        """Return the y at which a row begins."""
+        return self.top + sum(self.heads) + sum(self.rows[:line])
 
     def _label_left(self, level: int) -> float:
         return 0.05 + (self.edges[level - 1] if level else 0.0)
@@ -170,7 +208,38 @@ class _Picture:
         self.axes.plot([left, self.edges[-1]], [y, y], color="black", lw=width)
 
     def _write(self, x: float, y: float, text: str, **style: Any) -> None:
-        self.axes.text(x, y, text, **{"va": "center", "fontsize": SIZE, **style})
+        """Write the lines of a text from a y on downwards."""
+        self.axes.text(x, y + LINE * 0.2, text, **{"va": "top", "fontsize": SIZE, **style})
+
+
+def _lines(text: str) -> int:
+    return max(1, len(str(text).splitlines()))
+
+
+def _letters(text: str) -> int:
+    """Return the number of characters of the longest line."""
+    return max(map(len, str(text).splitlines()), default=0)
+
+
+def _edges(cells: pd.DataFrame) -> list[float]:
+    """Compute the right edge of each column, index first; wide enough for spanning headers."""
+    index = cells.index
+    columns: list[Any] = list(cells.columns)
+    widths = [
+        max(_letters(text) for text in (*index.get_level_values(level), index.names[level]))
+        for level in range(index.nlevels)
+    ]
+    body = [
+        max(_letters(columns[j][-1]), *map(_letters, cells.iloc[:, j])) for j in range(len(columns))
+    ]
+    inches = [CHARACTER * width + GAP for width in (*widths, *body)]
+    for level in range(len(columns[0]) - 1):
+        for first, last, text in _spans([column[: level + 1] for column in columns]):
+            at = slice(index.nlevels + first, index.nlevels + last + 1)
+            wanted = CHARACTER * _letters(text[-1]) + GAP
+            share = max(0.0, wanted - sum(inches[at])) / (last - first + 1)
+            inches[at] = [width + share for width in inches[at]]
+    return [sum(inches[: i + 1]) for i in range(len(inches))]
 
 
 def _spans(keys: list[Any]) -> list[tuple[int, int, Any]]:

@@ -75,6 +75,15 @@ class MeanPlot(Plot):
         "ci", "95% bootstrapped confidence interval of the mean, or one standard deviation"
     )
 
+    @property
+    @override
+    def reading(self) -> str:
+        band = "95% bootstrap confidence intervals" if self.error == "ci" else "standard deviations"
+        return (
+            f"Values are means; bands and error bars are {band} over victims, absent for a single "
+            "victim. Open circles: values of the paper. Grey lines: controls (blind uses no update)."
+        )
+
 
 class SampleFigure(GridFigure):
     """Base class of the kinds that show single samples of some victims."""

@@ -86,6 +86,11 @@ class Traces(GridFigure):
 
     @property
     @override
+    def reading(self) -> str:
+        return "Lines are means over victims; bands range from the best victim to the worst."
+
+    @property
+    @override
     def used_metrics(self) -> Sequence[str]:
         return ["objective"]
 

@@ -33,7 +33,7 @@ def draw_losses(figure: Losses, material: FigureData, stem: Path) -> None:
     table = tabulate_losses([Knowledge.read(path) for path in material.trained])
     save_numbers(table, stem)
     with theme():
-        save(_draw_losses(figure, table), stem)
+        save(_draw_losses(figure, table), stem, material.conditions)
 
 
 def tabulate_losses(trained: Sequence[Knowledge]) -> pd.DataFrame:
@@ -72,7 +72,7 @@ def draw_traces(figure: Traces, material: FigureData, stem: Path) -> None:
     table = tabulate_traces(figure, material)
     save_numbers(table, stem)
     with theme():
-        save(_draw_traces(figure, material.names, table), stem)
+        save(_draw_traces(figure, material.names, table), stem, material.conditions)
 
 
 def tabulate_traces(figure: Traces, material: FigureData) -> pd.DataFrame:

@@ -49,7 +49,7 @@ def draw_distribution(figure: Distribution, material: FigureData, stem: Path) ->
     save_numbers(pd.concat([boxes, controls])[COLUMNS], stem)
     values = place_values(figure, material, boxes)
     with theme():
-        save(_draw(figure, material.names, boxes, controls, values), stem)
+        save(_draw(figure, material.names, boxes, controls, values), stem, material.conditions)
 
 
 def _draw(

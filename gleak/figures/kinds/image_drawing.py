@@ -39,7 +39,7 @@ def draw_images(figure: Images, material: FigureData, stem: Path) -> None:
     save_numbers(tabulate_strips(strips), stem)
     rows = LAYOUTS[figure.layout](strips, material.names)
     with theme():
-        save(draw_grid(rows), stem)
+        save(draw_grid(rows), stem, material.conditions)
 
 
 def _values(figure: Images, shown: Shown, material: FigureData) -> Values:

@@ -14,8 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from gleak.core.numbers import format_number
 from gleak.experiments.axis_labels import AxisLabels
 from gleak.experiments.figure_spec import FigureData
 from gleak.figures.canvas.panels import (
@@ -65,7 +66,7 @@ def draw_plot(figure: MeanPlot, material: FigureData, stem: Path, draw: Draw) ->
     controls = summarise_controls(figure, material)
     save_numbers(pd.concat([points, controls])[COLUMNS], stem)
     with theme():
-        save(draw(figure, material.names, points, controls), stem)
+        save(draw(figure, material.names, points, controls), stem, material.conditions)
 
 
 def draw_bar(figure: Bar, material: FigureData, stem: Path) -> None:
@@ -208,6 +209,7 @@ def _scale(axes: Axes, figure: Line, points: pd.DataFrame, ticks: dict[float, st
         axes.set_xscale("log")
     if len(places) <= MOST_TICKS:
         axes.xaxis.set_major_locator(FixedLocator(places))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_number(x)))
         axes.xaxis.set_minor_locator(NullLocator())
     if ticks:
         axes.set_xticks(list(ticks), wrap(ticks.values()))

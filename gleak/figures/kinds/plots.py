@@ -104,6 +104,14 @@ class Distribution(Plot):
 
     @property
     @override
+    def reading(self) -> str:
+        return (
+            "Points are single values; boxes show their median and quartiles, whiskers the 5% and "
+            "95% quantiles. Grey lines: means of the controls (blind uses no update)."
+        )
+
+    @property
+    @override
     def measured(self) -> Mapping[str, Over]:
         return {self.y: "all"}
 

@@ -43,6 +43,14 @@ class Table(GridFigure):
     )
 
     @property
+    @override
+    def reading(self) -> str:
+        return (
+            "Entries are means unless another statistic is named; ± is the standard deviation over "
+            "victims, n the number of values in a mean."
+        )
+
+    @property
     def entries(self) -> list[tuple[str, Statistic]]:
         """Pairs of metric and statistic that are shown, the values of the axis metric."""
         return [(m, stat) for m in self.metrics for stat in self.statistics.get(m, ["mean"])]

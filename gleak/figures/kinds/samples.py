@@ -42,6 +42,14 @@ class Images(SampleFigure):
 
     @property
     @override
+    def reading(self) -> str:
+        return (
+            "Reconstructions are assigned to the true images so that their total error is least. "
+            "The number below an image is its error or score. Hatched: not recovered."
+        )
+
+    @property
+    @override
     def course(self) -> int | None:
         return self.snapshots if self.layout == "search" else None
 
@@ -70,6 +78,11 @@ class Tags(SampleFigure, TrainedFigure):
     suffixes: ClassVar[tuple[str, ...]] = TABLE_SUFFIXES
 
     metric: str = parameter("jaccard", "metric that ranks samples from best to worst")
+
+    @property
+    @override
+    def reading(self) -> str:
+        return "The similarity is the share of all tags of either image that both images have."
 
     @property
     def taggers(self) -> set[Spec]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,44 +14,58 @@ from gleak.core.spec import Spec
 from gleak.experiments.axes import Axis
 from gleak.experiments.axis_labels import AxisLabels, read_metric
 from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData
+from gleak.experiments.figure_spec import FigureData, Statistic
 from gleak.figures.canvas.style import save_numbers
 from gleak.figures.canvas.text_table import write_forms
 from gleak.figures.kinds.attack_table import ATTACK, Attacks
 from gleak.figures.kinds.result_table import METRIC, Table
 from gleak.figures.published import add_published
-from gleak.figures.statistics import CELL, Row, cells_of, records, summarise, table_of
+from gleak.figures.statistics import (
+    CELL,
+    Row,
+    cells_of,
+    records,
+    spread_over_victims,
+    summarise,
+    table_of,
+    worse_than_blind,
+)
 
-OURS, PAPER = "ours", "paper"
-MARK, FAILED = "*", "†"
-NUMBERS = ["metric", "statistic", "over", "failed", "ours", "published"]
-BOOKS = ["count", "rows", "stand_in", "reason"]
+OURS, PAPER, ALONE = "ours", "paper", ""
+MARK, FAILED, WORSE = "*", "†", "▾"
+NUMBERS = ["metric", "statistic", "over", "failed", "ours", "spread", "victims", "worse"]
+BOOKS = ["published", "count", "rows", "stand_in", "reason"]
 
 
 def draw_table(figure: Table, material: FigureData, stem: Path) -> None:
     """Write a table of scores in all its formats."""
     long = summarise_table(figure, material)
     save_numbers(long[[*CELL, *NUMBERS, *BOOKS]], stem)
-    write_forms(lay_out(figure, material.names, long), _note(long), stem)
+    note = explain(long, material.names)
+    lines = "\n".join(filter(None, [note, material.conditions]))
+    write_forms(lay_out(figure, material.names, long), lines, stem)
 
 
 def summarise_table(figure: Table, material: FigureData) -> pd.DataFrame:
     """Compute the long form: one row per cell and metric, in the order of the study."""
     names, scores = material.names, material.scores
     chosen = table_of(figure.chosen(names, cells_of(scores)))
-    summaries = [
-        summarise(
-            scores,
-            read_metric(metric),
-            statistic,
-            figure.over.get(metric, "all"),
-        ).assign(shown=metric)
-        for metric, statistic in figure.entries
-    ]
-    long = chosen.merge(pd.concat(summaries))
+    long = chosen.merge(pd.concat(_summarise(figure, scores, *entry) for entry in figure.entries))
     axes = [*figure.rows, *figure.columns]
     ranked = sorted(records(long), key=lambda row: _ranks(axes, figure, names, row))
     return add_published(pd.DataFrame(ranked), material.published, names)
+
+
+def _summarise(
+    figure: Table, scores: pd.DataFrame, shown: str, statistic: Statistic
+) -> pd.DataFrame:
+    """Compute one statistic of each cell, its spread, and whether it is worse than blind."""
+    metric, over = read_metric(shown), figure.over.get(shown, "all")
+    summary = summarise(scores, metric, statistic, over)
+    summary["worse"] = worse_than_blind(scores, metric, summary)
+    spread = spread_over_victims(scores, metric, over)
+    joined = summary.merge(spread, on=CELL, how="left").assign(shown=shown)
+    return joined if statistic == "mean" else joined.assign(spread=math.nan)
 
 
 def _ranks(axes: list[str], figure: Table, names: AxisLabels, row: Row) -> list[int]:
@@ -76,14 +91,34 @@ def lay_out(figure: Table, names: AxisLabels, long: pd.DataFrame) -> pd.DataFram
         long: from `summarise_table`.
 
     Returns:
-        Index: labels of the rows; columns: labels of the columns and ours or paper. Columns of the
-        paper without any value are dropped, and so are rows without any value, unless all are.
+        Index: labels of the rows; columns: labels of the columns, and ours or paper where the paper
+        has values. Rows and columns without any value are left out, unless all are.
 
     Raises:
         SpecError: if two cells have the same labels.
     """
     rows = records(long)
     across = sorted(rows, key=lambda row: _ranks(figure.columns, figure, names, row))
+    index = list(dict.fromkeys(_labels(figure.rows, names, row) for row in rows))
+    heads = list(
+        dict.fromkeys(_labels(figure.columns, names, row, Axis.label_alone) for row in across)
+    )
+    columns = [(*head, source) for head in heads for source in (OURS, PAPER)]
+    texts = _texts(figure, names, rows, usual_number(long))
+    cells = pd.DataFrame(
+        [[texts.get((*line, *column), DASH) for column in columns] for line in index],
+        index=pd.MultiIndex.from_tuples(
+            index, names=[Axis.read(a).title(names) for a in figure.rows]
+        ),
+        columns=pd.MultiIndex.from_tuples(columns),
+    )
+    return _without_empty(cells)
+
+
+def _texts(
+    figure: Table, names: AxisLabels, rows: list[Row], usual: int
+) -> dict[tuple[str, ...], str]:
+    """Return the texts of the cells by the labels of their row and column, ours and the paper's."""
     texts: dict[tuple[str, ...], str] = {}
     for row in rows:
         key = (
@@ -92,24 +127,48 @@ def lay_out(figure: Table, names: AxisLabels, long: pd.DataFrame) -> pd.DataFram
         )
         if (*key, OURS) in texts:
             raise SpecError(f"two cells are labelled {' / '.join(key)}: give them different labels")
-        texts[*key, OURS] = format_value(row["ours"], row["reason"]) + FAILED * row["failed"]
+        texts[*key, OURS] = _text(row, usual)
         texts[*key, PAPER] = format_number(row["published"])
-    index = list(dict.fromkeys(_labels(figure.rows, names, row) for row in rows))
-    heads = list(
-        dict.fromkeys(_labels(figure.columns, names, row, Axis.label_alone) for row in across)
-    )
-    columns = [(*head, source) for head in heads for source in (OURS, PAPER)]
-    cells = pd.DataFrame(
-        [[texts.get((*line, *column), DASH) for column in columns] for line in index],
-        index=pd.MultiIndex.from_tuples(
-            index, names=[Axis.read(a).title(names) for a in figure.rows]
-        ),
-        columns=pd.MultiIndex.from_tuples(columns),
-    )
+    return texts
+
+
+def _text(row: Row, usual: int) -> str:
+    """Return the number of a cell with its spread, an unusual number of victims, and its marks."""
+    text = format_value(row["ours"], row["reason"])
+    if math.isnan(row["ours"]):
+        return text
+    if not math.isnan(row["spread"]):
+        text += f" ± {_two_digits(row['spread'])}"
+    if row["victims"] > 0 and row["victims"] != usual:
+        text += f" ({row['victims']:.0f})"
+    return text + FAILED * row["failed"] + f" {WORSE}" * row["worse"]
+
+
+def _two_digits(value: float) -> str:
+    return format_number(float(f"{value:.1e}"))
+
+
+def usual_number(long: pd.DataFrame) -> int:
+    """Return the number of victims that most means are over; 0 if there are no victims."""
+    counted = long["victims"].dropna()
+    return 0 if counted.empty else int(counted.mode().iloc[0])
+
+
+def _without_empty(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return a table without its empty rows and columns; of an empty table only our columns."""
     filled = (cells != DASH).to_numpy(dtype=bool)
-    shown = [j for j, key in enumerate(columns) if key[-1] == OURS or filled[:, j].any()]
-    lines = [i for i, row in enumerate(filled) if row.any()]
-    return cells.iloc[lines or list(range(len(cells))), shown]
+    if not filled.any():
+        return _headed(cells.loc[:, [key[-1] == OURS for key in cells.columns]])
+    return _headed(cells.loc[filled.any(axis=1), filled.any(axis=0)])
+
+
+def _headed(cells: pd.DataFrame) -> pd.DataFrame:
+    """Head columns with ours only where the paper's stands beside; drop the level if nowhere."""
+    paired = {key[:-1] for key in cells.columns if key[-1] == PAPER}
+    if not paired:
+        return cells.droplevel(-1, axis=1) if cells.columns.nlevels > 1 else cells
+    heads = [key if key[:-1] in paired else (*key[:-1], ALONE) for key in cells.columns]
+    return cells.set_axis(pd.MultiIndex.from_tuples(heads), axis=1)
 
 
 def _labels(
@@ -131,13 +190,23 @@ def _metric(names: AxisLabels, row: Row) -> str:
     return f"{statistic}{names.metric(row['shown'])}{mark}"
 
 
-def _note(long: pd.DataFrame) -> str:
-    """Explain the signs that are used in a table."""
+def explain(long: pd.DataFrame, names: AxisLabels) -> str:
+    """Explain the signs of a table, its numbers of victims, and which metrics have no value."""
+    usual = usual_number(long)
+    victims = f"n = {usual} {'victim' if usual == 1 else 'victims'}"
+    shown = long[long["ours"].notna()]
+    missing = [metric for metric, ours in long.groupby("shown")["ours"] if ours.isna().all()]
+    labels = ", ".join(map(names.metric, missing))
     signs = {
+        victims: usual > 0,
+        "(n) where another number": (shown["victims"].dropna() != usual).any(),
+        "± standard deviation over victims": long["spread"].notna().any(),
         f"{MARK} over successful reconstructions": (long["over"] != "all").any(),
         f"{FAILED} none succeeded: over the failed, at their last iteration": long["failed"].any(),
-        f"{DASH} no value": True,
+        f"{WORSE} worse than the blind control, which uses no update": shown["worse"].any(),
+        f"{DASH} no value": long["ours"].isna().any(),
         f"{REFUSED} {'; '.join(filter(None, long['reason'].unique()))}": long["reason"].any(),
+        f"{labels}: could not be computed here, the logs of scoring say why": bool(missing),
     }
     return "".join(f"{sentence}. " for sentence, needed in signs.items() if needed).strip()
 

@@ -41,6 +41,14 @@ class Tradeoff(GridFigure):
 
     @property
     @override
+    def reading(self) -> str:
+        return (
+            "Points are means. Privacy increases to the right, utility upwards; the filled region "
+            "is what the defences achieve against an attack."
+        )
+
+    @property
+    @override
     def grids(self) -> Sequence[str]:
         return (self.grid, self.models)
 

@@ -61,7 +61,7 @@ def draw_tradeoff(figure: Tradeoff, material: FigureData, stem: Path) -> None:
     points = tabulate_points(figure, material)
     save_numbers(points[COLUMNS], stem)
     with theme():
-        save(_draw(figure, material.names, points), stem)
+        save(_draw(figure, material.names, points), stem, material.conditions)
 
 
 def tabulate_points(figure: Tradeoff, material: FigureData) -> pd.DataFrame:
@@ -126,7 +126,7 @@ def _draw(figure: Tradeoff, names: AxisLabels, points: pd.DataFrame) -> Figure:
     axes.set(xlabel=names.metric(figure.privacy), ylabel=names.metric(figure.utility))
     _set_limits(axes, figure, drawn)
     if drawn.empty:
-        _write_centred(axes, f"no value of {names.metric(figure.privacy)}")
+        _write_centred(axes, f"{names.metric(figure.privacy)} could not be computed")
     numbers = {point: str(k) for k, point in enumerate(dict.fromkeys(drawn["point"]), start=1)}
     for hue, colour in looks.items():
         _draw_hue(axes, drawn[drawn["hue"] == hue], colour, numbers)

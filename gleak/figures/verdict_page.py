@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gleak.experiments.study import Study
 
 VERDICTS = ("holds", "fails", "no data")
-HEADINGS = ["claim", "source", "verdict", "cells", "measured", "figures"]
+HEADINGS = ["claim", "source", "verdict", "cells", "metric", "measured", "figures"]
 
 
 def write_page(study: Study, scale: str, table: pd.DataFrame) -> str:
@@ -27,24 +27,27 @@ def write_page(study: Study, scale: str, table: pd.DataFrame) -> str:
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>\n'
         f"<section>\n<h2>{title}</h2>\n<p>{escape(study.paper)}. {_count(table, scale)}</p>\n"
-        f"{_tabulate(study, table)}\n</section>\n</html>\n"
+        f"{_tabulate(study, scale, table)}\n</section>\n</html>\n"
     )
 
 
 def _count(table: pd.DataFrame, scale: str) -> str:
     number = table["verdict"].value_counts()
-    counts = ", ".join(f"{number.get(verdict, 0)} {verdict}" for verdict in VERDICTS)
-    return f"Comparisons at the scale {scale}: {len(table)} ({counts})."
+    counts = ", ".join(f"{verdict}: {number.get(verdict, 0)}" for verdict in VERDICTS)
+    return f"{len(table)} comparisons at the scale {scale} ({counts})."
 
 
-def _tabulate(study: Study, table: pd.DataFrame) -> str:
+def _tabulate(study: Study, scale: str, table: pd.DataFrame) -> str:
     """Return the table as HTML."""
-    links = {claim.id: _links(study, claim.grid) for claim in study.expectations}
+    claims = study.expectations
+    links = {claim.id: _links(study, claim.grid) for claim in claims}
+    metrics = {c.id: study.grid(c.grid, scale).names.metric(c.metric) for c in claims}
     rows = table.assign(
         claim=table["claim"].map(escape),
         source=table["source"].map(escape),
         verdict=[f'<span class="{word.split()[0]}">{word}</span>' for word in table["verdict"]],
         cells=table["group"].map(escape),
+        metric=table["id"].map(metrics).map(escape),
         measured=table["ours"].map(escape),
         figures=table["id"].map(links),
     )
@@ -54,7 +57,7 @@ def _tabulate(study: Study, table: pd.DataFrame) -> str:
 def _links(study: Study, grid: str) -> str:
     """Return links to the figures that show the scores of a grid."""
     shown: Mapping[str, str] = {
-        name: spec.reproduces.partition(" (")[0] or name
+        name: spec.reproduces.partition(" (")[0] or spec.title or name
         for name, spec in study.figures.items()
         if grid in spec.grids
     }

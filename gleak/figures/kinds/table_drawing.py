@@ -165,9 +165,9 @@ def _without_empty(cells: pd.DataFrame) -> pd.DataFrame:
 def _headed(cells: pd.DataFrame) -> pd.DataFrame:
     """Head columns with ours only where the paper's stands beside; drop the level if nowhere."""
     paired = {key[:-1] for key in cells.columns if key[-1] == PAPER}
-    if not paired:
-        return cells.droplevel(-1, axis=1) if cells.columns.nlevels > 1 else cells
     heads = [key if key[:-1] in paired else (*key[:-1], ALONE) for key in cells.columns]
+    if not paired:
+        heads = [key[:-1] for key in heads]
     return cells.set_axis(pd.MultiIndex.from_tuples(heads), axis=1)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gleak.core.numbers import format_number
 from gleak.core.spec import Spec
 from gleak.experiments.axis_labels import AxisLabels, is_control
-from gleak.experiments.cell import Cell
+from gleak.experiments.cell import TRUTH, Cell
 from gleak.experiments.figure_spec import FigureSpec
 
 if TYPE_CHECKING:
@@ -32,30 +32,36 @@ PER_CLIENT: dict[str, Callable[[str], str]] = {
 """Field of clients -> phrase with its values."""
 
 
-def caption(figure: FigureSpec, grids: Sequence[tuple[Grid, Grid]]) -> str:
+def caption(figure: FigureSpec, grids: Sequence[tuple[Grid, Grid]], scale: str) -> str:
     """Return a figure's caption in reStructuredText, with its experimental conditions.
 
     Args:
         figure: its spec.
         grids: of its scores: each at the scale that is drawn, and at the scale of the paper.
+        scale: the scale that is drawn.
     """
     reproduces = f"Reproduces {figure.reproduces}." if figure.reproduces else ""
     conditions_of = [_conditions_in_full(figure, ours, paper) for ours, paper in grids]
-    paragraphs = [figure.caption.strip(), reproduces, figure.reading, *conditions_of]
-    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+    networks = [f"**{key}:** {_escape(text)}." for key, text in _trained(figure, scale).items()]
+    texts = [figure.caption.strip(), reproduces, figure.reading, *conditions_of, *networks]
+    return "\n\n".join(text for text in texts if text)
 
 
-def summarise_conditions(figure: FigureSpec, grids: Sequence[Grid]) -> str:
+def summarise_conditions(figure: FigureSpec, grids: Sequence[Grid], scale: str) -> str:
     """Return the conditions of a figure in a line or two, to be printed below it.
 
     Attacks, of which the figure has the labels, are among them if there is only one.
     """
-    lines = [
-        _join({k: v for k, v in texts.items() if k != "Attacks"}, ". ")
-        for texts in (conditions(figure, grid) for grid in grids)
-    ]
-    scale = f"Scale: {grids[0].scale}." if grids else ""
-    return " ".join([*(f"{line}." for line in dict.fromkeys(lines)), scale]).strip()
+    parts = [*(conditions(figure, grid) for grid in grids), _trained(figure, scale)]
+    lines = [_join({k: v for k, v in part.items() if k != "Attacks"}, ". ") for part in parts]
+    texts = [f"{line}." for line in dict.fromkeys(lines) if line]
+    return " ".join([*texts, f"Scale: {scale}."] if texts else [])
+
+
+def _trained(figure: FigureSpec, scale: str) -> Conditions:
+    """Return the networks whose training a figure shows, each with its public dataset."""
+    texts = [f"{one.knowledge} on {one.dataset}" for one in figure.trainings(scale)]
+    return {"Networks": "; ".join(texts)} if texts else {}
 
 
 def conditions(figure: FigureSpec, grid: Grid) -> Conditions:
@@ -86,7 +92,7 @@ def _conditions_in_full(figure: FigureSpec, ours: Grid, paper: Grid) -> str:
     """Return one line per condition, then the scale and what it changes."""
     own, published = conditions(figure, ours), conditions(figure, paper)
     changed = {key: text for key, text in published.items() if own.get(key) != text}
-    count = len(_cells(figure, ours))
+    count = sum(getattr(c.specs.get("attack"), "name", "") != TRUTH for c in _cells(figure, ours))
     size = f"{count} {'cell' if count == 1 else 'cells'}{_refused(figure, ours)}"
     lines = {
         **{heading: _escape(text) for heading, text in own.items()},

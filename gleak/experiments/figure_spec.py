@@ -86,7 +86,7 @@ class FigureSpec(Spec):
 
     @property
     def reading(self) -> str:
-        """How its numbers are computed and drawn; part of the caption."""
+        """Explanation of how its numbers are computed and drawn; part of the caption."""
         return ""
 
     @property

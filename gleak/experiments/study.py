@@ -121,11 +121,11 @@ class Study:
     def caption(self, figure: str, scale: str) -> str:
         """Return a figure's caption with the conditions of a scale; see `captions.caption`."""
         grids = zip(self.drawn(figure, scale), self.drawn(figure, "paper"), strict=True)
-        return caption(self.figure(figure), list(grids))
+        return caption(self.figure(figure), list(grids), scale)
 
     def conditions(self, figure: str, scale: str) -> str:
         """Return the conditions that are printed below a figure; see `summarise_conditions`."""
-        return summarise_conditions(self.figure(figure), self.drawn(figure, scale))
+        return summarise_conditions(self.figure(figure), self.drawn(figure, scale), scale)
 
     def position(self, figure: str) -> int:
         """Return the place of a figure in the order of the study file, from 1."""

@@ -164,7 +164,8 @@ def worse_than_blind(
     setting = [level for level in CELL if level not in ("attack", "crafting")]
     statistic, over = summary["statistic"].iloc[0], summary["over"].iloc[0]
     blind = summarise(scores[scores["attack"] == BLIND], metric, statistic, over)
-    if metric.level != "attack" or metric.per != "sample" or blind.empty:
+    compared = metric.level == "attack" and metric.per == "sample"
+    if not compared or statistic not in ("mean", "median", "best") or blind.empty:
         return pd.Series(data=False, index=summary.index)
     level = blind.drop_duplicates(setting).set_index(setting)["ours"]
     theirs = summary[setting].merge(level, left_on=setting, right_index=True, how="left")["ours"]

@@ -132,7 +132,7 @@ def test_a_figure_of_losses_is_drawn_from_the_knowledge_of_its_scale(
     table = pd.read_csv(tmp_path / "figures" / "learning.csv")
     assert table["value"].tolist() == [0.5, 0.25]
     assert set(table["dataset"]) == {"digits"}
-    assert study.caption("learning", "quick") == "How they learn."
+    assert study.caption("learning", "quick") == f"How they learn.\n\n**Networks:** {trained.knowledge} on digits."
 
 
 def test_every_kind_of_figure_is_drawn_here():
@@ -185,9 +185,11 @@ def test_a_figure_of_two_grids_joins_them(
         ["cpl", 0.25, 0.5],
         ["dlg", 0.25, 0.5],
     ]
-    first, second = study.caption(figure, "quick").split("\n\n")
-    assert first.startswith("Scale *quick*: 2 cells of 2 victims")
-    assert second.startswith("Scale *quick*: 2 cells; ``digits`` stands in for ``mnist``")
+    attacked, models = study.caption(figure, "quick").split("\n\n")[-2:]
+    assert "| **Clients:** fedsgd, batches of 1, 2 victims.\n" in attacked
+    assert models.startswith("| **Data:** digits (for mnist), 16 × 16 grey pixels.\n")
+    for text in (attacked, models):
+        assert "| **Scale:** quick, 2 cells." in text
 
 
 def test_a_table_of_models_has_the_papers_values(
@@ -234,7 +236,7 @@ def test_attacks_stand_on_an_axis_while_the_crafting_differs(
         assert dict(zip(table["attack"], table["ours"], strict=True)) == values
     head = (tmp_path / "against.md").read_text(encoding="utf-8").splitlines()[0]
     names = [name.strip() for name in head.strip("|").split("|")]
-    assert names == ["metric", *(f"{attack}, ours" for attack in values)]
+    assert names == ["metric", *values]
 
 
 def test_figures_of_broadcast_parameters_need_no_attack(
@@ -246,7 +248,7 @@ def test_figures_of_broadcast_parameters_need_no_attack(
         table = pd.read_csv(tmp_path / f"{figure}.csv", keep_default_na=False)
         assert table["ours"].tolist() == [0.25, 4.0]
         assert set(table["client"]) == {""}
-    assert study.caption("audits", "quick").endswith("model ``lenet``; training ``untrained``.")
+    assert "| **Crafting:** honest, fishing." in study.caption("audits", "quick")
 
 
 def test_a_claim_about_models_is_judged(study: Study, accuracies: Path, tmp_path: Path):

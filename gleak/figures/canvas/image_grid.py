@@ -10,10 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from gleak.figures.canvas.style import new_figure
+from gleak.figures.canvas.style import PAGE, new_figure
 
 SIDE, SMALLEST = 0.85, 0.55  # inches of an image: where there is room, and at least
-PAGE = 7.2  # inches; images are smaller where a row would be wider
 GAP = 0.1  # inches between images
 ABOVE, BELOW = 0.15, 0.12  # inches of a line of text above and below an image
 LEFT, LETTER = 0.6, 0.062  # inches for the labels of the rows: at least, and of a letter

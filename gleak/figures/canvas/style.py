@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PANEL = (3.0, 2.3)  # inches
+PAGE, BROAD_PAGE = 7.2, 10.5  # inches: widest tables of numbers and rows of images; of words
 DOTS_PER_INCH = 200
 PALETTE, PALETTE_SIZE = "colorblind", 10
 METHODS = {

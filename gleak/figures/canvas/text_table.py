@@ -14,15 +14,21 @@ from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
 from gleak.artifacts.atomic import atomic
-from gleak.figures.canvas.style import new_figure, save, suffixed, theme
+from gleak.figures.canvas.style import (
+    BROAD_PAGE,
+    PAGE,
+    new_figure,
+    save,
+    suffixed,
+    theme,
+)
 
 
 CHARACTER = 0.061  # inches of a character of the table's font
 GAP = 0.2  # inches between columns
-LINE = 0.2  # inches from line to line
+LINE, FURTHER = 0.2, 0.135  # inches of the first line of a row, and of each further line
 BETWEEN = 0.25  # inches between parts of a table that are below each other
 SIZE = 8
-PAGE = 7.2  # inches; wider tables are divided
 LONGEST = 26  # characters of a line of words
 NOTE = 125  # characters of a line below a table, at least
 THICK, THIN, HAIR = 1.1, 0.7, 0.3
@@ -41,7 +47,7 @@ def write_forms(cells: pd.DataFrame, note: str, stem: Path, align: Side = "right
         stem: the file, without its suffix.
         align: alignment of texts in the picture: right for numbers, left for words.
     """
-    texts = {".md": f"{_markdown(cells)}\n\n{note}\n", ".tex": _latex(divide(cells), note)}
+    texts = {".md": f"{_markdown(cells)}\n\n{note}\n", ".tex": _latex(divide(cells, PAGE), note)}
     for suffix, text in texts.items():
         with atomic(suffixed(stem, suffix)) as temporary:
             temporary.write_text(text, encoding="utf-8")
@@ -71,7 +77,7 @@ def _tabular(cells: pd.DataFrame) -> str:
     return str(styler.to_latex(hrules=True, multicol_align="c", multirow_align="t"))
 
 
-def divide(cells: pd.DataFrame) -> list[pd.DataFrame]:
+def divide(cells: pd.DataFrame, widest: float) -> list[pd.DataFrame]:
     """Divide a table into parts that are no wider than a page, each with all of its rows.
 
     Columns with a common heading stay together if they fit.
@@ -79,11 +85,11 @@ def divide(cells: pd.DataFrame) -> list[pd.DataFrame]:
     keys: list[Any] = list(cells.columns)
     groups = [(first, last) for first, last, _ in _spans([key[:1] for key in keys])]
     columns = [[*range(first, last + 1)] for first, last in groups]
-    if max(_width(cells.iloc[:, group]) for group in columns) > PAGE:
+    if max(_width(cells.iloc[:, group]) for group in columns) > widest:
         columns = [[number] for number in range(len(keys))]
     parts: list[list[int]] = [[]]
     for group in columns:
-        if parts[-1] and _width(cells.iloc[:, [*parts[-1], *group]]) > PAGE:
+        if parts[-1] and _width(cells.iloc[:, [*parts[-1], *group]]) > widest:
             parts.append([])
         parts[-1] += group
     return [cells.iloc[:, part] for part in parts]
@@ -117,7 +123,8 @@ def _wrap(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw(cells: pd.DataFrame, note: str, align: Side) -> Figure:
-    parts = [_Part(part, align) for part in divide(cells)]
+    widest = PAGE if align == "right" else BROAD_PAGE
+    parts = [_Part(part, align) for part in divide(cells, widest)]
     width = max(part.edges[-1] for part in parts)
     height = sum(part.height + BETWEEN for part in parts)
     figure = new_figure(width, height)
@@ -145,9 +152,9 @@ class _Part:
         self.edges = _edges(cells)
         keys: list[Any] = list(cells.columns)
         levels = zip(*keys, strict=True)
-        self.heads = [LINE * max(map(_lines, texts)) for texts in levels]
+        self.heads = [max(map(_height, texts)) for texts in levels]
         rows = [[key[-1], *line] for key, line in zip(cells.index, cells.to_numpy(), strict=True)]
-        self.rows = [LINE * max(map(_lines, texts)) for texts in rows]
+        self.rows = [max(map(_height, texts)) for texts in rows]
         self.height = LINE * 0.5 + sum(self.heads) + sum(self.rows)
 
     def draw(self, axes: Axes, top: float) -> None:
@@ -212,8 +219,9 @@ class _Part:
         self.axes.text(x, y + LINE * 0.2, text, **{"va": "top", "fontsize": SIZE, **style})
 
 
-def _lines(text: str) -> int:
-    return max(1, len(str(text).splitlines()))
+def _height(text: str) -> float:
+    """Return the height of the lines of a text in inches."""
+    return LINE + FURTHER * str(text).count("\n")
 
 
 def _letters(text: str) -> int:

@@ -147,9 +147,9 @@ def every_figure():
 
 def category_of(wildcards):
     """Return the heading of a study in the report, with its place in the configuration."""
-    names = list(STUDIES)
     study = study_of(wildcards)
-    return f"{names.index(study.name) + 1}. {study.name.upper()}: {study.title}"
+    place = list(STUDIES).index(study.name) + 1
+    return f"{place}. {study.name.upper()}: {study.title}"
 
 
 def labels_of(file):

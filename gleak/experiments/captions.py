@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gleak.core.numbers import format_number
 from gleak.core.spec import Spec
@@ -155,7 +155,7 @@ def _enumerate(labels: Iterable[str]) -> str:
     return "; ".join(distinct) if any(", " in label for label in distinct) else ", ".join(distinct)
 
 
-def _data(names: AxisLabels, spec: Spec) -> str:
+def _data(names: AxisLabels, spec: Any) -> str:
     """Return the label of a dataset with the size of its samples."""
     return f"{names.heading('dataset', spec)}, {_size(spec.shape)}"
 
@@ -199,7 +199,7 @@ def _label(names: AxisLabels, level: str, spec: Spec) -> str:
     return f"{label} ({fields.replace('+', ', ')})" if fields and is_bare else label
 
 
-def _attacks(specs: Sequence[Spec], names: AxisLabels) -> Conditions:
+def _attacks(specs: Sequence[Any], names: AxisLabels) -> Conditions:
     """Return the labels of the attacks with their iterations, under one heading."""
     budgets: dict[str, list[str]] = {}
     for spec in specs:

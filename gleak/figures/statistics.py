@@ -149,9 +149,7 @@ def spread_over_victims(
     return pd.DataFrame({"victims": number, "spread": spread.where(shown)}).reset_index()
 
 
-def worse_than_blind(
-    scores: pd.DataFrame, metric: MetricSpec, summary: pd.DataFrame
-) -> pd.Series:
+def worse_than_blind(scores: pd.DataFrame, metric: MetricSpec, summary: pd.DataFrame) -> pd.Series:
     """Return True for each row of a summary that is worse than the blind control of its setting.
 
     Only metrics of single samples, which measure the quality of reconstructions, are compared.

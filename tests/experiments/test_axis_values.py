@@ -205,3 +205,9 @@ def test_one_claim_may_name_several_metrics(tmp_path: Path) -> None:
         ("better_psnr", "psnr"),
         ("better_ssim", "ssim"),
     ]
+
+
+def test_a_variant_that_a_scale_replaces_keeps_its_label_in_headings() -> None:
+    names = grid("quick", {"attack": ["CPL"], "quick": {"attack": "dlg"}}).names
+    (ours,) = names.axis("attack")[:1]
+    assert names.heading("attack", ours) == "dlg (for CPL)"

@@ -132,7 +132,10 @@ def test_a_figure_of_losses_is_drawn_from_the_knowledge_of_its_scale(
     table = pd.read_csv(tmp_path / "figures" / "learning.csv")
     assert table["value"].tolist() == [0.5, 0.25]
     assert set(table["dataset"]) == {"digits"}
-    assert study.caption("learning", "quick") == f"How they learn.\n\n**Networks:** {trained.knowledge} on digits."
+    assert (
+        study.caption("learning", "quick")
+        == f"How they learn.\n\n**Networks:** {trained.knowledge} on digits."
+    )
 
 
 def test_every_kind_of_figure_is_drawn_here():

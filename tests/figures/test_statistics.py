@@ -10,7 +10,12 @@ import pytest
 
 from gleak.core.registry import parse
 from gleak.experiments.figure_spec import Over
-from gleak.figures.statistics import SUCCESS, counted
+from gleak.figures.statistics import (
+    SUCCESS,
+    counted,
+    spread_over_victims,
+    worse_than_blind,
+)
 from gleak.figures.statistics import summarise as summarise_spec
 
 Scored = Callable[..., pd.DataFrame]
@@ -133,3 +138,45 @@ def test_a_cell_without_values_has_not_failed(scored: Scored):
     row = summarise(table, "ssim", over="successful_else_all").iloc[0]
     assert np.isnan(row["ours"])
     assert not row["failed"]
+
+
+def test_the_spread_is_that_of_the_means_of_victims(scored: Scored):
+    values = [[1.0, 3.0], [4.0, 8.0], [5.0, 7.0]]
+    row = spread_over_victims(scored("mse", values), parse("metric", "mse")).iloc[0]
+    assert row["victims"] == 3
+    assert row["spread"] == pytest.approx(statistics.stdev([2, 6, 6]))
+
+
+@pytest.mark.parametrize("values", [[[0.5]], [[0.5], [0.5]], [[0.0], [1.0]]])
+def test_one_victim_equal_values_and_shares_of_successes_have_no_spread(
+    scored: Scored, values: list[list[float]]
+):
+    row = spread_over_victims(scored("mse", values), parse("metric", "mse")).iloc[0]
+    assert row["victims"] == len(values)
+    assert np.isnan(row["spread"])
+
+
+@pytest.mark.parametrize(
+    ("metric", "ours", "worse"),
+    [("mse", 0.3, True), ("mse", 0.1, False), ("psnr", 0.1, True), ("psnr", 0.3, False)],
+)
+def test_worse_than_blind_depends_on_the_direction_of_the_metric(
+    scored: Scored, metric: str, ours: float, worse: bool
+):
+    tables = [
+        scored(metric, [[value]], attack=attack, defense=defense, crafting=crafting)
+        for attack, defense, crafting, value in (
+            ("cpl", "none", "fishing", ours),
+            ("blind", "none", "honest", 0.2),
+            ("cpl", "gaussian", "honest", ours),
+        )
+    ]
+    table, spec = pd.concat(tables), parse("metric", metric)
+    summary = summarise_spec(table, spec)
+    assert worse_than_blind(table, spec, summary).tolist() == [worse, False, False]
+
+
+def test_costs_are_not_compared_with_blind(scored: Scored):
+    tables = [scored("seconds", [value], attack=a) for a, value in (("cpl", 9.0), ("blind", 0.1))]
+    table, spec = pd.concat(tables), parse("metric", "seconds")
+    assert not worse_than_blind(table, spec, summarise_spec(table, spec)).any()

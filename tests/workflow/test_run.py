@@ -208,11 +208,29 @@ def test_the_report_is_one_file_with_every_figure_and_caption(
     shown = json.loads(results)
     folder = finished.results / "studies/tiny/quick"
     figures = [f"{name}{suffix}" for name in FIGURES for suffix in (".svg", ".csv")]
-    assert set(shown) == {str(folder / name) for name in [*figures, "expectations.csv"]}
+    claims = ["expectations.csv", "expectations.html"]
+    assert set(shown) == {str(folder / name) for name in [*figures, *claims]}
     for path, entry in shown.items():
         content = base64.b64decode(entry["data_uri"].partition("base64,")[2])
         assert content == Path(path).read_bytes()
-        assert "of a tiny study." in entry["caption"] or "the paper claims" in entry["caption"]
+        assert "of a tiny study." in entry["caption"] or "claims of the paper" in entry["caption"]
+
+
+def test_the_report_begins_with_the_verdicts_and_links_to_figures(
+    finished: Project, tmp_path: Path
+) -> None:
+    finished.run("--report", tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    first = json.loads(re.findall(r"var workflow_desc = (\".*\");", text)[0])
+    results = json.loads(re.findall(r"var results = (\{.*\});", text)[0])
+    folder = finished.results / "studies/tiny/quick"
+    assert f'data-folder="{folder}"' in first
+    verdicts = pd.read_csv(folder / "expectations.csv")["verdict"]
+    for verdict, number in verdicts.value_counts().items():
+        assert first.count(f'<span class="{str(verdict).split()[0]}">') == number
+    links = set(re.findall(r'<a href="([^"#]+)"', first))
+    assert links
+    assert {str(folder / link) for link in links} <= set(results)
 
 
 def name(job: Job) -> str:

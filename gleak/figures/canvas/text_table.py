@@ -23,7 +23,6 @@ from gleak.figures.canvas.style import (
     theme,
 )
 
-
 CHARACTER = 0.061  # inches of a character of the table's font
 GAP = 0.2  # inches between columns
 LINE, FURTHER = 0.2, 0.135  # inches of the first line of a row, and of each further line
@@ -180,9 +179,9 @@ class _Part:
                 self._write((left + right) / 2, y, text[-1], ha="center", weight="bold")
                 below = y + self.heads[level]
                 self.axes.plot([left, right], [below] * 2, color="0.3", lw=HAIR)
-        last = self.top + sum(self.heads[:-1])
+        lowest = self.top + sum(self.heads[:-1])
         for level, title in enumerate(self.cells.index.names):
-            self._write(self._label_left(level), last, str(title), color="0.35")
+            self._write(self._label_left(level), lowest, str(title), color="0.35")
         self._rule(-1, self._y(0), THIN)
 
     def _draw_labels(self) -> None:

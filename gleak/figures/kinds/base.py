@@ -81,7 +81,8 @@ class MeanPlot(Plot):
         band = "95% bootstrap confidence intervals" if self.error == "ci" else "standard deviations"
         return (
             f"Values are means; bands and error bars are {band} over victims, absent for a single "
-            "victim. Open circles: values of the paper. Grey lines: controls (blind uses no update)."
+            "victim. Open circles: values of the paper. Grey lines: controls (blind uses no "
+            "update)."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -159,13 +160,16 @@ def _without_empty(cells: pd.DataFrame) -> pd.DataFrame:
     filled = (cells != DASH).to_numpy(dtype=bool)
     if not filled.any():
         return _headed(cells.loc[:, [key[-1] == OURS for key in cells.columns]])
-    return _headed(cells.loc[filled.any(axis=1), filled.any(axis=0)])
+    lines = [i for i, row in enumerate(filled) if row.any()]
+    columns = [j for j, column in enumerate(filled.T) if column.any()]
+    return _headed(cells.iloc[lines, columns])
 
 
 def _headed(cells: pd.DataFrame) -> pd.DataFrame:
     """Head columns with ours only where the paper's stands beside; drop the level if nowhere."""
-    paired = {key[:-1] for key in cells.columns if key[-1] == PAPER}
-    heads = [key if key[:-1] in paired else (*key[:-1], ALONE) for key in cells.columns]
+    keys: list[Any] = list(cells.columns)
+    paired = {key[:-1] for key in keys if key[-1] == PAPER}
+    heads = [key if key[:-1] in paired else (*key[:-1], ALONE) for key in keys]
     if not paired:
         heads = [key[:-1] for key in heads]
     return cells.set_axis(pd.MultiIndex.from_tuples(heads), axis=1)
@@ -196,7 +200,7 @@ def explain(long: pd.DataFrame, names: AxisLabels) -> str:
     victims = f"n = {usual} {'victim' if usual == 1 else 'victims'}"
     shown = long[long["ours"].notna()]
     missing = [metric for metric, ours in long.groupby("shown")["ours"] if ours.isna().all()]
-    labels = ", ".join(map(names.metric, missing))
+    labels = ", ".join(names.metric(str(metric)) for metric in missing)
     signs = {
         victims: usual > 0,
         "(n) where another number": (shown["victims"].dropna() != usual).any(),

@@ -6,9 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
 from gleak.core.errors import ArtifactError
-from gleak.figures.canvas.style import new_figure, save, save_numbers
+from gleak.figures.canvas.style import colours_of, new_figure, save, save_numbers
 
 
 def break_off(_: object, path: Path, **__: object) -> None:
@@ -31,3 +32,24 @@ def test_a_full_disk_leaves_no_half_figure_and_no_half_table(
 def test_a_dot_in_the_name_is_no_suffix(tmp_path: Path) -> None:
     save_numbers(pd.DataFrame({"a": [0.1]}), tmp_path / "noise.small")
     assert (tmp_path / "noise.small.csv").read_text() == "a\n0.1\n"
+
+
+def test_an_attack_has_one_colour_in_all_figures() -> None:
+    first, second = colours_of(["rog", "invertgrad"]), colours_of(["agic", "invertgrad", "dlg"])
+    assert first[1] == second[1]
+    assert len(set(first)) == 2 and len(set(second)) == 3
+
+
+def test_two_lines_of_one_attack_differ_and_leave_the_colours_of_others() -> None:
+    looks = colours_of(["mkor", "mkor", "invertgrad", "my_own_attack"])
+    assert len(set(looks)) == 4
+    assert looks[2] == colours_of(["invertgrad"])[0]
+
+
+def test_conditions_are_written_below_a_figure(tmp_path: Path) -> None:
+    heights = []
+    for name, text in (("without", ""), ("with", "Data: digits. Network: LeNet. " * 8)):
+        save(new_figure(3, 2), tmp_path / name, text)
+        with Image.open(tmp_path / f"{name}.png") as picture:
+            heights.append(picture.height)
+    assert heights[1] > heights[0] + 50

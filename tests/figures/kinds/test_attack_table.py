@@ -14,6 +14,7 @@ from gleak.core.registry import find, load, parse
 from gleak.core.spec import build_spec
 from gleak.experiments.axis_labels import AxisLabels
 from gleak.experiments.figure_spec import FigureData, FigureSpec
+from gleak.figures.canvas.style import BROAD_PAGE, DOTS_PER_INCH
 from gleak.figures.kinds.attack_table import Attacks, facts_of
 
 LABELS = {"dlg": "DLG", "lbfgs": "L-BFGS", "attack": "method", "total variation": "TV_2"}
@@ -147,7 +148,7 @@ def test_files_are_the_same_each_time(
 ):
     draw_twice(make(*load("attack")), nothing)
     with Image.open(tmp_path / "first.png") as picture:
-        assert picture.width > 3 * picture.height
+        assert picture.width < BROAD_PAGE * 1.1 * DOTS_PER_INCH
     assert {path.suffix for path in tmp_path.iterdir()} == set(Attacks.suffixes)
 
 

@@ -206,3 +206,32 @@ def test_two_values_of_one_label_are_refused(
 def test_layouts_that_cannot_be_are_refused(fields: dict[str, Any], fault: str):
     with pytest.raises(SpecError, match=fault):
         make(**fields)
+
+
+def test_a_metric_without_any_value_has_no_column_and_a_line_of_reason(
+    material: FigureData, scored: Scored, tmp_path: Path
+):
+    nothing = scored("lpips", [[float("nan")], [float("nan")]], dataset="photos")
+    nothing["attack"], nothing["status"] = "cpl+restarts=0", "unavailable"
+    fields = {"rows": ["dataset", "attack"], "columns": ["metric"], "over": {}}
+    table = pd.concat([material.scores, nothing])
+    figure = make(**fields, metrics=["mse", "lpips"])
+    figure.draw(replace(material, scores=table), tmp_path / "t")
+    text = (tmp_path / "t.md").read_text(encoding="utf-8")
+    assert "lpips" not in text.splitlines()[0]
+    assert "lpips: could not be computed here, the logs of scoring say why." in text
+
+
+def test_numbers_of_victims_and_what_is_worse_than_blind_are_explained(
+    material: FigureData, tmp_path: Path
+):
+    make(over={}).draw(material, tmp_path / "t")
+    text = (tmp_path / "t.md").read_text(encoding="utf-8")
+    assert "0.2502 ± 0.35 ▾" in text
+    assert "n = 2 victims. ± standard deviation over victims. ▾ worse than the blind" in text
+
+
+def test_conditions_stand_below_the_table(material: FigureData, tmp_path: Path):
+    make().draw(replace(material, conditions="Data: photos."), tmp_path / "t")
+    assert (tmp_path / "t.md").read_text(encoding="utf-8").endswith("\nData: photos.\n")
+    assert "% Data: photos.\n" in (tmp_path / "t.tex").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from gleak.figures.canvas.style import PAGE, new_figure
 
-SIDE, SMALLEST = 0.85, 0.55  # inches of an image: where there is room, and at least
+SIDE, SMALLEST = 0.85, 0.64  # inches of an image: where there is room, and at least
 GAP = 0.1  # inches between images
 ABOVE, BELOW = 0.15, 0.12  # inches of a line of text above and below an image
 LEFT, LETTER = 0.6, 0.062  # inches for the labels of the rows: at least, and of a letter

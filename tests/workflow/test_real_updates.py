@@ -50,6 +50,13 @@ def test_captured_cells_stand_in_a_study(followed: tuple[Project, str]) -> None:
     assert (psnr(project, "hand", "cpa_edges") > psnr(project, "hand", "blind")).all()
 
 
+def test_a_defence_is_tried_on_simulated_clients(followed: tuple[Project, str]) -> None:
+    project, printed = followed
+    assert re.search(r"^none +3 +\d", printed, re.MULTILINE)
+    assert re.search(r"^gaussian\+std=1\+unit=norm +3 +\d", printed, re.MULTILINE)
+    assert (project.root / "defended.png").is_file()
+
+
 @pytest.mark.skipif(
     find_spec("flwr") is None, reason="Flower is an extra, not installed: make test-flower"
 )

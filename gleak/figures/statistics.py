@@ -149,21 +149,19 @@ def spread_over_victims(
     return pd.DataFrame({"victims": number, "spread": spread.where(shown)}).reset_index()
 
 
-def worse_than_blind(scores: pd.DataFrame, metric: MetricSpec, summary: pd.DataFrame) -> pd.Series:
+def worse_than_blind(summary: pd.DataFrame, metric: MetricSpec) -> pd.Series:
     """Return True for each row of a summary that is worse than the blind control of its setting.
 
     Only metrics of single samples, which measure the quality of reconstructions, are compared.
 
     Args:
-        scores: all rows, with those of blind if the grid has it.
-        metric: of the summary.
-        summary: from `summarise`, of one statistic.
+        summary: from `summarise`, of one metric and statistic; with the rows of blind, if any.
+        metric: its spec.
     """
     setting = [level for level in CELL if level not in ("attack", "crafting")]
-    statistic, over = summary["statistic"].iloc[0], summary["over"].iloc[0]
-    blind = summarise(scores[scores["attack"] == BLIND], metric, statistic, over)
-    compared = metric.level == "attack" and metric.per == "sample"
-    if not compared or statistic not in ("mean", "median", "best") or blind.empty:
+    blind = summary[summary["attack"] == BLIND]
+    compared = metric.level == "attack" and metric.per == "sample" and not blind.empty
+    if not compared or summary["statistic"].iloc[0] not in ("mean", "median", "best"):
         return pd.Series(data=False, index=summary.index)
     level = blind.drop_duplicates(setting).set_index(setting)["ours"]
     theirs = summary[setting].merge(level, left_on=setting, right_index=True, how="left")["ours"]

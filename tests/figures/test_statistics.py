@@ -173,10 +173,10 @@ def test_worse_than_blind_depends_on_the_direction_of_the_metric(
     ]
     table, spec = pd.concat(tables), parse("metric", metric)
     summary = summarise_spec(table, spec)
-    assert worse_than_blind(table, spec, summary).tolist() == [worse, False, False]
+    assert worse_than_blind(summary, spec).tolist() == [worse, False, False]
 
 
 def test_costs_are_not_compared_with_blind(scored: Scored):
     tables = [scored("seconds", [value], attack=a) for a, value in (("cpl", 9.0), ("blind", 0.1))]
     table, spec = pd.concat(tables), parse("metric", "seconds")
-    assert not worse_than_blind(table, spec, summarise_spec(table, spec)).any()
+    assert not worse_than_blind(summarise_spec(table, spec), spec).any()

@@ -63,7 +63,7 @@ def _summarise(
     """Compute one statistic of each cell, its spread, and whether it is worse than blind."""
     metric, over = read_metric(shown), figure.over.get(shown, "all")
     summary = summarise(scores, metric, statistic, over)
-    summary["worse"] = worse_than_blind(scores, metric, summary)
+    summary["worse"] = worse_than_blind(summary, metric)
     spread = spread_over_victims(scores, metric, over)
     joined = summary.merge(spread, on=CELL, how="left").assign(shown=shown)
     return joined if statistic == "mean" else joined.assign(spread=math.nan)

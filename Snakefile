@@ -23,9 +23,11 @@ include: "rules/attack.smk"
 include: "rules/score.smk"
 include: "rules/study.smk"
 include: "rules/search.smk"
+include: "rules/forkserver.smk"
 
 
 onstart:
+    fork_scripts()
     # Snakemake 9.27 limits the rate to 100 jobs a second by default. Every finished job then adds a
     # timer that repeats the scheduling each second; after some hundred jobs this uses half a core.
     limit = workflow.scheduler.job_rate_limiter

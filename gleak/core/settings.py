@@ -44,6 +44,7 @@ class Settings(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="device that torch uses")
     seed: int = Field(0, ge=0, description="seed of all random streams")
     shards: int = Field(1, ge=1, description="number of jobs that share the victims of a cell")
+    start_method: Literal["fork", "spawn"] = Field("fork", description="how a job's process starts")
     plugins: list[str] = Field(
         default_factory=list, description="modules of your own that register attacks, defences, ..."
     )

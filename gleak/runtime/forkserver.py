@@ -102,9 +102,18 @@ class ForkServer:
                 self._request(json.dumps(request).encode(), theirs)
             return supervise(_receive(ours), lambda: _finish(ours))
 
+    def close(self) -> None:
+        """End the server, if there is one, after the jobs that it started have ended."""
+        if self._control and self._process:
+            self._control.close()
+            self._process.wait()
+        self._control = self._process = None
+
     def _request(self, message: bytes, connection: socket.socket) -> None:
         with self._lock:
-            if self._control is None or self._process is None or self._process.poll() is not None:
+            if self._process and self._process.poll() is not None:
+                self.close()
+            if self._control is None:
                 self._control = self._start()
             socket.send_fds(self._control, [message], [connection.fileno()])
 
@@ -198,9 +207,13 @@ def _next_job(control: socket.socket) -> Job | None:
 
 
 def imported_by(script: str) -> list[str]:
-    """Return the modules that a script imports at its top level."""
-    names = []
-    for node in ast.parse(Path(script).read_bytes()).body:
+    """Return the modules that a script imports at its top level; none if it cannot be parsed."""
+    names: list[str] = []
+    try:
+        statements = ast.parse(Path(script).read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return names
+    for node in statements:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:

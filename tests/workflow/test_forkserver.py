@@ -108,5 +108,5 @@ Path({str(told)!r}).write_bytes(Path(f"/proc/{{os.getppid()}}/cmdline").read_byt
 """
     script.write_text(script.read_text() + tell)
     project = replace(project, options=("--cores", "2"))
-    project.run("results/artifacts/breast_cancer/dataset.h5", *options)
+    project.run(project.results / "artifacts/breast_cancer/dataset.h5", *options)
     assert (b"gleak.runtime.forkserver" in told.read_bytes()) == forked

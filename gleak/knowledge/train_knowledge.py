@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.knowledge import Knowledge
 from gleak.knowledge.base import KnowledgeSpec, PretrainedSpec, TrainedSpec
-from gleak.knowledge.loading import fingerprints
+from gleak.knowledge.fingerprints import fingerprints
 from gleak.runtime.checkpointing import (
     FILE,
     Journal,

@@ -19,7 +19,7 @@ from gleak.core.errors import GleakError, StoppedError, needs_extra
 from gleak.core.spec import changed, field_text
 from gleak.experiments.search.chosen import Outcome
 from gleak.experiments.search.declaration import Search
-from gleak.knowledge.loading import check_disjoint
+from gleak.knowledge.fingerprints import check_disjoint
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 from gleak.metrics.score import match_to_truth, measure
 from gleak.metrics.score_table import save_scores

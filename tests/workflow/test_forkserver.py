@@ -93,13 +93,14 @@ def test_jobs_of_a_server_that_dies_fail_by_name_and_resume(project: Project) ->
         ([], True),
         (["--set-resources", "prepare_dataset:gpu=1"], False),
         (["--set-threads", "prepare_dataset=2"], False),
+        (["--no-hooks"], False),
     ],
-    ids=["plain", "GPU", "threads"],
+    ids=["plain", "GPU", "threads", "on a node"],
 )
-def test_jobs_with_a_gpu_or_several_threads_are_not_forked(
+def test_jobs_with_a_gpu_or_several_threads_or_on_a_node_are_not_forked(
     options: list[str], forked: bool, project: Project
 ) -> None:
-    """The parent of a forked job is the server."""
+    """The parent of a forked job is the server; on a node Snakemake runs without hooks."""
     script = project.root / "workflow_scripts/prepare_dataset.py"
     told = project.root / "parent"
     tell = f"""

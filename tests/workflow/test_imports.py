@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gleak.runtime.forkserver import imported_by
+from gleak.runtime.forkserver import SUPPORTED, imported_by
 from tests.test_architecture import HEAVIEST_IMPORTS
 
 if TYPE_CHECKING:
@@ -55,6 +56,28 @@ def test_scripts_that_need_no_torch_import_none(name: str) -> None:
     command = [sys.executable, "-c", source]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert heavy(result.stdout) == LIGHT[name]
+
+
+FORKABLE = """
+import os, torch
+
+def fail(*_):
+    raise AssertionError("CUDA was asked for")
+
+torch.cuda.is_available = torch.cuda.device_count = torch.cuda._lazy_init = fail
+import {names}
+assert len(os.listdir("/proc/self/task")) == 1
+"""
+
+
+@pytest.mark.skipif(not SUPPORTED, reason="Linux only")
+def test_a_process_with_the_modules_of_all_scripts_can_be_forked() -> None:
+    """Imports start no thread, where OpenMP may have four, and do not ask for CUDA."""
+    scripts = sorted((ROOT / "workflow_scripts").glob("*.py"))
+    names = {name for script in scripts for name in imported_by(str(script))}
+    environment = {**os.environ, "OMP_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "1"}
+    source = FORKABLE.format(names=", ".join(sorted(names)))
+    subprocess.run([sys.executable, "-c", source], cwd=ROOT, check=True, env=environment)
 
 
 @pytest.mark.usefixtures("no_weights")

@@ -31,13 +31,10 @@ SUPPORTED = sys.platform == "linux" and hasattr(os, "pidfd_open")
 SIGNALS = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
 """Signals that may be sent to all processes of a run; only the jobs react, the server waits."""
 PACKAGES = {
-    *("gleak", "snakemake", "numpy", "h5py", "torch", "tqdm", "PIL"),
+    *("gleak", "snakemake", "numpy", "h5py", "torch", "torchvision", "lpips", "tqdm", "PIL"),
     *("pandas", "tabulate", "scipy", "skimage", "sklearn", "matplotlib", "seaborn"),
 }
-"""Packages whose modules the server imports once a job has imported them.
-
-Not torchvision, which needs `gleak.runtime.torchvision_ops.ensure_operators` before its import.
-"""
+"""Packages whose modules the server imports once a job has imported them."""
 MESSAGE_BYTES = 2**18
 PR_SET_PDEATHSIG = 1
 """Option of prctl(2): the signal that a process receives when its parent ends."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gleak.core.errors import ArtifactError
 from gleak.runtime.hub_weights import PublishedWeights, checkpoint_path
-from gleak.runtime.torchvision_ops import ensure_operators
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -44,7 +43,8 @@ def perceptual_network() -> nn.Module:
 @cache
 def _load(weights: Path) -> nn.Module:
     """Load the network; torchvision finds ``weights`` in its cache."""
-    ensure_operators()
+    from gleak.runtime import torchvision_import  # noqa: F401, I001 - before lpips
+
     import lpips
 
     with warnings.catch_warnings():

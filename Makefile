@@ -49,7 +49,7 @@ check: lint
 	$(BIN)/pytest -n auto --dist worksteal -m "not slow" --ignore tests/workflow $(ARGS)
 
 test: check
-	$(BIN)/pytest -n auto --dist loadfile -m "not slow" tests/workflow $(ARGS)
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow" tests/workflow $(ARGS)
 
 test-all: lint
 	HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -n auto --dist loadfile $(ARGS)

@@ -10,10 +10,12 @@ imported by the command that needs them, so that commands start fast.
 
 from __future__ import annotations
 
+import os
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gleak import __version__
 from gleak.cli.common import (
@@ -28,9 +30,7 @@ from gleak.cli.completion import complete, kinds, offer, specs_of
 from gleak.cli.study_commands import add_study_commands
 from gleak.core.errors import GleakError, SpecError
 
-if TYPE_CHECKING:
-    pass
-
+EXIT_BROKEN_PIPE = 141
 PROTOCOL = {
     "batch_size": "samples per client",
     "local_steps": "local steps; default 1",
@@ -50,7 +50,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
     Returns:
         Exit code: 0; 1 after an error, which is one line on stderr; 3 if an audit raises an alarm,
-        or the true samples of a capture do not give its updates.
+        or the true samples of a capture do not give its updates; 141 if the reader of the output
+        ended early, as the shell reports it (``gleak list | head``).
     """
     parser = build_parser()
     complete(parser)
@@ -60,9 +61,13 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     try:
         code: int = arguments.run(arguments)
+        sys.stdout.flush()
     except GleakError as error:
         complain(error)
         return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
     return code
 
 

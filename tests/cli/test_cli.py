@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ from gleak import __version__
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
-from gleak.cli.main import main
+from gleak.cli.main import EXIT_BROKEN_PIPE, main
 from gleak.core.settings import SCALES
 from gleak.experiments.search.chosen import Outcome
 from gleak.experiments.study import load_study
@@ -323,6 +324,19 @@ def test_plan_counts_what_studies_share_once(study_folder: Path, capsys: Capture
     one, other, together = (rows[name] for name in ("cpl", "again", "together"))
     assert one[3] == other[3] == together[3]
     assert int(one[4]) == int(other[4]) < int(together[4]) < 2 * int(one[4])
+
+
+def test_a_reader_that_ends_early_is_no_error() -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from gleak.cli.main import main; raise SystemExit(main(['list']))",
+    ]
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (EXIT_BROKEN_PIPE, "")
 
 
 def test_commands_import_nothing_heavy(tuned: Path, private: Path, parameters: Path):

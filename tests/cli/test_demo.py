@@ -41,6 +41,7 @@ def test_an_attack_that_mixes_the_batch_recovers_little() -> None:
     assert mixed.scores["psnr"] < 30
 
 
+@pytest.mark.slow
 def test_noise_of_the_client_leaves_nothing_to_recover_exactly(recovered: Outcome) -> None:
     defended = attack_photographs("spear", SIZE, defense="gaussian+std=1e-2")
     assert defended.exact_values < 0.2 * recovered.exact_values

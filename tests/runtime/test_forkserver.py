@@ -212,6 +212,7 @@ def test_scripts_run_side_by_side(server: ForkServer, script: Script, tmp_path: 
     assert statuses == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_job_without_memory_ends_alone(server: ForkServer, script: Script) -> None:
     hungry = """
         import resource

@@ -68,6 +68,7 @@ def server_of(run: int) -> int | None:
     return None
 
 
+@pytest.mark.slow
 def test_jobs_of_a_server_that_dies_fail_by_name_and_resume(project: Project) -> None:
     output = project.results / "artifacts" / CELL / LONG / "reconstruction.h5"
     log = project.results / "logs" / CELL / LONG / "attack.log"

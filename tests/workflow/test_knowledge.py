@@ -37,7 +37,7 @@ def test_knowledge_is_trained_on_public_data_for_the_attack_that_brings_it(
     painting: Project, cell: str, attack: str, public: str
 ) -> None:
     folder = Path("results/artifacts") / cell / attack
-    jobs = {job.rule: job for job in painting.jobs(folder / "scores.csv")}
+    jobs = {job.rule: job for job in painting.jobs(folder / "scores.csv", download=True)}
     trained = Path("results/knowledge") / public / TRAINED
     training = jobs["train_knowledge"]
     assert training.files("input") == [Path("results/artifacts") / public / "dataset.h5"]

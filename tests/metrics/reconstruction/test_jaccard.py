@@ -77,6 +77,6 @@ def test_a_tagger_that_knows_a_victim_is_refused(
     Private(inputs=inputs, labels=labels, indices=labels).write(tmp_path / "private.h5")
     words = (tmp_path / "private.h5", tmp_path / "scores.csv", columns, None)
     with pytest.raises(
-        IncompatibleError, match=r"tagger.*knowledge\.h5: trained on tiny, which contains 6"
+        IncompatibleError, match=r"knowledge\.h5: trained on tiny, which contains 6"
     ):
         score(*words, evaluators=[learned("tagger")])

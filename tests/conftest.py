@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ settings.register_profile("quick", derandomize=True, deadline=None, max_examples
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=50)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 torch.set_num_threads(1)
+gc.set_threshold(50_000)  # each full collection visits a million objects of the imported modules
 
 GIGABYTE = 2**30
 Simulate = Callable[..., Path]

@@ -2,8 +2,9 @@
 #   make demo     photographs recovered from one gradient    make help         this list
 #   make figures  all figures of all studies (quick scale)   make check        format, lint, types, unit tests
 #   make report   one HTML file with everything               make test         that and the workflow's tests
-#   make graph    the rule graph in docs/                     make test-all     that, the slow tests, Flower and fuzzing
-#   make setup    the environment alone                       make test-slurm   on a SLURM of its own
+#   make graph    the rule graph in docs/                     make test-slow    the tests that it leaves out
+#   make setup    the environment alone                       make test-all     all tests, Flower and fuzzing
+#   make weights  the weights of LPIPS, downloaded            make test-slurm   on a SLURM of its own
 #   make bench    timings, as JSON                            make test-flower  with Flower, in an environment of its own
 #   make docs     the documentation in docs/_build/html       make docs-check   that, and each page opened in Chromium
 #   make fuzz     INPUTS malformed artifacts read (100,000 by default); what is found is kept in .fuzz
@@ -20,7 +21,7 @@ SITE := docs/_build/html
 FLOWER := .venv-flower
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 
-.PHONY: help demo figures lint check test test-all test-slurm test-flower fuzz setup report bench graph docs docs-check clean
+.PHONY: help demo figures lint check test test-slow test-all test-slurm test-flower fuzz setup weights report bench graph docs docs-check clean
 
 # The library alone, with the versions of the lock file. $(1): folder of the environment; $(2): extras
 define install_library
@@ -50,6 +51,9 @@ check: lint
 
 test: check
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow" tests/workflow $(ARGS)
+
+test-slow: $(READY)
+	$(BIN)/pytest -n auto --dist loadfile -m slow $(ARGS)
 
 test-all: lint
 	HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -n auto --dist loadfile $(ARGS)

@@ -70,7 +70,8 @@ LARGEST = 100
 TOGETHER = "together"
 ROUGH = (
     f"Estimated for one core: {RATE / 1e9:g} billion multiply-adds per second, "
-    f"{1000 * CALL_SECONDS:g} ms a call, 0.5 to 3 s to start a job; each victim's whole budget, no "
+    f"{1000 * CALL_SECONDS:g} ms a call, 0.5 to 3 s to start a job "
+    f"(0.1 to 0.6 if it is forked); each victim's whole budget, no "
     f"early stopping. On a GPU: {GPU_RATE / 1e9:g} billion (assumed). Files uncompressed. Unmixing "
     "(seconds to minutes a victim) is not counted."
 )

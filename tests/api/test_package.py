@@ -42,6 +42,7 @@ def test_examples_of_docstrings_give_what_they_say(name: str) -> None:
         assert runner.summarize(verbose=False).attempted, f"{name} has no example"
 
 
+@pytest.mark.slow
 def test_nothing_needs_the_workflow() -> None:
     """Neither Snakemake nor Optuna, which are extras."""
     program = (

@@ -51,6 +51,7 @@ def test_one_epoch_alone_is_each_update_by_itself(only: int, make_case: Make) ->
         np.testing.assert_allclose(found.inputs[:, place], alone.inputs[:, 0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_three_epochs_are_a_chain(make_case: Make) -> None:
     found, truth = attacked(make_case, f"agic_epochs{SHORT}", f"epochs{HELD}+epochs=3")
     assert truth.rounds is not None

@@ -50,7 +50,7 @@ def pair(cells: TinyCells, name: str) -> AttackCase:
     return AttackCase(cells, min(load("attack")[name].modalities), size=2)
 
 
-@pytest.mark.parametrize(("name", "modality", "size"), CASES)
+@pytest.mark.parametrize(("name", "modality", "size"), PAIRS)
 def test_reconstructs_every_sample_in_the_unit_range_from_what_is_granted(
     name: str, case: AttackCase
 ) -> None:
@@ -82,6 +82,7 @@ def test_the_objective_falls(name: str, case: AttackCase) -> None:
     check_objective(case, parse("attack", name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_noise_and_bare_signs_are_survived(name: str, pair: AttackCase) -> None:
     check_defended(pair, parse("attack", name))

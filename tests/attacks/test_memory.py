@@ -73,6 +73,7 @@ def test_chunks_are_halved_until_they_fit(cell: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(short.inputs, ample.inputs, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_memory_for_not_even_one_victim_is_told(cell: Path, tmp_path: Path) -> None:
     ended = run(cell, tmp_path / "short.h5", spare=0)
     assert ended.returncode == 1

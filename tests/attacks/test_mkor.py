@@ -99,6 +99,7 @@ def test_every_photograph_of_a_batch_comes_out(
     assert np.mean(decibels(found, truth)) > blind(truth) + gain
 
 
+@pytest.mark.slow
 def test_cross_entropy_shows_all_classes_but_the_sink(run: Run) -> None:
     found, truth = run(EACH_ONCE, SUNK)
     raw, _ = run(EACH_ONCE + RAW, SUNK)

@@ -35,12 +35,14 @@ def test_images_are_found_in_codes(make_case: Make) -> None:
     assert errors(attack.reconstruct(observation).inputs, truth).mean() < 0.6 * blind.mean()
 
 
+@pytest.mark.slow
 def test_images_are_found_without_codes(make_case: Make) -> None:
     attack = parse("attack", "rog+iterations=250+code=pixels+labels=known")
     observation, truth = make_case(attack, client=CLIENT, model="lenet")
     assert errors(attack.reconstruct(observation).inputs, truth).mean() < 1e-3
 
 
+@pytest.mark.slow
 def test_total_variation_makes_images_smooth(make_case: Make) -> None:
     rough, smooth = (
         parse("attack", f"rog+iterations=60+code=pixels+labels=known{tv}") for tv in ("", "+tv=100")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.pages import ROOT, blocks
 
 FILE = re.compile(r"# \S+\.py\n")
@@ -32,6 +34,7 @@ def run(code: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_tutorial_recover_the_photographs(tmp_path: Path) -> None:
     printed = run(examples("docs/guide/tutorial.md"), tmp_path)
     assert float(re.search(r"^psnr +(\S+)$", printed, re.MULTILINE)[1]) > 99
@@ -39,6 +42,7 @@ def test_the_examples_of_the_tutorial_recover_the_photographs(tmp_path: Path) ->
     assert (tmp_path / "found.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_the_example_of_the_defences_compares_them(tmp_path: Path) -> None:
     printed = run(examples("docs/guide/defenses.md"), tmp_path).splitlines()
     psnr = {line.split()[0]: float(line.split()[1]) for line in printed}

@@ -266,6 +266,7 @@ def test_the_table_of_another_scale_is_refused(
         draw(study, "speed", "paper", [scores], None, paths, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("figure", "reach"),
     [("errors", "before the run"), *((figure, "in the run") for figure in [*OF_ATTACKS, *OF_TWO])],

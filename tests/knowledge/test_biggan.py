@@ -163,6 +163,7 @@ def test_statistics_are_those_nearest_to_the_truncation(truncation: float, row: 
     assert layer.normalised(torch.full((1, 2, 3, 3), 5.0)).abs().max() < 1e-6
 
 
+@pytest.mark.slow
 def test_a_files_weights_are_what_attacks_are_given(
     weights: Path, convert: Callable[[], Path]
 ) -> None:

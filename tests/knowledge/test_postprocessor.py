@@ -62,6 +62,7 @@ def test_both_networks_learn_from_each_other() -> None:
     assert all(name.endswith("bias") for name in still)  # those that a normalisation takes out
 
 
+@pytest.mark.slow
 def test_degraded_digits_become_better(tmp_path: Path) -> None:
     digits = parse("dataset", "digits")
     prepare_dataset(digits, tmp_path, 0, tmp_path / "dataset.h5")

@@ -147,12 +147,18 @@ def test_registered_attacks_pass(name: str) -> None:
         (Bright, "inputs from 1.5 to 1.5, expected 0 to 1"),
         (Unseeded, "run twice: inputs differ"),
         (Changing, "changed .* of the observation"),
-        (Reading, "opened a file"),
+        pytest.param(Reading, "opened a file", marks=pytest.mark.slow),
         (Mixing, "a victim alone differs"),
-        (Dividing, r"update of zeros: /inputs contains \d+ values that are NaN"),
-        (Stepless, "a search without steps to stop at"),
-        (Stubborn, "gives the same result for another seed"),
-        (Silent, "iterates, but does not record trace_objective"),
+        pytest.param(
+            Dividing,
+            r"update of zeros: /inputs contains \d+ values that are NaN",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(Stepless, "a search without steps to stop at", marks=pytest.mark.slow),
+        pytest.param(Stubborn, "gives the same result for another seed", marks=pytest.mark.slow),
+        pytest.param(
+            Silent, "iterates, but does not record trace_objective", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_what_is_not_obeyed_is_named(cls: type[AttackSpec], text: str, register: Any) -> None:

@@ -18,6 +18,8 @@ from tests.guide import follow, sections
 if TYPE_CHECKING:
     from tests.project import Project
 
+pytestmark = pytest.mark.slow
+
 PAGE = "docs/guide/real-updates.md"
 FLOWER = "A round of Flower"
 SECTIONS = sections(PAGE)

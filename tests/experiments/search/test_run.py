@@ -96,6 +96,7 @@ def test_equal_inputs_give_equal_bytes(run: Callable[..., Path], declare: Declar
     assert (first / "trials.csv").read_bytes() != (other / "trials.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_broken_off_after_every_trial_it_comes_to_the_same(
     run: Callable[..., Path], declare: Declare, stops: Callable[..., tuple[Path, int]]
 ):

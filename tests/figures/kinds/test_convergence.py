@@ -53,6 +53,7 @@ def store(tmp_path: Path) -> Callable[..., list[Path]]:
     return write
 
 
+@pytest.mark.slow
 def test_losses_are_the_same_each_time_and_hold_every_point(
     store: Callable[..., list[Path]],
     nothing_published: pd.DataFrame,

@@ -20,6 +20,7 @@ DOCS := .venv/.docs
 SITE := docs/_build/html
 FLOWER := .venv-flower
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 .PHONY: help demo figures lint check test test-slow test-all test-slurm test-flower fuzz setup weights report bench graph docs docs-check clean
 
@@ -47,16 +48,16 @@ lint: $(READY)
 	$(BIN)/mypy
 
 check: lint
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow" --ignore tests/workflow $(ARGS)
+	$(PYTEST) --dist worksteal -m "not slow" --ignore tests/workflow $(ARGS)
 
 test: check
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow" tests/workflow $(ARGS)
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not slow" tests/workflow $(ARGS)
 
 test-slow: $(READY)
-	$(BIN)/pytest -n auto --dist loadfile -m slow $(ARGS)
+	$(PYTEST) --dist loadfile -m slow $(ARGS)
 
 test-all: lint
-	HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -n auto --dist loadfile $(ARGS)
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) --dist loadfile $(ARGS)
 	$(MAKE) test-flower fuzz
 
 test-slurm: $(READY)

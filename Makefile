@@ -1,7 +1,7 @@
 # gleak: every target works from a fresh clone with Python 3.11+ and pip.
 #   make demo     photographs recovered from one gradient    make help         this list
 #   make figures  all figures of all studies (quick scale)   make check        format, lint, types, unit tests
-#   make report   one HTML file with everything               make test         that, contracts and workflow
+#   make report   one HTML file with everything               make test         that, contracts, examples, workflow
 #   make graph    the rule graph in docs/                     make test-slow    the tests that it leaves out
 #   make setup    the environment alone                       make test-all     all tests, Flower and fuzzing
 #   make weights  the weights of LPIPS, downloaded            make test-slurm   on a SLURM of its own
@@ -49,10 +49,10 @@ lint: $(READY)
 	$(BIN)/mypy
 
 check: lint
-	$(PYTEST) --dist worksteal -m "not slow" --ignore tests/workflow --ignore-glob "*contract.py" $(ARGS)
+	$(PYTEST) --dist worksteal -m "not slow" --ignore tests/workflow --ignore tests/docs --ignore-glob "*contract.py" $(ARGS)
 
 test: check
-	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not slow" $(CONTRACTS) tests/workflow $(ARGS)
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not slow" $(CONTRACTS) tests/docs tests/workflow $(ARGS)
 
 test-slow: $(READY)
 	$(PYTEST) --dist loadfile -m slow $(ARGS)

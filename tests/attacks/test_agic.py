@@ -30,6 +30,7 @@ def errors(found: Any, truth: Private) -> np.ndarray:
     return ((placed - truth.inputs) ** 2).mean((2, 3, 4))
 
 
+@pytest.mark.slow
 def test_samples_are_paired_and_found_in_both_epochs(make_case: Make) -> None:
     found, truth = attacked(make_case, f"agic_epochs{LONG}")
     assert truth.rounds is not None

@@ -81,6 +81,7 @@ def test_equal_inputs_give_equal_bytes_without_any_secret(
 FEW_STEPS = "cpl+iterations=1+labels=known+optimizer=lbfgs~inner=5"  # more magnify rounding
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "shards"),
     [

@@ -75,6 +75,7 @@ def test_commands_read_the_configuration(folder: Path) -> None:
         assert "mine_one" not in answer.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "text"),
     [

@@ -298,6 +298,7 @@ def test_what_only_files_tell_is_assumed():
     assert only(plan(found), "train_model").work == ASSUMED_SAMPLES * 3 * forward
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(load("model")) - {"custom"}))
 @pytest.mark.parametrize(("shape", "classes"), [((1, 16, 16), 10), ((3, 33, 20), 7)])
 def test_parameters_are_those_of_the_network(name: str, shape: tuple[int, ...], classes: int):

@@ -64,6 +64,7 @@ def test_channels_are_cut_or_filled_with_zeros(have: int, want: int) -> None:
     assert found[:, : min(have, want)].min() == 1
 
 
+@pytest.mark.slow
 def test_training_a_codec_makes_the_error_smaller(tmp_path: Path) -> None:
     digits = parse("dataset", "digits")
     prepare_dataset(digits, tmp_path, 0, tmp_path / "dataset.h5")

@@ -143,6 +143,7 @@ def test_what_an_attack_does_without_is_a_dash(nothing: FigureData, tmp_path: Pa
     assert (dlg[place], fishing[place]) == ("–", "fishing")
 
 
+@pytest.mark.slow
 def test_files_are_the_same_each_time(
     nothing: FigureData, draw_twice: Callable[[FigureSpec, FigureData], None], tmp_path: Path
 ):

@@ -159,6 +159,7 @@ def material(
     return FigureData(pd.DataFrame(), nothing_published, names, cells)
 
 
+@pytest.mark.slow
 def test_traces_are_the_same_each_time(
     material: FigureData, draw_twice: Callable[[FigureSpec, FigureData], None]
 ):

@@ -147,6 +147,7 @@ def with_dead(model: Model, rows: np.ndarray, columns: np.ndarray) -> Model:
     return replace(model, model=f"fc2+hidden={width}", parameters=values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [CRAFTED[0], pytest.param(CRAFTED[1], marks=pytest.mark.slow)])
 def test_every_crafting_is_found_on_fresh_and_on_decayed_networks(spec: str, data: Dataset):
     for model in (fresh(spec), decayed(spec, data, 60)):

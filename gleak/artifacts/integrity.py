@@ -97,7 +97,7 @@ def attribute_of(item: h5py.HLObject, name: str) -> Any:
 
 
 def _read(item: h5py.HLObject, attribute: h5a.AttrID) -> Any:
-    """Read a scalar attribute; h5py's high-level interface takes three times as long."""
+    """Read a scalar attribute by h5py's low-level interface, since files have many of them."""
     scalar = attribute.get_space().get_simple_extent_type() == h5s.SCALAR
     if not scalar or attribute.dtype.kind not in "fiubS":
         name = attribute.name.decode(errors="replace")

@@ -31,7 +31,7 @@ month), and on excessive nesting."""
 
 
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""That of libyaml, ten times as fast, where PyYAML was built with it."""
+"""Parser of libyaml, five times as fast, where PyYAML was built with it."""
 
 
 class _Loader(_Parser):

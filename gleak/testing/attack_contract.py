@@ -201,9 +201,9 @@ def check_single_victim(case: AttackCase, spec: AttackSpec) -> None:
     In double precision, since L-BFGS amplifies rounding errors without bound.
     """
     spec = shortened(spec, iterations=1)
+    every, second = (case.observe(spec, victims=chosen) for chosen in (slice(None), slice(1, 2)))
     with _double_precision():
-        together = spec.reconstruct(_doubled(case.observe(spec)))
-        alone = spec.reconstruct(_doubled(case.observe(spec, victims=slice(1, 2))))
+        together, alone = (spec.reconstruct(_doubled(seen)) for seen in (every, second))
     error = np.abs(alone.inputs[0] - together.inputs[1]).max()
     assert error <= 1e-6, f"{spec}: a victim alone differs by {error:g} from it among others"
     assert np.array_equal(alone.labels[0], together.labels[1]), f"{spec}: labels alone differ"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,15 +54,7 @@ def tiny_images() -> Dataset:
         level = 50 * labels[:, None, None, None]
         return (level + random.integers(0, 60, (len(labels), *IMAGE))).astype(np.uint8)
 
-    train, test = _labels(TRAIN), _labels(TEST)
-    return Dataset(
-        spec="tiny",
-        train_inputs=draw(train),
-        train_labels=train,
-        test_inputs=draw(test),
-        test_labels=test,
-        class_names=np.array(list("abcd")),
-    )
+    return _dataset(draw, spec="tiny")
 
 
 def tiny_rows() -> Dataset:
@@ -73,17 +66,25 @@ def tiny_rows() -> Dataset:
         rows[:, 0] = (labels + rows[:, 0]) / CLASSES
         return rows.astype(np.float32)
 
-    train, test = _labels(TRAIN), _labels(TEST)
-    return Dataset(
+    return _dataset(
+        draw,
         spec="rows",
         modality="tabular",
+        feature_names=np.array(list("uvwxyz")),
+        feature_groups=np.arange(6),
+    )
+
+
+def _dataset(draw: Callable[[np.ndarray], np.ndarray], **fields: Any) -> Dataset:
+    """Return a dataset whose samples are drawn for their labels; train before test."""
+    train, test = _labels(TRAIN), _labels(TEST)
+    return Dataset(
         train_inputs=draw(train),
         train_labels=train,
         test_inputs=draw(test),
         test_labels=test,
         class_names=np.array(list("abcd")),
-        feature_names=np.array(list("uvwxyz")),
-        feature_groups=np.arange(6),
+        **fields,
     )
 
 

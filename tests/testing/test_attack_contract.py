@@ -12,7 +12,6 @@ import torch
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.blind import Blind
-from gleak.core import registry
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.spec import parameter
 from gleak.observation import Observation
@@ -117,18 +116,6 @@ class Stubborn(Silent):
 
     def values(self, observation: Observation) -> np.ndarray:
         return 0 * super().values(observation)
-
-
-@pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Register a class while the test runs."""
-
-    def add(cls: type[AttackSpec]) -> type[AttackSpec]:
-        registry.load("attack")
-        monkeypatch.setitem(registry._REGISTERED["attack"], "grey_samples", cls)
-        return cls
-
-    return add
 
 
 def test_an_attack_that_obeys_passes(register: Any) -> None:

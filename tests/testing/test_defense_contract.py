@@ -10,7 +10,6 @@ import torch
 from torch import Generator, Tensor, nn
 
 from gleak.artifacts.encodings import Dense
-from gleak.core import registry
 from gleak.core.errors import SpecError
 from gleak.defenses.base import DefenseSpec, Memory, encode
 from gleak.defenses.none import NoDefense
@@ -89,18 +88,6 @@ class Numpy(Halved):
     ) -> dict[str, Tensor]:
         factor = float(np.random.default_rng().random())
         return {name: factor * value for name, value in update.items()}
-
-
-@pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Register a class while the test runs."""
-
-    def add(cls: type[DefenseSpec]) -> type[DefenseSpec]:
-        registry.load("defense")
-        monkeypatch.setitem(registry._REGISTERED["defense"], "halved", cls)
-        return cls
-
-    return add
 
 
 def test_defences_that_obey_pass(register: Any) -> None:

@@ -1,9 +1,10 @@
-"""Image datasets bundled with scikit-image and scikit-learn."""
+"""Image datasets bundled with scikit-image, scikit-learn and matplotlib."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, ClassVar
@@ -38,8 +39,8 @@ def open_bundled(path: str) -> Iterator[IO[bytes]]:
             yield file
     except OSError as error:
         raise DataError(
-            f"{path}: cannot be read ({error}); install scikit-image 0.26 and scikit-learn from "
-            f"their wheels, which contain it"
+            f"{path}: cannot be read ({error}); install scikit-image 0.26, scikit-learn and "
+            f"matplotlib from their wheels, which contain it"
         ) from error
 
 
@@ -114,35 +115,90 @@ class Faces(DatasetSpec):
         return join_splits(train, test, ["background", "face"])
 
 
+Box = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Photograph:
+    """A colour photograph in an installed package.
+
+    Attributes:
+        path: package and file.
+        train: box (left, top, right, bottom) that train crops are drawn from, in pixels.
+        test: box that contains the subject, for test crops; it has no pixel in common with `train`.
+    """
+
+    path: str
+    train: Box
+    test: Box
+
+    def read(self) -> Image:
+        """Read the whole photograph in RGB.
+
+        Raises:
+            DataError: the installed package does not contain it.
+        """
+        from PIL.Image import open as open_image
+
+        with open_bundled(self.path) as file:
+            return open_image(file).convert("RGB")
+
+    def part(self, split: str) -> Image:
+        """Read the part that the crops of a split are drawn from."""
+        return self.read().crop(self.train if split == "train" else self.test)
+
+
+SKIMAGE = "skimage/data"
+SKLEARN = "sklearn/datasets/images"
+MATPLOTLIB = "matplotlib/mpl-data/sample_data"
+
 PHOTOGRAPHS = {
-    "astronaut": "skimage/data/astronaut.png",
-    "cat": "skimage/data/chelsea.png",
-    "coffee": "skimage/data/coffee.png",
-    "flower": "sklearn/datasets/images/flower.jpg",
-    "galaxies": "skimage/data/hubble_deep_field.jpg",
-    "motorcycle": "skimage/data/motorcycle_left.png",
-    "retina": "skimage/data/retina.jpg",
-    "rocket": "skimage/data/rocket.jpg",
-    "temple": "sklearn/datasets/images/china.jpg",
-    "tissue": "skimage/data/ihc.png",
+    "astronaut": Photograph(
+        f"{SKIMAGE}/astronaut.png", train=(0, 290, 512, 512), test=(75, 0, 365, 290)
+    ),
+    "cat": Photograph(f"{SKIMAGE}/chelsea.png", train=(0, 0, 120, 300), test=(120, 10, 410, 300)),
+    "coffee": Photograph(f"{SKIMAGE}/coffee.png", train=(440, 0, 600, 400), test=(60, 0, 440, 380)),
+    "flower": Photograph(
+        f"{SKLEARN}/flower.jpg", train=(480, 0, 640, 427), test=(140, 40, 480, 380)
+    ),
+    "galaxies": Photograph(
+        f"{SKIMAGE}/hubble_deep_field.jpg", train=(0, 0, 600, 872), test=(640, 380, 900, 640)
+    ),
+    "motorcycle": Photograph(
+        f"{SKIMAGE}/motorcycle_left.png", train=(0, 0, 190, 500), test=(190, 20, 670, 500)
+    ),
+    "officer": Photograph(
+        f"{MATPLOTLIB}/grace_hopper.jpg", train=(0, 345, 512, 600), test=(100, 0, 440, 340)
+    ),
+    "retina": Photograph(
+        f"{SKIMAGE}/retina.jpg", train=(950, 200, 1411, 1211), test=(0, 230, 950, 1180)
+    ),
+    "rocket": Photograph(
+        f"{SKIMAGE}/rocket.jpg", train=(0, 0, 200, 427), test=(200, 130, 490, 420)
+    ),
+    "temple": Photograph(f"{SKLEARN}/china.jpg", train=(385, 0, 640, 427), test=(15, 15, 385, 400)),
 }
-NARROWEST_HALF = 225
+LARGEST = 260  # side of the smallest part with a subject
+CLOSEST = 0.75
 FLATTEST = 8  # standard deviation of 8-bit intensities
 TRIES = 100
 
 
 @register("photos")
 class Photos(DatasetSpec):
-    """Random square crops of ten colour photographs, each of which is a class.
+    """Square crops of ten colour photographs, each of which is a class.
 
-    Train crops are drawn from the left half of a photograph and test crops from its right half, so
-    that the splits share no pixel. Sides are uniform between ``size`` and the shorter side of the
-    half.
+    The subject of a photograph (a face, a cup, a temple) is in the part that test crops are drawn
+    from; train crops are drawn from another part, so that the splits share no pixel. The side of a
+    crop is at least three quarters of the shorter side of its part, and half of the crops are
+    mirrored. Parts smaller than ``size`` are enlarged.
     """
 
-    source: ClassVar[str] = "bundled with scikit-image (public domain, CC0), scikit-learn (CC BY)"
+    source: ClassVar[str] = (
+        "bundled with scikit-image and matplotlib (public domain, CC0), scikit-learn (CC BY)"
+    )
 
-    size: int = size_field(32, largest=NARROWEST_HALF)
+    size: int = size_field(32, largest=LARGEST)
     crops: int = parameter(64, "number of crops of each photograph in each split", ge=1)
 
     @property
@@ -166,33 +222,20 @@ class Photos(DatasetSpec):
         Raises:
             DataError: the installed packages do not contain the photographs.
         """
-        pictures = [read_photograph(name) for name in PHOTOGRAPHS]
-        train, test = (self._draw_split(pictures, split, seed) for split in SPLITS)
+        train, test = (self._draw_split(split, seed) for split in SPLITS)
         return join_splits(train, test, list(PHOTOGRAPHS))
 
-    def _draw_split(self, pictures: list[Image], split: str, seed: int) -> Split:
+    def _draw_split(self, split: str, seed: int) -> Split:
         crops = [
             draw_crops(
-                half(picture, split),
+                photograph.part(split),
                 self.size,
                 self.crops,
                 stream(seed, "crops", label, SPLITS.index(split)),
             )
-            for label, picture in enumerate(pictures)
+            for label, photograph in enumerate(PHOTOGRAPHS.values())
         ]
-        return np.concatenate(crops), np.repeat(np.arange(len(pictures)), self.crops)
-
-
-def read_photograph(name: str) -> Image:
-    """Read one of `PHOTOGRAPHS` in RGB.
-
-    Raises:
-        DataError: the installed package does not contain it.
-    """
-    from PIL.Image import open as open_image
-
-    with open_bundled(PHOTOGRAPHS[name]) as file:
-        return open_image(file).convert("RGB")
+        return np.concatenate(crops), np.repeat(np.arange(len(crops)), self.crops)
 
 
 def central_squares(names: Iterable[str], size: int) -> np.ndarray:
@@ -208,23 +251,17 @@ def central_squares(names: Iterable[str], size: int) -> np.ndarray:
     Raises:
         DataError: the installed packages do not contain the photographs.
     """
-    return np.stack([to_pixels(read_photograph(name), (3, size, size)) for name in names])
+    return np.stack([to_pixels(PHOTOGRAPHS[name].read(), (3, size, size)) for name in names])
 
 
-def half(photograph: Image, split: str) -> Image:
-    """Return the half of a photograph that a split draws from: left for train, right for test."""
-    middle = photograph.width // 2
-    left, right = (0, middle) if split == "train" else (middle, photograph.width)
-    return photograph.crop((left, 0, right, photograph.height))
+def draw_crops(part: Image, size: int, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Draw square crops of random position and side, half of them mirrored, resized.
 
-
-def draw_crops(region: Image, size: int, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw square crops of random position and side (``size`` up to the shorter side), resized.
-
-    A crop with almost no contrast is drawn again, at most 100 times.
+    Sides are uniform between three quarters of the shorter side of the part and all of it. A crop
+    with almost no contrast is drawn again, at most 100 times.
 
     Args:
-        region: image to crop; both sides at least ``size``.
+        part: image to crop.
         size: side of the returned crops, in pixels.
         count: number of crops.
         generator: random generator; the first crops do not depend on ``count``.
@@ -232,17 +269,25 @@ def draw_crops(region: Image, size: int, count: int, generator: np.random.Genera
     Returns:
         Shape (count, 3, size, size), uint8.
     """
-    return np.stack([_draw_crop(region, size, generator) for _ in range(count)])
+    return np.stack([_draw_crop(part, size, generator) for _ in range(count)])
 
 
-def _draw_crop(region: Image, size: int, generator: np.random.Generator) -> np.ndarray:
+def _draw_crop(part: Image, size: int, generator: np.random.Generator) -> np.ndarray:
     """Draw a random square; draw again if there is almost no contrast."""
     for _ in range(TRIES):
-        edge = int(generator.integers(size, min(region.size), endpoint=True))
-        left = int(generator.integers(0, region.width - edge, endpoint=True))
-        top = int(generator.integers(0, region.height - edge, endpoint=True))
-        crop = region.crop((left, top, left + edge, top + edge))
-        pixels = to_pixels(crop, (3, size, size))
+        pixels = to_pixels(_draw_square(part, generator), (3, size, size))
         if pixels.std(axis=(1, 2)).max() >= FLATTEST:
             break
     return pixels
+
+
+def _draw_square(part: Image, generator: np.random.Generator) -> Image:
+    """Draw a square of random position and side, mirrored or not."""
+    from PIL import ImageOps
+
+    widest = min(part.size)
+    edge = int(generator.integers(round(CLOSEST * widest), widest, endpoint=True))
+    left = int(generator.integers(0, part.width - edge, endpoint=True))
+    top = int(generator.integers(0, part.height - edge, endpoint=True))
+    square = part.crop((left, top, left + edge, top + edge))
+    return ImageOps.mirror(square) if generator.integers(2) else square

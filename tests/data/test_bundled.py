@@ -13,15 +13,16 @@ from sklearn.datasets import load_digits
 from gleak.core.errors import DataError
 from gleak.data import bundled
 from gleak.data.bundled import (
+    LARGEST,
     PHOTOGRAPHS,
     Digits,
     Faces,
+    Photograph,
     Photos,
+    _draw_square,
     central_squares,
     draw_crops,
-    half,
     open_bundled,
-    read_photograph,
 )
 
 
@@ -66,33 +67,37 @@ def test_faces_are_the_first_hundred_patches() -> None:
 NOWHERE = Path("/nonexistent")
 
 
-def test_no_column_of_a_photograph_is_in_both_splits(
+@pytest.mark.parametrize("photograph", PHOTOGRAPHS.values(), ids=PHOTOGRAPHS)
+def test_parts_of_a_photograph_have_no_pixel_in_common(photograph: Photograph) -> None:
+    width, height = photograph.read().size
+    claimed = np.zeros((height, width), dtype=int)
+    for left, top, right, bottom in (photograph.train, photograph.test):
+        assert 0 <= left < right <= width and 0 <= top < bottom <= height
+        claimed[top:bottom, left:right] += 1
+    assert claimed.max() == 1
+
+
+def test_each_split_is_drawn_from_its_own_part(
     ramp: Image.Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundled, "read_photograph", lambda name: ramp)
+    monkeypatch.setattr(Photograph, "read", lambda photograph: ramp)
+    halves = Photograph("ramp", train=(0, 0, 128, 120), test=(128, 0, 256, 120))
+    monkeypatch.setattr(bundled, "PHOTOGRAPHS", {"ramp": halves})
     dataset = Photos(size=16, crops=40).load(NOWHERE, seed=1)
     assert dataset.train_inputs.max() < 128 <= dataset.test_inputs.min()
     assert dataset.train_inputs.min() < 10 and dataset.test_inputs.max() > 245
 
 
-@pytest.mark.parametrize("name", PHOTOGRAPHS)
-def test_halves_put_together_are_the_photograph(name: str) -> None:
-    photograph = read_photograph(name)
-    both = [np.asarray(half(photograph, split)) for split in ("train", "test")]
-    assert np.array_equal(np.concatenate(both, axis=1), np.asarray(photograph))
-
-
 def test_a_central_square_is_the_middle_of_the_photograph() -> None:
-    photograph = np.asarray(read_photograph("coffee"))
+    photograph = np.asarray(PHOTOGRAPHS["coffee"].read())
     assert photograph.shape == (400, 600, 3)
     middle = photograph[:, 100:500].transpose(2, 0, 1)
     assert np.array_equal(central_squares(["cat", "coffee"], 400)[1], middle)
 
 
-@pytest.mark.parametrize("name", PHOTOGRAPHS)
-def test_every_half_is_large_enough_for_the_largest_crop(name: str) -> None:
-    photograph = read_photograph(name)
-    assert min(*half(photograph, "train").size, *half(photograph, "test").size) >= 225
+@pytest.mark.parametrize("photograph", PHOTOGRAPHS.values(), ids=PHOTOGRAPHS)
+def test_the_part_with_the_subject_is_as_large_as_the_largest_size(photograph: Photograph) -> None:
+    assert min(photograph.part("test").size) >= LARGEST
 
 
 @settings(deadline=None, max_examples=30)
@@ -110,11 +115,24 @@ def test_crops_stay_inside_and_do_not_depend_on_their_number(
     assert many.min() >= noise.min() and many.max() <= noise.max()
 
 
+@settings(deadline=None, max_examples=30)
+@given(width=st.integers(8, 60), height=st.integers(8, 60), seed=st.integers(0))
+def test_squares_fill_at_least_three_quarters_of_a_part(width: int, height: int, seed: int) -> None:
+    square = _draw_square(Image.new("RGB", (width, height)), np.random.default_rng(seed))
+    assert square.width == square.height
+    assert round(0.75 * min(width, height)) <= square.width <= min(width, height)
+
+
+def test_about_half_of_the_crops_are_mirrored(ramp: Image.Image) -> None:
+    crops = draw_crops(ramp, 8, 40, np.random.default_rng(0)).astype(int)
+    mirrored = crops[:, 0, 0, 0] > crops[:, 0, 0, -1]
+    assert 10 < mirrored.sum() < 30
+
+
 def test_seeds_classes_and_splits_have_their_own_crops(
     ramp: Image.Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundled, "read_photograph", lambda name: ramp)
-    monkeypatch.setattr(bundled, "half", lambda photograph, split: photograph)
+    monkeypatch.setattr(Photograph, "part", lambda photograph, split: ramp)
     crops = [
         inputs
         for seed in (0, 1)

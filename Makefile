@@ -23,7 +23,7 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 CONTRACTS := $(wildcard tests/*/test_*contract.py)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n auto
 
-.PHONY: help demo figures lint check test test-slow test-all test-slurm test-flower fuzz setup weights report bench graph docs docs-check clean
+.PHONY: help demo figures lint check test test-slow test-all test-slurm test-flower fuzz setup weights results report bench graph docs docs-check clean
 
 # The library alone, with the versions of the lock file. $(1): folder of the environment; $(2): extras
 define install_library
@@ -75,6 +75,9 @@ setup: $(READY)
 
 weights: $(READY)
 	$(BIN)/gleak weights
+
+results: $(READY)
+	$(BIN)/gleak results $(STUDY)
 
 report: figures
 	$(SNAKEMAKE) --report results/report.html $(ARGS)

@@ -27,6 +27,7 @@ from gleak.cli.common import (
     use_configured_plugins,
 )
 from gleak.cli.completion import complete, kinds, offer, specs_of
+from gleak.cli.record_commands import add_record_commands
 from gleak.cli.study_commands import add_study_commands
 from gleak.core.errors import GleakError, SpecError
 
@@ -100,13 +101,8 @@ def build_parser() -> ArgumentParser:
         "--output", type=Path, metavar="PNG", help="output file; default ./<stem>-<N>.png"
     )
     add_scores_options(add("scores", run_scores, "show scores, and images beside the true ones"))
-    command = add(
-        "audit", run_audit, "test parameters for signs of crafting; exit with 3 on an alarm"
-    )
-    command.add_argument("file", type=Path, metavar="FILE", help="parameters.h5 or model.h5")
-    command.add_argument(
-        "--data", type=Path, metavar="DATASET", help="dataset.h5 with samples for the audits"
-    )
+    text = "test parameters for signs of crafting; exit with 3 on an alarm"
+    add_audit_options(add("audit", run_audit, text))
     add_demo_options(add("demo", run_demo, "recover a batch of photographs from one gradient"))
     add("weights", run_weights, "download the weights of LPIPS to the cache of torch.hub")
     add_import_options(
@@ -117,7 +113,16 @@ def build_parser() -> ArgumentParser:
         )
     )
     add_study_commands(add)
+    add_record_commands(add)
     return parser
+
+
+def add_audit_options(command: ArgumentParser) -> None:
+    """Add the options of ``gleak audit``."""
+    command.add_argument("file", type=Path, metavar="FILE", help="parameters.h5 or model.h5")
+    command.add_argument(
+        "--data", type=Path, metavar="DATASET", help="dataset.h5 with samples for the audits"
+    )
 
 
 def add_demo_options(command: ArgumentParser) -> None:

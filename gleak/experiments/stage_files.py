@@ -191,7 +191,8 @@ def reads_of_table(part: StudyPart) -> Inputs:
     return {"scores": [*map(scores_of, grid.cells), *truths]}
 
 
-def _table_of(part: StudyPart, grid: str) -> Made:
+def table_of(part: StudyPart, grid: str) -> Made:
+    """Return the table with the scores of a grid of a study."""
     return Made("tabulate", "table", StudyPart(part.study, part.scale, "grid", grid))
 
 
@@ -200,7 +201,7 @@ def reads_of_figure(part: StudyPart) -> Inputs:
     spec, shown = part.study.figure(part.name), part.study.shown(part.name, part.scale)
     images = [*map(reconstruction_of, shown), *map(truth_of, shown)]
     return {
-        "tables": [_table_of(part, grid) for grid in spec.grids],
+        "tables": [table_of(part, grid) for grid in spec.grids],
         "images": list(dict.fromkeys(images)),
         "trained": knowledge_of(spec.trainings(part.scale)),
     }
@@ -208,4 +209,4 @@ def reads_of_figure(part: StudyPart) -> Inputs:
 
 def reads_of_verdicts(part: StudyPart) -> Inputs:
     """Return the tables of all grids."""
-    return {"tables": [_table_of(part, grid) for grid in part.study.grids]}
+    return {"tables": [table_of(part, grid) for grid in part.study.grids]}

@@ -46,7 +46,20 @@ def judge_study(study: Study, scale: str, scores: Mapping[str, Path], folder: Pa
     Raises:
         GleakError: if a gate fails or has no data, after all files are written.
     """
-    tables = {grid: read_scores([path]) for grid, path in scores.items()}
+    table = judge_claims(study, scale, {grid: read_scores([path]) for grid, path in scores.items()})
+    _write(table, write_page(study, scale, table), folder)
+    _stop_at_gates(table)
+    return table
+
+
+def judge_claims(study: Study, scale: str, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return the verdicts: one row per expectation and group of cells that it compares.
+
+    Args:
+        study: with the expectations.
+        scale: of the grids.
+        tables: grid -> its scores.
+    """
     rows = [
         {**expectation.model_dump(include={"id", "level", "claim", "source"}), **verdict}
         for expectation in study.expectations
@@ -54,10 +67,7 @@ def judge_study(study: Study, scale: str, scores: Mapping[str, Path], folder: Pa
             expectation, tables[expectation.grid], study.grid(expectation.grid, scale).names
         )
     ]
-    table = pd.DataFrame(rows, columns=COLUMNS)
-    _write(table, write_page(study, scale, table), folder)
-    _stop_at_gates(table)
-    return table
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _write(table: pd.DataFrame, page: str, folder: Path) -> None:

@@ -1,0 +1,83 @@
+"""Commands for recorded runs: ``record`` and ``results``."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from gleak.cli.common import Add, add_config_option, read_settings
+from gleak.cli.completion import offer, studies
+from gleak.cli.study_commands import study_file
+from gleak.core.errors import ArtifactError, SpecError
+
+RECORDS = Path("docs/results")
+
+
+def add_record_commands(add: Add) -> None:
+    """Add the commands for recorded runs.
+
+    Args:
+        add: adds a command by its name, function and help.
+    """
+    command = add("record", run_record, "record the scores of a run's finished grids")
+    offer(command.add_argument("study", metavar="STUDY", help="file or name"), studies)
+    text = "grids; default all that are finished"
+    command.add_argument("grids", nargs="*", metavar="GRID", help=text)
+    command.add_argument("--scale", metavar="SCALE", help="default as configured")
+    _add_folder(command)
+    add_config_option(command)
+    command = add("results", run_results, "write the pages of recorded runs")
+    offer(command.add_argument("study", metavar="STUDY", help="file or name"), studies)
+    _add_folder(command)
+
+
+def _add_folder(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--folder", type=Path, default=RECORDS, metavar="DIR", help=f"records; default {RECORDS}"
+    )
+
+
+def run_record(arguments: Namespace) -> int:
+    """Run ``gleak record STUDY [GRID ...] [--scale SCALE]``."""
+    from gleak.experiments.study import load_study
+    from gleak.figures.recorded import finished_grids, record_grid, record_picture
+
+    settings = read_settings(
+        arguments.config, {"scale": arguments.scale} if arguments.scale else {}
+    )
+    results, scale = Path(settings.results_dir), settings.scale
+    study = load_study(study_file(arguments.study)).examined(scale, settings.data_dir)
+    grids = arguments.grids or finished_grids(study, scale, results)
+    if not grids:
+        raise ArtifactError(
+            f"{results}: no grid of study {study.name!r} is finished at scale {scale!r}; run: "
+            f"snakemake --config studies=[{study.name}] scale={scale}"
+        )
+    folder = arguments.folder / study.name / scale
+    for grid in grids:
+        facts = record_grid(study, grid, scale, results, folder)
+        print(f"{grid}: {facts.cells} cells, {facts.cpu_hours:.2f} CPU hours")
+    pictures = [f for f in study.figures if record_picture(study, f, scale, results, folder)]
+    print(f"{folder}: {len(grids)} grids, {len(pictures)} pictures of reconstructions")
+    return 0
+
+
+def run_results(arguments: Namespace) -> int:
+    """Run ``gleak results STUDY``: write a page for each recorded scale."""
+    from gleak.experiments.study import load_study
+    from gleak.figures.results_page import records_of, write_results
+
+    file = study_file(arguments.study)
+    study = load_study(file)
+    published = file.parent / "published" / f"{study.name}.csv"
+    records = records_of(study, arguments.folder, published if published.is_file() else None)
+    if not records:
+        raise SpecError(
+            f"{arguments.folder / study.name}: nothing is recorded; after a run: "
+            f"gleak record {study.name}"
+        )
+    for record in records:
+        page = record.folder.with_suffix(".md")
+        write_results(record, page)
+        print(page)
+    return 0

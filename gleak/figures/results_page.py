@@ -1,0 +1,180 @@
+"""Pages with the results of a recorded run: verdicts, figures and conditions, in Markdown."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, get_args
+
+import pandas as pd
+
+from gleak.artifacts.atomic import atomic
+from gleak.core.errors import ArtifactError
+from gleak.core.settings import Scale
+from gleak.experiments.cell import Paths
+from gleak.figures.draw import draw
+from gleak.figures.judge import judge_claims
+from gleak.figures.recorded import CONDITIONS, SUFFIX, Conditions, read_conditions
+from gleak.figures.verdict_page import VERDICTS
+from gleak.metrics.score_table import read_scores
+
+if TYPE_CHECKING:
+    from gleak.experiments.study import Study
+
+LETTERS = 12  # of a digest
+
+
+@dataclass(frozen=True)
+class Record:
+    """A recorded run of a study at one scale.
+
+    Args:
+        study: as declared now.
+        scale: of the run.
+        folder: of the record; see `gleak.figures.recorded`.
+        published: the paper's values; None if there are none.
+    """
+
+    study: Study
+    scale: Scale
+    folder: Path
+    published: Path | None
+
+    @property
+    def conditions(self) -> dict[str, Conditions]:
+        """Conditions of each recorded grid that the study still has."""
+        known = self.study.grids
+        return {name: c for name, c in read_conditions(self.folder).items() if name in known}
+
+    def table(self, grid: str) -> Path:
+        """Return the file with the scores of a grid."""
+        return self.folder / f"{grid}{SUFFIX}"
+
+
+def write_results(record: Record, page: Path) -> None:
+    """Write the page of a record, and the pictures that it shows beside the record.
+
+    Args:
+        record: the recorded run.
+        page: Markdown file, in the folder that contains that of the record.
+
+    Raises:
+        ArtifactError: nothing is recorded, or a table is missing.
+        DamagedError: a table is not one of scores.
+    """
+    if not record.conditions:
+        raise ArtifactError(
+            f"{record.folder}: nothing is recorded; after a run: gleak record {record.study.name} "
+            f"--scale {record.scale}"
+        )
+    parts = [_head(record), _judge(record), *_draw(record), _describe(record)]
+    with atomic(page) as temporary:
+        temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _head(record: Record) -> str:
+    study = record.study
+    return (
+        f"# `{study.name}`: results at the scale `{record.scale}`\n\n"
+        f"{study.paper}. Written by `make results STUDY={study.name}` from the scores in "
+        f"[{record.folder.name}/]({record.folder.name}/{CONDITIONS}); comments are in the notes."
+    )
+
+
+def _judge(record: Record) -> str:
+    """Return the verdicts on the claims whose grids are recorded, and name the other claims."""
+    recorded = record.conditions
+    claims = record.study.expectations
+    judged = [claim for claim in claims if claim.grid in recorded]
+    left = [f"`{claim.id}`" for claim in claims if claim.grid not in recorded]
+    tables = {name: read_scores([record.table(name)]) for name in recorded}
+    verdicts = judge_claims(replace(record.study, expectations=judged), record.scale, tables)
+    counts = verdicts["verdict"].value_counts()
+    lines = [
+        "## Verdicts",
+        ", ".join(f"{verdict}: {counts.get(verdict, 0)}" for verdict in VERDICTS) + ".",
+        _markdown(verdicts.drop(columns=["level"])),
+    ]
+    if left:
+        lines.append(f"Grids not recorded: {', '.join(left)}.")
+    return "\n\n".join(lines)
+
+
+def _draw(record: Record) -> Iterator[str]:
+    """Yield the section of each figure."""
+    with TemporaryDirectory() as place:
+        for name, spec in record.study.figures.items():
+            shown = _shown(record, name, Path(place))
+            if shown:
+                title = f"## {spec.title or name}"
+                origin = f"{spec.reproduces}. " if spec.reproduces else ""
+                yield "\n\n".join([title, f"{origin}{spec.caption}".strip(), shown])
+
+
+def _shown(record: Record, figure: str, place: Path) -> str:
+    """Return a figure as Markdown: its table, its picture, or why it is not shown; or nothing."""
+    spec = record.study.figure(figure)
+    picture = record.folder / f"{figure}.png"
+    if spec.needs == "reconstructions" or not spec.grids:
+        return _picture(record, picture) if picture.is_file() else ""
+    if not all(grid in record.conditions for grid in spec.grids):
+        return ""
+    tables = [record.table(grid) for grid in spec.grids]
+    try:
+        draw(record.study, figure, record.scale, tables, record.published, Paths(place), place)
+    except ArtifactError:
+        return "Recorded before the cells of its grid were changed."
+    if ".md" in spec.suffixes:
+        return (place / f"{figure}.md").read_text(encoding="utf-8").strip()
+    shutil.copyfile(place / f"{figure}.png", picture)
+    return _picture(record, picture)
+
+
+def _picture(record: Record, picture: Path) -> str:
+    title = record.study.figure(picture.stem).title or picture.stem
+    return f"![{title}]({record.folder.name}/{picture.name})"
+
+
+def _describe(record: Record) -> str:
+    """Return the conditions of each grid."""
+    rows = [
+        {
+            "grid": f"[{name}]({record.folder.name}/{name}{SUFFIX})",
+            "commit": ", ".join(commit[:LETTERS] for commit in facts.commits),
+            "versions": "; ".join(facts.versions),
+            "device": f"{', '.join(facts.devices)}, {'/'.join(map(str, facts.threads))} threads",
+            "begun (UTC)": facts.begun,
+            "cells": facts.cells,
+            "CPU hours": facts.cpu_hours,
+            "sha256": sha256(record.table(name).read_bytes()).hexdigest()[:LETTERS],
+        }
+        for name, facts in record.conditions.items()
+    ]
+    total = sum(facts.cpu_hours for facts in record.conditions.values())
+    note = f"{total:.1f} CPU hours in all, of the last jobs of each cell."
+    return "\n\n".join(["## Conditions", _markdown(pd.DataFrame(rows)), note])
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    """Format a table; bars in texts are escaped."""
+    texts = table.astype(str).map(lambda text: re.sub(r"(?<!\\)\|", r"\\|", text))
+    return str(texts.to_markdown(index=False, disable_numparse=True))
+
+
+def records_of(study: Study, folder: Path, published: Path | None) -> list[Record]:
+    """Return the records of a study, one for each recorded scale.
+
+    Args:
+        study: the study.
+        folder: with a folder for each study, and in it one for each scale.
+        published: the paper's values.
+    """
+    records = [
+        Record(study, scale, folder / study.name / scale, published) for scale in get_args(Scale)
+    ]
+    return [record for record in records if read_conditions(record.folder)]

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from gleak.core.errors import ArtifactError, SpecError
+from gleak.experiments.cell import Paths
+from gleak.experiments.study import Study
+from gleak.figures.recorded import (
+    CONDITIONS,
+    finished_grids,
+    read_conditions,
+    record_grid,
+    record_picture,
+)
+from gleak.figures.tabulate import tabulate
+from gleak.metrics.score_table import read_scores, save_scores
+
+Run = Callable[..., Path]
+FACTS = {
+    "time": "2026-01-02T03:04:05+00:00",
+    "commit": "0123abc",
+    "gleak": "1.0",
+    "torch": "2.0",
+    "device": "cpu",
+    "threads": 1,
+    "cpu_seconds": 1800.0,
+    "host": "a-machine",
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path, study: Study, scored: Callable[..., pd.DataFrame]) -> Run:
+    """A run that has finished one grid; the facts of its last cell may differ."""
+
+    def make(grid: str = "attacks", **facts: object) -> Path:
+        results = tmp_path / "results"
+        declared = study.grid(grid, "quick")
+        files = []
+        for place, row in enumerate(declared.scored):
+            files.append(tmp_path / f"{place}.csv")
+            save_scores(scored("mse", [[0.25], [1 / 3]], **row).drop(columns="cell"), files[-1])
+        tabulate(files, results / f"studies/study/quick/grids/{grid}.csv")
+        for cell in declared.cells:
+            folder = Paths(results).folder(cell)
+            folder.mkdir(parents=True, exist_ok=True)
+            own = facts if cell is declared.cells[-1] else {}
+            (folder / "provenance.json").write_text(json.dumps({**FACTS, **own}))
+        return results
+
+    return make
+
+
+def test_a_record_has_the_scores_of_the_run_and_their_conditions(
+    run: Run, study: Study, tmp_path: Path
+):
+    results, folder = run(), tmp_path / "record"
+    facts = record_grid(study, "attacks", "quick", results, folder)
+    grid = study.grid("attacks", "quick")
+    assert facts == read_conditions(folder)["attacks"]
+    assert (facts.cells, facts.cpu_hours) == (len(grid.cells), len(grid.cells) / 2)
+    assert (facts.commits, facts.devices) == (["0123abc"], ["cpu"])
+    ours = read_scores([folder / "attacks.csv.gz"])
+    theirs = read_scores([results / "studies/study/quick/grids/attacks.csv"])
+    assert ours["value"].to_numpy() == pytest.approx(theirs["value"].to_numpy(), rel=1e-5)
+    pd.testing.assert_frame_equal(ours.drop(columns="value"), theirs.drop(columns="value"))
+    assert "a-machine" not in (folder / CONDITIONS).read_text()
+
+
+def test_a_run_continued_after_a_change_names_both_commits(run: Run, study: Study, tmp_path: Path):
+    facts = record_grid(study, "attacks", "quick", run(commit="4567def"), tmp_path / "record")
+    assert facts.commits == ["0123abc", "4567def"]
+
+
+def test_grids_are_recorded_one_by_one(run: Run, study: Study, tmp_path: Path):
+    results, folder = run(), tmp_path / "record"
+    assert finished_grids(study, "quick", results) == ["attacks"]
+    record_grid(study, "attacks", "quick", results, folder)
+    first = (folder / "attacks.csv.gz").read_bytes()
+    record_grid(study, "models", "quick", run("models"), folder)
+    assert list(read_conditions(folder)) == ["attacks", "models"]
+    record_grid(study, "attacks", "quick", results, folder)
+    assert (folder / "attacks.csv.gz").read_bytes() == first
+
+
+def test_an_unfinished_grid_is_refused_with_the_command_that_makes_it(
+    run: Run, study: Study, tmp_path: Path
+):
+    with pytest.raises(ArtifactError, match=r"run: snakemake .*grids/models\.csv"):
+        record_grid(study, "models", "quick", run(), tmp_path / "record")
+    assert not (tmp_path / "record").exists()
+
+
+def test_unreadable_conditions_are_named(tmp_path: Path):
+    (tmp_path / CONDITIONS).write_text("attacks: {cells: many}")
+    with pytest.raises(SpecError, match=r"conditions\.yaml: attacks.*cells"):
+        read_conditions(tmp_path)
+
+
+def test_only_pictures_of_reconstructions_are_copied(study: Study, tmp_path: Path):
+    from PIL import Image
+
+    drawn = tmp_path / "results/studies/study/quick"
+    drawn.mkdir(parents=True)
+    for figure in ("pictures", "errors"):
+        Image.new("RGB", (30, 20), "red").save(drawn / f"{figure}.png")
+    copied = [
+        figure
+        for figure in study.figures
+        if record_picture(study, figure, "quick", tmp_path / "results", tmp_path / "record")
+    ]
+    assert copied == ["pictures"]
+    with Image.open(tmp_path / "record/pictures.png") as picture:
+        assert picture.convert("RGB").getpixel((0, 0)) == (255, 0, 0)

@@ -163,6 +163,6 @@ CALLS: Mapping[str, Callable[[Any], float]] = {
     "attack": _attack_calls,
     "attack_shard": lambda shard: _attack_calls(shard.cell),
     "search": lambda part: part.search.trials * _attack_calls(part.search.cell),
-    "train_knowledge": lambda pretraining: pretraining.knowledge.steps,
+    "train_knowledge": lambda pretraining: pretraining.knowledge.batches,
 }
 """Number of evaluations of a batch by a job of each stage."""

@@ -118,6 +118,11 @@ class KnowledgeSpec(Spec):
             )
 
     @property
+    def batches(self) -> int:
+        """Number of batches that it is trained on, for cost estimates."""
+        return 0
+
+    @property
     def passes(self) -> int:
         """Number of forward passes of single samples in training, for cost estimates."""
         return 0
@@ -156,6 +161,11 @@ class TrainedSpec(KnowledgeSpec):
     batch_size: int = parameter(16, "samples per step", ge=1)
     lr: float = parameter(1e-3, "learning rate of Adam", gt=0)
     width: int = parameter(64, "channels at the resolution of the images", ge=1)
+
+    @property
+    @override
+    def batches(self) -> int:
+        return self.steps
 
     @property
     @override

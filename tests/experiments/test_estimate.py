@@ -36,9 +36,10 @@ from gleak.experiments.estimate import (
     show,
 )
 from gleak.experiments.job_costs import ASSUMED_CLASSES, ASSUMED_SAMPLES, WEIGHT_WORK
-from gleak.experiments.stage_files import scores_of
+from gleak.experiments.stage_files import Made, scores_of
 from gleak.experiments.stages import STAGES
 from gleak.experiments.study import load_study
+from gleak.knowledge.base import Pretraining, TrainedSpec
 from gleak.metrics.audits.base import REACH_SAMPLES
 from gleak.metrics.base import metrics_of
 
@@ -96,6 +97,15 @@ def test_a_figure_of_losses_has_knowledge_trained(tmp_path: Path):
     for scale, trainings in (("quick", 1), ("paper", 2)):
         found = plan_study(study, settings(tmp_path, scale=scale))[TOGETHER]
         assert rules(found) == {"prepare_dataset": 1, "train_knowledge": trainings, "draw": 1}
+
+
+@pytest.mark.parametrize("name", load("knowledge"))
+def test_any_knowledge_is_estimated_and_one_that_is_read_from_a_file_takes_no_batches(name: str):
+    training = Pretraining.parse("imagenet_sample+size=128", name)
+    wanted = Made("train_knowledge", "knowledge", training)
+    job = only(jobs([wanted], settings(Path("nowhere"))), "train_knowledge")
+    assert job.bytes > 0
+    assert (job.calls > 0) == (job.work > 0) == isinstance(training.knowledge, TrainedSpec)
 
 
 def test_shared_prefixes_count_once():

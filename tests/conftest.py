@@ -25,7 +25,7 @@ from gleak.core import registry
 from gleak.core.registry import nested
 from gleak.core.spec import parameter
 from gleak.knowledge.autoencoder import Codec
-from gleak.runtime.perceptual import WEIGHTS
+from gleak.runtime.perceptual import BACKBONES
 from gleak.runtime.torchvision_ops import ensure_operators
 from gleak.testing import tiny_cells
 from gleak.testing.interruption import run_interrupted
@@ -169,7 +169,7 @@ def random_backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         backbone = squeezenet1_1(weights=None)
-    path = tmp_path_factory.mktemp("torch") / "hub" / "checkpoints" / WEIGHTS
+    path = tmp_path_factory.mktemp("torch") / "hub" / "checkpoints" / BACKBONES["squeeze"].file
     path.parent.mkdir(parents=True)
     torch.save(backbone.state_dict(), path)
     return path

@@ -15,7 +15,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from gleak import __version__
 from gleak.cli.common import (
@@ -30,6 +30,7 @@ from gleak.cli.completion import complete, kinds, offer, specs_of
 from gleak.cli.record_commands import add_record_commands
 from gleak.cli.study_commands import add_study_commands
 from gleak.core.errors import GleakError, SpecError
+from gleak.runtime.perceptual import SQUEEZE, Net
 
 EXIT_BROKEN_PIPE = 141
 PROTOCOL = {
@@ -104,7 +105,13 @@ def build_parser() -> ArgumentParser:
     text = "test parameters for signs of crafting; exit with 3 on an alarm"
     add_audit_options(add("audit", run_audit, text))
     add_demo_options(add("demo", run_demo, "recover a batch of photographs from one gradient"))
-    add("weights", run_weights, "download the weights of LPIPS to the cache of torch.hub")
+    command = add("weights", run_weights, "download the weights of LPIPS to the cache of torch.hub")
+    command.add_argument(
+        "--net",
+        choices=get_args(Net),
+        default=SQUEEZE,
+        help="network whose features it compares; default squeeze, 5 MB",
+    )
     add_import_options(
         add(
             "import",
@@ -254,11 +261,12 @@ def run_demo(arguments: Namespace) -> int:
 
 
 def run_weights(arguments: Namespace) -> int:
-    """Run ``gleak weights``."""
-    from gleak.runtime.perceptual import BACKBONE
+    """Run ``gleak weights [--net NET]``."""
+    from gleak.runtime.perceptual import BACKBONES
 
-    print(f"LPIPS: {BACKBONE}", flush=True)
-    print(BACKBONE.download())
+    weights = BACKBONES[arguments.net].weights
+    print(f"LPIPS: {weights}", flush=True)
+    print(weights.download())
     return 0
 
 

@@ -90,8 +90,11 @@ class ScoreSpec(Spec):
     level: ClassVar[Level]
     unit: ClassVar[str] = "1"
     better: ClassVar[Literal["higher", "lower"]] = "lower"
-    weights: ClassVar[frozenset[str]] = frozenset()
-    """Names of the files in the cache of ``torch.hub`` that the metric needs."""
+
+    @property
+    def weights(self) -> frozenset[str]:
+        """Names of the files in the cache of ``torch.hub`` that the metric needs."""
+        return frozenset()
 
 
 class ModelMetricSpec(ScoreSpec):

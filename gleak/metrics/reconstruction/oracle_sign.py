@@ -10,9 +10,11 @@ import numpy as np
 from typing_extensions import override
 
 from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.reconstruction.lpips import Lpips
 from gleak.metrics.reconstruction.pixel_similarity import Psnr
+from gleak.runtime.perceptual import SQUEEZE, Net
 
 if TYPE_CHECKING:
     from gleak.metrics.base import Comparison
@@ -32,6 +34,11 @@ class OracleSignMetric(MetricSpec):
     @abstractmethod
     def plain(self) -> MetricSpec:
         """The underlying metric."""
+
+    @property
+    @override
+    def weights(self) -> frozenset[str]:
+        return self.plain.weights
 
     @override
     def applies(self, comparison: Comparison) -> bool:
@@ -88,7 +95,9 @@ class LpipsOracleSign(OracleSignMetric):
     source = "CPA Tables I, III and IV"
     better: ClassVar[Literal["higher", "lower"]] = Lpips.better
 
+    net: Net = parameter(SQUEEZE, "as of `lpips`", source="ours; vgg in CPA's code")
+
     @property
     @override
     def plain(self) -> MetricSpec:
-        return Lpips()
+        return Lpips(net=self.net)

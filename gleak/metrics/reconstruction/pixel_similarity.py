@@ -9,6 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from gleak.core.registry import register
+from gleak.core.spec import parameter
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 
 if TYPE_CHECKING:
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 PSNR_CAP = 100.0
 SSIM_WINDOW = 11
+C1, C2 = 0.01**2, 0.03**2
+LUMA = np.array([0.299, 0.587, 0.114])
+YCBCR = np.array([LUMA, ([0, 0, 1] - LUMA) / 1.772, ([1, 0, 0] - LUMA) / 1.402])
+"""Luma and chromas of RGB intensities, by ITU-R BT.601, without the offset of chromas."""
+YCBCR_WEIGHTS = (0.8, 0.1, 0.1)
 
 
 @register("mse")
@@ -60,46 +66,87 @@ def _psnr(estimate: np.ndarray, truth: np.ndarray) -> float:
 
 @register("ssim")
 class Ssim(MetricSpec):
-    """Structural similarity of each image, averaged over pixels and channels.
+    """Structural similarity of each image, with k1 = 0.01, k2 = 0.03 and data range 1.
 
-    Gaussian window of 11 x 11 pixels with sigma 1.5, k1 = 0.01, k2 = 0.03, data range 1. Only
+    With window=gaussian, the mean over pixels of windows of 11 x 11 pixels with sigma 1.5. Only
     windows inside the image count, so padding has no influence (Wang et al., "Image quality
-    assessment", IEEE TIP 2004, section III).
+    assessment", IEEE TIP 2004, section III). With window=global, means, variances and covariance
+    are those of the whole image (ROG Eq. 24), which gives higher values. The similarities of the
+    channels are averaged.
     """
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
     better: ClassVar[Literal["higher", "lower"]] = "higher"
+
+    window: Literal["gaussian", "global"] = parameter(
+        "gaussian",
+        "windows of 11 x 11 pixels, or one over the whole image",
+        source="Wang et al. 2004, section III; global in ROG Eq. 24",
+    )
+    channels: Literal["rgb", "ycbcr"] = parameter(
+        "rgb",
+        "channels of a colour image; of ycbcr luma counts 0.8 and both chromas 0.1",
+        source="scikit-image; ycbcr in ROG's code",
+    )
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
         """Compute the similarities; Shape (V, N), at most 1.
 
         Raises:
-            MetricUnavailable: an image side is shorter than the window.
+            MetricUnavailable: an image side is shorter than the window, or the channels are not
+                those of a colour image.
         """
-        height, width = comparison.truth.shape[-2:]
-        if min(height, width) < SSIM_WINDOW:
+        count, height, width = comparison.truth.shape[2:]
+        if self.window == "gaussian" and min(height, width) < SSIM_WINDOW:
             raise MetricUnavailable(
                 f"images of {height} x {width} pixels are smaller than the window of "
                 f"{SSIM_WINDOW} x {SSIM_WINDOW} pixels"
             )
-        return measure_images(_ssim, comparison)
+        if self.channels == "ycbcr" and count not in (1, len(YCBCR)):
+            raise MetricUnavailable(f"images have {count} channels; ycbcr needs 1 or 3")
+        return measure_images(self._similarity, comparison)
+
+    def _similarity(self, estimate: np.ndarray, truth: np.ndarray) -> float:
+        """Compute the similarity of one image, the weighted mean over its channels."""
+        per_channel = global_similarity if self.window == "global" else _windowed_similarity
+        if self.channels == "rgb" or len(truth) == 1:
+            return float(np.mean(per_channel(estimate, truth)))
+        both = (to_ycbcr(image) for image in (estimate, truth))
+        return float(np.average(per_channel(*both), weights=YCBCR_WEIGHTS))
 
 
-def _ssim(estimate: np.ndarray, truth: np.ndarray) -> float:
+def to_ycbcr(image: np.ndarray) -> np.ndarray:
+    """Convert an RGB image to luma and both chromas, all in [0, 1]; Shape (3, H, W)."""
+    return np.tensordot(YCBCR, image, 1) + np.array([0, 0.5, 0.5])[:, None, None]
+
+
+def _windowed_similarity(estimate: np.ndarray, truth: np.ndarray) -> list[float]:
+    """Compute the mean similarity of each channel over all windows; Shape (C, H, W)."""
     from skimage.metrics import structural_similarity
 
-    return float(
-        structural_similarity(
-            truth,
-            estimate,
-            channel_axis=0,
-            data_range=1.0,
-            gaussian_weights=True,
-            sigma=1.5,
-            use_sample_covariance=False,
-        )
-    )
+    settings = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    return [
+        structural_similarity(*channels, data_range=1.0, **settings)
+        for channels in zip(truth, estimate, strict=True)
+    ]
+
+
+def global_similarity(estimate: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Compute the similarity of each channel with one window over the whole image (ROG Eq. 24).
+
+    Args:
+        estimate: Shape (C, H, W).
+        truth: same Shape.
+
+    Returns:
+        Shape (C), at most 1.
+    """
+    x, y = (image.reshape(len(image), -1) for image in (estimate, truth))
+    mean_x, mean_y = x.mean(1), y.mean(1)
+    covariance = (x * y).mean(1) - mean_x * mean_y
+    means = (2 * mean_x * mean_y + C1) / (mean_x**2 + mean_y**2 + C1)
+    return np.asarray(means * (2 * covariance + C2) / (x.var(1) + y.var(1) + C2))
 
 
 def measure_images(

@@ -3,10 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from skimage.metrics import mean_squared_error
+from skimage.metrics import mean_squared_error, structural_similarity
 
 from gleak.metrics.base import MetricUnavailable
-from gleak.metrics.reconstruction.pixel_similarity import Mse, Psnr, Ssim, measure_images
+from gleak.metrics.reconstruction.pixel_similarity import (
+    Mse,
+    Psnr,
+    Ssim,
+    global_similarity,
+    measure_images,
+)
 from gleak.runtime.torchvision_ops import ensure_operators
 
 
@@ -82,6 +88,63 @@ def test_ssim_agrees_with_torchmetrics(make_comparison, shape: tuple[int, ...]):
     expected = reference(truth, estimate)
     values = Ssim().measure(make_comparison(truth, estimate))
     np.testing.assert_allclose(values, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("side", [9, 33])
+def test_global_ssim_is_scikit_images_with_one_window_as_large_as_the_image(side: int) -> None:
+    estimate, truth = np.random.default_rng(0).random((2, 3, side, side))
+    values = global_similarity(estimate, truth)
+    for channel, value in enumerate(values):
+        _, everywhere = structural_similarity(
+            truth[channel],
+            estimate[channel],
+            win_size=side,
+            data_range=1.0,
+            use_sample_covariance=False,
+            full=True,
+        )
+        assert everywhere[side // 2, side // 2] == pytest.approx(value)
+
+
+def authors_similarity(estimate: np.ndarray, truth: np.ndarray) -> float:
+    """Luminance, contrast and structure of one channel, as in ROG's code, for intensities to 255.
+
+    Their product is Eq. 24.
+    """
+    one, other = 255 * estimate, 255 * truth
+    c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+    luminance = (2 * one.mean() * other.mean() + c1) / (one.mean() ** 2 + other.mean() ** 2 + c1)
+    contrast = (2 * one.std() * other.std() + c2) / (one.var() + other.var() + c2)
+    covariance = ((one - one.mean()) * (other - other.mean())).mean()
+    return luminance * contrast * (covariance + c2 / 2) / (one.std() * other.std() + c2 / 2)
+
+
+def test_ssim_of_rog_is_that_of_its_authors_code(make_comparison) -> None:
+    """OpenCV's colours: Y, 0.564 (B - Y) + 0.5 and 0.713 (R - Y) + 0.5."""
+    truth, estimate = np.random.default_rng(0).random((2, 1, 1, 3, 12, 14))
+
+    def converted(image: np.ndarray) -> list[np.ndarray]:
+        red, green, blue = image
+        luma = 0.299 * red + 0.587 * green + 0.114 * blue
+        return [luma, 0.564 * (blue - luma) + 0.5, 0.713 * (red - luma) + 0.5]
+
+    pairs = zip(converted(estimate[0, 0]), converted(truth[0, 0]), strict=True)
+    luma, *chromas = [authors_similarity(*pair) for pair in pairs]
+    values = Ssim(window="global", channels="ycbcr").measure(make_comparison(truth, estimate))
+    assert values.tolist() == [[pytest.approx(0.8 * luma + 0.1 * sum(chromas), abs=1e-4)]]
+
+
+def test_global_ssim_has_no_smallest_image_and_grey_has_only_luma(make_comparison) -> None:
+    truth, estimate = np.random.default_rng(0).random((2, 1, 2, 1, 3, 3))
+    grey = Ssim(window="global", channels="ycbcr").measure(make_comparison(truth, estimate))
+    plain = Ssim(window="global").measure(make_comparison(truth, estimate))
+    np.testing.assert_array_equal(grey, plain)
+
+
+def test_ycbcr_needs_colours(make_comparison) -> None:
+    truth = np.zeros((1, 1, 2, 12, 12))
+    with pytest.raises(MetricUnavailable, match="2 channels; ycbcr needs 1 or 3"):
+        Ssim(channels="ycbcr").measure(make_comparison(truth, truth))
 
 
 @pytest.mark.parametrize("size", [(10, 32), (32, 10), (8, 8)])

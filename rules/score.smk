@@ -20,7 +20,7 @@ rule score:
     resources:
         **resources("score"),
     params:
-        **SCORING,
+        **scoring("attack"),
         grants=lambda w: " ".join(sorted(cell(w).attack.grants)),
     script:
         "../workflow_scripts/score.py"
@@ -42,7 +42,7 @@ rule score_truth:
     resources:
         **resources("score_truth"),
     params:
-        **SCORING,
+        **scoring("attack"),
         grants="",
     script:
         "../workflow_scripts/score.py"

@@ -1,6 +1,7 @@
 """What a job is about, by its wildcards: a cell, knowledge, a capture, a study or a search."""
 
 import re
+from collections import defaultdict
 
 from gleak.captures.locations import MODEL as CAPTURED_MODEL
 from gleak.captures.locations import PRIVATE as CAPTURED_TRUTH
@@ -8,6 +9,7 @@ from gleak.captures.locations import UPDATE as CAPTURED_UPDATE
 from gleak.captures.locations import Captures
 from gleak.data.prepare import check_source
 from gleak.experiments.cell import SCORED_BY
+from gleak.experiments.shown_metrics import asked_metrics
 from gleak.metrics.base import metrics_of
 
 CAPTURES = Captures(SETTINGS.captures)
@@ -48,20 +50,38 @@ def pretraining(wildcards):
     return checked(lambda: Pretraining.from_path(dict(wildcards.items())))
 
 
+@cache
+def asked():
+    """Return the metrics that the configured studies need of each cell, at all scales."""
+    needed = defaultdict(set)
+    for name in SETTINGS.studies:
+        for scale in SCALES:
+            for scored, metrics in asked_metrics(STUDIES[name], scale).items():
+                needed[scored] |= metrics
+    return needed
+
+
+def scored_metrics(end, wildcards):
+    """Return the metrics of a cell: all with their defaults, and those that studies need besides."""
+    found = metrics_of(end)
+    return [*found, *sorted(asked()[cell(wildcards)] - {*found}, key=str)]
+
+
 def scoring(end, *levels):
-    """Return `params`: the metrics of cells with this last level, their weights that are there, and
-    the digest of the code, which includes the code of these levels' specs.
+    """Return `params`: the metrics of a cell with this last level, all their fields, their weights
+    that are there, and the digest of the code, which includes the code of these levels' specs.
     """
-    metrics = metrics_of(end)
-    needed = frozenset().union(*(metric.weights for metric in metrics))
+
+    def weights(wildcards):
+        needed = frozenset().union(*(m.weights for m in scored_metrics(end, wildcards)))
+        return sorted(name for name in needed if checkpoint_path(name).is_file())
+
     return {
-        "metrics": json.dumps([metric.resolved() for metric in metrics]),
-        "weights": sorted(name for name in needed if checkpoint_path(name).is_file()),
-        "source": source(STAGES[SCORED_BY[end]].code, *levels, with_specs=metrics),
+        "metrics": lambda w: [str(metric) for metric in scored_metrics(end, w)],
+        "fields": lambda w: json.dumps([metric.resolved() for metric in scored_metrics(end, w)]),
+        "weights": weights,
+        "source": source(STAGES[SCORED_BY[end]].code, *levels, with_specs=metrics_of(end)),
     }
-
-
-SCORING = scoring("attack")
 
 
 STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
@@ -108,7 +128,7 @@ def grid_of(wildcards):
 
 def figure_spec(wildcards):
     """Return the spec of the figure that a job draws."""
-    return checked(lambda: study_of(wildcards).figure(wildcards.figure))
+    return checked(lambda: study_of(wildcards).figure(wildcards.figure, wildcards.scale))
 
 
 def part_of(wildcard=""):

@@ -18,7 +18,7 @@ from gleak.experiments.axis_labels import AxisLabels, read_spec
 from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import FigureData, FigureSpec, Shown
 from gleak.experiments.study import Study, load_study
-from gleak.figures.published import REQUIRED
+from gleak.figures.published import empty_published
 from gleak.metrics.score_table import COLUMNS, TYPES
 
 STUDY = Path(__file__).parent / "figures" / "study.yaml"
@@ -131,7 +131,7 @@ def names() -> AxisLabels:
 
 @pytest.fixture
 def nothing_published() -> pd.DataFrame:
-    return pd.DataFrame({column: [] for column in REQUIRED})
+    return empty_published()
 
 
 @pytest.fixture
@@ -161,6 +161,7 @@ def noise(scored: Callable[..., pd.DataFrame], names: AxisLabels) -> FigureData:
             "statistic": "mean",
             "value": [0.019],
             "note": "",
+            "incomparable": "",
         }
     )
     values = {**names.values, "dataset": ("digits",)}

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gleak.core.registry import parse
 from gleak.experiments.cell import LEVELS, TRUTH
 from gleak.metrics.score import score
 from gleak.runtime.logs import log_to
@@ -20,6 +21,7 @@ with log_to(snakemake.log[0], snakemake.config["results_dir"]):
         Path(snakemake.output.scores),
         {**{level: levels[level] for level in LEVELS}, "grants": snakemake.params.grants},
         Path(reconstruction) if reconstruction else None,
+        [parse("metric", text) for text in snakemake.params.metrics],
         knowledge=[Path(path) for path in snakemake.input.get("knowledge", [])],
         evaluators=[Path(path) for path in snakemake.input.get("evaluators", [])],
     )

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gleak.core.registry import parse
 from gleak.metrics.score_model import score_model
 from gleak.runtime.logs import log_to
 
@@ -16,4 +17,5 @@ with log_to(snakemake.log[0], snakemake.config["results_dir"]):
         Path(snakemake.input.model),
         Path(snakemake.output.scores),
         dict(snakemake.wildcards.items()),
+        [parse("metric", text) for text in snakemake.params.metrics],
     )

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gleak.core.registry import parse
 from gleak.metrics.score_parameters import score_parameters
 from gleak.runtime.logs import log_to
 
@@ -18,4 +19,5 @@ with log_to(snakemake.log[0], snakemake.config["results_dir"]):
         Path(snakemake.output.scores),
         dict(snakemake.wildcards.items()),
         snakemake.params.seed,
+        [parse("metric", text) for text in snakemake.params.metrics],
     )

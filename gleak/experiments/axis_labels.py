@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from gleak.core.errors import SpecError, nearest
-from gleak.core.registry import find, parse
+from gleak.core.registry import parse
 from gleak.core.spec import Spec, format_value
 from gleak.experiments.cell import TRUTH, Cell
 from gleak.metrics.base import MetricSpec, metrics_of
@@ -274,12 +274,13 @@ class AxisLabels:
         return label if same else f"{label} (for {self.label(level, published)})"
 
     def metric(self, metric: str) -> str:
-        """Return the label of a metric, with its unit."""
-        cls = find("metric", bare(metric))
-        unit = getattr(cls, "unit", "1")
-        plain = cls.name.replace("_", " ")
-        label = self.labels.get(metric, self.labels.get(bare(metric), plain))
-        return label if unit in ("1", cls.name) else f"{label} ({unit})"
+        """Return the label of a metric, with its unit, and its fields that are no defaults."""
+        spec = read_metric(metric)
+        plain = self.labels.get(spec.name, spec.name.replace("_", " "))
+        _, *fields = str(spec).split("+")
+        with_fields = f"{plain} ({', '.join(fields)})" if fields else plain
+        label = self.labels.get(metric, with_fields)
+        return label if spec.unit in ("1", spec.name) else f"{label} ({spec.unit})"
 
 
 def _read_pairs(pairs: Texts) -> dict[str, dict[Spec, Spec]]:

@@ -6,7 +6,7 @@ Snakemake imports this module to build its graph, so nothing heavy is imported.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,13 @@ from gleak.experiments.grid import Grid, check_labels, expand
 from gleak.experiments.refusals import Refusal
 from gleak.experiments.search.chosen import Adopted, chosen_file, read_choices
 from gleak.experiments.search.declaration import Search, SearchFile, read_search
+from gleak.experiments.shown_metrics import (
+    Instead,
+    check_instead,
+    claim_with,
+    figure_with,
+    shown_metrics,
+)
 from gleak.experiments.study_file import GridFile, StudyFile, inherited
 
 if TYPE_CHECKING:
@@ -40,6 +47,7 @@ class Study:
         figures: name -> spec.
         expectations: claims, in the order of the file.
         searches: name -> scale -> search.
+        metrics: scale -> metrics of figures and claims -> those that are measured in their place.
     """
 
     name: str
@@ -49,6 +57,7 @@ class Study:
     figures: Mapping[str, FigureSpec]
     expectations: list[Expectation]
     searches: Mapping[str, Mapping[str, Search]]
+    metrics: Mapping[str, Instead] = field(default_factory=dict)
 
     def grid(self, name: str, scale: str) -> Grid:
         """Return a grid at a scale.
@@ -109,14 +118,20 @@ class Study:
                 with error_context(f"study {self.name!r}, scale {scale!r}"):
                     search.check_choice()
 
-    def figure(self, name: str) -> FigureSpec:
-        """Return a figure's spec.
+    def figure(self, name: str, scale: str = "paper") -> FigureSpec:
+        """Return a figure's spec, with the metrics that are measured at a scale.
 
         Raises:
             SpecError: the figure is unknown.
         """
         with error_context(f"study {self.name!r}"):
-            return _known("figure", name, self.figures)
+            found: FigureSpec = _known("figure", name, self.figures)
+        return figure_with(found, self.metrics.get(scale, {}))
+
+    def claims(self, scale: str) -> list[Expectation]:
+        """Return the expectations, with the metrics that are measured at a scale."""
+        instead = self.metrics.get(scale, {})
+        return [claim_with(claim, instead) for claim in self.expectations]
 
     def caption(self, figure: str, scale: str) -> str:
         """Return a figure's caption with the conditions of a scale; see `captions.caption`."""
@@ -184,8 +199,13 @@ def load_study(path: Path | str) -> Study:
             for place, written in enumerate(_claims(file.expect, where), start=1)
         ],
         searches=searches,
+        metrics={scale: file.changes(scale).metrics for scale in SCALES},
     )
     _check_ids(study, where)
+    shown = list(shown_metrics(study.figures.values(), study.expectations))
+    for scale, instead in study.metrics.items():
+        with error_context(f"{where}, scales, {scale}"):
+            check_instead(instead, shown)
     return study
 
 

@@ -78,8 +78,18 @@ class GridFile(Axes):
     small: Axes | None = None
 
 
+class Changes(Axes):
+    """Changes to a study at a scale."""
+
+    metrics: dict[str, str] = Field(
+        {},
+        description="a metric of figures and claims -> the one measured in its place; it is "
+        "not compared with the published numbers of the other",
+    )
+
+
 class Scales(BaseModel):
-    """Changes to all grids of a study at a scale.
+    """Changes to all grids, figures and claims of a study at a scale.
 
     A patch applies to the grids that have matching specs. A replaced axis applies to all grids that
     do not replace it themselves.
@@ -87,8 +97,8 @@ class Scales(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    quick: Axes = Axes()
-    small: Axes = Axes()
+    quick: Changes = Changes()
+    small: Changes = Changes()
 
 
 class StudyFile(BaseModel):
@@ -111,9 +121,9 @@ class StudyFile(BaseModel):
     figures: dict[Name, Fields] = Field(description="name -> kind and the fields of that kind")
     expect: list[Fields] = Field([], description="claims of the paper to check")
 
-    def changes(self, scale: Scale) -> Axes:
-        """Return the changes to all grids at a scale; none at scale ``paper``."""
-        found: Axes = getattr(self.scales, scale, Axes())
+    def changes(self, scale: Scale) -> Changes:
+        """Return the changes at a scale; none at scale ``paper``."""
+        found: Changes = getattr(self.scales, scale, Changes())
         return found
 
 

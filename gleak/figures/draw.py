@@ -14,7 +14,7 @@ from gleak.experiments.figure_spec import FigureData, Shown
 from gleak.experiments.refusals import levels_of
 from gleak.experiments.stage_files import knowledge_of, reconstruction_of, truth_of
 from gleak.experiments.stages import path_of
-from gleak.figures.published import REQUIRED, read_published
+from gleak.figures.published import empty_published, read_published
 from gleak.figures.statistics import CELL, join_cells, refusals
 from gleak.metrics.score_table import empty_scores, read_scores
 
@@ -48,7 +48,7 @@ def draw(
     Raises:
         ArtifactError: if a table does not have the cells of its grid.
     """
-    spec, grids = study.figure(figure), study.drawn(figure, scale)
+    spec, grids = study.figure(figure, scale), study.drawn(figure, scale)
     table = _read(scores, grids)
     names = grids[0].names if grids else AxisLabels({})
     trained = [path_of(made, paths.results) for made in knowledge_of(spec.trainings(scale))]
@@ -89,7 +89,7 @@ def _read(scores: Sequence[Path], grids: Sequence[Grid]) -> pd.DataFrame:
 
 def _published(path: Path | None, figure: str) -> pd.DataFrame:
     if path is None:
-        return pd.DataFrame({column: [] for column in REQUIRED})
+        return empty_published()
     table = read_published(path)
     return table[table["figure"] == figure]
 

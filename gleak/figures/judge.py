@@ -62,7 +62,7 @@ def judge_claims(study: Study, scale: str, tables: Mapping[str, pd.DataFrame]) -
     """
     rows = [
         {**expectation.model_dump(include={"id", "level", "claim", "source"}), **verdict}
-        for expectation in study.expectations
+        for expectation in study.claims(scale)
         for verdict in _verdicts(
             expectation, tables[expectation.grid], study.grid(expectation.grid, scale).names
         )

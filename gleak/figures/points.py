@@ -31,7 +31,7 @@ from gleak.figures.statistics import (
 
 RESAMPLES = 2000
 NUMBERS = ["metric", "statistic", "over", "failed", "x", "hue", "facet", "ours", "low", "high"]
-BOOKS = ["published", "count", "rows", "stand_in", "reason"]
+BOOKS = ["published", "incomparable", "count", "rows", "stand_in", "reason"]
 COLUMNS = [*CELL, *NUMBERS, *BOOKS]
 
 

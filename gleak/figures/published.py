@@ -1,24 +1,29 @@
 """Values published in the papers: ``studies/published/<study>.csv``.
 
 Columns: ``figure`` (as in the study), any of the levels (canonical or not; empty matches any
-value), ``metric``, ``statistic``, ``value`` in the units of our metrics, and ``note``.
+value), ``metric``, ``statistic``, ``value`` in the units of our metrics, ``note``, and
+``incomparable``, the reason why the value cannot be compared with ours, if there is one.
+
+A published value stands only beside the same metric. The metric is a spec with its fields: LPIPS
+of AlexNet, `lpips+net=alex`, is no value of `lpips`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from gleak.core.errors import SpecError, nearest
-from gleak.experiments.axis_labels import AxisLabels, read_metric, read_spec
+from gleak.experiments.axis_labels import AxisLabels, bare, read_metric, read_spec
 from gleak.figures.statistics import Row, records
 from gleak.metrics.score_table import LEVEL_COLUMNS
 
 REQUIRED = ("figure", "metric", "statistic", "value", "note")
-COLUMNS = (*REQUIRED, *LEVEL_COLUMNS)
+INCOMPARABLE = "incomparable"
+COLUMNS = (*REQUIRED, INCOMPARABLE, *LEVEL_COLUMNS)
 
 
 def read_published(path: Path | str) -> pd.DataFrame:
@@ -37,10 +42,16 @@ def read_published(path: Path | str) -> pd.DataFrame:
         table[level] = _each(table[level], partial(read_spec, level), path)
     table["metric"] = _each(table["metric"], lambda text: str(read_metric(text)), path)
     table["value"] = _each(table["value"], float, path).astype(float)
-    again = table.duplicated([column for column in table if column not in ("value", "note")])
+    told = ("value", "note", INCOMPARABLE)
+    again = table.duplicated([column for column in table if column not in told])
     if again.any():
         raise SpecError(f"{path}, line {again.argmax() + 2}: this value is given twice")
-    return table
+    return table if INCOMPARABLE in table else table.assign(**{INCOMPARABLE: ""})
+
+
+def empty_published() -> pd.DataFrame:
+    """Return a table of published values without rows."""
+    return pd.DataFrame({column: [] for column in (*REQUIRED, INCOMPARABLE)})
 
 
 def _each(column: pd.Series, read: Callable[[str], object], path: Path | str) -> pd.Series:
@@ -65,27 +76,56 @@ def add_published(
         names: labels of the grid, with its substitutes.
 
     Returns:
-        The summary with the columns ``published`` (NaN for none) and ``stand_in``, the published
-        specs that ours substitute.
+        The summary with the columns ``published`` (NaN for none), ``incomparable``, why a published
+        value is not shown, and ``stand_in``, the published specs that ours substitute.
     """
-    levels = [level for level in LEVEL_COLUMNS if level in published]
     rows = records(summary)
-    values = [_find(row, published, names, levels) for row in rows]
-    notes = [_stand_ins(row, names) for row in rows]
+    found = [_of_setting(row, published, names) for row in rows]
+    elsewhere = {*summary["metric"]}
+    reasons = [_reason(row, same, elsewhere) for row, same in zip(rows, found, strict=True)]
+    values = [
+        None if reason else _value(row, same)
+        for row, same, reason in zip(rows, found, reasons, strict=True)
+    ]
     return summary.assign(
-        published=pd.Series(values, index=summary.index, dtype=float), stand_in=notes
+        published=pd.Series(values, index=summary.index, dtype=float),
+        incomparable=reasons,
+        stand_in=[_stand_ins(row, names) for row in rows],
     )
 
 
-def _find(row: Row, published: pd.DataFrame, names: AxisLabels, levels: list[str]) -> float | None:
+def _value(row: Row, same: pd.DataFrame) -> float | None:
+    """Return the published value of a row's metric, None if there is none."""
+    found = same.loc[same["metric"] == row["metric"], "value"]
+    return None if found.empty else float(found.iloc[0])
+
+
+def _reason(row: Row, same: pd.DataFrame, shown: Collection[str]) -> str:
+    """Return why the published value is not comparable; empty if it is, or there is none.
+
+    Args:
+        row: of the summary.
+        same: published values of its setting and of metrics of its name.
+        shown: metrics of the summary; what is published of these stands beside them.
+    """
+    own = same[same["metric"] == row["metric"]]
+    if not own.empty:
+        return str(own[INCOMPARABLE].iloc[0])
+    others = [metric for metric in same["metric"] if metric not in shown]
+    return f"published is {others[0]}, ours {row['metric']}" if others else ""
+
+
+def _of_setting(row: Row, published: pd.DataFrame, names: AxisLabels) -> pd.DataFrame:
+    """Return what is published of a row's statistic, setting and kind of metric."""
     same = published[
-        (published["metric"] == row["metric"]) & (published["statistic"] == row["statistic"])
+        (published["metric"].map(bare) == bare(row["metric"]))
+        & (published["statistic"] == row["statistic"])
     ]
-    for level in levels:
+    for level in [level for level in LEVEL_COLUMNS if level in published]:
         known = {spec for spec in published[level] if spec != ""}
         wanted = names.published(level, row["cell"].specs.get(level), known)
         same = same[same[level].isin(["", wanted])]
-    return None if same.empty else float(same["value"].iloc[0])
+    return same
 
 
 def _stand_ins(row: Row, names: AxisLabels) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 from gleak.artifacts.model import Model
 from gleak.core.errors import RefusedError
-from gleak.metrics.base import MetricUnavailable, metrics_of
+from gleak.metrics.base import MetricUnavailable, ModelMetricSpec, metrics_of
 from gleak.metrics.score_table import (
     COLUMNS,
     LEVEL_COLUMNS,
@@ -26,13 +26,19 @@ from gleak.metrics.score_table import (
 logger = logging.getLogger(__name__)
 
 
-def score_model(model: Path, output: Path, levels: Mapping[str, str]) -> pd.DataFrame:
+def score_model(
+    model: Path,
+    output: Path,
+    levels: Mapping[str, str],
+    metrics: Sequence[ModelMetricSpec] | None = None,
+) -> pd.DataFrame:
     """Measure a trained model and write the table of scores.
 
     Args:
         model: ``model.h5``.
         output: table to write, ``scores.csv``; equal inputs give equal bytes.
         levels: spec string of each level up to the training.
+        metrics: metrics to compute; None for every registered one of models, with its defaults.
 
     Returns: The table, in the form of `gleak.metrics.score_table`: one row per metric, for victim
         0, later levels and grants empty; for a refused model, one row with the reason.
@@ -44,7 +50,8 @@ def score_model(model: Path, output: Path, levels: Mapping[str, str]) -> pd.Data
         subject = Model.read(model)
     except RefusedError as error:
         return save_refusal(levels, str(error), output)
-    return score_subject(metrics_of("training"), subject, output, levels)
+    chosen = metrics_of("training") if metrics is None else metrics
+    return score_subject(chosen, subject, output, levels)
 
 
 def score_subject(

@@ -127,7 +127,7 @@ def test_a_label_of_a_whole_spec_wins_over_that_of_its_name():
         ("mse", "MSE"),
         ("psnr", "psnr (dB)"),
         ("iterations", "iterations"),
-        ("success_content+threshold=0.01", "success content"),
+        ("success_content+threshold=0.01", "success content (threshold=0.01)"),
     ],
 )
 def test_metrics_are_printed_with_their_unit(names: AxisLabels, metric: str, printed: str):

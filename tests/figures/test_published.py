@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +79,53 @@ def test_one_attack_has_a_value_for_each_crafting(tmp_path: Path, scored: Scored
     )
     assert table["published"].tolist()[:3] == [0.25, 0.75, 0.5]
     assert np.isnan(table["published"][3])
+
+
+def compared(
+    scored: Scored, path: Path, metrics: Iterable[str], *lines: str
+) -> dict[str, tuple[float, str]]:
+    """Published value and the reason why there is none, of each of our metrics of one cell."""
+    scores = pd.concat([scored(str(parse("metric", m)), [[1.0]], attack="cpl") for m in metrics])
+    values = {level: tuple(scores[level].unique()) for level in LEVEL_COLUMNS}
+    summary = pd.concat([summarise(scores, parse("metric", metric)) for metric in metrics])
+    table = add_published(
+        summary.merge(cells_and_levels(scores)),
+        read_published(write(path, *lines)),
+        AxisLabels.read(values),
+    )
+    rows = table.fillna({"published": -1.0}).set_index("metric")
+    return {str(m): (row["published"], row["incomparable"]) for m, row in rows.iterrows()}
+
+
+def test_a_value_of_another_metric_of_the_name_is_not_shown(tmp_path: Path, scored: Scored) -> None:
+    line = "f,,cpl,,lpips+net=alex,mean,0.25,"
+    found = compared(scored, tmp_path / "p.csv", ["lpips", "mse"], line)
+    assert found == {"lpips": (-1, "published is lpips+net=alex, ours lpips"), "mse": (-1, "")}
+
+
+def test_a_value_stands_only_beside_its_own_metric(tmp_path: Path, scored: Scored) -> None:
+    line = "f,,cpl,,lpips+net=alex,mean,0.25,"
+    found = compared(scored, tmp_path / "p.csv", ["lpips", "lpips+net=alex"], line)
+    assert found == {"lpips": (-1, ""), "lpips+net=alex": (0.25, "")}
+
+
+def test_a_value_of_another_setting_needs_no_reason(tmp_path: Path, scored: Scored) -> None:
+    line = "f,,dlg,,lpips+net=alex,mean,0.25,"
+    assert compared(scored, tmp_path / "p.csv", ["lpips"], line) == {"lpips": (-1, "")}
+
+
+def test_a_value_with_a_reason_is_not_compared(tmp_path: Path, scored: Scored) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("figure,metric,statistic,value,note,incomparable\nf,mse,mean,1,,on a GPU\n")
+    scores = scored("mse", [[1.0]], attack="cpl")
+    values = {level: tuple(scores[level].unique()) for level in LEVEL_COLUMNS}
+    table = add_published(
+        summarise(scores, parse("metric", "mse")).merge(cells_and_levels(scores)),
+        read_published(path),
+        AxisLabels.read(values),
+    )
+    assert table["incomparable"].tolist() == ["on a GPU"]
+    assert table["published"].isna().all()
 
 
 def test_values_stand_beside_ours(

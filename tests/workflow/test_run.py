@@ -93,10 +93,19 @@ def test_the_grants_stand_in_the_scores(scores: pd.DataFrame) -> None:
 
 def test_a_table_holds_the_means_of_the_scores(finished: Project, scores: pd.DataFrame) -> None:
     table = pd.read_csv(finished.results / "studies/tiny/quick/errors.csv")
-    assert len(table) == 2 * len(SCORED)
+    assert len(table) == 4 * len(SCORED)
     assert set(table["count"]) == {2}
     for attack, metric, ours in table[["attack", "metric", "ours"]].to_numpy():
         assert ours == pytest.approx(mean(scores, attack, metric), rel=1e-8)
+
+
+def test_a_metric_is_scored_with_the_fields_that_a_figure_asks_for(scores: pd.DataFrame) -> None:
+    wide = scores[scores["metric"] == "success_content+threshold=0.1"]
+    error = scores[scores["metric"] == "mse"]
+    keys = ["attack", "victim", "sample"]
+    both = wide.merge(error, on=keys, suffixes=("", "_error"))
+    assert len(both) == len(error) > 0
+    assert (both["value"] == (both["value_error"] < 0.1)).all()
 
 
 def test_a_grid_holds_every_score_of_its_cells(finished: Project, scores: pd.DataFrame) -> None:

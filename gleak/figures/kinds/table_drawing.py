@@ -33,9 +33,9 @@ from gleak.figures.statistics import (
 )
 
 OURS, PAPER, ALONE = "ours", "paper", ""
-MARK, FAILED, WORSE = "*", "†", "▾"
+MARK, FAILED, WORSE, INCOMPARABLE = "*", "†", "▾", "‡"
 NUMBERS = ["metric", "statistic", "over", "failed", "ours", "spread", "victims", "worse"]
-BOOKS = ["published", "count", "rows", "stand_in", "reason"]
+BOOKS = ["published", "incomparable", "count", "rows", "stand_in", "reason"]
 
 
 def draw_table(figure: Table, material: FigureData, stem: Path) -> None:
@@ -129,7 +129,9 @@ def _texts(
         if (*key, OURS) in texts:
             raise SpecError(f"two cells are labelled {' / '.join(key)}: give them different labels")
         texts[*key, OURS] = _text(row, usual)
-        texts[*key, PAPER] = format_number(row["published"])
+        texts[*key, PAPER] = (
+            INCOMPARABLE if row["incomparable"] else format_number(row["published"])
+        )
     return texts
 
 
@@ -208,11 +210,17 @@ def explain(long: pd.DataFrame, names: AxisLabels) -> str:
         f"{MARK} over successful reconstructions": (long["over"] != "all").any(),
         f"{FAILED} none succeeded: over the failed, at their last iteration": long["failed"].any(),
         f"{WORSE} worse than the blind control, which uses no update": shown["worse"].any(),
+        f"{INCOMPARABLE} not comparable: {'; '.join(_reasons(long))}": bool(_reasons(long)),
         f"{DASH} no value": long["ours"].isna().any(),
         f"{REFUSED} {'; '.join(filter(None, long['reason'].unique()))}": long["reason"].any(),
         f"{labels}: could not be computed here, the logs of scoring say why": bool(missing),
     }
     return "".join(f"{sentence}. " for sentence, needed in signs.items() if needed).strip()
+
+
+def _reasons(long: pd.DataFrame) -> list[str]:
+    """Return why published values are not comparable, each reason once."""
+    return [str(reason) for reason in long["incomparable"].unique() if reason]
 
 
 def draw_attacks(figure: Attacks, stem: Path) -> None:

@@ -41,6 +41,7 @@ COLUMNS = [
     "privacy",
     "utility",
     "published",
+    "incomparable",
     "circled",
     "count",
     "stand_in",

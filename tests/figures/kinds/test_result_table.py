@@ -57,6 +57,7 @@ def material(scored: Scored, names: AxisLabels) -> FigureData:
             "statistic": "mean",
             "value": [2.2e-4, 0.973],
             "note": "",
+            "incomparable": "",
         }
     )
     return FigureData(pd.concat(tables), with_specs(published), names)
@@ -235,3 +236,18 @@ def test_conditions_stand_below_the_table(material: FigureData, tmp_path: Path):
     make().draw(replace(material, conditions="Data: photos."), tmp_path / "t")
     assert (tmp_path / "t.md").read_text(encoding="utf-8").endswith("\nData: photos.\n")
     assert "% Data: photos.\n" in (tmp_path / "t.tex").read_text(encoding="utf-8")
+
+
+def test_published_values_of_other_metrics_are_marked_and_the_reason_is_below(
+    material: FigureData, tmp_path: Path
+) -> None:
+    published = material.published.replace({"metric": {"success_content": OTHER_SUCCESS}})
+    make().draw(replace(material, published=published), tmp_path / "table2")
+    text = (tmp_path / "table2.md").read_text()
+    assert "‡" in text
+    reason = f"‡ not comparable: published is {OTHER_SUCCESS}, ours success_content."
+    assert reason in text
+    assert "0.973" not in text
+
+
+OTHER_SUCCESS = "success_content+threshold=0.009"

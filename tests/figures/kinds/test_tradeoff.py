@@ -76,6 +76,7 @@ def material(
             "statistic": "mean",
             "value": [0.35],
             "note": "",
+            "incomparable": "",
         }
     )
     return FigureData(pd.concat([*errors, *accuracies]), with_specs(published), names)

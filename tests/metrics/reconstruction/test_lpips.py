@@ -92,7 +92,7 @@ def lpips_of_features(network: nn.Module, images: Tensor, others: Tensor) -> Ten
     both = [network.net(network.scaling_layer(2 * batch - 1)) for batch in (images, others)]
     for layer, (one, other) in enumerate(zip(*both, strict=True)):
         units = [values / (values.norm(dim=1, keepdim=True) + 1e-10) for values in (one, other)]
-        weighted = network.lins[layer].model[-1](((units[0] - units[1]) ** 2))
+        weighted = network.lins[layer].model[-1]((units[0] - units[1]) ** 2)
         differences = differences + weighted.mean(dim=(1, 2, 3))
     return differences
 

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gleak.core.errors import SpecError
+from gleak.core.registry import parse
+from gleak.experiments.shown_metrics import asked_metrics
+from gleak.experiments.study import Study, load_study
+
+ALEX = "lpips+net=alex"
+LOOSE = "success_content+threshold=0.009"
+CONTENT: dict[str, Any] = {
+    "title": "Attacks",
+    "paper": "Somebody 2020",
+    "grids": {
+        "attacks": {
+            "dataset": "digits",
+            "model": "lenet",
+            "training": "untrained",
+            "crafting": "honest",
+            "client": "fedsgd",
+            "defense": "none",
+            "attack": ["cpl", "dlg"],
+        },
+        "others": {
+            "dataset": "photos",
+            "model": "lenet",
+            "training": "untrained",
+            "crafting": "honest",
+            "client": "fedsgd",
+            "defense": "none",
+            "attack": "cpl",
+        },
+    },
+    "figures": {
+        "table": {
+            "kind": "table",
+            "grid": "attacks",
+            "rows": ["attack"],
+            "columns": ["metric"],
+            "metrics": ["mse", ALEX, "success_content", LOOSE],
+            "statistics": {ALEX: ["mean", "best"]},
+        },
+        "bars": {"kind": "bar", "grid": "others", "x": "attack", "y": ["mse"]},
+    },
+    "expect": [
+        {
+            "id": "nearer",
+            "grid": "attacks",
+            "metric": ALEX,
+            "along": "attack",
+            "order": ["cpl", "dlg"],
+            "claim": "CPL is nearer",
+            "source": "Table 2",
+        }
+    ],
+    "scales": {"quick": {"metrics": {ALEX: "lpips"}}},
+}
+
+
+def load(folder: Path, content: dict[str, Any] = CONTENT) -> Study:
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return load_study(path)
+
+
+def test_figures_and_claims_show_what_is_measured_at_the_scale(tmp_path: Path) -> None:
+    study = load(tmp_path)
+    for scale, metric in {"paper": ALEX, "small": ALEX, "quick": "lpips"}.items():
+        figure: Any = study.figure("table", scale)
+        assert figure.metrics == ["mse", metric, "success_content", LOOSE]
+        assert figure.statistics == {metric: ["mean", "best"]}
+        assert [claim.metric for claim in study.claims(scale)] == [metric]
+    assert study.figure("bars", "quick") == study.figures["bars"]
+
+
+def test_cells_have_the_metrics_that_their_figures_show(tmp_path: Path) -> None:
+    study = load(tmp_path)
+    for scale, metric in {"paper": ALEX, "quick": "lpips"}.items():
+        asked = asked_metrics(study, scale)
+        for name, metrics in {
+            "attacks": ["mse", metric, "success_content", LOOSE],
+            "others": ["mse"],
+        }.items():
+            grid = study.grids[name][scale]
+            wanted = {parse("metric", text) for text in metrics}
+            assert {frozenset(asked[c]) for c in [*grid.cells, *grid.truths]} == {frozenset(wanted)}
+
+
+@pytest.mark.parametrize(
+    ("instead", "fault"),
+    [
+        ({"lpips+net=alx": "lpips"}, "no figure or claim shows 'lpips"),
+        ({"ssim": "mse"}, "no figure or claim shows 'ssim'"),
+        ({ALEX: "lpips+net=big"}, "metric 'lpips': field 'net' = 'big'"),
+        ({ALEX: "test_accuracy"}, "end with attack, 'test_accuracy' of .* end with training"),
+    ],
+)
+def test_a_wrong_substitute_is_refused_with_its_place(
+    tmp_path: Path, instead: dict[str, str], fault: str
+) -> None:
+    content = deepcopy(CONTENT)
+    content["scales"]["quick"]["metrics"] = instead
+    with pytest.raises(SpecError, match=rf"mine\.yaml.*scales, quick: .*{fault}"):
+        load(tmp_path, content)

@@ -105,12 +105,8 @@ def build_parser() -> ArgumentParser:
     text = "test parameters for signs of crafting; exit with 3 on an alarm"
     add_audit_options(add("audit", run_audit, text))
     add_demo_options(add("demo", run_demo, "recover a batch of photographs from one gradient"))
-    command = add("weights", run_weights, "download the weights of LPIPS to the cache of torch.hub")
-    command.add_argument(
-        "--net",
-        choices=get_args(Net),
-        default=SQUEEZE,
-        help="network whose features it compares; default squeeze, 5 MB",
+    add_weights_options(
+        add("weights", run_weights, "download the weights of LPIPS to the cache of torch.hub")
     )
     add_import_options(
         add(
@@ -129,6 +125,16 @@ def add_audit_options(command: ArgumentParser) -> None:
     command.add_argument("file", type=Path, metavar="FILE", help="parameters.h5 or model.h5")
     command.add_argument(
         "--data", type=Path, metavar="DATASET", help="dataset.h5 with samples for the audits"
+    )
+
+
+def add_weights_options(command: ArgumentParser) -> None:
+    """Add the option of ``gleak weights``."""
+    command.add_argument(
+        "--net",
+        choices=get_args(Net),
+        default=SQUEEZE,
+        help="network whose features LPIPS compares; default squeeze, 5 MB",
     )
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gleak.artifacts.dataset import Dataset
     from gleak.data.base import DatasetSpec
 
+Init = Literal["default", "kaiming", "uniform"]
+
 
 @dataclass
 class History:
@@ -80,8 +82,11 @@ class TrainingSpec(Spec):
 class InitialisedSpec(TrainingSpec):
     """Base class of trainings that start from randomly initialised parameters."""
 
-    init: Literal["default", "uniform"] = parameter(
-        "default", "initialisation; uniform: on [-bound, bound]", source="DLG"
+    init: Init = parameter(
+        "default",
+        "torch's of each layer; kaiming: convolutions normal, of variance 2 / fan-out; uniform: "
+        "on [-bound, bound]",
+        source="torch; kaiming: torchvision's ResNets, InvertGrad's code; uniform: DLG's code",
     )
     bound: float = parameter(0.5, "bound of the uniform initialisation", source="DLG", gt=0)
 

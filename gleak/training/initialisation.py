@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal
 
 from torch import nn
 
 from gleak.runtime.hub_weights import State, check_weights, read_weights
 from gleak.runtime.seeding import drawing_from, torch_stream
+from gleak.training.base import Init
 
-Init = Literal["default", "uniform"]
 COUNTER = "num_batches_tracked"
 log = logging.getLogger(__name__)
 
@@ -20,7 +19,10 @@ def initialise(network: nn.Module, init: Init, bound: float, seed: int) -> None:
 
     Args:
         network: changed in place.
-        init: "default" for the initialisation of torch's layers, "uniform" on [-bound, bound].
+        init: "default" for the initialisation of torch's layers; "kaiming" for normal weights of
+            convolutions with variance 2 / (outputs x kernel size), and torch's for all other
+            parameters, as in torchvision's ResNets (He et al. 2015, section 2.2, backward case);
+            "uniform" on [-bound, bound].
         bound: bound of the uniform initialisation.
         seed: seed of the run.
     """
@@ -33,6 +35,8 @@ def initialise(network: nn.Module, init: Init, bound: float, seed: int) -> None:
     else:
         with drawing_from(stream):
             _reset_layers(network)
+            if init == "kaiming":
+                _draw_kaiming(network)
     network.to(device)
 
 
@@ -41,6 +45,12 @@ def _reset_layers(network: nn.Module) -> None:
         reset = getattr(layer, "reset_parameters", None)
         if callable(reset):
             reset()
+
+
+def _draw_kaiming(network: nn.Module) -> None:
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
 
 def load_weights(network: nn.Module, name: str) -> None:

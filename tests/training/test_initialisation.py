@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from gleak.core.registry import parse
+from gleak.training.base import Init
+from gleak.training.initialisation import initialise
+
+
+def drawn(init: Init, model: str = "resnet20", seed: int = 0) -> nn.Module:
+    network = parse("model", model).build((3, 8, 8), 10)
+    initialise(network, init, 0.5, seed)
+    return network
+
+
+def convolutions(network: nn.Module) -> list[nn.Conv2d]:
+    return [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
+
+
+@pytest.mark.parametrize("model", ["resnet20+width=2", "resnet20+norm=none", "vgg_small"])
+def test_kaiming_keeps_the_variance_of_gradients_in_every_convolution(model: str) -> None:
+    """Normal with variance 2 / (outputs x kernel), which torch's default has a third of."""
+    for layer in convolutions(drawn("kaiming", model)):
+        weights = layer.weight.detach()
+        deviation = math.sqrt(2 / (layer.out_channels * layer.weight[0, 0].numel()))
+        precision = 4 / math.sqrt(2 * weights.numel())
+        assert weights.std().item() == pytest.approx(deviation, rel=precision)
+        assert weights.mean().item() == pytest.approx(0, abs=deviation * precision * math.sqrt(2))
+        assert weights.abs().max() > 2.5 * deviation
+
+
+def test_kaiming_changes_the_weights_of_convolutions_alone() -> None:
+    kaiming, default = (drawn(init, "resnet20+norm=none") for init in ("kaiming", "default"))
+    changed = {id(layer.weight) for layer in convolutions(kaiming)}
+    for ours, theirs in zip(kaiming.parameters(), default.parameters(), strict=True):
+        assert torch.equal(ours, theirs) == (id(ours) not in changed)
+
+
+@pytest.mark.parametrize("init", ["default", "kaiming", "uniform"])
+def test_draws_depend_on_the_seed_alone(init: Init) -> None:
+    first, again, other = (drawn(init, seed=seed) for seed in (1, 1, 2))
+    weights = [convolutions(network)[0].weight for network in (first, again, other)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_uniform_draws_lie_within_the_bound() -> None:
+    values = torch.cat([value.detach().flatten() for value in drawn("uniform").parameters()])
+    assert values.abs().max() <= 0.5
+    assert values.std().item() == pytest.approx(1 / math.sqrt(12), rel=0.02)

@@ -45,6 +45,11 @@ class UnmixingAttack(AttackSpec):
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
+        if not model.has_dense_bias:
+            raise IncompatibleError(
+                f"attack {self} needs a dense layer with a bias, and those of model {model} have "
+                "none; use gm or invertgrad"
+            )
         neurons = model.first_dense_neurons(dataset.classes)
         if neurons is not None:
             self._check_neurons(client.batch_size, neurons, f"model {model}")

@@ -100,6 +100,11 @@ class MKOR(CraftingSpec):
                 f"crafting {self} needs two dense layers or more, but model {model} has one; "
                 "use lenet5, vgg_small or vgg16"
             )
+        if not model.has_dense_bias:
+            raise IncompatibleError(
+                f"crafting {self} changes the biases of dense layers, and those of model {model} "
+                "have none; use lenet5, vgg_small or vgg16"
+            )
         if getattr(model, "precode", 0):
             raise IncompatibleError(
                 f"crafting {self} does not support the variational block of model {model}; "

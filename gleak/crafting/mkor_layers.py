@@ -109,9 +109,13 @@ def check_paths(steps: Sequence[DenseStep], crafting: MKOR) -> None:
     """Check that the dense layers have enough neurons for the paths of all classes.
 
     Raises:
-        IncompatibleError: fewer than two dense layers, or too few neurons in one of them.
+        IncompatibleError: fewer than two dense layers, one without a bias, or too few neurons in
+            one of them.
     """
     first = steps[0]
+    for step in steps:
+        if step.layer.bias is None:
+            raise IncompatibleError(f"dense layer {step.name!r} has no bias")
     paths = steps[-1].layer.out_features * crafting.paths_per_class(first.dropout)
     pairs = needs_pairs(first.activation, crafting)
     if len(steps) < FEWEST_LAYERS:

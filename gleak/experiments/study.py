@@ -199,12 +199,12 @@ def load_study(path: Path | str) -> Study:
             for place, written in enumerate(_claims(file.expect, where), start=1)
         ],
         searches=searches,
-        metrics={scale: file.changes(scale).metrics for scale in SCALES},
+        metrics={scale: {**file.metrics, **file.changes(scale).metrics} for scale in SCALES},
     )
     _check_ids(study, where)
     shown = list(shown_metrics(study.figures.values(), study.expectations))
     for scale, instead in study.metrics.items():
-        with error_context(f"{where}, scales, {scale}"):
+        with error_context(f"{where}, scale {scale!r}"):
             check_instead(instead, shown)
     return study
 

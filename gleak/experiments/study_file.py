@@ -83,8 +83,8 @@ class Changes(Axes):
 
     metrics: dict[str, str] = Field(
         {},
-        description="a metric of figures and claims -> the one measured in its place; it is "
-        "not compared with the published numbers of the other",
+        description="a metric of figures and claims -> the one measured at the scale; it is not "
+        "compared with published numbers of another",
     )
 
 
@@ -113,6 +113,9 @@ class StudyFile(BaseModel):
         {}, description="level -> name, also its label -> spec or modified variant"
     )
     labels: dict[str, str] = Field({}, description="labels in figures, for all grids")
+    metrics: dict[str, str] = Field(
+        {}, description="a metric of figures and claims -> its spec, as the paper measures it"
+    )
     scales: Scales = Scales()
     searches: dict[Name, Fields] = Field(
         {}, description="hyperparameter searches, see `gleak.experiments.search.declaration`"

@@ -40,6 +40,11 @@ class ModelSpec(Spec):
         return False
 
     @property
+    def has_dense_bias(self) -> bool:
+        """False if no dense layer has a bias."""
+        return True
+
+    @property
     def smallest_side(self) -> int:
         """Smallest height or width of an image for which no layer's output is empty."""
         return 1
@@ -101,8 +106,11 @@ class PrecodeNetwork(ModelSpec):
     decoder maps them back to features. Encoder and decoder are dense layers without an activation.
     The loss of each sample has beta times the divergence from N(0, I) added (see
     `gleak.models.sample_losses`). Attackers do not know the sampled values; their network is in
-    evaluation mode, which uses the means instead.
+    evaluation mode, which uses the means instead. ``dense_bias`` is false if no dense layer outside
+    the block has a bias; those of the block have one.
     """
+
+    dense_bias: ClassVar[bool] = True
 
     precode: int = parameter(
         0,
@@ -128,6 +136,12 @@ class PrecodeNetwork(ModelSpec):
         """True if there is a variational block, whose layers are dense."""
         return self.precode > 0
 
+    @property
+    @override
+    def has_dense_bias(self) -> bool:
+        """True, too, if there is a variational block."""
+        return self.dense_bias or self.precode > 0
+
     @override
     def first_dense_neurons(self, classes: int | None) -> int | None:
         """Return the outputs of the block's encoder, or of the classifier without a block."""
@@ -139,7 +153,10 @@ class PrecodeNetwork(ModelSpec):
 
     def dense_parameters(self, shape: tuple[int, ...], classes: int) -> int:
         """Return the parameters of all dense layers, with those of the variational block."""
-        return sum((inputs + 1) * outputs for inputs, outputs in self._all_dense(shape, classes))
+        layers = self.dense_layers(shape, classes)
+        biases = sum(outputs for _, outputs in self._all_dense(shape, classes))
+        missing = 0 if self.dense_bias else sum(outputs for _, outputs in layers)
+        return self.dense_multiply_adds(shape, classes) + biases - missing
 
     def _all_dense(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
         layers = self.dense_layers(shape, classes)

@@ -131,12 +131,13 @@ KERNEL = 5
 class LeNet128(StagedNetwork):
     """ROG's LeNet for 128 x 128: two 5 x 5 convolutions with max pooling and two dense layers.
 
-    Convolutions are not padded, so that 29 x 29 of 128 x 128 positions reach the dense layers, and
-    the first of these has 27.6 million weights. Nothing is normalised. The second convolution is
-    twice as wide as the first. DLG's LeNet is `lenet`, LeCun's `lenet5`.
+    Convolutions are padded, so that 32 x 32 positions of 128 x 128 reach the dense layers, and the
+    first of these has 33.6 million weights. Dense layers have no biases, and nothing is normalised.
+    The second convolution is twice as wide as the first. DLG's LeNet is `lenet`, LeCun's `lenet5`.
     """
 
-    source = "ROG section 4.2; LeCun et al. 1998"
+    source = "ROG section 4.2 and the authors' code; LeCun et al. 1998"
+    dense_bias: ClassVar[bool] = False
 
     activation: Activation = parameter(
         "relu", "after each layer but the last", source="ROG's network"
@@ -152,6 +153,6 @@ class LeNet128(StagedNetwork):
     @override
     def convolutions(self, channels: int) -> list[list[Convolution]]:
         return [
-            [Convolution(channels, self.width, KERNEL, padded=False)],
-            [Convolution(self.width, 2 * self.width, KERNEL, padded=False)],
+            [Convolution(channels, self.width, KERNEL)],
+            [Convolution(self.width, 2 * self.width, KERNEL)],
         ]

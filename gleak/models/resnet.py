@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -63,11 +63,17 @@ def bottleneck(inputs: int, width: int, stride: int) -> Block:
 
 
 class ResidualNetwork(PrecodeNetwork):
-    """Base class of networks of a convolution, blocks, global average pooling, a dense layer."""
+    """Base class of networks of a convolution, blocks, average pooling and a dense layer.
+
+    Features are averaged to ``positions`` x ``positions``, 1 x 1 in most. Convolutions have biases
+    in place of a batch normalisation, unless ``convolution_bias`` is false.
+    """
 
     activation: Activation
     norm: Norm
     normalise: Normalised
+    positions: ClassVar[int] = 1
+    convolution_bias: ClassVar[bool] = True
 
     def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
         """Check modality and shape, and that images can be normalised as asked.
@@ -108,7 +114,7 @@ class ResidualNetwork(PrecodeNetwork):
     @override
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
         """Return the number of parameters; a convolution has biases or a batch norm."""
-        per_output = 2 if self.norm == "batch" else 1
+        per_output = 2 if self.norm == "batch" else int(self.convolution_bias)
         convolutions = sum(
             convolution.weights + per_output * convolution.outputs
             for convolution, _ in self._convolutions(shape)
@@ -122,7 +128,7 @@ class ResidualNetwork(PrecodeNetwork):
 
     @override
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:
-        return [(self.features, classes)]
+        return [(self.features * self.positions**2, classes)]
 
     def _convolutions(
         self, shape: tuple[int, ...]
@@ -138,6 +144,26 @@ class ResidualNetwork(PrecodeNetwork):
             for convolution in block.body:
                 sides = convolution.sides(sides)
                 yield convolution, sides
+
+
+def doubling_stages(
+    block: Callable[[int, int, int], Block], first_width: int, depths: Sequence[int]
+) -> list[list[Block]]:
+    """Return the blocks of stages, each twice as wide as the one before and half as large.
+
+    Args:
+        block: makes a block of some inputs, a width and a stride.
+        first_width: width of the first stage, and number of its inputs.
+        depths: number of blocks of each stage.
+    """
+    stages: list[list[Block]] = []
+    before = first_width
+    for number, depth in enumerate(depths):
+        width = first_width * 2**number
+        first = block(before, width, 2 if stages else 1)
+        before = first.body[-1].outputs
+        stages.append([first] + [block(before, width, 1)] * (depth - 1))
+    return stages
 
 
 class ImageNetResidual(ResidualNetwork):
@@ -167,14 +193,7 @@ class ImageNetResidual(ResidualNetwork):
 
     def stages(self) -> list[list[Block]]:
         """Return the blocks of each stage."""
-        stages: list[list[Block]] = []
-        before = self.width
-        for number, depth in enumerate(self.depths):
-            width = self.width * 2**number
-            first = self.block(before, width, stride=2 if stages else 1)
-            before = first.body[-1].outputs
-            stages.append([first] + [self.block(before, width, stride=1)] * (depth - 1))
-        return stages
+        return doubling_stages(self.block, self.width, self.depths)
 
     @override
     def blocks(self) -> list[Block]:
@@ -189,32 +208,68 @@ class ImageNetResidual(ResidualNetwork):
 
 @register("resnet18")
 class ResNet18(ImageNetResidual):
-    """ResNet-18 for ImageNet, by default without batch normalisation, as in ROG.
+    """ResNet-18 for ImageNet, by default without batch normalisation; ROG's is `resnet18_rog`.
 
-    ROG removes batch normalisation because it impairs federated learning; convolutions have biases
-    instead. With norm=batch and normalise=imagenet it equals torchvision's network, so that
-    `pretrained` parameters fit; batch normalisation is then in evaluation mode when clients compute
-    gradients.
+    Convolutions have biases instead. With norm=batch and normalise=imagenet it equals torchvision's
+    network, so that `pretrained` parameters fit; batch normalisation is then in evaluation mode
+    when clients compute gradients.
     """
 
-    source = "He et al. 2016, Table 1; ROG section 4.2"
+    source = "He et al. 2016, Table 1"
     depths: ClassVar[tuple[int, ...]] = (2, 2, 2, 2)
 
     activation: Activation = parameter("relu", "after each convolution and sum", source="He et al.")
     norm: Norm = parameter(
         "none",
         "none: convolutions have biases instead of batch normalisation",
-        source="ROG section 4.2; batch in He et al.",
+        source="ours; batch in He et al.",
     )
     normalise: Normalised = parameter(
         "none",
         "normalisation of images before the first convolution",
-        source="ours: not stated in ROG; imagenet in torchvision",
+        source="ours; imagenet in torchvision",
     )
 
     @override
     def block(self, inputs: int, width: int, stride: int) -> Block:
         return basic_block(inputs, width, stride)
+
+
+ROG_DEPTHS = (2, 2, 2, 2)
+
+
+@register("resnet18_rog")
+class ROGResNet18(ResidualNetwork):
+    """ResNet-18 as in ROG: no batch normalisation, no max pooling, and no biases.
+
+    ROG removes batch normalisation because it impairs federated learning. The stem keeps half the
+    resolution, and features are averaged to 8 x 8 positions, all that images of 128 x 128 have
+    left, so that the classifier has 32,768 inputs. Torchvision's network is `resnet18`.
+    """
+
+    source = "ROG section 4.2 and the authors' code; He et al. 2016, Table 1"
+    smallest_side: ClassVar[int] = 16
+    positions: ClassVar[int] = 8
+    convolution_bias: ClassVar[bool] = False
+    dense_bias: ClassVar[bool] = False
+
+    activation: Activation = parameter("relu", "after each convolution and sum", source="He et al.")
+    norm: Norm = parameter("none", "batch: after each convolution", source="ROG section 4.2")
+    normalise: Normalised = parameter(
+        "none",
+        "normalisation of images before the first convolution",
+        source="none in ROG's code",
+    )
+    width: int = parameter(64, "channels of the stem and the first stage", source="He et al.", ge=1)
+
+    @override
+    def stem(self, channels: int) -> Convolution:
+        return Convolution(channels, self.width, kernel=7, stride=2)
+
+    @override
+    def blocks(self) -> list[Block]:
+        stages = doubling_stages(basic_block, self.width, ROG_DEPTHS)
+        return [block for stage in stages for block in stage]
 
 
 STAGES = (16, 32, 64)

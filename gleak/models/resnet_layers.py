@@ -12,7 +12,6 @@ from gleak.models.layers import activation, normalisation_layers
 from gleak.models.variational import variational_layers
 
 if TYPE_CHECKING:
-    from gleak.models.base import Norm
     from gleak.models.convolution import Convolution
     from gleak.models.resnet import Block, ImageNetResidual, ResidualNetwork
 
@@ -35,37 +34,39 @@ class Residual(nn.Module):
 
 
 def residual_layers(model: ResidualNetwork, stem: Convolution, classes: int) -> nn.Sequential:
-    """Build normalisation, stem, blocks, global average pooling and a dense layer.
+    """Build normalisation, stem, blocks, average pooling and a dense layer.
 
     An activation follows the stem and each block.
 
     Args:
-        model: spec with activation, normalisations and blocks.
+        model: spec with activation, normalisations, blocks, positions and biases.
         stem: the first convolution.
         classes: number of outputs.
     """
     layers = normalisation_layers(model.normalise)
-    layers += [*convolution_layers(stem, model.norm), activation(model.activation)]
+    layers += [*convolution_layers(stem, model), activation(model.activation)]
     for block in model.blocks():
-        layers += [_residual(block, model.activation, model.norm), activation(model.activation)]
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    layers += [*variational_layers(model, model.features), nn.Linear(model.features, classes)]
-    return nn.Sequential(*layers)
+        layers += [_residual(block, model), activation(model.activation)]
+    features = model.features * model.positions**2
+    layers += [nn.AdaptiveAvgPool2d(model.positions), nn.Flatten()]
+    layers += variational_layers(model, features)
+    return nn.Sequential(*layers, nn.Linear(features, classes, bias=model.dense_bias))
 
 
-def _residual(block: Block, nonlinearity: str, norm: Norm) -> Residual:
+def _residual(block: Block, model: ResidualNetwork) -> Residual:
     first, *others = block.body
-    body = convolution_layers(first, norm)
+    body = convolution_layers(first, model)
     for convolution in others:
-        body += [activation(nonlinearity), *convolution_layers(convolution, norm)]
-    shortcut = [] if block.shortcut is None else convolution_layers(block.shortcut, norm)
+        body += [activation(model.activation), *convolution_layers(convolution, model)]
+    shortcut = [] if block.shortcut is None else convolution_layers(block.shortcut, model)
     return Residual(nn.Sequential(*body), nn.Sequential(*shortcut))
 
 
-def convolution_layers(convolution: Convolution, norm: Norm) -> list[nn.Module]:
-    """Build a convolution followed by a batch normalisation, or a convolution with biases."""
-    layer = convolution.layer(bias=norm == "none")
-    return [layer, nn.BatchNorm2d(convolution.outputs)] if norm == "batch" else [layer]
+def convolution_layers(convolution: Convolution, model: ResidualNetwork) -> list[nn.Module]:
+    """Build a convolution, with biases or a batch normalisation if the network has them."""
+    if model.norm == "batch":
+        return [convolution.layer(bias=False), nn.BatchNorm2d(convolution.outputs)]
+    return [convolution.layer(bias=model.convolution_bias)]
 
 
 class ActivatedResidual(nn.Module):
@@ -132,7 +133,7 @@ def _block(block: Block, model: ImageNetResidual) -> ActivatedResidual:
         body |= _numbered(number, convolution, model)
         if number < len(block.body):
             body[f"activation{number}"] = activation(model.activation)
-    shortcut = [] if block.shortcut is None else convolution_layers(block.shortcut, model.norm)
+    shortcut = [] if block.shortcut is None else convolution_layers(block.shortcut, model)
     return ActivatedResidual(body, nn.Sequential(*shortcut), activation(model.activation))
 
 
@@ -140,5 +141,5 @@ def _numbered(
     number: int, convolution: Convolution, model: ImageNetResidual
 ) -> dict[str, nn.Module]:
     """Return a convolution and its batch normalisation, if any, by name."""
-    layers = convolution_layers(convolution, model.norm)
+    layers = convolution_layers(convolution, model)
     return {f"{kind}{number}": layer for kind, layer in zip(("conv", "bn"), layers, strict=False)}

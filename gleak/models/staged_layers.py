@@ -64,12 +64,12 @@ def classifier_layers(
         classes: number of outputs.
     """
     sizes = model.dense_layers(shape, classes)
-    *hidden, last = dense_layers(sizes, model.activation, model.dropout)
+    *hidden, last = dense_layers(sizes, model.activation, model.dropout, bias=model.dense_bias)
     return [*hidden, *variational_layers(model, sizes[-1][0]), last]
 
 
 def dense_layers(
-    sizes: Sequence[tuple[int, int]], nonlinearity: str, dropout: float
+    sizes: Sequence[tuple[int, int]], nonlinearity: str, dropout: float, *, bias: bool
 ) -> list[nn.Module]:
     """Build dense layers, each but the last followed by an activation and dropout.
 
@@ -79,12 +79,14 @@ def dense_layers(
         sizes: inputs and outputs of each layer.
         nonlinearity: name of the activation.
         dropout: probability with which values are dropped in training.
+        bias: whether the layers have biases.
     """
     *hidden, last = sizes
     layers: list[nn.Module] = []
     for inputs, outputs in hidden:
-        layers += [nn.Linear(inputs, outputs), activation(nonlinearity), nn.Dropout(dropout)]
-    return [*layers, nn.Linear(*last)]
+        layer = nn.Linear(inputs, outputs, bias=bias)
+        layers += [layer, activation(nonlinearity), nn.Dropout(dropout)]
+    return [*layers, nn.Linear(*last, bias=bias)]
 
 
 def vgg_layers(model: VGG, shape: tuple[int, ...], classes: int) -> nn.Sequential:

@@ -97,23 +97,22 @@ class DoublingVGG(VGG):
 
 @register("vgg7")
 class VGG7(DoublingVGG):
-    """VGG-7: six convolutions in three stages, a hidden dense layer of 1,024 and the classifier.
+    """VGG-7 as in ROG: six convolutions in three stages, and two dense layers without biases.
 
-    ROG states only seven layers and 3 x 3 kernels. The widths are an assumption: those of the
-    network of this name in quantisation papers, which do not count the classifier. The last stage
-    has 4 x 4 positions for a CIFAR image; larger images are averaged to 4 x 4, as the dense layer
-    would otherwise have 134 million weights at 128 x 128.
+    The classifier is not counted. The widths are those of the network of this name in quantisation
+    papers. The dense layers see every position of the last stage, 4 x 4 for a CIFAR image and 16 x
+    16 for one of 128 x 128, where the first has 134 million weights.
     """
 
-    source = "ROG section 4.2 and Appendix D; Li et al. 2016, Ternary weight networks, section 3"
-    pooled: ClassVar[int | None] = 4
+    source = "ROG section 4.2 and the authors' code; Li et al. 2016, Ternary weight networks"
+    dense_bias: ClassVar[bool] = False
 
     width: int = parameter(128, "channels of the first stage", source="Li et al. 2016", ge=1)
     hidden: int = parameter(1024, "neurons of the first dense layer", source="Li et al. 2016", ge=1)
     normalise: Normalised = parameter(
         "none",
         "normalisation of images before the first convolution",
-        source="ours: not stated in ROG",
+        source="none in ROG's code",
     )
 
 

@@ -22,6 +22,7 @@ SMALL = "vgg_small+width=8+hidden=20"
     ("dataset", "model", "crafting", "reason"),
     [
         ("photos", "lenet", "mkor", "needs two dense layers or more, but model lenet has one; use"),
+        ("photos", "lenet128", "mkor", "biases of dense layers, and those of model lenet128 have"),
         ("photos", "resnet20", "mkor", "needs two dense layers or more, but model resnet20 has"),
         (
             "photos",

@@ -79,6 +79,16 @@ def test_figures_and_claims_show_what_is_measured_at_the_scale(tmp_path: Path) -
     assert study.figure("bars", "quick") == study.figures["bars"]
 
 
+def test_a_study_says_how_its_paper_measures(tmp_path: Path) -> None:
+    content = {**CONTENT, "metrics": {"mse": "psnr", LOOSE: "ssim"}}
+    study = load(tmp_path, {**content, "scales": {"quick": {"metrics": {"mse": "mse"}}}})
+    for scale, metric in {"paper": "psnr", "quick": "mse"}.items():
+        figure: Any = study.figure("table", scale)
+        assert figure.metrics == [metric, ALEX, "success_content", "ssim"]
+        bars: Any = study.figure("bars", scale)
+        assert bars.y == [metric]
+
+
 def test_cells_have_the_metrics_that_their_figures_show(tmp_path: Path) -> None:
     study = load(tmp_path)
     for scale, metric in {"paper": ALEX, "quick": "lpips"}.items():
@@ -106,5 +116,5 @@ def test_a_wrong_substitute_is_refused_with_its_place(
 ) -> None:
     content = deepcopy(CONTENT)
     content["scales"]["quick"]["metrics"] = instead
-    with pytest.raises(SpecError, match=rf"mine\.yaml.*scales, quick: .*{fault}"):
+    with pytest.raises(SpecError, match=rf"mine\.yaml.*scale .quick.*{fault}"):
         load(tmp_path, content)

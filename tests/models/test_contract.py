@@ -34,6 +34,8 @@ VARIANTS = [
     "resnet20+downsampling=false",
     "resnet18+norm=batch+width=3",
     "resnet18+precode=3+width=3",
+    "resnet18_rog+precode=3+width=3",
+    "resnet18_rog+norm=batch+width=3",
     "resnet50+norm=none+normalise=none+width=2",
     "vgg7+precode=3+width=3",
     "vgg7+norm=batch+width=3+hidden=5",

@@ -71,14 +71,23 @@ def kernel_shapes(network: nn.Module) -> list[tuple[int, ...]]:
     return [tuple(value.shape) for value in network.parameters() if value.ndim > 1]
 
 
-def test_it_has_two_unpadded_convolutions_and_two_dense_layers() -> None:
-    features = 64 * 29 * 29
+def test_it_has_two_padded_convolutions_and_two_dense_layers() -> None:
+    features = 64 * 32 * 32
     expected = [(32, 3, 5, 5), (64, 32, 5, 5), (512, features), (1000, 512)]
     assert kernel_shapes(build_lenet128()) == expected
 
 
+def test_its_first_dense_layer_has_the_weights_of_the_authors_network_and_no_bias() -> None:
+    """33.6 million weights; convolutions alone have biases."""
+    network = build_lenet128()
+    dense = [layer for layer in network if isinstance(layer, nn.Linear)]
+    assert dense[0].weight.numel() == 33_554_432
+    assert [layer.bias for layer in dense] == [None, None]
+    assert all(layer.bias is not None for layer in network if isinstance(layer, nn.Conv2d))
+
+
 def test_small_versions_keep_their_proportions() -> None:
-    expected = [(3, 3, 5, 5), (6, 3, 5, 5), (7, 6 * 29 * 29), (1000, 7)]
+    expected = [(3, 3, 5, 5), (6, 3, 5, 5), (7, 6 * 32 * 32), (1000, 7)]
     assert kernel_shapes(build_lenet128("+width=3+hidden=7")) == expected
 
 
@@ -88,7 +97,7 @@ def test_images_are_halved_by_the_largest() -> None:
         values = layer(values)
         if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
             found.append(tuple(values.shape[1:]))
-    assert found == [(32, 124, 124), (32, 62, 62), (64, 58, 58), (64, 29, 29)]
+    assert found == [(32, 128, 128), (32, 64, 64), (64, 64, 64), (64, 32, 32)]
 
 
 def test_every_layer_but_the_last_is_followed_by_a_relu_and_nothing_is_normalised() -> None:

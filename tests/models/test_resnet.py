@@ -220,3 +220,30 @@ def test_a_block_activates_the_sum_of_body_and_shortcut() -> None:
     inputs = torch.tensor([1.0, -1.0])
     assert block(inputs).tolist() == [0, 1]
     assert [name for name, _ in block.named_children()][:2] == ["first", "second"]
+
+
+ROG = ((3, 128, 128), 1000)
+
+
+def test_resnet_of_rog_has_the_authors_shapes() -> None:
+    """Half the resolution after the stem, no pooling after it, 32,768 inputs to the classifier."""
+    with torch.device("meta"):
+        network = parse("model", "resnet18_rog").build(*ROG)
+        values, sides = torch.rand(1, *ROG[0], device="meta"), []
+        for layer in network:
+            values = layer(values)
+            sides += [values.shape[-1]] if isinstance(layer, Residual) else []
+    assert sides == [64, 64, 32, 32, 16, 16, 8, 8]
+    assert network[-1].weight.shape == (1000, 32_768)
+    kinds = (nn.MaxPool2d, nn.BatchNorm2d)
+    assert not [layer for layer in network.modules() if isinstance(layer, kinds)]
+    assert all(name.endswith("weight") for name, _ in network.named_parameters())
+
+
+def test_resnet_of_rog_has_its_convolutions_and_no_others() -> None:
+    """11.2 million weights in 17 convolutions of 3 x 3 or 7 x 7 and 3 shortcuts."""
+    widths = [64, 128, 256, 512]
+    within = sum(4 * 9 * w * w for w in widths) - sum(9 * w * w // 2 for w in widths[1:])
+    shortcuts = sum(w * w // 2 for w in widths[1:])
+    total = 49 * 3 * 64 + within + shortcuts + 32_768 * 1000
+    assert parse("model", "resnet18_rog").parameters(*ROG) == total

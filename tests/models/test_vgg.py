@@ -131,13 +131,18 @@ def test_every_layer_but_the_last_is_activated() -> None:
     assert trained[-1] == len(layers) - 1
 
 
-def test_vgg7_is_the_network_that_quantisation_is_tried_on() -> None:
-    """Features of CIFAR images are not averaged; larger ones are, to as many values."""
+@pytest.mark.parametrize(("side", "positions"), [(32, 4), (128, 16)])
+def test_vgg7_sees_every_position_and_has_no_dense_bias(side: int, positions: int) -> None:
     pairs = [(3, 128), (128, 128), (128, 256), (256, 256), (256, 512), (512, 512)]
     convolutions = sum((9 * inputs + 1) * outputs for inputs, outputs in pairs)
-    dense = (512 * 4 * 4 + 1) * 1024 + (1024 + 1) * 10
-    for side in (32, 128):
-        assert parse("model", "vgg7").parameters((3, side, side), 10) == convolutions + dense
-    network = parse("model", "vgg7+width=2").build((3, 32, 32), 10)
-    features = network.features(torch.rand(2, 3, 32, 32))
-    assert torch.equal(network.avgpool(features), features)
+    dense = 512 * positions**2 * 1024 + 1024 * 10
+    assert parse("model", "vgg7").parameters((3, side, side), 10) == convolutions + dense
+    with torch.device("meta"):
+        network = parse("model", "vgg7").build((3, side, side), 10)
+    assert [layer.bias for layer in network.modules() if isinstance(layer, nn.Linear)] == [None] * 2
+
+
+def test_vgg7_of_rog_has_134_million_weights_in_its_first_dense_layer() -> None:
+    with torch.device("meta"):
+        network = parse("model", "vgg7").build((3, 128, 128), 1000)
+    assert network.get_submodule("classifier.0").weight.numel() == 134_217_728

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gleak.core.errors import SpecError, nearest
-from gleak.core.spec import changed
+from gleak.core.spec import build_spec
 from gleak.experiments.axis_labels import read_metric
 from gleak.experiments.figure_spec import FigureSpec, GridFigure
 
@@ -26,8 +26,11 @@ def figure_with(figure: FigureSpec, instead: Instead) -> FigureSpec:
     if not instead:
         return figure
     names = {text: other for text, other in instead.items() if text not in figure.grids}
-    spec: FigureSpec = changed(figure, {key: _replaced(value, names) for key, value in figure})
-    return spec
+    fields = {key: _replaced(value, names) for key, value in figure}
+    written = {key for key, value in figure if fields[key] != value} | figure.model_fields_set
+    spec: Any = build_spec(type(figure), {key: fields[key] for key in written})
+    found: FigureSpec = spec
+    return found
 
 
 def _replaced(value: Any, names: Instead) -> Any:

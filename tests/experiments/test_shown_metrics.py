@@ -47,6 +47,7 @@ CONTENT: dict[str, Any] = {
             "statistics": {ALEX: ["mean", "best"]},
         },
         "bars": {"kind": "bar", "grid": "others", "x": "attack", "y": ["mse"]},
+        "images": {"kind": "images", "grid": "others", "layout": "results"},
     },
     "expect": [
         {
@@ -87,6 +88,13 @@ def test_a_study_says_how_its_paper_measures(tmp_path: Path) -> None:
         assert figure.metrics == [metric, ALEX, "success_content", "ssim"]
         bars: Any = study.figure("bars", scale)
         assert bars.y == [metric]
+
+
+def test_defaults_are_replaced_and_others_stay_unwritten(tmp_path: Path) -> None:
+    content = {**CONTENT, "metrics": {"mse": "ssim"}, "scales": {}}
+    figure: Any = load(tmp_path, content).figure("images")
+    assert figure.metric == "ssim"
+    assert figure.model_fields_set == {"grid", "layout", "metric"}
 
 
 def test_cells_have_the_metrics_that_their_figures_show(tmp_path: Path) -> None:

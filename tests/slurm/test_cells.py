@@ -17,7 +17,10 @@ ARTIFACTS = Path("results/artifacts")
 NOISY = (
     "digits/lenet/untrained+init=uniform/honest/fedsgd+victims=2/gaussian+std=1.23456789012345e-4"
 )
-FIELDS = "client_model=unrolled+lr=0.123456789012345+tv=0.0123456789012345+threshold=1.234e-9"
+FIELDS = (
+    "client_model=unrolled+lr=0.123456789012345+tv=0.0123456789012345"
+    "+labels=argmin+threshold=1.234567891e-9"
+)
 LONGEST = f"{NOISY}/invertgrad+iterations=5+{FIELDS}"
 ATTACKS = ("blind", "invertgrad+iterations=5")
 SHARDS = 2

@@ -331,7 +331,7 @@ def test_published_values_are_each_compared_with_a_cell(path: Path):
         for name, grid in grids.items()
     }
     for row in table.to_dict("records"):
-        figure, names = study.figures[row["figure"]], grids[row["figure"]].names
+        figure, names = study.figure(row["figure"]), grids[row["figure"]].names
         cells = [
             scored
             for scored in chosen[row["figure"]]

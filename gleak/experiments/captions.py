@@ -100,6 +100,7 @@ def _conditions_in_full(figure: FigureSpec, ours: Grid, paper: Grid) -> str:
         "At the scale of the paper": _escape(_join(changed, ". ")),
         "Compared with other settings of the paper": _substitutions(figure, ours),
         "Chosen by a search": _tuned(figure, ours),
+        "No better than blind": _escape(_weak(figure, ours)),
     }
     return "\n".join(f"| **{heading}:** {text}." for heading, text in lines.items() if text)
 
@@ -138,6 +139,18 @@ def _tuned(figure: FigureSpec, grid: Grid) -> str:
         if ours != base and any(cell.specs.get(level) == ours for cell in cells)
     ]
     return "; ".join(pairs)
+
+
+def _weak(figure: FigureSpec, grid: Grid) -> str:
+    """Return which attacks are declared to be no better than blind, each with the reason."""
+    shown = set(_cells(figure, grid))
+    texts = [
+        f"{_enumerate(grid.names.label(level, spec) for level, spec in weak.specs.items())}: "
+        f"{weak.reason}"
+        for weak in grid.weak
+        if weak.cells & shown
+    ]
+    return "; ".join(texts)
 
 
 def _list(cells: Sequence[Cell], level: str, label: Callable[[Spec], str]) -> str:

@@ -17,6 +17,7 @@ from gleak.experiments.axes import check_axis, field_values
 from gleak.experiments.axis_labels import BLIND, AxisLabels, bare, canonical, read_spec
 from gleak.experiments.axis_values import AxisReader, Value, Variants
 from gleak.experiments.cell import LEVELS, SCORED_BY, TRUTH, Cell
+from gleak.experiments.cell_patterns import Row, Weak, cell_of, check_level, matching, read_weak
 from gleak.experiments.own_models import check_own_model, is_own
 from gleak.experiments.refusals import (
     Refusal,
@@ -27,9 +28,6 @@ from gleak.experiments.refusals import (
 )
 from gleak.experiments.search.declaration import OWN_SPLIT
 from gleak.experiments.study_file import Axes, GridFile
-
-Row = Mapping[str, Value]
-"""Value of each level of a cell."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class Grid:
         names: values of each level and what they are called.
         searches: names of those that some of its attacks come from.
         refused: what would be among the cells and truths if its specs did fit together.
+        weak: cells whose attack is declared to be no better than blind.
     """
 
     name: str
@@ -54,6 +53,7 @@ class Grid:
     names: AxisLabels
     searches: frozenset[str] = frozenset()
     refused: tuple[Refusal, ...] = ()
+    weak: tuple[Weak, ...] = ()
 
     @property
     def scored(self) -> list[dict[str, str]]:
@@ -119,7 +119,7 @@ def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
     blind = [{**row, "attack": Value(parse("attack", BLIND))} for row in rows if BLIND in controls]
     _check_victims(rows, where)
     with error_context(where):
-        every = dict.fromkeys(map(_cell, [*rows, *blind]))
+        every = dict.fromkeys(map(cell_of, [*rows, *blind]))
         cells, refused = sift(every, levels_of, Cell.check)
         sent = dict.fromkeys(cell.upto("defense") for cell in every if TRUTH in controls)
         truths, without_truth = sift(sent, levels_of_truth, Cell.check)
@@ -129,13 +129,14 @@ def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
     names = _names(file, axes, controls, proxies, reader, written.zip or (), published)
     searches = frozenset(v.search for axis in axes.values() for v in axis if v.search)
     refused += without_truth
-    return Grid(name, reader.scale, cells, truths, names, searches, tuple(refused))
+    weak = read_weak(rows, written.no_better_than_blind or [], reader.variants, where)
+    return Grid(name, reader.scale, cells, truths, names, searches, tuple(refused), weak)
 
 
 def _at(file: GridFile, scale: Scale) -> Axes:
     """Return what a grid says at a scale besides its axes."""
     own = getattr(file, scale, None) or Axes()
-    keys = ("zip", "exclude", "proxy_for")
+    keys = ("zip", "exclude", "proxy_for", "no_better_than_blind")
     merged = {
         key: getattr(file, key) if getattr(own, key) is None else getattr(own, key) for key in keys
     }
@@ -165,14 +166,10 @@ def _axis(level: str, file: GridFile, reader: AxisReader, where: str) -> list[Va
         return reader.read(level, file)
 
 
-def _cell(row: Row) -> Cell:
-    return Cell({level: value.spec for level, value in row.items()})
-
-
 def _check_victims(rows: Sequence[Row], where: str) -> None:
     """Refuse victims from the split that searches choose on, where their choices are reported."""
     for row in rows:
-        if "attack" in row and row["attack"].search and _cell(row).client.split == OWN_SPLIT:
+        if "attack" in row and row["attack"].search and cell_of(row).client.split == OWN_SPLIT:
             raise SpecError(
                 f"{where}: client {row['client'].spec} draws from split={OWN_SPLIT}, on which "
                 "searches choose; what they chose is reported on split=test"
@@ -194,18 +191,20 @@ def _combine(
     order = [level for group in groups for level in group]
     found = [dict(zip(order, sum(point, ()), strict=True)) for point in product(*points)]
     rows = [{level: row[level] for level in axes} for row in found]
-    written = Counter(_cell(row) for row in rows if "attack" not in row or not row["attack"].search)
+    written = Counter(
+        cell_of(row) for row in rows if "attack" not in row or not row["attack"].search
+    )
     for cell, times in written.most_common(1):
         if times > 1:
             raise SpecError(f"{where}: the cell {cell} is there {times} times")
     unique: dict[Cell, dict[str, Value]] = {}
     for row in rows:
-        unique.setdefault(_cell(row), row)
+        unique.setdefault(cell_of(row), row)
     return list(unique.values())
 
 
 def _check_zip(axes: Mapping[str, list[Value]], zipped: Sequence[Sequence[str]]) -> None:
-    levels = [_level(level, axes) for group in zipped for level in group]
+    levels = [check_level(level, axes) for group in zipped for level in group]
     twice = sorted(level for level, times in Counter(levels).items() if times > 1)
     if twice:
         raise SpecError(f"{', '.join(twice)} named twice; a level advances with one group")
@@ -230,27 +229,11 @@ def _leave_out(
     kept = list(rows)
     for texts in excluded:
         with error_context(f"{where}, exclude {dict(texts)}"):
-            wanted = {_level(level, rows[0]): text for level, text in texts.items()}
-            specs = {level: variants.spec(level, text) for level, text in wanted.items()}
-            matches = [all(_is(row[lv], wanted[lv], specs[lv]) for lv in wanted) for row in rows]
-            if not any(matches):
-                raise SpecError("matches no cell; correct it, or override it at this scale")
-        left_out = [row for row, match in zip(rows, matches, strict=True) if match]
+            left_out = matching(rows, texts, variants)
         kept = [row for row in kept if row not in left_out]
     if not kept:
         raise SpecError(f"{where}, exclude: no cell is left")
     return kept
-
-
-def _is(value: Value, text: str, spec: Spec) -> bool:
-    """Return True if a text is the name of a value, or its spec at this or the paper's scale."""
-    return text == value.variant or spec in (value.spec, value.base, value.original)
-
-
-def _level(level: str, known: Collection[str]) -> str:
-    if level not in known:
-        raise SpecError(f"unknown level {level!r}; {nearest(level, known)}")
-    return level
 
 
 def _proxies(values: Sequence[Value], paper: Sequence[Value]) -> dict[Spec, Spec]:

@@ -21,6 +21,17 @@ Item = str | Fields
 Axis = Item | list[Item]
 
 
+class NoBetterThanBlind(BaseModel):
+    """Cells whose attack is declared to be no better than the blind control."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cells: dict[str, str] = Field(
+        description="level -> spec or name of a variant; cells that match all", min_length=1
+    )
+    reason: str = Field(description="why; a sentence for captions", min_length=1)
+
+
 class Axes(BaseModel):
     """Axes of a grid, or changes to them at a scale.
 
@@ -51,6 +62,9 @@ class Axes(BaseModel):
     )
     proxy_for: dict[str, str | None] | None = Field(
         None, description="a spec of an axis -> the published spec that it substitutes; null: none"
+    )
+    no_better_than_blind: list[NoBetterThanBlind] | None = Field(
+        None, description="cells whose attack does not beat the blind control, with the reason"
     )
 
     @model_validator(mode="before")

@@ -15,6 +15,7 @@ from gleak.core.errors import GleakError
 from gleak.core.numbers import format_value
 from gleak.experiments.axis_labels import AxisLabels, read_metric
 from gleak.experiments.claims import Expectation
+from gleak.figures.blind_comparison import warn_of_weak_attacks
 from gleak.figures.statistics import Row, join_cells, records, summarise
 from gleak.figures.verdict_page import write_page
 from gleak.metrics.score_table import read_scores
@@ -46,7 +47,9 @@ def judge_study(study: Study, scale: str, scores: Mapping[str, Path], folder: Pa
     Raises:
         GleakError: if a gate fails or has no data, after all files are written.
     """
-    table = judge_claims(study, scale, {grid: read_scores([path]) for grid, path in scores.items()})
+    tables = {grid: read_scores([path]) for grid, path in scores.items()}
+    table = judge_claims(study, scale, tables)
+    warn_of_weak_attacks(study, scale, tables)
     _write(table, write_page(study, scale, table), folder)
     _stop_at_gates(table)
     return table

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from gleak.experiments.axis_labels import BLIND, CONTROLS, read_metric
-from gleak.figures.statistics import CELL, summarise
+from gleak.experiments.axis_labels import BLIND
+from gleak.figures.statistics import CELL
 from gleak.metrics.score_table import read_scores, refused_scores, save_scores
 
 logger = logging.getLogger(__name__)
 
 ORDER = [*CELL, "victim", "sample", "metric"]
-SETTING = [level for level in CELL if level != "attack"]
 
 
 def tabulate(
@@ -23,8 +22,7 @@ def tabulate(
 ) -> pd.DataFrame:
     """Concatenate the scores of a grid's cells into one sorted table.
 
-    Logs a warning for each attack that is no better than the blind control, and for each that was
-    granted extra knowledge.
+    Logs a warning for each attack that was granted extra knowledge.
 
     Args:
         scores: ``scores.csv`` of every cell and control, in any order.
@@ -40,23 +38,10 @@ def tabulate(
     left_out = [refused_scores(each, each["reason"]) for each in refused]
     joined = pd.concat([read_scores(scores), *left_out])
     table = joined.sort_values(ORDER, na_position="first", ignore_index=True)
-    for warning in [*_no_better_than_blind(table), *_granted(table)]:
+    for warning in _granted(table):
         logger.warning("implausible evaluation: %s", warning)
     save_scores(table, output)
     return table
-
-
-def _no_better_than_blind(table: pd.DataFrame) -> list[str]:
-    errors = summarise(table, read_metric("mse"))[[*CELL, "ours"]]
-    blind = errors[errors["attack"] == BLIND].drop(columns="attack")
-    both = errors[~errors["attack"].isin(CONTROLS)].merge(
-        blind, on=SETTING, suffixes=("", "_blind")
-    )
-    return [
-        f"{'/'.join(row[level] for level in CELL)} has mean mse {row['ours']:.3g}, no better than "
-        f"{row['ours_blind']:.3g} of {BLIND}, which uses no update"
-        for _, row in both[both["ours"] >= both["ours_blind"]].iterrows()
-    ]
 
 
 def _granted(table: pd.DataFrame) -> list[str]:

@@ -37,23 +37,6 @@ def test_the_order_of_files_does_not_matter(scored: Scored, write: Write, tmp_pa
     assert table["value"][:6].tolist() == [3.0, 0.1, 0.2, 4.0, 0.3, 0.4]
 
 
-def test_an_attack_no_better_than_blind_is_named(
-    scored: Scored, write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    tables = [
-        scored("mse", [[0.2], [0.2]], attack="blind", grants="mean_input"),
-        scored("mse", [[0.1], [0.4]], attack="dlg"),
-        scored("mse", [[0.1], [0.2]], attack="cpl"),
-        scored("mse", [[0.5]], attack="cpl", defense="gaussian"),
-        scored("mse", [[0.0]], attack="truth"),
-    ]
-    with caplog.at_level(logging.WARNING):
-        tabulate([write("all.csv", *tables)], tmp_path / "scores.csv")
-    assert len(caplog.messages) == 1
-    assert "digits/lenet/untrained/honest/fedsgd/none/dlg has mean mse 0.25" in caplog.text
-    assert "no better than 0.2 of blind" in caplog.text
-
-
 def test_grants_in_use_are_named_once(
     scored: Scored, write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gleak.experiments.axis_labels import BLIND, AxisLabels
+from gleak.experiments.axis_labels import BLIND, AxisLabels, read_metric
 from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import Over, Statistic
 from gleak.experiments.refusals import levels_of
@@ -175,3 +175,14 @@ def _aggregate(rows: pd.DataFrame, metric: MetricSpec, statistic: Statistic) -> 
         return rows.groupby(CELL)["value"].agg(statistic)
     best = "max" if metric.better == "higher" else "min"
     return rows.groupby(VICTIM)["value"].agg(best).groupby(level=CELL).mean()
+
+
+def why_missing(metric: str) -> str:
+    """Return what to say of a metric that has no value in any cell of a figure.
+
+    Args:
+        metric: its spec.
+    """
+    if read_metric(metric).weights:
+        return "could not be computed: its weights are missing (make weights)"
+    return "could not be computed here, the logs of scoring say why"

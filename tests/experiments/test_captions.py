@@ -8,6 +8,7 @@ import pytest
 
 from gleak.core.settings import SCALES
 from gleak.experiments.captions import caption
+from gleak.experiments.cell_patterns import Weak
 from gleak.experiments.study import Study, load_study
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
@@ -34,6 +35,16 @@ def test_the_caption_says_what_a_search_chose(study: Study):
     text = caption(study.figures["speed"], [(tuned, grid)], "quick")
     assert f"| **Chosen by a search:** ``{attack}`` from ``{base}``." in text
     assert "Chosen by a search" not in study.caption("speed", "quick")
+
+
+def test_the_caption_says_which_attacks_are_no_better_than_blind(study: Study):
+    grid = study.grid("attacks", "quick")
+    cell = grid.cells[0]
+    shown = Weak(frozenset({cell}), {"attack": cell.attack}, "it has no time")
+    text = caption(study.figures["speed"], [(replace(grid, weak=(shown,)), grid)], "quick")
+    label = grid.names.label("attack", cell.attack)
+    assert f"| **No better than blind:** {label}: it has no time." in text
+    assert "No better than blind" not in study.caption("speed", "quick")
 
 
 def test_the_caption_states_the_conditions_and_those_of_the_paper(study: Study):

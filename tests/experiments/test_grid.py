@@ -118,6 +118,19 @@ def test_excluded_cells_take_their_controls_with_them():
     assert len(one.cells) == len(grid().cells) - 2
 
 
+def test_cells_are_declared_no_better_than_blind_by_any_level():
+    declared = [
+        {"cells": {"defense": "gaussian+std=1e-4"}, "reason": "noise"},
+        {"cells": {"attack": "dlg", "defense": "none"}, "reason": "it diverges"},
+    ]
+    noise, diverging = grid(no_better_than_blind=declared).weak
+    assert len(noise.cells) == 4 and len(diverging.cells) == 2
+    assert {str(cell.attack) for cell in diverging.cells} == {"dlg"}
+    assert (diverging.reason, str(diverging.specs["attack"])) == ("it diverges", "dlg")
+    quick = {"no_better_than_blind": []}
+    assert not grid("quick", no_better_than_blind=declared, quick=quick).weak
+
+
 def test_a_scale_overrides_what_it_names():
     quick = {"dataset": "digits", "proxy_for": {"digits": "mnist"}, "exclude": []}
     fields = {"quick": quick, "exclude": [{"dataset": "cifar10", "attack": "dlg"}]}
@@ -143,6 +156,14 @@ def test_a_scale_overrides_what_it_names():
         ({"zip": [["dataset", "client"]]}, "zip: .*equal length: dataset has 2, client has 1"),
         ({"zip": [["dataset", "cleint"]]}, "zip: unknown level 'cleint'; did you mean 'client'"),
         ({"zip": [["dataset", "attack"], ["attack", "defense"]]}, "zip: attack named twice"),
+        (
+            {"no_better_than_blind": [{"cells": {"attack": "gm"}, "reason": "r"}]},
+            "no_better_than_blind .*'gm'.*: matches no cell",
+        ),
+        (
+            {"no_better_than_blind": [{"cells": {"attack": "dlg"}, "reason": "r"}] * 2},
+            "dlg is declared twice",
+        ),
         ({"exclude": [{"dataset": "lfw"}]}, "exclude .*'lfw'.*: matches no cell"),
         ({"exclude": [{"datset": "lfw"}]}, "exclude .*: unknown level 'datset'; .*'dataset'"),
         ({"exclude": [{"dataset": "lwf"}]}, "exclude .*: unknown dataset 'lwf'"),

@@ -27,13 +27,13 @@ from gleak.figures.canvas.style import (
     colours_of,
     new_figure,
 )
-from gleak.figures.statistics import records
+from gleak.figures.statistics import records, why_missing
 
 CONTROLS = {TRUTH: (0, (6, 2)), BLIND: (0, (1, 1.5))}
 PAPER, FAILED = "paper", "none succeeded:\nover the failed"
-NO_VALUE = "ours: could not\nbe computed"
 OF = {"all": "", "successful": "of successes", "successful_else_all": "of successes, if any"}
 LEGEND = 1.3  # inches beside the panels
+LINE = 20  # characters of a line of the legend
 LONGEST_TICK = 12  # characters of a line below a tick
 Colour = tuple[float, float, float]
 
@@ -123,8 +123,10 @@ def references(points: pd.DataFrame, looks: Mapping[str, Artist]) -> list[Artist
         looks: a handle for ``published`` and for ``failed``.
     """
     drawn = {"published": points["published"].notna().any(), "failed": points["failed"].any()}
-    missing = [Line2D([], [], ls="", label=NO_VALUE)] * bool(points["ours"].isna().all())
-    return [handle for column, handle in looks.items() if drawn[column]] + missing
+    missing = [] if points["ours"].notna().any() else list(dict.fromkeys(points["shown"]))
+    texts = [fill(f"ours: {why_missing(metric)}", LINE) for metric in missing]
+    notes = [Line2D([], [], ls="", label=text) for text in texts]
+    return [handle for column, handle in looks.items() if drawn[column]] + notes
 
 
 TOGETHER = 0.85  # share of a place on x that its slots take

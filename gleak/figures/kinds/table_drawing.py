@@ -29,6 +29,7 @@ from gleak.figures.statistics import (
     spread_over_victims,
     summarise,
     table_of,
+    why_missing,
     worse_than_blind,
 )
 
@@ -202,7 +203,7 @@ def explain(long: pd.DataFrame, names: AxisLabels) -> str:
     victims = f"n = {usual} {'victim' if usual == 1 else 'victims'}"
     shown = long[long["ours"].notna()]
     missing = [metric for metric, ours in long.groupby("shown")["ours"] if ours.isna().all()]
-    labels = ", ".join(names.metric(str(metric)) for metric in missing)
+    reasons = [f"{names.metric(str(metric))} {why_missing(str(metric))}" for metric in missing]
     signs = {
         victims: usual > 0,
         "(n) where another number": (shown["victims"].dropna() != usual).any(),
@@ -213,7 +214,7 @@ def explain(long: pd.DataFrame, names: AxisLabels) -> str:
         f"{INCOMPARABLE} not comparable: {'; '.join(_reasons(long))}": bool(_reasons(long)),
         f"{DASH} no value": long["ours"].isna().any(),
         f"{REFUSED} {'; '.join(filter(None, long['reason'].unique()))}": long["reason"].any(),
-        f"{labels}: could not be computed here, the logs of scoring say why": bool(missing),
+        "; ".join(reasons): bool(missing),
     }
     return "".join(f"{sentence}. " for sentence, needed in signs.items() if needed).strip()
 

@@ -29,6 +29,7 @@ from gleak.figures.statistics import (
     select,
     summarise,
     table_of,
+    why_missing,
 )
 
 SIZE = (4.6, 3.4)  # inches
@@ -127,7 +128,8 @@ def _draw(figure: Tradeoff, names: AxisLabels, points: pd.DataFrame) -> Figure:
     axes.set(xlabel=names.metric(figure.privacy), ylabel=names.metric(figure.utility))
     _set_limits(axes, figure, drawn)
     if drawn.empty:
-        _write_centred(axes, f"{names.metric(figure.privacy)} could not be computed")
+        reason = why_missing(figure.privacy)
+        _write_centred(axes, f"{names.metric(figure.privacy)} {reason}")
     numbers = {point: str(k) for k, point in enumerate(dict.fromkeys(drawn["point"]), start=1)}
     for hue, colour in looks.items():
         _draw_hue(axes, drawn[drawn["hue"] == hue], colour, numbers)

@@ -220,7 +220,7 @@ def test_a_metric_without_any_value_has_no_column_and_a_line_of_reason(
     figure.draw(replace(material, scores=table), tmp_path / "t")
     text = (tmp_path / "t.md").read_text(encoding="utf-8")
     assert "lpips" not in text.splitlines()[0]
-    assert "lpips: could not be computed here, the logs of scoring say why." in text
+    assert "lpips could not be computed: its weights are missing (make weights)." in text
 
 
 def test_numbers_of_victims_and_what_is_worse_than_blind_are_explained(

@@ -105,7 +105,7 @@ def test_a_metric_without_values_leaves_points_out_and_draws_the_rest(
     scores = material.scores.assign(value=material.scores["value"].mask(missing))
     make().draw(replace(material, scores=scores), tmp_path / "a")
     assert pd.read_csv(tmp_path / "a.csv")["privacy"].isna().all()
-    assert "mse could not be computed" in (tmp_path / "a.svg").read_text()
+    assert "mse could not be computed here" in (tmp_path / "a.svg").read_text()
 
 
 def test_controls_are_left_out_and_models_are_not(grids: list[tuple[AxisLabels, list[Cell]]]):

@@ -14,12 +14,14 @@ from typing_extensions import override
 from gleak.core.errors import IncompatibleError
 from gleak.matching.choice import verified_method
 from gleak.matching.gradients import ClientTraining, Gradients
+from gleak.matching.joint_pair import joined
 from gleak.matching.label_inference import inferred_labels
-from gleak.matching.layer_weights import weighted
 from gleak.matching.problem import IMAGES, Evaluation, Problem, mean_gradients, total_variation
 
 if TYPE_CHECKING:
-    from gleak.matching.distances.base import Piece
+    from collections.abc import Sequence
+
+    from gleak.matching.distances.base import Pair
     from gleak.matching.parts import Parts
     from gleak.observation import Observation
 
@@ -72,8 +74,7 @@ class GradientMatching(Problem):
     def evaluate(self, points: Tensor) -> Evaluation:
         points = points.detach().requires_grad_()
         inputs, targets = self.inputs(points), self.soft_labels(points)
-        pieces = self._pieces(inputs, targets)
-        distance = self.parts.distance.measure(pieces)
+        distance = self.parts.distance.measure(self._pairs(inputs, targets))
         objective = distance
         if self.parts.total_variation and inputs.ndim == IMAGES:
             objective = objective + self.parts.total_variation * total_variation(inputs)
@@ -83,14 +84,14 @@ class GradientMatching(Problem):
         (gradient,) = torch.autograd.grad(relative.sum(), points)
         return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
 
-    def _pieces(self, inputs: Tensor, targets: Tensor) -> list[Piece]:
+    def _pairs(self, inputs: Tensor, targets: Tensor) -> Sequence[Pair]:
         """Compute the weighted pairs of gradients, masked to the compared values."""
         pieces = self.gradients(inputs, targets, self.observed)
         compared = [
             piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
             for piece in pieces
         ]
-        return weighted(compared, self.layer_weights)
+        return joined(compared, self.layer_weights)
 
     def _label_term(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the squared distance of probabilities to labels (CPL Algorithm 1, line 12)."""

@@ -13,6 +13,7 @@ from gleak.matching.choice import Trial, choose_gradients
 from gleak.matching.distances.base import Piece
 from gleak.matching.gradients import ClientTraining, LoopedGradients, Parameters, VmappedGradients
 from gleak.matching.layerwise import LayerwiseGradients
+from gleak.matching.tangent_gradients import TangentGradients
 from gleak.matching.unrolled import GeneralUnrolled
 from gleak.models.differentiation import differentiable_kernels
 from tests.zoo import CLASSES, NETWORKS, SHAPE
@@ -56,8 +57,18 @@ def test_what_torch_cannot_vectorise_is_taken_victim_by_victim(name: str) -> Non
 def test_plain_layers_are_split(name: str) -> None:
     network = built(name)
     trained = frozenset(key for key, value in network.named_parameters() if value.requires_grad)
-    training = training_of(network, trained=trained)
+    training = training_of(network, trained=trained, several_victims=True)
     assert isinstance(choose_gradients(training), LayerwiseGradients)
+
+
+def test_the_method_depends_on_the_cell() -> None:
+    """Several victims share passes; dense layers' gradients are not formed."""
+    training = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten()))
+    assert isinstance(choose_gradients(replace(training, classes=72)), TangentGradients)
+    several = replace(training, classes=72, several_victims=True)
+    assert isinstance(choose_gradients(several), LayerwiseGradients)
+    dense = training_of(nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)))
+    assert isinstance(choose_gradients(dense), LayerwiseGradients)
 
 
 class Cached(nn.Module):

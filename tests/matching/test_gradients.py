@@ -72,9 +72,9 @@ def batch(samples: int, shape: tuple[int, ...] = SHAPE) -> tuple[Tensor, Tensor]
 def training_of(
     model: nn.Module, shape: tuple[int, ...], loss: str = "cross_entropy"
 ) -> ClientTraining:
-    """Return a training of one step of all parameters."""
+    """Return a training of one step of all parameters, in a cell of several victims."""
     trained = frozenset(name for name, _ in model.named_parameters())
-    return ClientTraining(model, loss, shape, CLASSES, trained)
+    return ClientTraining(model, loss, shape, CLASSES, trained, several_victims=True)
 
 
 def targets_of(model: nn.Module) -> Formed:

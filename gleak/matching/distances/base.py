@@ -12,19 +12,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Piece(Protocol):
-    """Dummy gradient of one parameter paired with the observed one, for V victims."""
-
-    @property
-    def name(self) -> str:
-        """Name of the parameter."""
-
-    def within(self, sent: Tensor) -> Piece:
-        """Return both gradients with all entries outside a mask set to zero.
-
-        Args:
-            sent: the mask; Shape (V, *shape).
-        """
+class Pair(Protocol):
+    """Dummy gradient paired with the observed one, for V victims."""
 
     def squared_distance(self) -> Tensor:
         """Compute the sum of squared differences; Shape (V)."""
@@ -42,13 +31,28 @@ class Piece(Protocol):
         """Compute the squared norm of the observed gradient; Shape (V)."""
 
 
+class Piece(Pair, Protocol):
+    """Pair of the gradients of one parameter."""
+
+    @property
+    def name(self) -> str:
+        """Name of the parameter."""
+
+    def within(self, sent: Tensor) -> Piece:
+        """Return both gradients with all entries outside a mask set to zero.
+
+        Args:
+            sent: the mask; Shape (V, *shape).
+        """
+
+
 class DistanceSpec(Spec):
     """Distance between the dummy gradient and the observed one."""
 
     kind: ClassVar[str] = "distance"
 
     @abstractmethod
-    def measure(self, pieces: Sequence[Piece]) -> Tensor:
+    def measure(self, pieces: Sequence[Pair]) -> Tensor:
         """Compute the distance over all parameters; Shape (V), zero for equal gradients."""
 
     @abstractmethod

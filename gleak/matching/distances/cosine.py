@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from gleak.core.registry import register
-from gleak.matching.distances.base import DistanceSpec, Piece, total
+from gleak.matching.distances.base import DistanceSpec, Pair, total
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +21,7 @@ class Cosine(DistanceSpec):
     """One minus the cosine of all parameters taken as one vector (InvertGrad)."""
 
     @override
-    def measure(self, pieces: Sequence[Piece]) -> Tensor:
+    def measure(self, pieces: Sequence[Pair]) -> Tensor:
         inner = total([piece.inner() for piece in pieces])
         squared = total([piece.squared_norm() for piece in pieces])
         target = total([piece.target_squared_norm() for piece in pieces])

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.matching.distances.base import DistanceSpec, Piece, total
+from gleak.matching.distances.base import DistanceSpec, Pair, total
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ class L2(DistanceSpec):
     """Sum of squared differences over all parameters (DLG; CPL Algorithm 1, line 12)."""
 
     @override
-    def measure(self, pieces: Sequence[Piece]) -> Tensor:
+    def measure(self, pieces: Sequence[Pair]) -> Tensor:
         return total([piece.squared_distance() for piece in pieces])
 
     @override
@@ -41,6 +41,6 @@ class Signs(L2):
     gain: float = parameter(1.0, "a: factor of the dummy gradient", source="ROG Equation 15", gt=0)
 
     @override
-    def measure(self, pieces: Sequence[Piece]) -> Tensor:
+    def measure(self, pieces: Sequence[Pair]) -> Tensor:
         """Compute the distance; Shape (V). Every gradient is materialised, whatever its size."""
         return total([piece.sign_distance(self.gain) for piece in pieces])

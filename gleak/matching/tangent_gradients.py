@@ -1,0 +1,228 @@
+"""Gradients of one victim after the other, differentiated by a pass of tangents.
+
+A search needs the derivative of a function of the gradient g of the loss L by the parameters. With
+v, the function's derivative by g, this is the derivative of S = <v, g> by the samples, and S is the
+derivative of L along the direction v of the parameters. Two passes compute L and g; a pass of
+tangents along v computes S, and a pass back its slopes at the samples (Pearlmutter 1994, "Fast
+exact multiplication by the Hessian", with a derivative by samples in place of one by parameters).
+No graph of the gradient's computation is built or differentiated.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.autograd.function import once_differentiable
+from typing_extensions import override
+
+from gleak.matching.affine_layers import affine_layer
+from gleak.matching.distances.base import Piece
+from gleak.matching.gradients import ClientTraining, Gradients, Parameters
+from gleak.matching.layer_passes import (
+    AffinePasses,
+    FunctionPasses,
+    LayerPasses,
+    ReluPasses,
+    SumPasses,
+    Zero,
+    plus,
+)
+from gleak.matching.layerwise import UnsplittableError
+from gleak.matching.pieces import FormedPiece
+from gleak.models.parameters import independent_copy
+from gleak.models.sample_losses import Penalised, sample_losses
+
+IMAGES = 4
+GIVEN = 2
+"""Number of values given to the steps: samples and soft labels."""
+SUMS = {operator.add, operator.iadd, torch.add}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A layer or function of a network, and the values that it takes.
+
+    Args:
+        passes: begins the passes of values through it.
+        taken: positions among all values: those given to the network, then the steps' outputs.
+        trained: names of its trained parameters.
+    """
+
+    passes: Callable[..., LayerPasses]
+    taken: tuple[int, ...]
+    trained: tuple[str, ...] = ()
+
+
+class TangentGradients(Gradients):
+    """Gradients of one victim after the other, differentiated without a graph.
+
+    A victim's gradient does not depend on the victims that are computed with it, nor on their
+    number. For networks that `torch.fx` traces, with trained layers as in
+    `gleak.matching.affine_layers`.
+
+    Args:
+        training: the network and its loss.
+
+    Raises:
+        UnsplittableError: a trained parameter is used in another way.
+    """
+
+    def __init__(self, training: ClientTraining) -> None:
+        self.model = training.model
+        self.steps = traced_steps(training)
+        self.trained = list(dict.fromkeys(name for step in self.steps for name in step.trained))
+        if training.trained != set(self.trained):
+            raise UnsplittableError(*training.trained.symmetric_difference(self.trained))
+
+    @override
+    def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
+        rows = [_Gradient.apply(*batch, self) for batch in zip(inputs, targets, strict=True)]
+        gradients = map(torch.stack, zip(*rows, strict=True))
+        return [
+            FormedPiece(name, gradient, observed[name])
+            for name, gradient in zip(self.trained, gradients, strict=True)
+        ]
+
+    @override
+    def logits(self, inputs: Tensor) -> Tensor:
+        return torch.stack([self.model(samples.clone()) for samples in inputs])
+
+
+class _Gradient(torch.autograd.Function):
+    """Gradient of one victim's mean loss, as a function of its samples and soft labels."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, targets: Tensor, method: TangentGradients
+    ) -> tuple[Tensor, ...]:
+        ctx.method, ctx.passes = method, Passes(method.steps, [_copied(inputs), targets])
+        gradients = ctx.passes.gradients()
+        return tuple(gradients[name] for name in method.trained)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *slopes: Any) -> tuple[Zero, Zero, None]:
+        directions = dict(zip(ctx.method.trained, slopes, strict=True))
+        inputs, targets = ctx.passes.slopes(directions)
+        return inputs, targets, None
+
+
+def _copied(inputs: Tensor) -> Tensor:
+    """Copy samples; images with channels last, for which convolutions are faster on a CPU."""
+    images = inputs.ndim == IMAGES
+    return inputs.clone(memory_format=torch.channels_last if images else torch.preserve_format)
+
+
+class Passes:
+    """The four passes of one batch through all steps of a network and its loss.
+
+    Args:
+        steps: the last one computes the loss, Shape ().
+        given: values given to the network, and soft labels.
+    """
+
+    def __init__(self, steps: Sequence[Step], given: Sequence[Tensor]) -> None:
+        self._steps, self._given = steps, len(given)
+        self._passes: list[LayerPasses] = []
+        values = list(given)
+        for step in steps:
+            self._passes.append(step.passes(*(values[position] for position in step.taken)))
+            values.append(self._passes[-1].outputs)
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Compute the loss's gradients by the trained parameters."""
+        last = torch.ones_like(self._passes[-1].outputs)
+        self._backwards(last, lambda one, outputs: one.input_gradients(outputs))
+        gradients: dict[str, Tensor] = {}
+        for step, one in zip(self._steps, self._passes, strict=True):
+            gradients |= dict(zip(step.trained, one.parameter_gradients(), strict=True))
+        return gradients
+
+    def slopes(self, directions: Parameters) -> list[Zero]:
+        """Compute the slopes, at the given values, of the loss's derivative along directions."""
+        tangents: list[Zero] = [None] * self._given
+        for step, one in zip(self._steps, self._passes, strict=True):
+            own = [directions[name] for name in step.trained]
+            tangents.append(one.tangent([tangents[position] for position in step.taken], own))
+        return self._backwards(None, lambda one, outputs: one.input_slopes(outputs))
+
+    def _backwards(
+        self, last: Zero, back: Callable[[LayerPasses, Any], Sequence[Zero]]
+    ) -> list[Zero]:
+        """Propagate sums from the last outputs to the given values, and return these."""
+        sums: list[Zero] = [*[None] * (self._given + len(self._steps) - 1), last]
+        for step, one in zip(reversed(self._steps), reversed(self._passes), strict=True):
+            for position, part in zip(step.taken, back(one, sums.pop()), strict=True):
+                sums[position] = plus(sums[position], part)
+        return sums
+
+
+def traced_steps(training: ClientTraining) -> list[Step]:
+    """Trace a network, and return its steps, of which the last one is the mean loss.
+
+    Raises:
+        UnsplittableError: a trained parameter is not used by one of the layers of
+            `gleak.matching.affine_layers`, or a layer adds a penalty.
+    """
+    if any(isinstance(layer, Penalised) for layer in training.model.modules()):
+        raise UnsplittableError("penalty")
+    places: dict[fx.Node, int] = {}
+    steps: list[Step] = []
+    for node in fx.symbolic_trace(independent_copy(training.model)).graph.nodes:
+        if node.op == "placeholder":
+            places[node] = 0
+        elif node.op == "output":
+            steps.append(Step(partial(FunctionPasses, _loss(training)), (places[node.args[0]], 1)))
+        elif node.op != "get_attr":
+            taken = [given for given in node.all_input_nodes if given.op != "get_attr"]
+            places[node] = len(steps) + GIVEN
+            steps.append(_step(training, node, tuple(places[given] for given in taken)))
+    return steps
+
+
+def _loss(training: ClientTraining) -> Callable[..., Tensor]:
+    return lambda logits, targets: sample_losses(training.loss, logits, targets).mean()
+
+
+def _step(training: ClientTraining, node: fx.Node, taken: tuple[int, ...]) -> Step:
+    """Return the step of a node that takes these values."""
+    if node.target in SUMS and len(taken) == 2:
+        return Step(SumPasses, taken)
+    if node.op != "call_module":
+        return Step(partial(FunctionPasses, partial(_called, training.model, node)), taken)
+    name = str(node.target)
+    layer = training.model.get_submodule(name)
+    own = [f"{name}.{key}" for key, _ in layer.named_parameters()]
+    trained = tuple(key for key in own if key in training.trained)
+    if not trained:
+        passes = ReluPasses if type(layer) is nn.ReLU else partial(FunctionPasses, layer)
+        return Step(passes, taken)
+    affine = affine_layer(layer)
+    if affine is None or len(trained) < len(own):
+        raise UnsplittableError(name)
+    return Step(partial(AffinePasses, affine), taken, trained)
+
+
+def _called(model: nn.Module, node: fx.Node, *values: Tensor) -> Tensor:
+    """Call a node's function or method with values in place of the nodes that it takes."""
+    left = iter(values)
+    known = {
+        given: _attribute(model, given) if given.op == "get_attr" else next(left)
+        for given in node.all_input_nodes
+    }
+    arguments: Any = fx.map_arg(node.args, known.__getitem__)
+    options: Any = fx.map_arg(node.kwargs, known.__getitem__)
+    target: Any = node.target
+    function = getattr(type(arguments[0]), target) if node.op == "call_method" else target
+    outputs: Tensor = function(*arguments, **options)
+    return outputs
+
+
+def _attribute(model: nn.Module, node: fx.Node) -> Any:
+    return operator.attrgetter(str(node.target))(model)

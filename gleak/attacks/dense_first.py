@@ -72,7 +72,7 @@ class Aono(DenseFirstAttack):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        from gleak.attacks.first_layer import dense_layer_of_samples, read_inputs
+        from gleak.attacks.first_layer import read_inputs, scaled_layer
         from gleak.matching.label_inference import (
             classifier_gradient,
             classifier_of,
@@ -81,8 +81,10 @@ class Aono(DenseFirstAttack):
         from gleak.matching.problem import mean_gradients
 
         observed, samples = mean_gradients(observation), observation.batch_size
-        layer = dense_layer_of_samples(observation.model, observation.input_shape)
-        found = read_inputs(observed[f"{layer}.weight"], observed[f"{layer}.bias"], samples)
+        layer, scaling = scaled_layer(observation.model, observation.input_shape)
+        bias = observed[f"{layer}.bias"]
+        weight = scaling.gradient_of_samples(observed[f"{layer}.weight"], bias)
+        found = read_inputs(weight, bias, samples)
         recovered = found.isfinite()
         inputs = found.where(recovered, MID_GREY).clamp(0, 1).unflatten(2, observation.input_shape)
         scores = classifier_gradient(classifier_of(observation), observed)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.matching.label_inference import parameters_of_labels
-from gleak.models.layer_search import find_classifier, first_dense_layer
+from gleak.models.layer_search import Scaling, find_classifier, first_dense_layer
 from gleak.models.sample_losses import sample_losses
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def dense_layer_of_samples(network: nn.Module, shape: tuple[int, ...]) -> str:
-    """Return the name of the dense layer with a bias whose inputs are the flattened samples.
+    """Return the name of the dense layer with a bias whose inputs are the samples.
+
+    They are flattened, and may be normalised.
 
     Args:
         network: in the mode in which it is attacked.
@@ -26,13 +28,22 @@ def dense_layer_of_samples(network: nn.Module, shape: tuple[int, ...]) -> str:
     Raises:
         IncompatibleError: the model has no such layer.
     """
+    return scaled_layer(network, shape)[0]
+
+
+def scaled_layer(network: nn.Module, shape: tuple[int, ...]) -> tuple[str, Scaling]:
+    """Return the name of the layer of `dense_layer_of_samples`, and the scaling of the samples.
+
+    Raises:
+        IncompatibleError: the model has no such layer.
+    """
     layer = first_dense_layer(network, shape)
-    if layer is None or not layer.takes_samples:
+    if layer is None or layer.scaling is None:
         raise IncompatibleError(
             "the attack needs a dense layer with a bias whose inputs are the samples themselves, "
             "and this model has none; use mlp or fc2"
         )
-    return layer.name
+    return layer.name, layer.scaling
 
 
 def read_inputs(weight: Tensor, bias: Tensor, samples: int) -> Tensor:

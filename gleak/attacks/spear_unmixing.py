@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks.first_layer import dense_layer_of_samples
+from gleak.attacks.first_layer import scaled_layer
 from gleak.matching.label_inference import classifier_of
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
@@ -59,8 +59,9 @@ def unmix_victims(
     Raises:
         IncompatibleError: the network does not begin with a dense layer that has a bias.
     """
-    name = dense_layer_of_samples(observation.model, observation.input_shape)
-    weight, bias = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
+    name, scaling = scaled_layer(observation.model, observation.input_shape)
+    parameters = (observation.model.get_parameter(f"{name}.{part}").double() for part in PARTS)
+    weight, bias = scaling.of_layer(*parameters)
     softmax = observation.loss == "cross_entropy"
     layers = Layers(
         weight, bias, last_weight(observation, len(bias)), observation.input_shape, softmax
@@ -76,7 +77,8 @@ def unmix_victims(
                 found[victim] = torch.from_numpy(saved["inputs"]).to(found)
                 continue
             gradients = [observed[f"{name}.{part}"][victim] for part in PARTS]
-            factors = factorise(gradients[0], gradients[1], observation.batch_size)
+            of_samples = scaling.gradient_of_samples(*gradients)
+            factors = factorise(of_samples, gradients[1], observation.batch_size)
             stream = torch_stream(observation.seed, "spear", int(number))
             proposals = _proposals(factors, layers, scores[victim].double(), stream)
             result = search(factors, weight, bias, layers.head, proposals, rounds)

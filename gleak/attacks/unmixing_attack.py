@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
+    from gleak.models.layer_search import DenseLayer
     from gleak.runtime.checkpointing import Part
     from gleak.unmixing.mixtures import Mixture, Sources, Unmixing
 
@@ -60,7 +61,7 @@ class UnmixingAttack(AttackSpec):
     ) -> None:
         """Check that a dense layer has at least one neuron for each sample."""
         super().check_network(network, shape, classes, client)
-        layer = _layer_to_unmix(network, shape)
+        layer = _layer_to_unmix(network, shape).name
         neurons = len(network.get_parameter(f"{layer}.bias"))
         self._check_neurons(client.batch_size, neurons, f"layer {layer!r}")
 
@@ -78,7 +79,7 @@ class UnmixingAttack(AttackSpec):
         """Return the names of the first dense layer's parameters and of those that give labels."""
         from gleak.attacks.first_layer import label_parameters
 
-        layer = _layer_to_unmix(model, input_shape)
+        layer = _layer_to_unmix(model, input_shape).name
         return label_parameters(model, input_shape) | {f"{layer}.weight", f"{layer}.bias"}
 
     def separate(self, observation: Observation) -> Sources:
@@ -119,7 +120,7 @@ class UnmixingAttack(AttackSpec):
         )
 
     def mixture(self, observation: Observation) -> Mixture:
-        """Return the gradients of the layer to unmix.
+        """Return the gradients of the layer to unmix, of its inputs or of samples scaled to them.
 
         Raises:
             IncompatibleError: no dense layer with a bias, or one with fewer neurons than samples.
@@ -129,9 +130,11 @@ class UnmixingAttack(AttackSpec):
 
         layer = _layer_to_unmix(observation.model, observation.input_shape)
         observed, samples = mean_gradients(observation), observation.batch_size
-        mixture = Mixture(observed[f"{layer}.weight"], observed[f"{layer}.bias"])
-        self._check_neurons(samples, mixture.bias.shape[1], f"layer {layer!r}")
-        return mixture
+        weight, bias = observed[f"{layer.name}.weight"], observed[f"{layer.name}.bias"]
+        self._check_neurons(samples, bias.shape[1], f"layer {layer.name!r}")
+        if layer.scaling is not None:
+            weight = layer.scaling.gradient_of_samples(weight, bias)
+        return Mixture(weight, bias)
 
     @abstractmethod
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
@@ -145,7 +148,7 @@ class UnmixingAttack(AttackSpec):
         """
 
 
-def _layer_to_unmix(model: nn.Module, shape: tuple[int, ...]) -> str:
+def _layer_to_unmix(model: nn.Module, shape: tuple[int, ...]) -> DenseLayer:
     from gleak.models.layer_search import first_dense_layer
 
     layer = first_dense_layer(model, shape)
@@ -154,7 +157,7 @@ def _layer_to_unmix(model: nn.Module, shape: tuple[int, ...]) -> str:
             "unmixing needs a dense layer with a bias whose input is one vector for each sample, "
             "and this model has no such layer; use gm or invertgrad"
         )
-    return layer.name
+    return layer
 
 
 class InputUnmixing(DenseFirstAttack, UnmixingAttack):

@@ -119,30 +119,72 @@ def features_before(network: nn.Module, layer: str) -> Callable[[Tensor], Tensor
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """Map of flattened samples to the inputs of a dense layer, value by value: gain x + offset.
+
+    Args:
+        gain: Shape (F), nowhere 0.
+        offset: Shape (F).
+    """
+
+    gain: Tensor
+    offset: Tensor
+
+    def gradient_of_samples(self, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return the weight's gradient as it would be if the layer took the samples themselves.
+
+        A row of it is the sum over samples of d x, of which (gain x + offset) d was summed, and the
+        bias has the sum of d.
+
+        Args:
+            weight: gradient of the weight; Shape (..., neurons, F).
+            bias: gradient of the bias; Shape (..., neurons).
+        """
+        gain, offset = self.gain.to(weight), self.offset.to(weight)
+        return (weight - bias[..., None] * offset) / gain
+
+    def of_layer(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weight and bias with which the layer computes the same from the samples."""
+        gain, offset = self.gain.to(weight), self.offset.to(weight)
+        return weight * gain, bias + weight @ offset
+
+
+@dataclass(frozen=True)
 class DenseLayer:
-    """The first dense layer of a network.
+    """The first dense layer of a network that has a bias.
 
     Args:
         name: in the network.
-        takes_samples: whether its inputs are the flattened samples.
+        scaling: of the samples before it; None if its inputs are anything but scaled samples.
     """
 
     name: str
-    takes_samples: bool
+    scaling: Scaling | None
+
+    @property
+    def takes_samples(self) -> bool:
+        """True if its inputs are the flattened samples, or scaled ones."""
+        return self.scaling is not None
 
 
 def first_dense_layer(network: nn.Module, shape: tuple[int, ...]) -> DenseLayer | None:
     """Return the dense layer with a bias that runs first (see `first_dense_input`)."""
     like = next(network.parameters())
-    graded = torch.linspace(0, 1, math.prod(shape)).to(like).reshape(1, *shape)
+    graded = torch.linspace(0, 1, math.prod(shape)).to(like)
+    probes = torch.stack([torch.zeros_like(graded), torch.ones_like(graded), graded])
     with torch.no_grad():
-        entry = first_dense_input(network, graded)
-    return None if entry is None else DenseLayer(entry.layer, takes_samples(entry, graded))
+        entry = first_dense_input(network, probes.unflatten(1, shape))
+    return None if entry is None else DenseLayer(entry.layer, _scaling(entry.embeddings, probes))
 
 
-def takes_samples(entry: DenseInput, inputs: Tensor) -> bool:
-    """Return True if the inputs of the layer are the flattened samples."""
-    return torch.equal(entry.embeddings, inputs.flatten(1))
+def _scaling(embeddings: Tensor, probes: Tensor) -> Scaling | None:
+    """Return the scaling that maps black, white and graded probes to their embeddings, or None."""
+    if embeddings.shape != probes.shape:
+        return None
+    offset, white, graded = embeddings
+    gain = white - offset
+    fits = torch.allclose(graded, gain * probes[2] + offset, rtol=1e-4, atol=1e-5)
+    return Scaling(gain, offset) if fits and bool(gain.all()) else None
 
 
 @torch.no_grad()
@@ -154,16 +196,18 @@ def true_embeddings(network: nn.Module, inputs: np.ndarray) -> np.ndarray | None
         inputs: Shape (V, N, *shape).
 
     Returns:
-        Shape (V, N, E); None if the inputs of the first dense layer are the samples, or there is no
-        such layer.
+        Shape (V, N, E); None if the inputs of the first dense layer are the samples or scaled ones,
+        or there is no such layer.
     """
+    layer = first_dense_layer(network, inputs.shape[2:])
+    if layer is None or layer.takes_samples:
+        return None
     device = next(network.parameters()).device
     embeddings: list[np.ndarray] = []
     for samples in torch.from_numpy(inputs):
         for indices in batch_slices(network, samples):
-            batch = samples[indices].to(device)
-            entry = first_dense_input(network, batch)
-            if entry is None or takes_samples(entry, batch):
+            entry = first_dense_input(network, samples[indices].to(device))
+            if entry is None:
                 return None
             embeddings.append(entry.embeddings.cpu().numpy())
     return np.concatenate(embeddings).reshape(*inputs.shape[:2], -1)

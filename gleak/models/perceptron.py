@@ -10,7 +10,13 @@ from typing_extensions import override
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import Modality
-from gleak.models.base import Activation, FirstLayer, PrecodeNetwork
+from gleak.models.base import (
+    Activation,
+    FirstLayer,
+    Normalised,
+    PrecodeNetwork,
+    check_colours,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -36,16 +42,31 @@ class Perceptron(PrecodeNetwork):
         ge=0,
         lt=1,
     )
+    normalise: Normalised = parameter(
+        "none",
+        "normalisation of images before the first layer",
+        source="ours; by the statistics of the dataset in CPA's code",
+    )
+
+    def check(self, modality: Modality, shape: tuple[int, ...]) -> None:
+        """Check modality and shape, and that images can be normalised as asked.
+
+        Raises:
+            IncompatibleError: see `ModelSpec.check` and `gleak.models.base.check_colours`.
+        """
+        super().check(modality, shape)
+        check_colours(self, self.normalise, shape)
 
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from torch import nn
 
-        from gleak.models.layers import activation, dropout_layers
+        from gleak.models.layers import activation, dropout_layers, normalisation_layers
         from gleak.models.variational import variational_layers
 
         first, last = self.dense_layers(shape, classes)
         return nn.Sequential(
+            *normalisation_layers(self.normalise),
             nn.Flatten(),
             nn.Linear(*first),
             activation(self.activation),

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import gleak
 from gleak.attacks.first_layer import dense_layer_of_samples, read_inputs
 from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
 
 SHAPE = (2, 3, 4)
 FEATURES = 24
@@ -90,14 +92,22 @@ class Twice(Backwards):
 
 
 class Scaled(Backwards):
-    """A network that changes its samples first."""
+    """A network that scales its samples first."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return super().forward(2 * inputs - 1)
 
 
+class Squared(Backwards):
+    """A network that changes its samples first."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs**2)
+
+
 def test_the_layer_is_found_by_what_it_takes() -> None:
     assert dense_layer_of_samples(Backwards(), SHAPE) == "first"
+    assert dense_layer_of_samples(Scaled(), SHAPE) == "first"
     perceptron = nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, 2))
     assert dense_layer_of_samples(perceptron, SHAPE) == "1"
 
@@ -106,13 +116,29 @@ def test_the_layer_is_found_by_what_it_takes() -> None:
     "model",
     [
         Twice(),
-        Scaled(),
+        Squared(),
         nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, 3, bias=False)),
         nn.Sequential(nn.Conv2d(2, 2, 1), nn.Flatten(), nn.Linear(FEATURES, 3)),
         nn.Sequential(nn.Linear(4, 4), nn.Flatten(), nn.Linear(FEATURES, 3)),
     ],
-    ids=["used twice", "scaled first", "no bias", "convolution", "along the width alone"],
+    ids=["used twice", "squared first", "no bias", "convolution", "along the width alone"],
 )
 def test_a_model_without_such_a_layer_is_refused(model: nn.Module) -> None:
     with pytest.raises(IncompatibleError, match="use mlp or fc2"):
         dense_layer_of_samples(model, SHAPE)
+
+
+@pytest.mark.parametrize(("attack", "size"), [("aono", 1), ("spear", 3)])
+def test_normalised_samples_are_recovered_as_the_samples_they_are(attack: str, size: int) -> None:
+    shape = (3, 8, 8)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        samples = torch.rand(size, *shape)
+        results = []
+        for normalise in ("none", "imagenet"):
+            model = parse("model", f"fc2+hidden=64+normalise={normalise}").build(shape, 4)
+            loss = torch.nn.functional.cross_entropy(model(samples), torch.arange(size))
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            found = gleak.attack(attack, model, gradients, shape, batch_size=size)
+            results.append(gleak.score(found, samples)["mse"])
+    assert max(results) < 1e-8

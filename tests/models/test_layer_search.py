@@ -15,9 +15,9 @@ from gleak.models.layer_search import (
     first_dense_input,
     first_dense_layer,
     last_dense_input,
-    takes_samples,
     true_embeddings,
 )
+from gleak.models.layers import Normalisation
 
 IMAGES = torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 NAMES = ["lenet", "lenet5", "resnet20", "vgg_small+width=4+hidden=8", "fc2"]
@@ -91,7 +91,10 @@ def test_the_first_dense_layer_is_found_by_name(name: str, layer: str, width: in
     assert entry is not None
     assert entry.layer == layer
     assert entry.embeddings.shape == (5, width)
-    assert takes_samples(entry, IMAGES) == (name == "fc2")
+    found = first_dense_layer(network, tuple(IMAGES.shape[1:]))
+    assert found is not None
+    assert found.name == layer
+    assert found.takes_samples == (name == "fc2")
     assert without_hooks(network)
 
 
@@ -106,6 +109,50 @@ def test_the_neurons_of_the_first_dense_layer_are_known_before_it_is_built(name:
     assert layer is not None
     assert network.get_submodule(layer.name).out_features == spec.first_dense_neurons(4)
     assert layer.takes_samples == (spec.first_layer == "dense")
+
+
+@pytest.mark.parametrize(
+    ("before", "scaled"),
+    [
+        (nn.Identity(), True),
+        (Normalisation((0.5, 0.4, 0.3), (0.1, 0.2, 0.3)), True),
+        (nn.BatchNorm2d(3).eval(), True),
+        (nn.Sigmoid(), False),
+        (nn.AvgPool2d(3, stride=1, padding=1), False),
+        (nn.PixelShuffle(1), True),
+    ],
+    ids=["nothing", "normalised", "batch norm", "sigmoid", "blurred", "reshaped"],
+)
+def test_samples_may_be_scaled_before_the_first_dense_layer(
+    before: nn.Module, scaled: bool
+) -> None:
+    side = 2
+    network = nn.Sequential(before, nn.Flatten(), nn.Linear(3 * side**2, 4)).eval()
+    layer = first_dense_layer(network, (3, side, side))
+    assert layer is not None
+    assert layer.takes_samples == scaled
+    samples = np.random.default_rng(0).random((1, 2, 3, side, side), dtype=np.float32)
+    assert (true_embeddings(network, samples) is None) == scaled
+
+
+def test_a_scaling_gives_the_gradient_and_the_layer_of_the_samples_themselves() -> None:
+    """Compared with autograd on a layer that takes the samples and computes the same."""
+    samples = torch.rand(5, 3, 2, 2, dtype=torch.double)
+    dense = nn.Linear(12, 4).double()
+    network = nn.Sequential(Normalisation((0.5, 0.4, 0.3), (0.1, 0.2, 0.3)), nn.Flatten(), dense)
+    layer = first_dense_layer(network.double(), (3, 2, 2))
+    assert layer is not None
+    assert layer.scaling is not None
+    weight, bias = layer.scaling.of_layer(*dense.parameters())
+    plain = nn.functional.linear(samples.flatten(1), weight, bias)
+    torch.testing.assert_close(plain, network(samples))
+    sent = torch.autograd.grad(network(samples).sin().sum(), list(dense.parameters()))
+    direct = nn.Linear(12, 4).double()
+    direct.load_state_dict({"weight": weight.detach(), "bias": bias.detach()})
+    loss = direct(samples.flatten(1)).sin().sum()
+    expected = torch.autograd.grad(loss, list(direct.parameters()))
+    torch.testing.assert_close(layer.scaling.gradient_of_samples(*sent), expected[0])
+    torch.testing.assert_close(sent[1], expected[1])
 
 
 def test_where_only_the_network_tells_the_neurons_are_unknown() -> None:

@@ -24,10 +24,12 @@ include: "rules/score.smk"
 include: "rules/study.smk"
 include: "rules/search.smk"
 include: "rules/forkserver.smk"
+include: "rules/batches.smk"
 
 
 onstart:
     fork_scripts()
+    submit_batches()
     # Snakemake 9.27 limits the rate to 100 jobs a second by default. Every finished job then adds a
     # timer that repeats the scheduling each second; after some hundred jobs this uses half a core.
     limit = workflow.scheduler.job_rate_limiter
@@ -42,6 +44,9 @@ onsuccess:
 
 localrules:
     all,
+    draw,
+    draw_table,
+    judge,
     score_model,
     searches,
     tabulate,

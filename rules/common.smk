@@ -9,6 +9,7 @@ from snakemake.cli import get_argument_parser
 from snakemake.logging import logger
 
 from gleak.artifacts.refused import refusal_in
+from gleak.experiments.batches import LIGHT_MINUTES, batch_of
 from gleak.experiments.cell import TRUTH, Cell
 from gleak.experiments.stage_files import CAPTURED, Made, StudyPart, dataset_of, shards_of
 from gleak.experiments.stages import STAGES, path_of
@@ -44,8 +45,10 @@ if workflow.is_main_process:
     for damaged in quarantine(Path(SETTINGS.results_dir)):
         logger.warning(f"gleak: {damaged} was found damaged, and is renamed to be made again")
 STUDY_FILES = Path(workflow.basedir) / "studies"
+# A job on a cluster node reads a study only if it needs one; see `study_of`.
 STUDIES = {
-    name: checked(lambda: load_study(STUDY_FILES / f"{name}.yaml")) for name in SETTINGS.studies
+    name: checked(lambda: load_study(STUDY_FILES / f"{name}.yaml"))
+    for name in (SETTINGS.studies if workflow.is_main_process else ())
 }
 RESULTS = SETTINGS.results_dir
 LOGS = f"{RESULTS}/logs"
@@ -65,6 +68,7 @@ wildcard_constraints:
     attack=f"(?!{TRUTH}/)[^/]+",
     study="[^/]+",
     search="[^/]+",
+    figure="[^/]+",
     scale="|".join(SCALES),
 
 
@@ -83,6 +87,8 @@ def cell_of(levels):
     if workflow.is_main_process:
         remake_refused_targets()
         checked(lambda: check_own_model(found, SETTINGS.data_dir))
+    else:
+        keep_going()
     return found
 
 
@@ -170,9 +176,24 @@ def resources(rule, subject=cell):
         copies = stage.memory.copies
         return stage.memory.base + copies * copied(subject(wildcards)) // 10**6
 
+    def minutes(wildcards):
+        return LIGHT_MINUTES if batched(rule, subject)(wildcards) else stage.minutes
+
     asked = {"gpu": int(SETTINGS.device == "cuda")} if stage.gpu != "none" else {}
     memory = megabytes if stage.memory.copies else stage.memory.base
-    return {"mem_mb": memory, "runtime": stage.minutes, **asked}
+    return {"mem_mb": memory, "runtime": minutes, **asked}
+
+
+def batched(rule, subject=cell):
+    """Return a `group` function for the batch of a job; without the option `--group-components`
+    for that batch, and for heavy jobs, it is None.
+    """
+
+    def batch(wildcards):
+        found = batch_of(rule, subject(wildcards))
+        return found if found in workflow.group_settings.group_components else None
+
+    return batch
 
 
 def keyed_on(rule):

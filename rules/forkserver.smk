@@ -1,7 +1,7 @@
 """Jobs are forked from a process that has imported their modules; see gleak/runtime/forkserver.py.
 
 Snakemake starts every script as a new Python process and has no option for another way, so the
-class that does it is replaced when a run begins. Dry runs and cluster nodes start no jobs here.
+class that does it is replaced when a run begins. Dry runs start no jobs here.
 """
 
 import os
@@ -45,7 +45,8 @@ class ForkedScript(python_scripts.PythonScript):
     def forks(self):
         """True if the job can be forked."""
         own = self.conda_env or self.container_img or self.env_modules or self.shadow_dir
-        return not own and self.threads == 1 and not self.resources.get("gpu")
+        gpu = self.resources.get("gpu") and SETTINGS.device != "cpu"
+        return not (own or gpu) and self.threads == 1
 
     def measured(self, pid, finish):
         """Return the exit status of a process that is measured for the job's benchmark file."""

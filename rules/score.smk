@@ -14,6 +14,8 @@ rule score:
         log_of("score"),
     benchmark:
         benchmark_of("score")
+    group:
+        batched("score")
     conda:
         "../envs/gleak.yaml"
     threads: 1
@@ -36,6 +38,8 @@ rule score_truth:
         log_of("score_truth"),
     benchmark:
         benchmark_of("score_truth")
+    group:
+        batched("score_truth")
     conda:
         "../envs/gleak.yaml"
     threads: 1
@@ -79,6 +83,8 @@ rule score_parameters:
         log_of("score_parameters"),
     benchmark:
         benchmark_of("score_parameters")
+    group:
+        batched("score_parameters")
     conda:
         "../envs/gleak.yaml"
     threads: 1

@@ -144,8 +144,11 @@ def part_of(wildcard=""):
 def studies_writing(*suffixes):
     """Return a pattern of studies followed by one of their figures with these suffixes.
 
-    A figure of the same name in another study may have other suffixes.
+    A figure of the same name in another study may have other suffixes. On a cluster node the job
+    has been chosen, so any study matches.
     """
+    if not workflow.is_main_process:
+        return "[^/]+"
     patterns = []
     for name, study in STUDIES.items():
         figures = study.figures.items()

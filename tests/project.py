@@ -41,7 +41,8 @@ SOON = 120.0
 NOTHING = "Nothing to be done"
 CELL = "digits/lenet/untrained+init=uniform/honest/fedsgd+victims=2/none"
 
-JOB = re.compile(r"^(?:local)?rule (?P<rule>\w+):\n(?P<body>(?:    .*\n)+)", re.MULTILINE)
+JOB = re.compile(r"^ *(?:local)?rule (?P<rule>\w+):\n(?P<body>(?: +\w+: .*\n)+)", re.MULTILINE)
+BATCH = re.compile(r"Group job (?P<name>\w+) .*\n(?P<body>(?:(?: .*)?\n)+)")
 TOTAL = re.compile(r"^total +(\d+)$", re.MULTILINE)
 
 
@@ -68,6 +69,14 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Jobs of a dry run that would be one SLURM job."""
+
+    name: str
+    jobs: list[Job]
+
+
+@dataclass(frozen=True)
 class Result:
     """What came of a run."""
 
@@ -79,14 +88,16 @@ class Result:
         """The jobs of a dry run."""
         if NOTHING in self.text:
             return []
-        jobs = [
-            Job(found["rule"], dict(re.findall(r"^    (\w+): (.*)$", found["body"], re.MULTILINE)))
-            for found in JOB.finditer(self.text)
-        ]
+        jobs = jobs_in(self.text)
         total = TOTAL.search(self.text)
         assert total, self.text
         assert len(jobs) == int(total[1]), "not every job of the dry run was understood"
         return jobs
+
+    @property
+    def batches(self) -> list[Batch]:
+        """The batches of a dry run."""
+        return [Batch(found["name"], jobs_in(found["body"])) for found in BATCH.finditer(self.text)]
 
 
 @dataclass(frozen=True)
@@ -225,6 +236,14 @@ class Project:
         with self.edited("gleak/runtime/progress.py", edit=slower):
             slow.touch()
             yield slow
+
+
+def jobs_in(text: str) -> list[Job]:
+    """The jobs that a part of a dry run's text describes."""
+    return [
+        Job(found["rule"], dict(re.findall(r"^ +(\w+): (.*)$", found["body"], re.MULTILINE)))
+        for found in JOB.finditer(text)
+    ]
 
 
 @cache

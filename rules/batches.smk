@@ -1,4 +1,4 @@
-"""Batches of light jobs, each one SLURM job; see gleak/experiments/batches.py.
+"""Batches of light jobs, each one SLURM job; see gleak/experiments/job_batches.py.
 
 On the node the executor starts Snakemake, which starts it again through srun for the whole batch.
 Neither knows all that the main process knows, and hooks such as `onstart` are off there.
@@ -6,15 +6,48 @@ Neither knows all that the main process knows, and hooks such as `onstart` are o
 
 from snakemake.jobs import GroupJob
 
-finish_batch = GroupJob.postprocess
+from gleak.artifacts.atomic import atomic
+from gleak.core.registry import parse
+
+ASKED = Path(RESULTS) / "asked_metrics.json"
+SUBMITTED = {}
+"""Batch -> when it was submitted, by the clock of the file system."""
+register_batch, finish_batch = GroupJob.register, GroupJob.postprocess
 
 
 def submit_batches():
-    """Pass `--group-components` on to nodes, which else start Snakemake for each job of a batch, and
-    keep the results of the jobs that succeeded when a batch fails.
+    """Tell nodes the sizes of batches, without which they start Snakemake for each job of a batch, and
+    what studies need of scores.
     """
     workflow.executor_plugin.common_settings.pass_group_args = True
-    GroupJob.postprocess = finish_members
+    if workflow.non_local_exec:
+        needed = {path_in(scored): sorted(map(str, found)) for scored, found in asked().items()}
+        with atomic(ASKED) as temporary:
+            temporary.write_text(json.dumps(needed))
+
+
+def path_in(scored):
+    """Return the folder of a cell."""
+    return "/".join(scored.strings().values())
+
+
+@cache
+def read_asked():
+    """Return the metrics that the studies of the machine that submits need of each cell."""
+    return json.loads(ASKED.read_text())
+
+
+def told(scored):
+    """Return the metrics that studies need of a cell, on a node, which does not read the studies."""
+    return {parse("metric", text) for text in read_asked().get(path_in(scored), ())}
+
+
+def register(batch, external_jobid=None):
+    """Note when a batch is submitted."""
+    register_batch(batch, external_jobid=external_jobid)
+    file = next(iter(batch)).output[0]
+    persistence = workflow.persistence
+    SUBMITTED[batch] = persistence._get_recorded_starttime(persistence._get_key(file))
 
 
 async def finish_members(batch, error=False, **options):
@@ -25,18 +58,18 @@ async def finish_members(batch, error=False, **options):
     if not error:
         return await finish_batch(batch, **options)
     for job in batch:
-        failed = not await succeeded(job)
+        failed = not await succeeded(job, SUBMITTED.get(batch))
         await job.postprocess(error=failed, check_output_mtime=False, **options)
 
 
-async def succeeded(job):
-    """Return True if all outputs were written since the job was submitted.
+async def succeeded(job, submitted):
+    """Return True if all outputs were written since the job's batch was submitted.
 
     The node deletes outputs when their job begins, and those of a job that fails.
     """
-    persistence = workflow.persistence
+    if submitted is None:
+        return False
     for file in job.output:
-        submitted = persistence._get_recorded_starttime(persistence._get_key(file))
         if not await file.exists() or (await file.mtime()).local() < submitted:
             return False
     return True
@@ -47,6 +80,8 @@ def keep_going():
     """Let a node run the jobs of a batch that do not depend on one that failed."""
     workflow.execution_settings.keep_going = True
 
+
+GroupJob.register, GroupJob.postprocess = register, finish_members
 
 if not workflow.is_main_process:
     fork_scripts()

@@ -9,7 +9,7 @@ from snakemake.cli import get_argument_parser
 from snakemake.logging import logger
 
 from gleak.artifacts.refused import refusal_in
-from gleak.experiments.batches import LIGHT_MINUTES, batch_of
+from gleak.experiments.job_batches import LIGHT_MINUTES, batch_of
 from gleak.experiments.cell import TRUTH, Cell
 from gleak.experiments.stage_files import CAPTURED, Made, StudyPart, dataset_of, shards_of
 from gleak.experiments.stages import STAGES, path_of

@@ -64,7 +64,9 @@ def asked():
 def scored_metrics(end, wildcards):
     """Return the metrics of a cell: all with their defaults, and those that studies need besides."""
     found = metrics_of(end)
-    return [*found, *sorted(asked()[cell(wildcards)] - {*found}, key=str)]
+    scored = cell(wildcards)
+    needed = asked()[scored] if workflow.is_main_process else told(scored)
+    return [*found, *sorted(needed - {*found}, key=str)]
 
 
 def scoring(end, *levels):

@@ -57,7 +57,7 @@ def cancel_midway(project: Project, cluster: Cluster) -> None:
             and (project.root / TARGETS[0]).exists()
             and (project.results / "damaged.txt").exists()
             and (log := log_of(project, SLOW)).exists()
-        and "left" in log.read_text()
+            and "left" in log.read_text()
         )
     )
     cluster.ask("scancel", batch.number)
@@ -66,9 +66,9 @@ def cancel_midway(project: Project, cluster: Cluster) -> None:
 @pytest.fixture(scope="module")
 def story(submitting: Project, cluster: Cluster) -> Iterator[Story]:
     """Both runs; the update of the attack that fails was damaged before."""
-    submitting.run(*UPDATES)
-    (submitting.root / UPDATES[1]).write_text("damaged")
     with submitting.slowed() as slow:
+        submitting.run(*UPDATES)
+        (submitting.root / UPDATES[1]).write_text("damaged")
         with submitting.started(*TARGETS, "--retries", "0", *TWO_AT_ONCE) as ended:
             cancel_midway(submitting, cluster)
             first = ended()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,9 @@ def test_a_node_reads_no_study_but_that_of_its_job(planned: Project, target: str
     wildcards = dict(zip(LEVELS, f"{CELL}/cpl+iterations=20".split("/"), strict=True))
     if target == "draw_table":
         wildcards = {"study": "tiny", "scale": "quick", "figure": "errors"}
+    asked = planned.results / "asked_metrics.json"
+    asked.parent.mkdir(exist_ok=True)
+    asked.write_text(json.dumps({f"{CELL}/cpl+iterations=20": ["ssim+window=global"]}))
     spec = f"{target}:{','.join(f'{name}={value}' for name, value in wildcards.items())}"
     words = ("--dry-run", "--target-jobs", spec, "--allowed-rules", target, "--force")
     node = planned.run(*words, "--nolock", "--no-hooks", "--mode", "remote", studies="absent")

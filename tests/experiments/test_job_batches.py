@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gleak.experiments.batches import BATCHES, LIGHT_SECONDS, batch_of
 from gleak.experiments.cell import LEVELS, Cell
 from gleak.experiments.estimate import CALL_SECONDS
+from gleak.experiments.job_batches import BATCHES, LIGHT_SECONDS, batch_of
 from gleak.experiments.stage_files import Made, StudyPart, files_in
 from gleak.experiments.stages import STAGES, jobs_behind
 from gleak.experiments.study import load_study

@@ -7,7 +7,7 @@ Neither knows all that the main process knows, and hooks such as `onstart` are o
 from snakemake.jobs import GroupJob
 
 from gleak.artifacts.atomic import atomic
-from gleak.core.registry import parse
+from gleak.core.registry import parse as parse_spec
 
 ASKED = Path(RESULTS) / "asked_metrics.json"
 SUBMITTED = {}
@@ -39,7 +39,7 @@ def read_asked():
 
 def told(scored):
     """Return the metrics that studies need of a cell, on a node, which does not read the studies."""
-    return {parse("metric", text) for text in read_asked().get(path_in(scored), ())}
+    return {parse_spec("metric", text) for text in read_asked().get(path_in(scored), ())}
 
 
 def register(batch, external_jobid=None):

@@ -39,7 +39,7 @@ def add_study_commands(add: Add) -> None:
     command = add("plan", run_plan, "estimate cells, jobs, hours and gigabytes of studies")
     text = "files or names; default as configured"
     offer(command.add_argument("studies", **several, help=text), studies)
-    command.add_argument("--scale", metavar="SCALE", help="quick, small or paper")
+    command.add_argument("--scale", metavar="SCALE", help="quick, small, gpu or paper")
     command.add_argument("--grids", action="store_true", help="also each grid, data and refusals")
     add_config_option(command)
 

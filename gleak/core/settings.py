@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from gleak.core.errors import SpecError, nearest
 
-Scale = Literal["quick", "small", "paper"]
+Scale = Literal["quick", "small", "gpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 UNUSABLE = "\0\n{}"
 LISTS = ("studies", "plugins")

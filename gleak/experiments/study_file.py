@@ -90,6 +90,7 @@ class GridFile(Axes):
     )
     quick: Axes | None = None
     small: Axes | None = None
+    gpu: Axes | None = None
 
 
 class Changes(Axes):
@@ -113,6 +114,7 @@ class Scales(BaseModel):
 
     quick: Changes = Changes()
     small: Changes = Changes()
+    gpu: Changes = Changes()
 
 
 class StudyFile(BaseModel):

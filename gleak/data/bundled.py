@@ -153,8 +153,8 @@ SKLEARN = "sklearn/datasets/images"
 MATPLOTLIB = "matplotlib/mpl-data/sample_data"
 
 PHOTOGRAPHS = {
-    "astronaut": Photograph(
-        f"{SKIMAGE}/astronaut.png", train=(0, 290, 512, 512), test=(75, 0, 365, 290)
+    "retina": Photograph(
+        f"{SKIMAGE}/retina.jpg", train=(950, 200, 1411, 1211), test=(0, 230, 950, 1180)
     ),
     "cat": Photograph(f"{SKIMAGE}/chelsea.png", train=(0, 0, 120, 300), test=(120, 10, 410, 300)),
     "coffee": Photograph(f"{SKIMAGE}/coffee.png", train=(440, 0, 600, 400), test=(60, 0, 440, 380)),
@@ -170,8 +170,8 @@ PHOTOGRAPHS = {
     "officer": Photograph(
         f"{MATPLOTLIB}/grace_hopper.jpg", train=(0, 345, 512, 600), test=(100, 0, 440, 340)
     ),
-    "retina": Photograph(
-        f"{SKIMAGE}/retina.jpg", train=(950, 200, 1411, 1211), test=(0, 230, 950, 1180)
+    "astronaut": Photograph(
+        f"{SKIMAGE}/astronaut.png", train=(0, 290, 512, 512), test=(75, 0, 365, 290)
     ),
     "rocket": Photograph(
         f"{SKIMAGE}/rocket.jpg", train=(0, 0, 200, 427), test=(200, 130, 490, 420)

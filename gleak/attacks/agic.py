@@ -13,7 +13,7 @@ from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.layer_weights import LayerFunction, LayerWeights
-from gleak.matching.optimizers.first_order import Adam
+from gleak.matching.optimizers.first_order import Adam, Schedule
 from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.random_values import Normal
@@ -63,6 +63,12 @@ class AGIC(MatchingAttack):
     relu_modifier: bool = parameter(
         True, "give layers with zeros in their gradients more weight", source="AGIC Eq. 8"
     )
+    schedule: Schedule = parameter(
+        "steps", "of the learning rate", source="InvertGrad; AGIC does not say"
+    )
+    box: bool = parameter(
+        True, "clip values to [0, 1] at each step", source="InvertGrad; AGIC does not say"
+    )
 
     @override
     def parts(self) -> Parts:
@@ -73,9 +79,9 @@ class AGIC(MatchingAttack):
             layers=LayerWeights(
                 beta=self.beta, function=self.weights, relu_modifier=self.relu_modifier
             ),
-            optimizer=Adam(lr=self.lr, signed=self.signed, schedule="steps"),
+            optimizer=Adam(lr=self.lr, signed=self.signed, schedule=self.schedule),
             total_variation=self.tv,
-            box=True,
+            box=self.box,
             **self.common(),
         )
 

@@ -55,6 +55,11 @@ class CocktailParty(UnmixingAttack):
     ne: float = parameter(1.0, "weight of the negentropy", source="CPA Eq. 10", ge=0)
     mi: float = parameter(1.47, "weight of the rows' dependence", source="CPA reference", ge=0)
     temperature: float = parameter(12.4, "T of the rows' dependence", source="CPA reference", gt=0)
+    contrast: Literal["log_cosh", "negentropy"] = parameter(
+        "log_cosh",
+        "mean log cosh of a source, or its distance from a Gaussian's, which is squared",
+        source="CPA Eq. 8; negentropy: Hyvarinen and Oja 2000, Eq. 25",
+    )
     initial: Literal["identity", "fastica"] = parameter(
         "identity",
         "first unmixing of the whitened gradients; fastica: its fixed point",
@@ -97,10 +102,11 @@ class CocktailParty(UnmixingAttack):
 
     def objective(self, white: White, shape: tuple[int, ...]) -> Objective:
         """Return the weighted sum of all terms whose weight is not zero."""
-        from gleak.unmixing.cpa_search import Objective, dependence, negentropy
+        from gleak.unmixing.cpa_search import GAUSSIAN, Objective, dependence, negentropy
 
+        reference = GAUSSIAN if self.contrast == "negentropy" else 0.0
         terms: dict[str, Callable[[], Term]] = {
-            "ne": lambda: negentropy(white),
+            "ne": lambda: negentropy(white, reference),
             **self.priors(white, shape),
             "mi": lambda: dependence(self.temperature),
         }

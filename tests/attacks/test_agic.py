@@ -102,3 +102,11 @@ def test_clients_and_labels_that_do_not_serve_are_refused(
     attack, model = parse("attack", spec), parse("model", "resnet20")
     with pytest.raises(IncompatibleError, match=fault):
         attack.check(parse("dataset", "cifar10"), model, parse("client", client))
+
+
+def test_the_published_setting_leaves_the_box_and_keeps_its_rate() -> None:
+    """Plain Adam, as the paper's text has it; what it does not name is InvertGrad's by default."""
+    published = parse("attack", "agic+signed=false+schedule=constant+box=false").parts()
+    assert (published.optimizer.rate(0.99), published.box) == (0.1, False)
+    usual = parse("attack", "agic").parts()
+    assert (usual.optimizer.rate(0.99), usual.box) == (pytest.approx(1e-4), True)

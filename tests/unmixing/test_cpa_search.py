@@ -16,6 +16,7 @@ from gleak.matching.optimizers.first_order import Adam
 from gleak.runtime.checkpointing import Journal, Part
 from gleak.unmixing.cpa_search import (
     CHECKED_EVERY,
+    GAUSSIAN,
     DescentResult,
     Objective,
     Term,
@@ -51,6 +52,13 @@ def slow_negentropy(source: np.ndarray) -> float:
     return -(np.mean([math.log(math.cosh(value)) for value in source]) ** 2)
 
 
+def slow_distance_from_a_gaussian(source: np.ndarray) -> float:
+    """Hyvarinen and Oja 2000, Eq. 25, with the Gaussian's mean by quadrature."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(180)
+    gaussian = weights @ np.log(np.cosh(nodes)) / math.sqrt(2 * math.pi)
+    return -((np.mean([math.log(math.cosh(value)) for value in source]) - gaussian) ** 2)
+
+
 def slow_variation(source: np.ndarray) -> float:
     """Eq. 3."""
     channels, height, width = SHAPE
@@ -81,7 +89,8 @@ def slow_mixed_signs(source: np.ndarray) -> float:
 
 
 TERMS: dict[str, tuple[Term, Slow, bool]] = {
-    "negentropy": (negentropy(WHITE), slow_negentropy, True),
+    "log cosh": (negentropy(WHITE), slow_negentropy, True),
+    "negentropy": (negentropy(WHITE, GAUSSIAN), slow_distance_from_a_gaussian, True),
     "total variation": (total_variation(WHITE, SHAPE), slow_variation, True),
     "magnitude": (magnitude(WHITE), slow_magnitude, False),
     "mixed_signs": (mixed_signs(WHITE), slow_mixed_signs, False),
@@ -162,7 +171,7 @@ def test_the_lengths_of_rows_do_not_matter() -> None:
 
 
 def test_terms_are_added_by_their_weights() -> None:
-    matrices, weights = draw(8, 2, COUNT, COUNT), [0.5, 2.0, 0.1, 3.0, 1.0]
+    matrices, weights = draw(8, 2, COUNT, COUNT), [0.5, 0.7, 2.0, 0.1, 3.0, 1.0]
     alone = [Objective([pair]).evaluate(matrices) for pair in zip(weights, EVERY, strict=True)]
     value, gradient = Objective(list(zip(weights, EVERY, strict=True))).evaluate(matrices)
     torch.testing.assert_close(value, sum(own for own, _ in alone))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from typing_extensions import override
 
@@ -13,7 +13,7 @@ from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.layer_weights import LayerFunction, LayerWeights
-from gleak.matching.optimizers.first_order import Adam, Schedule
+from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import LabelRule, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.random_values import Normal
@@ -46,8 +46,11 @@ class AGIC(MatchingAttack):
         Normal(), "first dummy input", source="InvertGrad"
     )
     labels: LabelRule = parameter("rows", "label inference rule", source="AGIC section V-A")
-    signed: bool = parameter(
-        True, "use the sign of the gradient", source="InvertGrad; AGIC does not say"
+    descent: Literal["invertgrad", "plain"] = parameter(
+        "invertgrad",
+        "Adam on the gradient's sign with a falling rate, clipping values to [0, 1] at each step; "
+        "or plain Adam",
+        source="InvertGrad; plain: AGIC section V-A",
     )
     beta: float = parameter(
         50.0,
@@ -63,15 +66,10 @@ class AGIC(MatchingAttack):
     relu_modifier: bool = parameter(
         True, "give layers with zeros in their gradients more weight", source="AGIC Eq. 8"
     )
-    schedule: Schedule = parameter(
-        "steps", "of the learning rate", source="InvertGrad; AGIC does not say"
-    )
-    box: bool = parameter(
-        True, "clip values to [0, 1] at each step", source="InvertGrad; AGIC does not say"
-    )
 
     @override
     def parts(self) -> Parts:
+        invertgrad = self.descent == "invertgrad"
         return Parts(
             start=self.start,
             labels=self.labels,
@@ -79,9 +77,11 @@ class AGIC(MatchingAttack):
             layers=LayerWeights(
                 beta=self.beta, function=self.weights, relu_modifier=self.relu_modifier
             ),
-            optimizer=Adam(lr=self.lr, signed=self.signed, schedule=self.schedule),
+            optimizer=Adam(
+                lr=self.lr, signed=invertgrad, schedule="steps" if invertgrad else "constant"
+            ),
             total_variation=self.tv,
-            box=self.box,
+            box=invertgrad,
             **self.common(),
         )
 

@@ -106,7 +106,8 @@ def test_clients_and_labels_that_do_not_serve_are_refused(
 
 def test_the_published_setting_leaves_the_box_and_keeps_its_rate() -> None:
     """Plain Adam, as the paper's text has it; what it does not name is InvertGrad's by default."""
-    published = parse("attack", "agic+signed=false+schedule=constant+box=false").parts()
+    published = parse("attack", "agic+descent=plain").parts()
     assert (published.optimizer.rate(0.99), published.box) == (0.1, False)
+    assert not published.optimizer.signed
     usual = parse("attack", "agic").parts()
     assert (usual.optimizer.rate(0.99), usual.box) == (pytest.approx(1e-4), True)

@@ -61,7 +61,7 @@ def test_every_field_changes_the_parts(name: str) -> None:
         "beta": "3",
         "weights": "exponential",
         "relu_modifier": "false",
-        "signed": "false",
+        "descent": "plain",
     }
     if issubclass(load("attack")[name], ROG):
         changes |= {"client_model": "one_step", "start": "normal"}

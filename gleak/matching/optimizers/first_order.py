@@ -14,7 +14,6 @@ from gleak.matching.optimizers.base import OptimizerSpec, OptimizerState
 if TYPE_CHECKING:
     from torch import Tensor
 
-Schedule = Literal["constant", "steps", "cosine"]
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 
@@ -25,7 +24,7 @@ class Adam(OptimizerSpec):
 
     lr: float = parameter(0.1, "learning rate at the start", source="InvertGrad", gt=0)
     signed: bool = parameter(False, "use the sign of the gradient", source="InvertGrad")
-    schedule: Schedule = parameter(
+    schedule: Literal["constant", "steps", "cosine"] = parameter(
         "constant",
         "steps: a tenth at 3/8, 5/8 and 7/8 of the run; cosine: down to floor",
         source="InvertGrad",

@@ -16,16 +16,12 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 
+NATURAL_MEAN, NATURAL_DEVIATION = 0.47, 0.24
+
+
 @register("normal")
 class Normal(StartSpec):
-    """Independent normal values, by default of mean 0 and standard deviation 1, as in DLG.
-
-    Attacks that search among normalised images start at mean 0 and deviation 1 there, which in
-    images normalised by the statistics of CIFAR-10 is a mean of 0.47 and a deviation of 0.24.
-    """
-
-    mean: float = parameter(0.0, "mean of the values")
-    deviation: float = parameter(1.0, "standard deviation of the values", gt=0)
+    """Independent normal values of mean 0 and standard deviation 1, as in DLG."""
 
     @override
     def draw(
@@ -33,7 +29,23 @@ class Normal(StartSpec):
     ) -> Tensor:
         import torch
 
-        return self.mean + self.deviation * torch.randn(shape, generator=generator)
+        return torch.randn(shape, generator=generator)
+
+
+@register("natural")
+class Natural(Normal):
+    """Independent normal values with the mean and deviation of photographs (CIFAR-10).
+
+    An attack that starts at `normal` among images normalised by these statistics starts here.
+    """
+
+    source = "InvertGrad's code: mean 0.47, standard deviation 0.24 of all channels of CIFAR-10"
+
+    @override
+    def draw(
+        self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
+    ) -> Tensor:
+        return NATURAL_MEAN + NATURAL_DEVIATION * super().draw(shape, generator, granted)
 
 
 @register("uniform")

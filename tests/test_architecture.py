@@ -26,7 +26,7 @@ LAYERS = (
     ("observation", "matching", "unmixing"),
     ("attacks", "metrics"),
     ("experiments",),
-    ("captures", "figures", "api", "testing"),
+    ("rehearsal", "captures", "figures", "api", "testing"),
     ("cli",),
 )
 """From the lowest to the highest, and in a layer from the left to the right."""
@@ -37,7 +37,7 @@ HEAVIEST_IMPORTS = tuple(HEAVY.split())
 LONGEST_MODULE = 400
 LONGEST_FUNCTION = 46  # without its docstring
 MEDIAN_FUNCTION = 10
-MOST_MODULES = 325
+MOST_MODULES = 332
 SHARED_NAMES = {"__init__", "base"}
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

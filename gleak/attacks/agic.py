@@ -22,6 +22,7 @@ from gleak.observation import Observation
 if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
+    from gleak.matching.epoch_matching import EpochMatching
     from gleak.models.base import ModelSpec
 
 
@@ -138,11 +139,22 @@ class AGICEpochs(AGIC):
         return self.only is None
 
     @override
+    def rehearse(self, observation: Observation) -> None:
+        """Invert one update alone and search one sample jointly, out of thousands of each."""
+        search = self._matching(observation)
+        search.invert_round(0, self.parts())
+        if not self.only:
+            search.first_jointly()
+
+    @override
     def search(self, observation: Observation) -> Reconstruction:
+        search = self._matching(observation)
+        return search.alone(self.only - 1) if self.only else search.jointly()
+
+    def _matching(self, observation: Observation) -> EpochMatching:
         from gleak.matching.epoch_matching import EpochMatching, EpochSettings
 
         settings = EpochSettings(
             self.parts(), self.matching_iterations, self.gamma, self.pooled, self.label_filter
         )
-        search = EpochMatching(observation, settings)
-        return search.alone(self.only - 1) if self.only else search.jointly()
+        return EpochMatching(observation, settings)

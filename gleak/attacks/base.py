@@ -36,6 +36,7 @@ class AttackSpec(Spec):
       attack knows no secret, whatever is broadcast.
     - ``takes_local_steps``: True if the attack supports clients that send the result of several
       local steps.
+    - ``uses_gpu``: False if everything is computed on the CPU, so that nothing can be rehearsed.
     - ``tuned``: names of the weights that are tuned for each setting. A weight of zero disables its
       term.
     """
@@ -44,6 +45,7 @@ class AttackSpec(Spec):
     modalities: ClassVar[frozenset[str]] = frozenset({"image", "tabular"})
     crafting: ClassVar[str | None] = None
     takes_local_steps: ClassVar[bool] = True
+    uses_gpu: ClassVar[bool] = True
     tuned: ClassVar[frozenset[str]] = frozenset()
 
     @override
@@ -174,6 +176,18 @@ class AttackSpec(Spec):
     def repeats_local_steps(self) -> bool:
         """True if an evaluation runs all local steps of the client, for estimates."""
         return False
+
+    def rehearse(self, observation: Observation) -> None:
+        """Run everything that is computed on a GPU once, on tensors without values.
+
+        The default runs the attack, of which each search takes one step. Attacks whose course
+        depends on values otherwise override it.
+
+        Args:
+            observation: on a `gleak.runtime.virtual_gpu.VirtualGPU`; its journal takes one step of
+                every search.
+        """
+        self.reconstruct(observation)
 
     @abstractmethod
     def reconstruct(self, observation: Observation) -> Reconstruction:

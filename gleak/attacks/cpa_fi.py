@@ -97,6 +97,16 @@ class CPAFI(FeatureInvertingAttack, EmbeddingUnmixing):
         return self.inversion(observation, embeddings)
 
     @override
+    def rehearse(self, observation: Observation) -> None:
+        """Unmix, then invert embeddings without values."""
+        from gleak.matching.engine import solve
+
+        super().rehearse(observation)
+        weight = self.mixture(observation).weight
+        embeddings = weight.new_empty(len(weight), observation.batch_size, weight.shape[2])
+        solve(self.problem(observation, embeddings), observation)
+
+    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         from gleak.matching.engine import solve
 

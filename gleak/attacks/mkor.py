@@ -38,6 +38,7 @@ class MKOR(AttackSpec):
 
     source = "Wang, Velipasalar and Gursoy 2023 (MKOR), sections 3.2 to 3.6"
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    uses_gpu: ClassVar[bool] = False
     crafting: ClassVar[str | None] = "mkor"
 
     resolution: int | None = parameter(

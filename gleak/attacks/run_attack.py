@@ -116,6 +116,17 @@ def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Recons
     )
 
 
+def rehearse(spec: AttackSpec, observation: Observation) -> None:
+    """Run an attack's computations on a GPU once; see `AttackSpec.rehearse`.
+
+    Raises:
+        IncompatibleError: the attack does not support the network, or lacks a grant.
+    """
+    check_granted(spec, observation.granted)
+    with differentiable_kernels(observation.model):
+        spec.rehearse(observation)
+
+
 def check_granted(spec: AttackSpec, granted: Collection[str]) -> None:
     """Check that an attack is granted what it needs.
 

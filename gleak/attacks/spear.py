@@ -90,6 +90,11 @@ class Spear(DenseFirstAttack):
         )
 
     @override
+    def rehearse(self, observation: Observation) -> None:
+        """Take one round, as the end of the search depends on values."""
+        self.model_copy(update={"rounds": 1}).reconstruct(observation)
+
+    @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         from gleak.attacks.spear_unmixing import unmix_victims, without_probabilities
         from gleak.matching.label_inference import (

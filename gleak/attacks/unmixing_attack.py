@@ -82,6 +82,13 @@ class UnmixingAttack(AttackSpec):
         layer = _layer_to_unmix(model, input_shape).name
         return label_parameters(model, input_shape) | {f"{layer}.weight", f"{layer}.bias"}
 
+    @override
+    def rehearse(self, observation: Observation) -> None:
+        """Unmix as many sources as there are samples; their number depends on values."""
+        samples = observation.batch_size
+        counts = [samples] * observation.victims
+        self.separate_counted(observation, self.mixture(observation), counts, samples)
+
     def separate(self, observation: Observation) -> Sources:
         """Recover the layer's inputs of every victim, up to a factor.
 

@@ -1,8 +1,8 @@
-"""Commands for studies: ``validate``, ``adopt`` and ``plan``."""
+"""Commands for studies: ``validate``, ``adopt``, ``plan`` and ``rehearse``."""
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gleak.experiments.study import Study
 
 STUDIES = Path("studies")
+CONFIGURED = "files or names; default as configured"
 OUTCOMES = "results/studies/*/*/searches/*/chosen.yaml"
 
 
@@ -36,12 +37,23 @@ def add_study_commands(add: Add) -> None:
     command.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help=f"{OUTCOMES} of snakemake searches"
     )
+    command = add("rehearse", run_rehearse, "run all stages without data on a virtual GPU")
+    offer(command.add_argument("studies", **several, help=CONFIGURED), studies)
+    add_scale_option(command)
+    command.add_argument("--grid", action="append", metavar="GRID", dest="grids", help="only this")
+    text = "memory of the GPU in gigabytes; default 80"
+    command.add_argument("--memory", type=float, default=80.0, metavar="GB", help=text)
+    add_config_option(command)
     command = add("plan", run_plan, "estimate cells, jobs, hours and gigabytes of studies")
-    text = "files or names; default as configured"
-    offer(command.add_argument("studies", **several, help=text), studies)
-    command.add_argument("--scale", metavar="SCALE", help="quick, small, gpu or paper")
+    offer(command.add_argument("studies", **several, help=CONFIGURED), studies)
+    add_scale_option(command)
     command.add_argument("--grids", action="store_true", help="also each grid, data and refusals")
     add_config_option(command)
+
+
+def add_scale_option(command: ArgumentParser) -> None:
+    """Add the option for another scale than the configured one."""
+    command.add_argument("--scale", metavar="SCALE", help="quick, small, gpu or paper")
 
 
 def run_validate(arguments: Namespace) -> int:
@@ -107,14 +119,8 @@ def run_adopt(arguments: Namespace) -> int:
 def run_plan(arguments: Namespace) -> int:
     """Run ``gleak plan [STUDY ...] [--scale SCALE] [--grids] [--config FILE]``."""
     from gleak.experiments.estimate import ROUGH, TOGETHER, describe_searches, plan_study, show
-    from gleak.experiments.study import load_study
 
-    given = {"scale": arguments.scale, "studies": arguments.studies}
-    settings = read_settings(
-        arguments.config, {key: value for key, value in given.items() if value}
-    )
-    files = [study_file(text) for text in settings.studies]
-    studies = [load_study(file).examined(settings.scale, settings.data_dir) for file in files]
+    settings, studies = read_studies(arguments)
     plans = {study.name: plan_study(study, settings) for study in studies}
     totals = {name: found[TOGETHER] for name, found in plans.items()}
     if len(totals) > 1:
@@ -127,6 +133,27 @@ def run_plan(arguments: Namespace) -> int:
             print(f"{study.name}: {searches}\n")
     print(fill(ROUGH, WIDTH))
     return 0
+
+
+def run_rehearse(arguments: Namespace) -> int:
+    """Run ``gleak rehearse [STUDY ...] [--scale SCALE] [--grid GRID] [--memory GB]``."""
+    from gleak.cli.rehearsal_report import rehearse_studies
+
+    settings, studies = read_studies(arguments)
+    return rehearse_studies(studies, settings, arguments.grids or [], arguments.memory)
+
+
+def read_studies(arguments: Namespace) -> tuple[Settings, list[Study]]:
+    """Return the configuration with the options of a command, and its studies at that scale."""
+    from gleak.experiments.study import load_study
+
+    given = {"scale": arguments.scale, "studies": arguments.studies}
+    settings = read_settings(
+        arguments.config, {key: value for key, value in given.items() if value}
+    )
+    files = [study_file(text) for text in settings.studies]
+    studies = [load_study(file).examined(settings.scale, settings.data_dir) for file in files]
+    return settings, studies
 
 
 def describe_grids(study: Study, plans: Mapping[str, Plan], settings: Settings) -> str:

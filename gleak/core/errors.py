@@ -51,6 +51,10 @@ class DataError(GleakError):
     """Dataset that is missing or invalid."""
 
 
+class DeviceError(GleakError):
+    """Operation that would fail on a GPU, found in a rehearsal without one."""
+
+
 class MissingExtraError(GleakError, ImportError):
     """Package that is not installed, as it belongs to an optional extra of gleak."""
 

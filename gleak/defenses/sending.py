@@ -51,11 +51,31 @@ def send_update(
     Returns:
         The update as sent, and as computed.
     """
-    with drawing_from(streams.training):
-        computed = compute()
-        protected = defense.with_samples(computed, network, inputs, labels)
+    computed, protected = compute_update(
+        defense, compute, network, inputs, labels, streams.training
+    )
     on_cpu = {name: value.detach().cpu() for name, value in protected.items()}
     return defense.protect(on_cpu, streams.defense, memory), computed
+
+
+def compute_update(
+    defense: DefenseSpec,
+    compute: Callable[[], dict[str, Tensor]],
+    network: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    stream: Generator,
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Compute one client's update, and apply the part of the defence that needs its samples.
+
+    Everything is computed on the device of the network; arguments as for `send_update`.
+
+    Returns:
+        The update without and with that part, by parameter, Shape (R, *shape).
+    """
+    with drawing_from(stream):
+        computed = compute()
+        return computed, defense.with_samples(computed, network, inputs, labels)
 
 
 @torch.no_grad()

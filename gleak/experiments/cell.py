@@ -124,6 +124,8 @@ class Cell:
             _check_samples(model, dataset)
         if dataset and training:
             training.check(dataset)
+        if model and training:
+            training.check_model(model)
         if dataset and client:
             client.check(dataset)
         if client:

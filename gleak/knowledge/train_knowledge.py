@@ -193,7 +193,7 @@ def _learned(
         return spec.read(dataset.shape, dataset.classes), Curves(1, 0)
     assert isinstance(spec, TrainedSpec)
     trainer = _construct(spec, dataset, seed).to(device)
-    return trainer.network, _run(spec, trainer, dataset, seed, part)
+    return trainer.network, run_steps(spec, trainer, dataset, seed, part)
 
 
 def _construct(spec: TrainedSpec, dataset: Dataset, seed: int) -> Trainer:
@@ -202,8 +202,21 @@ def _construct(spec: TrainedSpec, dataset: Dataset, seed: int) -> Trainer:
         return spec.trainer(dataset.shape, dataset.classes)
 
 
-def _run(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part: Part) -> Curves:
-    """Run the remaining steps, with deterministic convolutions on a GPU, and return all losses."""
+def run_steps(
+    spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part: Part
+) -> Curves:
+    """Run the remaining steps of a training, with deterministic convolutions on a GPU.
+
+    Args:
+        spec: the network to train.
+        trainer: of the spec.
+        dataset: public dataset.
+        seed: seed of the run.
+        part: part of the job's checkpoint; the training resumes from it.
+
+    Returns:
+        All losses.
+    """
     curves = Curves(-(-spec.steps // POINTS), spec.steps)
     if state := part.stored:
         curves.resume(state)
@@ -215,8 +228,9 @@ def _run(spec: TrainedSpec, trainer: Trainer, dataset: Dataset, seed: int, part:
         part.stepping(),
     ):
         progress.advance(curves.done)
-        while curves.done < spec.steps:
-            part.step(lambda: {**curves.state(), **trainer.state()})
+        for _ in part.steps(
+            lambda: curves.done < spec.steps, lambda: {**curves.state(), **trainer.state()}
+        ):
             curves.add(_learn(spec, trainer, dataset, seed, curves.done))
             progress.advance(1, **curves.latest)
     return curves

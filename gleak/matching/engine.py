@@ -20,6 +20,7 @@ from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.gradients import repeated_steps
 from gleak.matching.problem import Problem
 from gleak.matching.search import SHOWN_VICTIMS, Draw, Records, Search, SearchState
+from gleak.runtime.device import free_memory
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
 
@@ -77,8 +78,8 @@ def victims_in_memory(problem: Problem, steps: int) -> int:
     parameters = sum(value[0].numel() for value in problem.observed.values())
     state = problem.parts.optimizer.bytes_per_unknown() + ACTIVATION_BYTES * steps
     needed = 16 * parameters * steps + problem.unknowns * state
-    device = problem.device
-    budget = GPU_SHARE * torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else CPU_BYTES
+    free = free_memory(problem.device)
+    budget = CPU_BYTES if free is None else GPU_SHARE * free
     return max(1, int(budget // needed))
 
 

@@ -120,12 +120,22 @@ class EpochMatching:
         """Reconstruct the updates of an epoch, each separately."""
         first = epoch * self.updates_of_epoch
         numbers = range(first, first + self.updates_of_epoch)
-        results = [match(self.observation.of_round(number), parts) for number in numbers]
+        results = [self.invert_round(number, parts) for number in numbers]
         return Images(
             images=np.concatenate([one.inputs for one in results], 1),
             labels=np.concatenate([one.labels for one in results], 1),
             evaluations=_evaluations(results),
         )
+
+    def invert_round(self, number: int, parts: Parts) -> Reconstruction:
+        """Reconstruct the update of one round of every victim."""
+        return match(self.observation.of_round(number), parts)
+
+    def first_jointly(self) -> Reconstruction:
+        """Search for the first sample of the first update of each epoch of one victim."""
+        rounds = range(0, self.observation.rounds, self.updates_of_epoch)
+        places = _places([0] * self.epochs, self.observation.batch_size)
+        return self._search(self.observation.of_victim(0), rounds, places)
 
     def _of_victim(self, row: int, epochs: Sequence[Images]) -> JointImages:
         """Reconstruct all samples of one victim, each by a separate search."""

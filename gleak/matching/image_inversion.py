@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from gleak.observation import Observation
 
 EMBEDDINGS = "embeddings"
-VALUES_AT_ONCE = {"cpu": 2**17, "cuda": 2**24}
+CPU_VALUES, GPU_VALUES = 2**17, 2**24
+"""Largest number of input values that are processed at once."""
 IMAGES = "images"
 Dissimilarity = Callable[[Tensor, Tensor], Tensor]
 """Differentiable function of M pairs of images in [0, 1], Shape (M, C, H, W) each, to Shape (M)."""
@@ -59,7 +60,8 @@ class ImagewiseProblem(Problem):
     def evaluate(self, points: Tensor) -> Evaluation:
         samples = self.shape[0]
         unknowns = points[:, : self.values].reshape(len(points) * samples, -1)
-        at_once = max(1, VALUES_AT_ONCE[points.device.type] // math.prod(self.shape[1:]))
+        most = CPU_VALUES if points.device.type == "cpu" else GPU_VALUES
+        at_once = max(1, most // math.prod(self.shape[1:]))
         values = [unknowns, *(value.flatten(0, 1) for value in self.wanted)]
         groups = zip(*(value.split(at_once) for value in values), strict=True)
         evaluated = [self._evaluate_group(*group) for group in groups]

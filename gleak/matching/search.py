@@ -121,8 +121,7 @@ class Search:
         self._resume(part.stored)
         progress.advance(self.number // every)
         with part.stepping():
-            while self.running.any():
-                part.step(self._state)
+            for _ in part.steps(lambda: bool(self.running.any()), self._state):
                 self._evaluate(progress, every)
             self._settle()
             part.keep(self._state())

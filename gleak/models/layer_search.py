@@ -184,7 +184,7 @@ def _scaling(embeddings: Tensor, probes: Tensor) -> Scaling | None:
     offset, white, graded = embeddings
     gain = white - offset
     fits = torch.allclose(graded, gain * probes[2] + offset, rtol=1e-4, atol=1e-5)
-    return Scaling(gain, offset) if fits and bool(gain.all()) else None
+    return Scaling(gain, offset) if fits and not (gain == 0).any() else None
 
 
 @torch.no_grad()

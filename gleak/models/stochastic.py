@@ -113,7 +113,7 @@ class _RandomStateWatch:
             hook.remove()
 
     def _read(self) -> Tensor:
-        return torch.get_rng_state() if self._device.type == "cpu" else torch.cuda.get_rng_state()
+        return torch.cuda.get_rng_state() if self._device.type == "cuda" else torch.get_rng_state()
 
     def _entering(self, name: str) -> Any:
         def enter(*_: object) -> None:

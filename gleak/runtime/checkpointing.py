@@ -214,7 +214,7 @@ class Part:
 
     def part(self, name: str) -> Part:
         """Return a part nested in this one."""
-        return Part(self.journal, f"{self.name}.{name}")
+        return type(self)(self.journal, f"{self.name}.{name}")
 
     @property
     def stored(self) -> dict[str, np.ndarray]:
@@ -236,6 +236,17 @@ class Part:
         except BaseException:
             self.keep({})
             raise
+
+    def steps(self, unfinished: Callable[[], bool], state: Callable[[], State]) -> Iterator[None]:
+        """Iterate over the steps of this part in a block of `stepping`.
+
+        Args:
+            unfinished: returns True if there is another step.
+            state: see `step`, which is called before each.
+        """
+        while unfinished():
+            self.step(state)
+            yield
 
     def step(self, state: Callable[[], State]) -> None:
         """Store the state and write the checkpoint if it is due; to be called between two steps.

@@ -38,6 +38,19 @@ def choose_device(wanted: str) -> torch.device:
     return torch.device("cuda" if available and wanted != "cpu" else "cpu")
 
 
+def free_memory(device: torch.device) -> int | None:
+    """Return the free memory of a GPU in bytes, also of a virtual one; None for the CPU."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "meta":
+        from gleak.runtime.virtual_gpu import VirtualGPU
+
+        return VirtualGPU.free_memory()
+    return None
+
+
 def prepare_cpu(threads: int) -> None:
     """Set the number of CPU threads of torch, and keep freed memory for reuse.
 

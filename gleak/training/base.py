@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gleak.artifacts.dataset import Dataset
     from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
 
 Init = Literal["default", "kaiming", "uniform"]
 
@@ -55,6 +56,13 @@ class TrainingSpec(Spec):
         """
         if dataset.sizes is not None:
             self.check_samples(dataset.sizes["train"], str(dataset))
+
+    def check_model(self, model: ModelSpec) -> None:
+        """Raise if the training does not support an architecture, as far as the specs tell.
+
+        Raises:
+            IncompatibleError: names both specs.
+        """
 
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
         """Raise if the training does not support a network.
@@ -109,6 +117,16 @@ class InitialisedSpec(TrainingSpec):
         self.check_samples(len(dataset.train_labels), dataset.spec)
         initialise(model, self.init, self.bound, seed)
         return self.fit(model, dataset, seed, (journal or Journal()).part())
+
+    def rehearse(self, model: nn.Module, dataset: Dataset, part: Part) -> None:
+        """Run what is computed on a GPU, on tensors without values; arguments as for `fit`.
+
+        Args:
+            model: on a `gleak.runtime.virtual_gpu.VirtualGPU`.
+            dataset: without values.
+            part: takes one step.
+        """
+        self.fit(model, dataset, 0, part)
 
     @abstractmethod
     def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:

@@ -48,8 +48,7 @@ def run_epochs(
     training.resume(part.stored)
     with Progress(epochs, "training epochs") as progress, part.stepping():
         progress.advance(training.epoch)
-        while training.epoch < epochs:
-            part.step(training.state)
+        for _ in part.steps(lambda: training.epoch < epochs, training.state):
             if training.step():
                 progress.advance(loss=training.history.train_loss[-1])
     return training.history

@@ -77,9 +77,11 @@ def run_rounds(
         federation.resume(found)
     with Progress(training.rounds, "training rounds") as progress, part.stepping():
         progress.advance(len(history.train_loss))
-        for number in range(len(history.train_loss), training.rounds):
-            part.step(lambda: {**history.state(), **federation.state()})
-            history.train_loss.append(federation.run_round(number))
+        for _ in part.steps(
+            lambda: len(history.train_loss) < training.rounds,
+            lambda: {**history.state(), **federation.state()},
+        ):
+            history.train_loss.append(federation.run_round(len(history.train_loss)))
             history.test_accuracy += test_accuracy(network, dataset)
             progress.advance(loss=history.train_loss[-1])
     return history

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import FILE_NAME, parameter
+from gleak.runtime.hub_weights import checkpoint_path
 from gleak.training.base import History, InitialisedSpec, TrainingSpec
 
 if TYPE_CHECKING:
     from torch import nn
 
     from gleak.artifacts.dataset import Dataset
+    from gleak.models.base import ModelSpec
     from gleak.runtime.checkpointing import Part
+
+
+PUBLISHED = {
+    "resnet18": "resnet18-f37072fd.pth",
+    "resnet50": "resnet50-0676ba61.pth",
+    "vgg16": "vgg16-397923af.pth",
+}
+"""Files of the weights IMAGENET1K_V1 of torchvision, by the name of the network."""
+TORCHVISION_FILE = re.compile(r"(?P<network>(?:resnet|vgg)\d+(?:_bn)?)-[0-9a-f]{8}\.pth")
+"""Names of torchvision's weight files of the families of networks that gleak has."""
 
 
 @register("untrained")
@@ -43,17 +57,39 @@ class Pretrained(InitialisedSpec):
 
     weights: str = parameter(
         "vgg16-397923af.pth",
-        "name of the file; torchvision's begin with the name of the model",
+        "name of the file, or of a network whose file torchvision publishes: resnet18, resnet50",
         source="torchvision's VGG16_Weights.IMAGENET1K_V1",
         pattern=FILE_NAME,
     )
+
+    @property
+    def file(self) -> str:
+        """Name of the file."""
+        return PUBLISHED.get(self.weights, self.weights)
+
+    @override
+    def check_model(self, model: ModelSpec) -> None:
+        """Check that a file of torchvision has the name of the model."""
+        published = TORCHVISION_FILE.fullmatch(self.file)
+        if published and not model.user_defined and published["network"] != model.name:
+            raise IncompatibleError(
+                f"training {self}: {self.file} contains the parameters of torchvision's "
+                f"{published['network']}, but the model is {model}; use weights={model.name}, or "
+                f"model {published['network']}"
+            )
+
+    @override
+    def rehearse(self, model: nn.Module, dataset: Dataset, part: Part) -> None:
+        """Compare the tensors of the file with those of the model, if the file is there."""
+        if checkpoint_path(self.file).is_file():
+            super().rehearse(model, dataset, part)
 
     @override
     def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
         from gleak.training.central_training import test_accuracy
         from gleak.training.initialisation import load_weights
 
-        load_weights(model, self.weights)
+        load_weights(model, self.file)
         return History(test_accuracy=test_accuracy(model, dataset))
 
 

@@ -159,8 +159,7 @@ def descend(
     descent = Descent(first.flatten(1), optimizer, iterations, tolerance)
     descent.resume(part.stored)
     with Progress(iterations, "unmixing") as progress, part.stepping():
-        while not descent.over:
-            part.step(descent.state)
+        for _ in part.steps(lambda: not descent.over, descent.state):
             values, gradients = objective.evaluate(descent.points.view_as(first))
             if descent.judge(values):
                 done = descent.number - progress.done

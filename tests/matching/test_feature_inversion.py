@@ -105,7 +105,7 @@ def test_the_groups_in_which_images_are_evaluated_change_nothing(
     problem = inverting(images, make_parts(total_variation=0.5))
     whole = problem.evaluate(elsewhere)
     for values in (1, 4 * images[0, 0].numel()):
-        monkeypatch.setattr(image_inversion, "VALUES_AT_ONCE", {"cpu": values})
+        monkeypatch.setattr(image_inversion, "CPU_VALUES", values)
         split = problem.evaluate(elsewhere)
         torch.testing.assert_close(split.objective, whole.objective)
         torch.testing.assert_close(split.gradient, whole.gradient)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.dataset import Dataset
-from gleak.core.errors import ArtifactError, SpecError
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.runtime.hub_weights import checkpoint_path
 from gleak.training.central_training import test_accuracy as accuracy
@@ -188,3 +188,30 @@ def test_the_digest_is_logged_and_compared_with_the_name(
 def test_a_name_stays_in_its_folder(name: str) -> None:
     with pytest.raises(SpecError, match="weights"):
         parse("training", f"pretrained+weights={name}")
+
+
+@pytest.mark.parametrize(
+    ("model", "weights", "fits"),
+    [
+        ("vgg16", "vgg16-397923af.pth", True),
+        ("resnet50", "resnet50", True),
+        ("resnet50", "vgg16-397923af.pth", False),
+        ("resnet18", "resnet34-b627a593.pth", False),
+        ("resnet50", "mine.pth", True),
+    ],
+)
+def test_weights_of_another_network_are_refused_from_the_specs(
+    model: str, weights: str, fits: bool
+) -> None:
+    training = parse("training", f"pretrained+weights={weights}")
+    if fits:
+        training.check_model(parse("model", model))
+        return
+    network = weights.partition("-")[0]
+    with pytest.raises(IncompatibleError, match=rf"of torchvision's {network}.*weights={model}"):
+        training.check_model(parse("model", model))
+
+
+def test_a_published_file_is_named_by_its_network() -> None:
+    assert parse("training", "pretrained+weights=resnet50").file == "resnet50-0676ba61.pth"
+    assert parse("training", "pretrained").file == "vgg16-397923af.pth"

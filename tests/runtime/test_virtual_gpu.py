@@ -1,0 +1,132 @@
+"""A virtual GPU refuses what a GPU refuses, and counts the memory of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gleak.core.errors import DeviceError
+from gleak.models.stochastic import sampling_layers
+from gleak.runtime.device import free_memory
+from gleak.runtime.virtual_gpu import DEVICE, VirtualGPU
+
+FLOAT = 4
+
+
+@pytest.fixture
+def gpu() -> Iterator[VirtualGPU]:
+    with VirtualGPU(1000) as gpu:
+        yield gpu
+
+
+def on_gpu(*shape: int) -> Tensor:
+    return torch.empty(shape, device=DEVICE)
+
+
+MIXED: dict[str, Callable[[], Tensor]] = {
+    "sum": lambda: on_gpu(3) + torch.zeros(3),
+    "product": lambda: on_gpu(3, 3) @ torch.zeros(3, 3),
+    "layer": lambda: functional.linear(on_gpu(2, 3), torch.zeros(4, 3)),
+    "convolution": lambda: functional.conv2d(on_gpu(1, 3, 5, 5), torch.zeros(2, 3, 3, 3)),
+    "concatenation": lambda: torch.cat([on_gpu(3), torch.zeros(3)]),
+    "indices on the GPU": lambda: torch.zeros(3)[on_gpu(2).long()],
+    "generator": lambda: torch.rand(3, device=DEVICE, generator=torch.Generator()),
+}
+
+
+@pytest.mark.parametrize("operation", MIXED)
+def test_two_devices_in_one_operation_are_refused(gpu: VirtualGPU, operation: str) -> None:
+    with pytest.raises(DeviceError, match=r"move (it|the result) with \.to\(\)"):
+        MIXED[operation]()
+    assert gpu.fault
+
+
+def test_a_fault_that_the_program_catches_is_kept(gpu: VirtualGPU) -> None:
+    with pytest.raises(DeviceError):
+        MIXED["sum"]()
+    on_gpu(3).sum()
+    assert "aten.add" in str(gpu.fault)
+
+
+ALLOWED: dict[str, Callable[[], Tensor]] = {
+    "number": lambda: on_gpu(3) * torch.tensor(2.0),
+    "indices on the CPU": lambda: on_gpu(3)[torch.tensor([0, 2, 1])],
+    "mask on the CPU": lambda: on_gpu(4)[torch.tensor([True, False, True, True])],
+    "moved": lambda: on_gpu(3) + torch.zeros(3).to(DEVICE),
+    "copied": lambda: on_gpu(3).copy_(torch.zeros(3)),
+}
+
+
+@pytest.mark.parametrize("operation", ALLOWED)
+def test_what_a_gpu_accepts_is_accepted(gpu: VirtualGPU, operation: str) -> None:
+    result = ALLOWED[operation]()
+    assert (result.device, result.shape) == (DEVICE, (3,))
+    assert gpu.fault is None
+
+
+def test_what_depends_on_values_has_an_answer(gpu: VirtualGPU) -> None:
+    values = on_gpu(4, 2)
+    values[values > 0] = 1
+    assert values.sum().item() == 0
+    assert not (values > 0).any()
+    assert values[values > 0].shape == values.flatten().shape
+    assert (values > 0).nonzero().shape == (8, 2)
+    assert torch.equal(values, values.view(4, 2))
+    assert not torch.equal(values, values.clone())
+    assert values.cpu().isfinite().all()
+    assert torch.zeros(4, 2).copy_(values).any()
+
+
+def test_a_tensor_on_the_gpu_is_no_array(gpu: VirtualGPU) -> None:
+    with pytest.raises(TypeError, match="numpy"):
+        on_gpu(3).numpy()
+
+
+def test_memory_counts_what_is_alive(gpu: VirtualGPU) -> None:
+    first = on_gpu(100)
+    view = first[10:].view(9, 10)
+    assert gpu.used == 100 * FLOAT
+    second = first + 1
+    assert gpu.used == gpu.peak == 200 * FLOAT
+    del first, second
+    assert gpu.used == 100 * FLOAT, "the view keeps the memory"
+    del view
+    assert (gpu.used, gpu.peak) == (0, 200 * FLOAT)
+
+
+def test_a_graph_keeps_what_its_derivative_needs(gpu: VirtualGPU) -> None:
+    weight = on_gpu(10, 10).requires_grad_()
+    inputs = on_gpu(1, 10)
+    loss = (inputs @ weight).square().sum()
+    in_use = gpu.used
+    (slope,) = torch.autograd.grad(loss, weight)
+    assert gpu.peak >= in_use + slope.numel() * FLOAT
+    del loss
+    assert gpu.used == (weight.numel() + inputs.numel() + slope.numel()) * FLOAT
+
+
+def test_free_memory_is_the_rest(gpu: VirtualGPU) -> None:
+    kept = on_gpu(100)
+    assert free_memory(kept.device) == 1000 - 100 * FLOAT
+
+
+def test_outside_of_a_rehearsal_there_is_no_memory() -> None:
+    with pytest.raises(DeviceError, match="use 'cpu' or 'cuda'"):
+        free_memory(DEVICE)
+
+
+def test_layers_that_draw_are_found(gpu: VirtualGPU) -> None:
+    network = nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.Linear(3, 2)).to(DEVICE)
+    assert sampling_layers(network.train(), on_gpu(2, 3)) == ("1",)
+    assert sampling_layers(network.eval(), on_gpu(2, 3)) == ()
+
+
+def test_memory_runs_out_as_on_a_gpu(gpu: VirtualGPU) -> None:
+    with pytest.raises(torch.OutOfMemoryError, match="more than the 1e-06 GB of the GPU"):
+        on_gpu(251)
+    assert gpu.used == 0
+    on_gpu(250)

@@ -64,6 +64,7 @@ rule judge:
     input:
         unpack(inputs("judge", part_of())),
         study=study_file,
+        published=published,
     output:
         csv=verdicts("csv", "values"),
         markdown=outputs("judge")["markdown"],

@@ -18,6 +18,7 @@ from gleak.core.numbers import DASH, REFUSED, format_number
 from gleak.experiments.axis_labels import BLIND, AxisLabels, read_metric, read_spec
 from gleak.experiments.cell import LEVELS, TRUTH, Cell
 from gleak.experiments.figure_spec import Shown
+from gleak.figures.statistics import CELL, average_batches
 from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
 from gleak.metrics.score_table import REFUSED as REFUSED_STATUS
 
@@ -81,7 +82,7 @@ def describe_scores(tables: Sequence[Path], metrics: Sequence[str] = ()) -> str:
             raise SpecError(f"unknown metric {name!r}; {nearest(name, known)}")
     chosen = list(metrics) or [name for name in PREFERRED if name in known] or known
     common, labels = _labels(scores)
-    means = {name: _means(scores[scores["metric"] == name]) for name in chosen}
+    means = {name: _means(name, scores[scores["metric"] == name]) for name in chosen}
     columns = {name: _column(name, found, list(labels)) for name, found in means.items() if found}
     victims = scores.groupby(list(LEVEL_COLUMNS), sort=False)["victim"].nunique()
     rows = [[label, str(victims[cell])] for cell, label in labels.items()]
@@ -124,16 +125,15 @@ def _labels(scores: pd.DataFrame) -> tuple[str, dict[tuple[str, ...], str]]:
     }
 
 
-def _means(rows: pd.DataFrame) -> Mapping[tuple[str, ...], tuple[float, float]]:
-    """Return mean and half width of the interval of each cell, over the means of its victims."""
-    levels = list(LEVEL_COLUMNS)
-    victims = rows.dropna(subset=["value"]).groupby([*levels, "victim"])["value"].mean()
+def _means(metric: str, rows: pd.DataFrame) -> Mapping[tuple[str, ...], tuple[float, float]]:
+    """Return mean and half width of the interval of each cell, over the means of its batches."""
+    batches = average_batches(rows.dropna(subset=["value"]), read_metric(metric))
     return {
         tuple(map(str, cast(Iterable[object], cell))): (
             float(values.mean()),
             _half_width(values.to_numpy()),
         )
-        for cell, values in victims.groupby(level=levels)
+        for cell, values in batches.groupby(level=CELL)
     }
 
 

@@ -46,6 +46,16 @@ class ClientSpec(Spec):
     )
 
     @property
+    def draw(self) -> tuple[object, ...]:
+        """Fields that determine the batches drawn from a dataset with the seed of a run.
+
+        Clients with equal draws have the same batches, in the same order, as far as both have
+        enough victims: their results can be compared batch by batch. The number of a victim's batch
+        is its own divided by `repeats`, rounded down.
+        """
+        return (self.split, self.batch_size, self.labels, self.classes)
+
+    @property
     def content(self) -> str:
         """Kind of update: "gradient" or "difference" (weights after minus before)."""
         return "gradient"

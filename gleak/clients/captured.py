@@ -35,6 +35,11 @@ class Captured(FedAvg):
     )
     capture: str = parameter("mine", "name of the capture", pattern=FILE_NAME)
 
+    @property
+    @override
+    def draw(self) -> tuple[object, ...]:
+        return ("captured", self.capture)
+
     @override
     def check(self, dataset: DatasetSpec) -> None:
         """Accept any dataset, because no samples are drawn from it."""

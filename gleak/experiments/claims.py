@@ -1,4 +1,7 @@
-"""Expectations: relations that the paper claims, and their verdicts on our scores."""
+"""Expectations: relations that the paper claims, stated as ranges of means and differences.
+
+`gleak.figures.evidence` estimates these from scores and judges; a study is read without it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal
@@ -17,9 +21,39 @@ from gleak.core.errors import SpecError
 from gleak.core.spec import Spec
 from gleak.experiments.axis_labels import AxisLabels, is_control
 from gleak.experiments.cell import LEVELS, Cell
-from gleak.experiments.figure_spec import Over, Statistic, merge_controls
+from gleak.experiments.figure_spec import Over, merge_controls
 
-Verdict = Literal["holds", "fails", "no data"]
+Verdict = Literal["holds", "fails", "cannot tell", "no data"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A mean, or the difference of two, and the range in which it lies by the claim.
+
+    Args:
+        cell: position of its mean among the compared values.
+        minus: position of the mean that is subtracted; None: the mean itself.
+        low, high: ends of the range, in the unit of the metric.
+        strict: the ends do not belong to the range.
+    """
+
+    cell: int
+    minus: int | None = None
+    low: float = -math.inf
+    high: float = math.inf
+    strict: bool = False
+
+    def contains(self, low: float, high: float) -> bool:
+        """Return True if an interval is inside the range; False for NaN."""
+        if self.strict:
+            return self.low < low and high < self.high
+        return self.low <= low and high <= self.high
+
+    def excludes(self, low: float, high: float) -> bool:
+        """Return True if an interval has no point in the range; False for NaN."""
+        if self.strict:
+            return high <= self.low or low >= self.high
+        return high < self.low or low > self.high
 
 
 class Expectation(BaseModel):
@@ -28,7 +62,9 @@ class Expectation(BaseModel):
     Args:
         id: its name in the report.
         grid: the grid whose scores are judged.
-        metric: of its cells; statistic and over: aggregation within each cell.
+        metric: of its cells.
+        statistic: value of a victim: the mean of its samples, or the best of them.
+        over: the samples that count, see `gleak.figures.statistics.counted`.
         where: level: spec, to judge only part of the grid.
         level: a failed gate stops the run after everything is written.
         claim: the paper's claim, in one line.
@@ -40,7 +76,7 @@ class Expectation(BaseModel):
     id: str
     grid: str
     metric: str
-    statistic: Statistic = "mean"
+    statistic: Literal["mean", "best"] = "mean"
     over: Over = "all"
     where: dict[str, str] = {}
     level: Literal["informational", "gate"] = "informational"
@@ -52,15 +88,10 @@ class Expectation(BaseModel):
         """Level along which values are compared, and these values in order; none for a bound."""
         return "", []
 
+    @property
     @abstractmethod
-    def holds(self, values: Sequence[float]) -> bool:
-        """Return True if the values of one group are as claimed."""
-
-    def judge(self, values: Sequence[float]) -> Verdict:
-        """Return the verdict on one group; "no data" if a value is missing."""
-        if any(map(math.isnan, values)):
-            return "no data"
-        return "holds" if self.holds(values) else "fails"
+    def comparisons(self) -> Sequence[Comparison]:
+        """Ranges of the means of one group and of their differences; the claim is all of them."""
 
     def check(self, names: Sequence[AxisLabels]) -> None:
         """Check that the metric fits and that each value exists at some scale.
@@ -127,44 +158,65 @@ class Expectation(BaseModel):
 
 
 class Order(Expectation):
-    """Values along a level increase from first to last, strictly unless the relation is <=."""
+    """Means along a level increase from first to last.
+
+    Args:
+        margin: each step is larger than this; with the relation <=, no step goes back by more.
+    """
 
     along: str
     order: list[str] = Field(min_length=2)
     relation: Literal["<", "<="] = "<"
+    margin: float = Field(0.0, ge=0)
 
     @property
     @override
     def compared(self) -> tuple[str, list[str]]:
         return self.along, self.order
 
+    @property
     @override
-    def holds(self, values: Sequence[float]) -> bool:
-        return all(a < b or (self.relation == "<=" and a == b) for a, b in pairwise(values))
+    def comparisons(self) -> Sequence[Comparison]:
+        steps = pairwise(range(len(self.order)))
+        if self.relation == "<":
+            return [Comparison(b, a, low=self.margin, strict=True) for a, b in steps]
+        return [Comparison(b, a, low=-self.margin) for a, b in steps]
 
 
 class Trend(Expectation):
-    """Values fall or rise along a level; no step may go back by more than slack."""
+    """Means fall or rise along a level.
+
+    Args:
+        margin: the last differs from the first by more than this.
+        slack: no step goes back by more than this.
+    """
 
     along: str
     trend: Literal["falls", "rises"]
     order: list[str] = Field(min_length=2)
     slack: float = Field(0.0, ge=0)
+    margin: float = Field(0.0, ge=0)
 
     @property
     @override
     def compared(self) -> tuple[str, list[str]]:
         return self.along, self.order
 
+    @property
     @override
-    def holds(self, values: Sequence[float]) -> bool:
-        sign = -1 if self.trend == "falls" else 1
-        steps = [sign * (b - a) for a, b in pairwise(values)]
-        return sign * (values[-1] - values[0]) > 0 and min(steps) >= -self.slack
+    def comparisons(self) -> Sequence[Comparison]:
+        last = len(self.order) - 1
+        if self.trend == "rises":
+            ends = Comparison(last, 0, low=self.margin, strict=True)
+            steps = [Comparison(i + 1, i, low=-self.slack) for i in range(last)]
+        else:
+            ends = Comparison(last, 0, high=-self.margin, strict=True)
+            steps = [Comparison(i + 1, i, high=self.slack) for i in range(last)]
+        return [ends, *(steps if last > 1 else [])]
 
 
 class Closeness(Expectation):
-    """All values differ from the first by at most a tolerance."""
+    """All means differ from the first by at most a tolerance."""
 
     along: str
     within: float = Field(ge=0)
@@ -175,21 +227,23 @@ class Closeness(Expectation):
     def compared(self) -> tuple[str, list[str]]:
         return self.along, self.order
 
+    @property
     @override
-    def holds(self, values: Sequence[float]) -> bool:
-        first, *others = values
-        return all(abs(other - first) <= self.within for other in others)
+    def comparisons(self) -> Sequence[Comparison]:
+        others = range(1, len(self.order))
+        return [Comparison(i, 0, low=-self.within, high=self.within) for i in others]
 
 
 class Bound(Expectation):
-    """The value of each cell is at least or at most a number."""
+    """The mean of each cell is at least or at most a number."""
 
     at_least: float = -math.inf
     at_most: float = math.inf
 
+    @property
     @override
-    def holds(self, values: Sequence[float]) -> bool:
-        return all(self.at_least <= value <= self.at_most for value in values)
+    def comparisons(self) -> Sequence[Comparison]:
+        return [Comparison(0, low=self.at_least, high=self.at_most)]
 
 
 SORTS: Mapping[str, type[Expectation]] = MappingProxyType(

@@ -326,7 +326,7 @@ STAGES: dict[str, Stage] = {
             10,
             reads_of_verdicts,
             "gleak.figures.judge",
-            reads_else="the tables of all grids, the study",
+            reads_else="the tables of all grids, the study, the published numbers",
         ),
     )
 }

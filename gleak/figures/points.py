@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 import pandas as pd
-from scipy.stats import bootstrap
 
 from gleak.core.numbers import format_number
 from gleak.core.spec import Spec
@@ -15,21 +15,20 @@ from gleak.experiments.axes import Axis
 from gleak.experiments.axis_labels import CONTROLS, AxisLabels, is_control, read_metric
 from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import FigureData, Over
+from gleak.figures.intervals import mean_interval
 from gleak.figures.kinds.base import MeanPlot, Plot
 from gleak.figures.published import add_published
 from gleak.figures.statistics import (
     CELL,
-    VICTIM,
     Row,
+    band_over_victims,
     cells_of,
-    counted,
     records,
     select,
     summarise,
     table_of,
 )
 
-RESAMPLES = 2000
 NUMBERS = ["metric", "statistic", "over", "failed", "x", "hue", "facet", "ours", "low", "high"]
 BOOKS = ["published", "incomparable", "count", "rows", "stand_in", "reason"]
 COLUMNS = [*CELL, *NUMBERS, *BOOKS]
@@ -84,30 +83,10 @@ def summarise_controls(figure: Plot, material: FigureData) -> pd.DataFrame:
 
 def _summarise(figure: MeanPlot, scores: pd.DataFrame, shown: str, over: Over) -> pd.DataFrame:
     metric = read_metric(shown)
+    interval = partial(mean_interval, binary=metric.binary)
+    bands = band_over_victims(scores, metric, over, interval if figure.error == "ci" else deviation)
     summary = summarise(scores, metric, "mean", over).assign(shown=shown)
-    return summary.merge(_bands(figure, counted(scores, str(metric), over)), on=CELL, how="left")
-
-
-def _bands(figure: MeanPlot, rows: pd.DataFrame) -> pd.DataFrame:
-    """Compute the error band of each cell over victims, whose samples are not independent."""
-    victims = rows.groupby(VICTIM, as_index=False)["value"].mean()
-    band = interval if figure.error == "ci" else deviation
-    bands = [
-        {**dict(zip(CELL, cell, strict=True)), "low": low, "high": high}
-        for cell, values in victims.groupby(CELL)["value"]
-        for low, high in [band(values.to_numpy())]
-    ]
-    return pd.DataFrame(bands, columns=[*CELL, "low", "high"])
-
-
-def interval(values: np.ndarray) -> tuple[float, float]:
-    """Compute a 95% percentile bootstrap interval of the mean; NaN for a single value."""
-    if len(values) < 2:
-        return math.nan, math.nan
-    result = bootstrap(
-        (values,), np.mean, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(0)
-    ).confidence_interval
-    return float(result.low), float(result.high)
+    return summary.merge(bands, on=CELL, how="left")
 
 
 def deviation(values: np.ndarray) -> tuple[float, float]:

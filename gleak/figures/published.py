@@ -10,7 +10,8 @@ of AlexNet, `lpips+net=alex`, is no value of `lpips`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pandas as pd
 
 from gleak.core.errors import SpecError, nearest
 from gleak.experiments.axis_labels import AxisLabels, bare, read_metric, read_spec
+from gleak.experiments.cell import Cell
 from gleak.figures.statistics import Row, records
 from gleak.metrics.score_table import LEVEL_COLUMNS
 
@@ -92,6 +94,31 @@ def add_published(
         incomparable=reasons,
         stand_in=[_stand_ins(row, names) for row in rows],
     )
+
+
+def published_values(
+    cells: Sequence[Cell | None],
+    metric: str,
+    statistic: str,
+    published: pd.DataFrame,
+    names: AxisLabels,
+) -> list[float]:
+    """Return the paper's value of each cell in one figure, NaN for none that is comparable.
+
+    Args:
+        cells: None for a cell that does not exist.
+        metric: canonical spec.
+        statistic: of its values.
+        published: rows of the figure.
+        names: labels of the grid, with its substitutes.
+    """
+    comparable = published[published[INCOMPARABLE] == ""]
+    rows = [{"metric": metric, "statistic": statistic, "cell": cell} for cell in cells]
+    values = [
+        None if row["cell"] is None else _value(row, _of_setting(row, comparable, names))
+        for row in rows
+    ]
+    return [math.nan if value is None else value for value in values]
 
 
 def _value(row: Row, same: pd.DataFrame) -> float | None:

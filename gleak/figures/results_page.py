@@ -19,6 +19,7 @@ from gleak.core.settings import Scale
 from gleak.experiments.cell import Paths
 from gleak.figures.draw import draw
 from gleak.figures.judge import judge_claims
+from gleak.figures.published import empty_published, read_published
 from gleak.figures.recorded import CONDITIONS, SUFFIX, Conditions, read_conditions
 from gleak.figures.verdict_page import VERDICTS
 from gleak.metrics.score_table import read_scores
@@ -50,6 +51,11 @@ class Record:
         """Conditions of each recorded grid that the study still has."""
         known = self.study.grids
         return {name: c for name, c in read_conditions(self.folder).items() if name in known}
+
+    @property
+    def papers(self) -> pd.DataFrame:
+        """The paper's values."""
+        return empty_published() if self.published is None else read_published(self.published)
 
     def table(self, grid: str) -> Path:
         """Return the file with the scores of a grid."""
@@ -93,7 +99,8 @@ def _judge(record: Record) -> str:
     judged = [claim for claim in claims if claim.grid in recorded]
     left = [f"`{claim.id}`" for claim in claims if claim.grid not in recorded]
     tables = {name: read_scores([record.table(name)]) for name in recorded}
-    verdicts = judge_claims(replace(record.study, expectations=judged), record.scale, tables)
+    study = replace(record.study, expectations=judged)
+    verdicts = judge_claims(study, record.scale, tables, record.papers)
     counts = verdicts["verdict"].value_counts()
     lines = [
         "## Verdicts",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
 
-from gleak.experiments.axis_labels import BLIND, AxisLabels, read_metric
+from gleak.clients.base import ClientSpec
+from gleak.experiments.axis_labels import BLIND, AxisLabels, read_metric, read_spec
 from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import Over, Statistic
 from gleak.experiments.refusals import levels_of
@@ -20,6 +21,7 @@ SUCCESS = "success_content"
 CELL = list(LEVEL_COLUMNS)
 VICTIM = [*CELL, "victim"]
 SAMPLE = [*VICTIM, "sample"]
+BATCH = [*CELL, "batch"]
 
 
 def records(table: pd.DataFrame) -> list[Row]:
@@ -131,22 +133,67 @@ def summarise(
     return table.reset_index()
 
 
+def average_batches(
+    rows: pd.DataFrame, metric: MetricSpec, statistic: Literal["mean", "best"] = "mean"
+) -> pd.Series:
+    """Compute the value of each batch of true samples; batches are independent, samples are not.
+
+    Args:
+        rows: rows of the metric.
+        metric: its spec.
+        statistic: value of a victim: the mean of its samples, or the best. Victims with the same
+            samples (`gleak.clients.base.ClientSpec.repeats`) are averaged.
+
+    Returns:
+        The values by `BATCH`; a trained model, or broadcast parameters, are one batch.
+    """
+    values = rows.groupby(VICTIM, as_index=False)["value"].agg(_victim_statistic(metric, statistic))
+    values["batch"] = values["victim"] // values["client"].map(_repeats)
+    return values.groupby(BATCH)["value"].mean()
+
+
+def _repeats(client: str) -> int:
+    """Return how many victims in a row have one batch; 1 for cells without clients."""
+    return cast(ClientSpec, read_spec("client", client)).repeats if client else 1
+
+
+def _victim_statistic(metric: MetricSpec, statistic: str) -> str:
+    """Return the name of the aggregation of a victim's samples."""
+    if statistic == "mean":
+        return "mean"
+    return "max" if metric.better == "higher" else "min"
+
+
 def spread_over_victims(
     scores: pd.DataFrame, metric: MetricSpec, over: Over = "all"
 ) -> pd.DataFrame:
-    """Compute the spread of a metric over the victims of each cell, whose samples are averaged.
+    """Compute the spread of a metric over the batches of each cell, see `average_batches`.
 
     Returns:
-        By cell, for cells with values: ``victims``, their number, and ``spread``, the standard
-        deviation (unbiased, divided by n - 1). NaN for a single victim, for equal values, and for
-        shares of successes (values of 0 and 1 only), of which mean and number say everything.
+        By cell, for cells with values: ``victims``, the number of batches, and ``spread``, the
+        standard deviation (unbiased, divided by n - 1). NaN for a single batch, for equal values,
+        and for success rates, of which mean and number say everything.
     """
-    rows = counted(scores, str(metric), over)
-    means = rows.groupby(VICTIM)["value"].mean().groupby(level=CELL)
-    binary = rows.assign(binary=rows["value"].isin([0, 1])).groupby(CELL)["binary"].all()
-    spread, number = means.std(), means.size()
-    shown = (spread > 0) & ~binary.reindex(number.index, fill_value=False)
-    return pd.DataFrame({"victims": number, "spread": spread.where(shown)}).reset_index()
+    means = average_batches(counted(scores, str(metric), over), metric).groupby(level=CELL)
+    spread = means.std()
+    shown = (spread > 0) & (not metric.binary)
+    return pd.DataFrame({"victims": means.size(), "spread": spread.where(shown)}).reset_index()
+
+
+def band_over_victims(
+    scores: pd.DataFrame,
+    metric: MetricSpec,
+    over: Over,
+    band: Callable[[np.ndarray], tuple[float, float]],
+) -> pd.DataFrame:
+    """Compute the ends of a band for each cell, from the values of its batches.
+
+    Returns:
+        By cell, for cells with values: ``low`` and ``high``.
+    """
+    cells = average_batches(counted(scores, str(metric), over), metric).groupby(level=CELL)
+    ends = [band(batches.to_numpy()) for _, batches in cells]
+    return pd.DataFrame(ends, cells.size().index, columns=["low", "high"]).reset_index()
 
 
 def worse_than_blind(summary: pd.DataFrame, metric: MetricSpec) -> pd.Series:
@@ -173,7 +220,7 @@ def _aggregate(rows: pd.DataFrame, metric: MetricSpec, statistic: Statistic) -> 
     """Compute the statistic of each cell."""
     if statistic != "best":
         return rows.groupby(CELL)["value"].agg(statistic)
-    best = "max" if metric.better == "higher" else "min"
+    best = _victim_statistic(metric, statistic)
     return rows.groupby(VICTIM)["value"].agg(best).groupby(level=CELL).mean()
 
 

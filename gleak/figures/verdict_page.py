@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pandas as pd
+
+from gleak.experiments.claims import Verdict
+from gleak.figures.intervals import FEWEST
+from gleak.figures.statistics import records
 
 if TYPE_CHECKING:
     from gleak.experiments.study import Study
 
-VERDICTS = ("holds", "fails", "no data")
-HEADINGS = ["claim", "source", "verdict", "cells", "metric", "measured", "figures"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+NUMBERS = ["compared", "paper", "ours", "interval", "found"]
+HEADINGS = ["claim", "source", "verdict", "cells", "metric", "measured", *NUMBERS, "n", "figures"]
+NO_NUMBER = "none"
+"""In place of the number of victims that would do: the estimate is at the end of the range."""
+LABELS = {"interval": "95% interval", "found": "found only"}
 
 
 def write_page(study: Study, scale: str, table: pd.DataFrame) -> str:
@@ -34,24 +42,55 @@ def write_page(study: Study, scale: str, table: pd.DataFrame) -> str:
 def _count(table: pd.DataFrame, scale: str) -> str:
     number = table["verdict"].value_counts()
     counts = ", ".join(f"{verdict}: {number.get(verdict, 0)}" for verdict in VERDICTS)
-    return f"{len(table)} comparisons at the scale {scale} ({counts})."
+    return f"{len(table)} comparisons at the scale {scale} ({counts}).{_explain(table)}"
+
+
+def _explain(table: pd.DataFrame) -> str:
+    """Explain in a sentence why some verdicts are "cannot tell"; empty if none is."""
+    waiting = table[table["verdict"] == "cannot tell"]
+    if waiting.empty:
+        return ""
+    numbers = pd.to_numeric(waiting["needed"], errors="coerce").dropna()
+    advice = (
+        f" about {numbers.median():.0f} victims (median) would do, if means and variances stayed "
+        "as they are; each row says how many."
+        if len(numbers)
+        else " their variance is unknown, or no difference was measured."
+    )
+    return (
+        f" Cannot tell: there are fewer than {FEWEST} victims (a trained model counts as one), or "
+        f"the interval is on both sides of what is claimed;{advice}"
+    )
 
 
 def _tabulate(study: Study, scale: str, table: pd.DataFrame) -> str:
     """Return the table as HTML."""
-    claims = study.expectations
+    claims = study.claims(scale)
     links = {claim.id: _links(study, claim.grid) for claim in claims}
     metrics = {c.id: study.grid(c.grid, scale).names.metric(c.metric) for c in claims}
     rows = table.assign(
         claim=table["claim"].map(escape),
         source=table["source"].map(escape),
-        verdict=[f'<span class="{word.split()[0]}">{word}</span>' for word in table["verdict"]],
+        verdict=[_mark(row["verdict"], row["needed"]) for row in records(table)],
         cells=table["group"].map(escape),
         metric=table["id"].map(metrics).map(escape),
-        measured=table["ours"].map(escape),
+        measured=table["measured"].map(escape),
+        **{name: table[name].map(escape).str.replace("; ", "<br>") for name in NUMBERS},
         figures=table["id"].map(links),
     )
-    return str(rows[HEADINGS].to_html(escape=False, index=False, border=0, justify="left"))
+    shown = rows[HEADINGS].rename(columns=LABELS)
+    return str(shown.to_html(escape=False, index=False, border=0, justify="left"))
+
+
+def _mark(verdict: str, needed: str) -> str:
+    """Return a verdict as HTML, with the number of victims that would do if it cannot tell."""
+    span = f'<span class="{verdict.split()[0]}">{verdict}</span>'
+    return f"{span} ({describe_needed(needed)})" if needed else span
+
+
+def describe_needed(needed: str) -> str:
+    """Return the number of victims that would do as part of a sentence."""
+    return "no number of victims would" if needed == NO_NUMBER else f"{needed} victims would"
 
 
 def _links(study: Study, grid: str) -> str:

@@ -84,12 +84,17 @@ Level = Literal["training", "crafting", "attack"]
 
 
 class ScoreSpec(Spec):
-    """Base of all metrics; ``level`` is the last level of the cells it is computed for."""
+    """Base of all metrics.
+
+    ``level`` is the last level of the cells it is computed for. ``binary`` is True if every value
+    is 0 or 1, so that the mean is a success rate.
+    """
 
     kind: ClassVar[str] = "metric"
     level: ClassVar[Level]
     unit: ClassVar[str] = "1"
     better: ClassVar[Literal["higher", "lower"]] = "lower"
+    binary: ClassVar[bool] = False
 
     @property
     def weights(self) -> frozenset[str]:

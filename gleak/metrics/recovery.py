@@ -24,6 +24,7 @@ class SuccessContent(MetricSpec):
     """
 
     better: ClassVar[Literal["higher", "lower"]] = "higher"
+    binary: ClassVar[bool] = True
     unmatched: ClassVar[float] = 0.0
 
     threshold: float = parameter(
@@ -40,6 +41,7 @@ class SuccessLabels(MetricSpec):
     """1 for a true label that is among the reconstructed ones (with multiplicity), else 0."""
 
     better: ClassVar[Literal["higher", "lower"]] = "higher"
+    binary: ClassVar[bool] = True
     unmatched: ClassVar[float] = 0.0
     needs_labels: ClassVar[bool] = True
 

@@ -9,66 +9,104 @@ from hypothesis import strategies as st
 
 from gleak.core.errors import SpecError
 from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.claims import Bound, Closeness, Expectation, Order, Trend, sort_of
+from gleak.experiments.claims import (
+    Bound,
+    Closeness,
+    Comparison,
+    Expectation,
+    Order,
+    Trend,
+    sort_of,
+)
 
 COMMON = {"id": "a", "grid": "g", "metric": "mse", "claim": "c", "source": "s"}
+TWO = {"along": "attack", "order": ["cpl", "dlg"]}
+THREE = {"along": "defense", "order": ["a", "b", "c"]}
 
 
 def make(**fields: Any) -> Expectation:
     return sort_of(fields)(**COMMON, **fields)
 
 
+def true_of(claim: Expectation, means: list[float]) -> bool:
+    """Whether a claim is true of means that are known exactly; never true and false at once."""
+    verdicts = []
+    for comparison in claim.comparisons:
+        minus = 0.0 if comparison.minus is None else means[comparison.minus]
+        exact = means[comparison.cell] - minus
+        verdicts.append(comparison.contains(exact, exact))
+        assert comparison.excludes(exact, exact) is not verdicts[-1]
+    return all(verdicts)
+
+
 @pytest.mark.parametrize(
-    ("fields", "values", "verdict"),
+    ("fields", "means", "true"),
     [
-        ({"along": "attack", "order": ["cpl", "dlg"]}, [1.0, 2.0], "holds"),
-        ({"along": "attack", "order": ["cpl", "dlg"]}, [2.0, 2.0], "fails"),
-        ({"along": "attack", "order": ["cpl", "dlg"], "relation": "<="}, [2.0, 2.0], "holds"),
-        ({"along": "attack", "order": ["cpl", "dlg"], "relation": "<="}, [2.1, 2.0], "fails"),
-        ({"along": "attack", "order": ["cpl", "dlg"]}, [1.0, math.nan], "no data"),
-        (
-            {"along": "defense", "order": ["a", "b", "c"], "trend": "falls"},
-            [3.0, 3.0, 1.0],
-            "holds",
-        ),
-        (
-            {"along": "defense", "order": ["a", "b", "c"], "trend": "falls"},
-            [3.0, 3.1, 1.0],
-            "fails",
-        ),
-        (
-            {"along": "defense", "order": ["a", "b", "c"], "trend": "falls", "slack": 0.2},
-            [3.0, 3.1, 1.0],
-            "holds",
-        ),
-        ({"along": "defense", "order": ["a", "b"], "trend": "falls"}, [1.0, 1.0], "fails"),
-        ({"along": "defense", "order": ["a", "b"], "trend": "rises"}, [1.0, 2.0], "holds"),
-        ({"along": "defense", "order": ["a", "b", "c"], "within": 0.5}, [1.0, 1.5, 0.5], "holds"),
-        ({"along": "defense", "order": ["a", "b", "c"], "within": 0.5}, [1.0, 1.2, 0.4], "fails"),
-        ({"along": "defense", "order": ["a", "b"], "within": 0}, [1.0, math.nan], "no data"),
-        ({"at_most": 0.2}, [0.2], "holds"),
-        ({"at_most": 0.2}, [0.3], "fails"),
-        ({"at_least": 0.2, "at_most": 0.4}, [0.1], "fails"),
-        ({"at_least": 0.2}, [math.nan], "no data"),
+        (TWO, [1.0, 2.0], True),
+        (TWO, [2.0, 2.0], False),
+        ({**TWO, "margin": 0.5}, [1.0, 1.5], False),
+        ({**TWO, "margin": 0.5}, [1.0, 1.75], True),
+        ({**TWO, "relation": "<="}, [2.0, 2.0], True),
+        ({**TWO, "relation": "<="}, [2.1, 2.0], False),
+        ({**TWO, "relation": "<=", "margin": 0.25}, [2.25, 2.0], True),
+        ({**TWO, "order": ["a", "b", "c"]}, [1.0, 3.0, 2.0], False),
+        ({**THREE, "trend": "falls"}, [3.0, 3.0, 1.0], True),
+        ({**THREE, "trend": "falls"}, [3.0, 3.5, 1.0], False),
+        ({**THREE, "trend": "falls", "slack": 0.5}, [3.0, 3.5, 1.0], True),
+        ({**THREE, "trend": "falls", "margin": 2.0}, [3.0, 2.0, 1.0], False),
+        ({**TWO, "trend": "falls"}, [1.0, 1.0], False),
+        ({**TWO, "trend": "falls", "slack": 1.0}, [1.0, 1.5], False),
+        ({**TWO, "trend": "rises"}, [1.0, 2.0], True),
+        ({**THREE, "within": 0.5}, [1.0, 1.5, 0.5], True),
+        ({**THREE, "within": 0.5}, [1.0, 1.25, 0.25], False),
+        ({"at_most": 0.2}, [0.2], True),
+        ({"at_most": 0.2}, [0.3], False),
+        ({"at_least": 0.2, "at_most": 0.4}, [0.1], False),
     ],
 )
-def test_verdicts(fields: dict[str, Any], values: list[float], verdict: str):
-    assert make(**fields).judge(values) == verdict
+def test_claims_on_means_without_variance(fields: dict[str, Any], means: list[float], true: bool):
+    assert true_of(make(**fields), means) is true
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=6, unique=True))
-def test_a_rising_trend_is_a_falling_one_backwards(values: list[float]):
+@pytest.mark.parametrize(
+    ("ends", "contains", "excludes"),
+    [
+        ((1.0, 2.0), True, False),
+        ((0.0, 1.0), False, False),
+        ((-1.0, 0.0), False, True),
+        ((-1.0, 1.0), False, False),
+        ((math.nan, math.nan), False, False),
+    ],
+)
+def test_an_interval_is_within_a_range_outside_or_neither(
+    ends: tuple[float, float], contains: bool, excludes: bool
+):
+    above = Comparison(1, 0, low=0.0, strict=True)
+    assert (above.contains(*ends), above.excludes(*ends)) == (contains, excludes)
+    below = Comparison(1, 0, high=0.0, strict=True)
+    mirrored = (-ends[1], -ends[0])
+    assert (below.contains(*mirrored), below.excludes(*mirrored)) == (contains, excludes)
+
+
+def test_the_ends_of_a_range_belong_to_it_unless_it_is_strict():
+    assert Comparison(0, low=0.0, high=1.0).contains(0.0, 1.0)
+    assert not Comparison(0, low=0.0, high=1.0, strict=True).contains(0.0, 1.0)
+    assert not Comparison(0, low=0.0).excludes(-1.0, 0.0)
+    assert Comparison(0, low=0.0, strict=True).excludes(-1.0, 0.0)
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=3, max_size=6, unique=True))
+def test_a_rising_trend_is_a_falling_one_backwards(values: list[int]):
     fields = {"along": "defense", "order": [str(value) for value in values]}
     rises, falls = (make(**fields, trend=trend) for trend in ("rises", "falls"))
-    assert rises.judge(values) == falls.judge(values[::-1])
-    assert rises.judge(values) == make(**fields).judge(values)
+    means = list(map(float, values))
+    assert true_of(rises, means) == true_of(falls, means[::-1]) == true_of(make(**fields), means)
 
 
 def test_kinds_are_told_by_their_keys():
-    order = {"along": "attack", "order": ["a", "b"]}
-    assert sort_of(order) is Order
-    assert sort_of({**order, "trend": "falls"}) is Trend
-    assert sort_of({**order, "within": 0.1}) is Closeness
+    assert sort_of(TWO) is Order
+    assert sort_of({**TWO, "trend": "falls"}) is Trend
+    assert sort_of({**TWO, "within": 0.1}) is Closeness
     assert sort_of({"at_least": 1}) is Bound
     with pytest.raises(SpecError, match="claims nothing"):
         sort_of({"along": "attack"})

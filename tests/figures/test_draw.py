@@ -254,9 +254,13 @@ def test_figures_of_broadcast_parameters_need_no_attack(
     assert "| **Crafting:** honest, fishing." in study.caption("audits", "quick")
 
 
-def test_a_claim_about_models_is_judged(study: Study, accuracies: Path, tmp_path: Path):
+def test_a_claim_about_two_models_is_on_one_training_each(
+    study: Study, accuracies: Path, tmp_path: Path
+):
     table = judge_study(study, "quick", {"models": accuracies}, tmp_path)
-    assert table["verdict"].tolist() == ["fails"]
+    assert table[["ours", "n", "verdict", "needed"]].to_numpy().tolist() == [
+        ["-0.25", 1, "cannot tell", "at least 5"]
+    ]
 
 
 def test_the_table_of_another_scale_is_refused(

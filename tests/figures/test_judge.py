@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -30,6 +31,10 @@ GRID = {
 CLAIM = {"grid": "attacks", "metric": "iterations", "claim": "CPL is faster", "source": "Table 2"}
 
 
+VICTIMS = np.arange(8) / 8 - 0.4375
+"""Around zero, with a standard deviation of 0.3; added to the mean of every cell."""
+
+
 @pytest.fixture
 def judge(tmp_path: Path, scored: Scored, write: Callable[..., Path]) -> Callable[..., Any]:
     """The verdicts on some expectations: CPL is faster than DLG on digits and not on photos."""
@@ -38,7 +43,7 @@ def judge(tmp_path: Path, scored: Scored, write: Callable[..., Path]) -> Callabl
     tables = [
         scored(
             "iterations",
-            [speed, speed + 2 * (defense == "gaussian")],
+            list(speed + (defense == "gaussian") + VICTIMS),
             dataset=dataset,
             attack=attack,
             defense=defense,
@@ -55,12 +60,17 @@ def judge(tmp_path: Path, scored: Scored, write: Callable[..., Path]) -> Callabl
     return judge
 
 
-def make_study(folder: Path, expectations: list[dict[str, Any]], **axes: Any) -> Study:
+def make_study(
+    folder: Path,
+    expectations: list[dict[str, Any]],
+    figures: dict[str, Any] | None = None,
+    **axes: Any,
+) -> Study:
     content = {
         "title": "t",
         "paper": "p",
         "grids": {"attacks": {**GRID, **axes}},
-        "figures": {},
+        "figures": figures or {},
         "expect": [{"id": f"e{i}", **CLAIM, **fields} for i, fields in enumerate(expectations)],
     }
     path = folder / "study.yaml"
@@ -74,12 +84,16 @@ def test_every_group_has_its_verdict(judge: Callable[..., pd.DataFrame]):
         "digits (for mnist)": "holds",
         "photos (for cifar10)": "fails",
     }
-    assert table["ours"].tolist() == ["cpl 10, dlg 20", "cpl 30, dlg 25"]
+    assert table["measured"].tolist() == ["cpl 10, dlg 20", "cpl 30, dlg 25"]
+    assert table["compared"].tolist() == ["dlg - cpl"] * 2
+    assert table["ours"].tolist() == table["found"].tolist() == ["10", "-5"]
+    assert table["interval"].tolist() == ["[10, 10]", "[-5, -5]"]
+    assert table["n"].tolist() == [8, 8]
 
 
 def test_where_names_what_a_stand_in_stands_for(judge: Callable[..., pd.DataFrame]):
     table = judge({"where": {"dataset": "mnist", "attack": "cpl"}, "at_most": 10.5})
-    assert table[["group", "ours", "verdict"]].to_numpy().tolist() == [
+    assert table[["group", "measured", "verdict"]].to_numpy().tolist() == [
         ["none", "10", "holds"],
         ["gaussian", "11", "fails"],
     ]
@@ -101,7 +115,7 @@ def test_what_the_scale_lacks_has_no_data(judge: Callable[..., pd.DataFrame]):
 def test_a_trend_along_defences(judge: Callable[..., pd.DataFrame]):
     table = judge({"along": "defense", "trend": "rises", "order": ["none", "gaussian"]})
     assert table["verdict"].tolist() == ["holds"] * 4
-    assert table["ours"][0] == "none 10, gaussian 11"
+    assert table["measured"][0] == "none 10, gaussian 11"
 
 
 def test_attacks_are_compared_across_the_parameters_that_advance_with_them(
@@ -112,10 +126,12 @@ def test_attacks_are_compared_across_the_parameters_that_advance_with_them(
     study = make_study(tmp_path, [claim], **axes, defense="none", zip=[["crafting", "attack"]])
     speeds = {"fishing": 1.0, "cpl": 2.0, "dlg": 3.0, "blind": 4.0, "truth": 5.0}
     rows = study.grid("attacks", "quick").scored
-    path = write("s.csv", *(scored("iterations", [speeds[row["attack"]]], **row) for row in rows))
+    path = write(
+        "s.csv", *(scored("iterations", [speeds[row["attack"]]] * 5, **row) for row in rows)
+    )
     table = judge_study(study, "quick", {"attacks": path}, tmp_path)
     ours = "fishing 1, cpl 2, dlg 3, blind 4"
-    assert table[["group", "ours", "verdict"]].to_numpy().tolist() == [
+    assert table[["group", "measured", "verdict"]].to_numpy().tolist() == [
         ["digits (for mnist)", ours, "holds"],
         ["photos (for cifar10)", ours, "holds"],
     ]
@@ -144,6 +160,54 @@ def test_a_gate_without_data_is_not_passed(judge: Callable[..., pd.DataFrame]):
         judge({"where": {"dataset": "cifar100"}, "at_most": 1, "level": "gate"})
 
 
+def test_a_gate_that_cannot_tell_is_not_passed(judge: Callable[..., pd.DataFrame], tmp_path: Path):
+    claim = {"where": {"dataset": "mnist", "attack": "cpl", "defense": "none"}, "at_most": 10.1}
+    with pytest.raises(GleakError, match="e0"):
+        judge({**claim, "level": "gate"})
+    (row,) = pd.read_csv(tmp_path / "expectations.csv").to_dict("records")
+    assert (row["verdict"], row["ours"]) == ("cannot tell", 10)
+    deviation = VICTIMS.std(ddof=1)
+    assert row["needed"] == pytest.approx(((1.96 + 0.84) * deviation / 0.1) ** 2, rel=0.05)
+
+
+def test_repeats_of_a_batch_are_one_victim(
+    tmp_path: Path, scored: Scored, write: Callable[..., Path]
+):
+    client = "fedsgd+victims=40+repeats=10"
+    axes = {"client": client, "defense": "none", "attack": "cpl", "controls": []}
+    study = make_study(tmp_path, [{"at_most": 7.5}], **axes)
+    values = [value for value in (4.0, 5.0, 6.0, 7.0) for _ in range(10)]
+    rows = study.grid("attacks", "quick").scored
+    path = write("s.csv", *(scored("iterations", values, **row) for row in rows))
+    table = judge_study(study, "quick", {"attacks": path}, tmp_path)
+    assert table[["n", "verdict"]].to_numpy().tolist() == [[4, "cannot tell"]] * 2
+
+
+PAPER = """figure,attack,metric,statistic,value,note
+table,cpl,iterations,mean,11.5,
+table,dlg,iterations,mean,18.4,
+"""
+
+
+def test_the_papers_effect_is_that_of_a_figure_of_the_grid(
+    tmp_path: Path, scored: Scored, write: Callable[..., Path]
+):
+    study = make_study(
+        tmp_path,
+        [{"along": "attack", "order": ["cpl", "dlg"]}, {"where": {"attack": "cpl"}, "at_most": 20}],
+        {"table": {"kind": "bar", "grid": "attacks", "x": "attack", "y": "iterations"}},
+        dataset="mnist",
+        defense="none",
+        quick={"dataset": "digits", "proxy_for": {"digits": "mnist"}},
+    )
+    (tmp_path / "published.csv").write_text(PAPER)
+    rows = study.grid("attacks", "quick").scored
+    path = write("s.csv", *(scored("iterations", [3.0, 4.0], **row) for row in rows))
+    arguments = study, "quick", {"attacks": path}, tmp_path
+    assert judge_study(*arguments, tmp_path / "published.csv")["paper"].tolist() == ["6.9", "11.5"]
+    assert judge_study(*arguments)["paper"].tolist() == ["–", "–"]
+
+
 def test_a_study_without_claims_writes_empty_tables(
     judge: Callable[..., pd.DataFrame], tmp_path: Path
 ):
@@ -159,4 +223,4 @@ def test_of_a_refused_cell_there_are_no_data(
     scores = [scored("iterations", [3.0], **row) for row in rows if row["attack"] != "dlg"]
     scores += [refused_scores(row, "why not") for row in rows if row["attack"] == "dlg"]
     table = judge_study(study, "quick", {"attacks": write("all.csv", *scores)}, tmp_path)
-    assert table[["ours", "verdict"]].to_numpy().tolist() == [["cpl 3, dlg n/a", "no data"]]
+    assert table[["measured", "verdict"]].to_numpy().tolist() == [["cpl 3, dlg n/a", "no data"]]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,10 +11,10 @@ import pytest
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
 from gleak.experiments.figure_spec import FigureData
+from gleak.figures.intervals import mean_interval
 from gleak.figures.points import (
     categories,
     deviation,
-    interval,
     summarise_controls,
     summarise_points,
 )
@@ -98,14 +97,7 @@ def test_samples_of_a_victim_are_averaged_before_the_band(scored: Scored, noise:
     assert points.loc[0, ["low", "high"]].tolist() == pytest.approx([0.55 - spread, 0.55 + spread])
 
 
-def test_the_interval_is_that_of_the_mean():
-    values = np.random.default_rng(1).normal(3.0, 2.0, size=400)
-    low, high = interval(values)
-    error = 1.96 * values.std(ddof=1) / math.sqrt(len(values))
-    assert (low, high) == pytest.approx((values.mean() - error, values.mean() + error), abs=0.05)
-
-
-@pytest.mark.parametrize("band", [interval, deviation])
+@pytest.mark.parametrize("band", [mean_interval, deviation])
 def test_bands_of_one_value_and_of_equal_values(band: Callable):
     assert np.isnan(band(np.array([1.0]))).all()
     assert band(np.array([2.0, 2.0, 2.0])) == (2.0, 2.0)

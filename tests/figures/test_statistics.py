@@ -147,11 +147,14 @@ def test_the_spread_is_that_of_the_means_of_victims(scored: Scored):
     assert row["spread"] == pytest.approx(statistics.stdev([2, 6, 6]))
 
 
-@pytest.mark.parametrize("values", [[[0.5]], [[0.5], [0.5]], [[0.0], [1.0]]])
+@pytest.mark.parametrize(
+    ("metric", "values"),
+    [("mse", [[0.5]]), ("mse", [[0.5], [0.5]]), (SUCCESS, [[0.0], [1.0]])],
+)
 def test_one_victim_equal_values_and_shares_of_successes_have_no_spread(
-    scored: Scored, values: list[list[float]]
+    scored: Scored, metric: str, values: list[list[float]]
 ):
-    row = spread_over_victims(scored("mse", values), parse("metric", "mse")).iloc[0]
+    row = spread_over_victims(scored(metric, values), parse("metric", metric)).iloc[0]
     assert row["victims"] == len(values)
     assert np.isnan(row["spread"])
 

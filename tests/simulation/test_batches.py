@@ -63,6 +63,34 @@ def test_victims_in_a_row_hold_the_same_samples(
     assert np.array_equal(draw_batches(often, LABELS, seed), np.stack(expected))
 
 
+DRAWS = [
+    "fedsgd+victims=6",
+    "fedsgd+victims=12+repeats=3+loss=nll_raw",
+    "fedavg+victims=4+local_steps=3",
+    "fedsgd+victims=5+batch_size=2",
+    "epochs+victims=4+batch_size=2+epochs=2",
+    "fedsgd+victims=4+batch_size=2+labels=unique",
+    "fedsgd+victims=4+batch_size=2+classes=3",
+    "fedsgd+victims=4+labels=unique",
+]
+
+
+@given(st.sampled_from(DRAWS), st.sampled_from(DRAWS), seeds)
+def test_clients_with_equal_draws_have_the_same_batches(first: str, second: str, seed: int) -> None:
+    """And others do not; victims are numbered by batch."""
+    clients = [parse("client", text) for text in (first, second)]
+    drawn = [
+        {
+            victim // spec.repeats: batch.tolist()
+            for victim, batch in enumerate(draw_batches(spec, LABELS, seed))
+        }
+        for spec in clients
+    ]
+    common = drawn[0].keys() & drawn[1].keys()
+    same = all(drawn[0][number] == drawn[1][number] for number in common)
+    assert same == (clients[0].draw == clients[1].draw)
+
+
 @given(st.integers(1, 5), st.integers(1, 12), st.integers(1, 8), st.integers(1, 8), seeds)
 def test_batches_of_fewer_classes_hold_those_alone(
     classes: int, size: int, few: int, more: int, seed: int

@@ -72,16 +72,16 @@ class MeanPlot(Plot):
     """Base class of the plots that show means with their error bands."""
 
     error: Literal["ci", "sd"] = parameter(
-        "ci", "95% bootstrapped confidence interval of the mean, or one standard deviation"
+        "ci", "95% confidence interval of the mean over victims, or one standard deviation"
     )
 
     @property
     @override
     def reading(self) -> str:
-        band = "95% bootstrap confidence intervals" if self.error == "ci" else "standard deviations"
+        band = "95% confidence intervals" if self.error == "ci" else "standard deviations"
         return (
-            f"Values are means; bands and error bars are {band} over victims, absent for a single "
-            "victim. Open circles: values of the paper. Grey lines: controls (blind uses no "
+            f"Values are means; bands and error bars are {band} over victims, absent for fewer "
+            "than three. Open circles: values of the paper. Grey lines: controls (blind uses no "
             "update)."
         )
 

@@ -42,12 +42,21 @@ class Table(GridFigure):
         {}, "metric: all (default), successful, or successful_else_all (all where none succeeded)"
     )
 
+    intervals: bool = parameter(
+        False, "means with their 95% confidence intervals over victims, not standard deviations"
+    )
+
     @property
     @override
     def reading(self) -> str:
+        behind = (
+            "in brackets are 95% confidence intervals over victims"
+            if self.intervals
+            else "± is the standard deviation over victims"
+        )
         return (
-            "Entries are means unless another statistic is named; ± is the standard deviation over "
-            "victims, n the number of values in a mean."
+            f"Entries are means unless another statistic is named; {behind}, n the number of "
+            "victims in a mean."
         )
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,17 @@ from gleak.core.spec import Spec
 from gleak.experiments.axes import Axis
 from gleak.experiments.axis_labels import AxisLabels, read_metric
 from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData, Statistic
+from gleak.experiments.figure_spec import FigureData, Over, Statistic
 from gleak.figures.canvas.style import save_numbers
 from gleak.figures.canvas.text_table import write_forms
+from gleak.figures.intervals import mean_interval
 from gleak.figures.kinds.attack_table import ATTACK, Attacks
 from gleak.figures.kinds.result_table import METRIC, Table
 from gleak.figures.published import add_published
 from gleak.figures.statistics import (
     CELL,
     Row,
+    band_over_victims,
     cells_of,
     records,
     spread_over_victims,
@@ -32,10 +35,12 @@ from gleak.figures.statistics import (
     why_missing,
     worse_than_blind,
 )
+from gleak.metrics.base import MetricSpec
 
 OURS, PAPER, ALONE = "ours", "paper", ""
 MARK, FAILED, WORSE, INCOMPARABLE = "*", "†", "▾", "‡"
-NUMBERS = ["metric", "statistic", "over", "failed", "ours", "spread", "victims", "worse"]
+UNCERTAIN = ["spread", "low", "high"]
+NUMBERS = ["metric", "statistic", "over", "failed", "ours", *UNCERTAIN, "victims", "worse"]
 BOOKS = ["published", "incomparable", "count", "rows", "stand_in", "reason"]
 
 
@@ -65,9 +70,18 @@ def _summarise(
     metric, over = read_metric(shown), figure.over.get(shown, "all")
     summary = summarise(scores, metric, statistic, over)
     summary["worse"] = worse_than_blind(summary, metric)
+    joined = summary.merge(_spread(figure, scores, metric, over), on=CELL, how="left")
+    blank = dict.fromkeys(UNCERTAIN, math.nan)
+    return joined.assign(shown=shown, **({} if statistic == "mean" else blank))
+
+
+def _spread(figure: Table, scores: pd.DataFrame, metric: MetricSpec, over: Over) -> pd.DataFrame:
+    """Compute the standard deviation of each cell over victims, or the interval of its mean."""
     spread = spread_over_victims(scores, metric, over)
-    joined = summary.merge(spread, on=CELL, how="left").assign(shown=shown)
-    return joined if statistic == "mean" else joined.assign(spread=math.nan)
+    if not figure.intervals:
+        return spread.assign(low=math.nan, high=math.nan)
+    ends = band_over_victims(scores, metric, over, partial(mean_interval, binary=metric.binary))
+    return spread.assign(spread=math.nan).merge(ends, on=CELL)
 
 
 def _ranks(axes: list[str], figure: Table, names: AxisLabels, row: Row) -> list[int]:
@@ -143,6 +157,8 @@ def _text(row: Row, usual: int) -> str:
         return text
     if not math.isnan(row["spread"]):
         text += f" ± {_two_digits(row['spread'])}"
+    if not math.isnan(row["low"]):
+        text += f" [{format_number(row['low'])}, {format_number(row['high'])}]"
     if row["victims"] > 0 and row["victims"] != usual:
         text += f" ({row['victims']:.0f})"
     return text + FAILED * row["failed"] + f" {WORSE}" * row["worse"]
@@ -208,6 +224,7 @@ def explain(long: pd.DataFrame, names: AxisLabels) -> str:
         victims: usual > 0,
         "(n) where another number": (shown["victims"].dropna() != usual).any(),
         "± standard deviation over victims": long["spread"].notna().any(),
+        "[low, high] 95% confidence interval over victims": long["low"].notna().any(),
         f"{MARK} over successful reconstructions": (long["over"] != "all").any(),
         f"{FAILED} none succeeded: over the failed, at their last iteration": long["failed"].any(),
         f"{WORSE} worse than the blind control, which uses no update": shown["worse"].any(),

@@ -110,7 +110,7 @@ def test_lines_are_written_the_same_each_time(
 
 
 def test_the_table_beside_lines_holds_points_and_controls(noise: FigureData, tmp_path: Path):
-    make_line().draw(noise, tmp_path / "noise")
+    make_line(error="sd").draw(noise, tmp_path / "noise")
     table = pd.read_csv(tmp_path / "noise.csv")
     assert table["attack"].value_counts().to_dict() == {"cpl+restarts=0": 5, "blind": 1, "truth": 1}
     low, ours, high = (table[column][:5] for column in ("low", "ours", "high"))

@@ -93,6 +93,19 @@ def test_text_forms_show_the_same_cells(material: FigureData, tmp_path: Path):
     assert r"MSE* & 4.0e-4 (1) & 2.2e-4 & –" in latex
 
 
+def test_intervals_stand_in_place_of_deviations(material: FigureData, tmp_path: Path):
+    again = material.scores.assign(victim=material.scores["victim"] + 2)
+    twice = replace(material, scores=pd.concat([material.scores, again]))
+    make(intervals=True).draw(twice, tmp_path / "table2")
+    table = pd.read_csv(tmp_path / "table2.csv").set_index(["dataset", "attack", "metric"])
+    rate = table.loc[("photos", "cpl+restarts=0", "success_content")]
+    assert rate[["low", "high"]].tolist() == pytest.approx([0.0676, 0.9324], abs=1e-4)
+    text = (tmp_path / "table2.md").read_text(encoding="utf-8")
+    assert "0.5 [0.06759, 0.9324]" in text
+    assert "[low, high] 95% confidence interval over victims" in text
+    assert "±" not in text
+
+
 def test_texts_are_escaped_for_latex(material: FigureData, names: AxisLabels, tmp_path: Path):
     odd = replace(names, labels={"mse": "MSE_% & more"})
     make().draw(FigureData(material.scores, material.published, odd), tmp_path / "t")

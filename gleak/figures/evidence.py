@@ -1,0 +1,232 @@
+"""Evidence on a claim: estimates of what it compares, and the verdict they allow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from gleak.clients.base import ClientSpec
+from gleak.experiments.axis_labels import BLIND, read_metric
+from gleak.experiments.cell import Cell
+from gleak.experiments.claims import Comparison, Expectation, Verdict
+from gleak.figures.intervals import (
+    CONFIDENCE,
+    FEWEST,
+    Estimate,
+    Interval,
+    batches_needed,
+    independent_difference,
+    mean_of,
+    paired_difference,
+)
+from gleak.figures.statistics import CELL, average_batches, counted
+from gleak.metrics.base import MetricSpec
+from gleak.metrics.score_table import UNMATCHED
+
+UNCRAFTED = [level for level in CELL if level not in ("attack", "crafting")]
+
+
+@dataclass(frozen=True)
+class CellValues:
+    """Values of a metric in one cell.
+
+    Args:
+        by_batch: value of each batch, by its number.
+        batches: what determines the batches; cells where it is equal share them.
+        binary: the metric of a sample is 0 or 1.
+    """
+
+    by_batch: pd.Series
+    batches: Hashable
+    binary: bool
+
+    @property
+    def mean(self) -> float:
+        """Mean over batches."""
+        return float(self.by_batch.mean())
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Estimates of one comparison of a claim.
+
+    Args:
+        comparison: the range that is claimed.
+        estimate: from all samples; those that an attack did not find have the value of blind.
+        found: from the samples found only.
+        paper: the paper's number, NaN if it has none.
+    """
+
+    comparison: Comparison
+    estimate: Estimate
+    found: Estimate | None
+    paper: float
+
+
+def judge(evidence: Sequence[Evidence]) -> Verdict:
+    """Return the verdict on a claim.
+
+    It holds if every 95% interval is within its range: if one is in truth outside, this happens
+    with at most 2.5% (intersection-union test). It fails if any interval is outside its range, at a
+    confidence of 1 - 0.05 / k for k comparisons, as each could by chance (Bonferroni).
+    """
+    if not evidence:
+        return "no data"
+    if min(each.estimate.n for each in evidence) < FEWEST:
+        return "cannot tell"
+    return _decide(evidence, lambda estimate, confidence: estimate.interval(confidence))
+
+
+def _decide(
+    evidence: Sequence[Evidence], interval: Callable[[Estimate, float], Interval]
+) -> Verdict:
+    if all(e.comparison.contains(*interval(e.estimate, CONFIDENCE)) for e in evidence):
+        return "holds"
+    stricter = 1 - (1 - CONFIDENCE) / len(evidence)
+    if any(e.comparison.excludes(*interval(e.estimate, stricter)) for e in evidence):
+        return "fails"
+    return "cannot tell"
+
+
+def needed(evidence: Sequence[Evidence]) -> int | None:
+    """Return the number of batches with which a verdict is likely, given these means and variances.
+
+    None if no number is: the variance of a single batch is unknown, or a mean is at the end of the
+    range of its claim.
+    """
+
+    def decided(n: int) -> bool:
+        verdict = _decide(evidence, lambda estimate, confidence: estimate.planned(n, confidence))
+        return verdict != "cannot tell"
+
+    return batches_needed(decided)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Values of the cells of a grid.
+
+    Args:
+        all: of all samples that count; those not found have the value of blind.
+        found: without the samples not found.
+    """
+
+    all: Mapping[Cell, CellValues]
+    found: Mapping[Cell, CellValues]
+
+
+def measure(claim: Expectation, scores: pd.DataFrame) -> Measured:
+    """Compute the values that a claim compares.
+
+    Args:
+        claim: its metric, statistic and the samples that count.
+        scores: table of its grid, with the ``cell`` of each row.
+    """
+    metric = read_metric(claim.metric)
+    rows = counted(scores, str(metric), claim.over)
+    found = _by_cell(rows, metric, claim.statistic)
+    if claim.over != "all":
+        return Measured(found, found)
+    return Measured(_by_cell(fill_with_blind(scores, metric), metric, claim.statistic), found)
+
+
+def _by_cell(
+    rows: pd.DataFrame, metric: MetricSpec, statistic: Literal["mean", "best"]
+) -> dict[Cell, CellValues]:
+    cells = rows.drop_duplicates(CELL).set_index(CELL)["cell"]
+    values = average_batches(rows, metric, statistic).groupby(level=CELL)
+    return {
+        cells[levels]: CellValues(
+            by_batch.droplevel([*CELL]), shared_batches(cells[levels]), metric.binary
+        )
+        for levels, by_batch in values
+    }
+
+
+def collect(
+    claim: Expectation,
+    cells: Sequence[Cell | None],
+    measured: Measured,
+    published: Sequence[Sequence[float]] = (),
+) -> list[Evidence]:
+    """Collect the evidence on a claim in one group of cells; empty if a value is missing.
+
+    Args:
+        claim: its comparisons.
+        cells: the compared cells, in its order; None: the grid has no such cell.
+        measured: values of the cells of the grid.
+        published: the paper's values of these cells, for each figure or table that has some.
+    """
+    every, found = (
+        [None if cell is None else values.get(cell) for cell in cells]
+        for values in (measured.all, measured.found)
+    )
+    collected = []
+    for comparison in claim.comparisons:
+        estimated = estimate(comparison, every)
+        if estimated is None:
+            return []
+        paper = _published_effect(comparison, published)
+        collected.append(Evidence(comparison, estimated, estimate(comparison, found), paper))
+    return collected
+
+
+def _published_effect(comparison: Comparison, published: Sequence[Sequence[float]]) -> float:
+    """Return the paper's number from the first figure that has all of it; NaN for none."""
+    for values in published:
+        first = values[comparison.cell]
+        second = 0.0 if comparison.minus is None else values[comparison.minus]
+        if not math.isnan(first - second):
+            return first - second
+    return math.nan
+
+
+def shared_batches(cell: Cell) -> Hashable:
+    """Return what determines the batches of a cell: equal for cells that share their victims.
+
+    Batches depend on the dataset and on how clients draw from it (`ClientSpec.draw`), not on the
+    model, the training, the crafting, the local steps, the defence or the attack. All cells of a
+    run have one seed. Each trained model is a batch of its own.
+    """
+    client = cell.specs.get("client")
+    return (cell.dataset, client.draw) if isinstance(client, ClientSpec) else cell
+
+
+def fill_with_blind(scores: pd.DataFrame, metric: MetricSpec) -> pd.DataFrame:
+    """Return the rows of a metric with the value of the blind control for samples not found.
+
+    Otherwise an attack that reports its best samples only would be ahead of one that reports all.
+    Samples remain left out if the grid has no such control, or if it has no value either.
+    """
+    rows = scores[scores["metric"] == str(metric)]
+    key = [*UNCRAFTED, "victim", "sample"]
+    blind = rows[(rows["attack"] == BLIND) & rows["value"].notna()].drop_duplicates(key)
+    instead = rows[key].merge(blind[[*key, "value"]], on=key, how="left")["value"]
+    lost = (rows["status"] == UNMATCHED) & rows["value"].isna()
+    filled = rows["value"].where(~lost, instead.to_numpy())
+    return rows.assign(value=filled, failed=False)[filled.notna()]
+
+
+def estimate(comparison: Comparison, values: Sequence[CellValues | None]) -> Estimate | None:
+    """Estimate a mean or a difference from the values of a group; None if there are none.
+
+    Differences are paired if the cells share their batches, over the batches that both have.
+    """
+    first = values[comparison.cell]
+    if comparison.minus is None:
+        return None if first is None else mean_of(first.by_batch.to_numpy(), first.binary)
+    second = values[comparison.minus]
+    if first is None or second is None:
+        return None
+    if first.batches != second.batches:
+        groups = first.by_batch.to_numpy(), second.by_batch.to_numpy()
+        return independent_difference(*groups, first.binary)
+    pairs = pd.concat([first.by_batch, second.by_batch], axis=1, join="inner")
+    if pairs.empty:
+        return None
+    ours, theirs = pairs.to_numpy().T
+    return paired_difference(ours, theirs, first.binary)

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest, multinomial, ttest_1samp, ttest_ind
+
+from gleak.figures.intervals import (
+    FEWEST,
+    Estimate,
+    Means,
+    PairedRates,
+    Rates,
+    batches_needed,
+    clopper_pearson,
+    independent_difference,
+    mean_interval,
+    mean_of,
+    paired_difference,
+)
+
+counts = st.integers(1, 40).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+confidences = st.sampled_from([0.9, 0.95, 0.99])
+samples = st.lists(st.integers(-50, 50), min_size=5, max_size=12).filter(lambda v: len(set(v)) > 2)
+
+
+@given(counts, confidences)
+def test_the_interval_of_a_rate_is_that_of_scipy(count: tuple[int, int], confidence: float):
+    expected = binomtest(*count).proportion_ci(confidence, method="exact")
+    assert clopper_pearson(*count, confidence) == pytest.approx(tuple(expected), abs=1e-9)
+
+
+def test_without_trials_a_rate_is_anything():
+    assert clopper_pearson(0, 0, 0.95) == (0, 1)
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 12))
+def test_paired_rates_differ_where_mcnemars_exact_test_says_so(gained: int, lost: int, same: int):
+    """At the level of 4%, as 1% is spent on how many differ."""
+    n = gained + lost + same
+    low, high = PairedRates(gained / n, lost / n, n).interval()
+    assert -1 <= low <= (gained - lost) / n <= high <= 1
+    test = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+    assert (low > 0 or high < 0) == (test < 0.04)
+
+
+@pytest.mark.parametrize("gained", [0.0, 0.1, 0.4, 0.8])
+@pytest.mark.parametrize("lost", [0.0, 0.05, 0.2])
+def test_paired_rates_cover_their_difference(gained: float, lost: float):
+    """Summed over every outcome of eight pairs."""
+    n = 8
+    outcomes = [(a, b) for a, b in itertools.product(range(n + 1), repeat=2) if a + b <= n]
+    covered = sum(
+        multinomial.pmf([a, b, n - a - b], n, [gained, lost, max(0, 1 - gained - lost)])
+        for a, b in outcomes
+        for low, high in [PairedRates(a / n, b / n, n).interval()]
+        if low - 1e-9 <= gained - lost <= high + 1e-9
+    )
+    assert covered >= 0.95
+
+
+@pytest.mark.parametrize("rates", [(0.5, 0.5), (0.9, 0.1), (1.0, 0.3), (0.05, 0.2)])
+def test_independent_rates_cover_their_difference(rates: tuple[float, float]):
+    """Summed over every outcome of seven and nine trials."""
+    numbers = (7, 9)
+    covered = sum(
+        math.prod(binom.pmf(found, numbers, rates))
+        for found in itertools.product(*(range(n + 1) for n in numbers))
+        for shares in [tuple(k / n for k, n in zip(found, numbers, strict=True))]
+        for low, high in [Rates(shares, numbers).interval()]
+        if low <= rates[0] - rates[1] <= high
+    )
+    assert covered >= 0.95
+
+
+@given(samples, st.integers(-5, 5), st.integers(1, 4))
+def test_intervals_of_means_follow_a_change_of_unit(values: list[int], shift: int, factor: int):
+    low, high = mean_interval(values)
+    assert low < np.mean(values) < high
+    changed = mean_interval([shift + factor * value for value in values])
+    assert changed == pytest.approx((shift + factor * low, shift + factor * high))
+
+
+def studentised_by_hand(values: list[float], resamples: int) -> tuple[float, float]:
+    """The interval as Efron and Tibshirani describe it, one resample at a time."""
+    random = np.random.default_rng(5)
+    error = np.std(values, ddof=1) / math.sqrt(len(values))
+    drawn = []
+    for _ in range(resamples):
+        again = random.choice(values, len(values))
+        spread = np.std(again, ddof=1) / math.sqrt(len(values))
+        drawn.append((again.mean() - np.mean(values)) / spread)
+    below, above = np.quantile(drawn, [0.025, 0.975])
+    return float(np.mean(values) - above * error), float(np.mean(values) - below * error)
+
+
+def test_the_interval_of_a_mean_is_the_studentised_bootstrap():
+    values = list(np.random.default_rng(1).exponential(size=20))
+    expected = studentised_by_hand(values, 4000)
+    width = expected[1] - expected[0]
+    assert mean_interval(values) == pytest.approx(expected, abs=0.06 * width)
+
+
+def test_intervals_of_many_normal_values_are_students():
+    random = np.random.default_rng(2)
+    first, second = random.normal(3, 2, size=300), random.normal(1, 1, size=200)
+    for ours, student in (
+        (Means((first,)), ttest_1samp(first, 0)),
+        (Means((first, second)), ttest_ind(first, second, equal_var=False)),
+    ):
+        expected = student.confidence_interval(0.95)
+        width = expected.high - expected.low
+        assert ours.interval() == pytest.approx(tuple(expected), abs=0.05 * width)
+        assert ours.at(ours.n, 0.95)[0] < ours.value < ours.at(ours.n, 0.95)[1]
+
+
+def test_the_interval_to_be_expected_is_students():
+    values = np.random.default_rng(3).normal(size=12)
+    expected = ttest_1samp(values, 0).confidence_interval(0.95)
+    assert Means((values,)).at(12, 0.95) == pytest.approx(tuple(expected))
+
+
+def test_few_values_and_equal_values():
+    few = np.array([1.0, 3.0, 4.0, 7.0])
+    assert Means((few,)).interval() == Means((few,)).at(4, 0.95)
+    assert all(map(math.isnan, mean_interval([1.0, 2.0])))
+    assert all(map(math.isnan, Means((np.array([1.0]),)).at(10, 0.95)))
+    assert mean_interval([2.0, 2.0, 2.0]) == (2.0, 2.0)
+
+
+def test_a_resample_of_nearly_equal_values_has_no_unbounded_share_in_the_interval():
+    low, high = mean_interval([300.0] * 9 + [100.0])
+    assert 100 < low < 280 < high < 320
+
+
+def test_success_rates_of_equal_shares_are_not_certain():
+    assert mean_of(np.full(10, 1.0), binary=True).interval().low == pytest.approx(0.025**0.1)
+    low, high = mean_of(np.full(10, 0.5), binary=True).interval()
+    assert 0 < low < 0.5 < high < 1
+    assert mean_of(np.full(10, 0.5), binary=False).interval() == (0.5, 0.5)
+    both = np.array([0.5, 1.0, 0.0, 0.25, 0.75])
+    same = paired_difference(both, both, binary=True)
+    assert same.value == 0
+    assert same.interval().low < 0 < same.interval().high
+
+
+def test_estimates_are_chosen_by_their_values():
+    ones, shares, spread = np.array([0.0, 1, 1]), np.array([0.5, 1, 0]), np.array([0.5, 0.2, 0.1])
+    assert isinstance(mean_of(ones, binary=True), Rates)
+    assert isinstance(mean_of(ones, binary=False), Means)
+    assert isinstance(mean_of(shares, binary=True), Means)
+    assert isinstance(paired_difference(ones, ones[::-1], binary=True), PairedRates)
+    assert isinstance(paired_difference(shares, ones, binary=True), Means)
+    assert isinstance(independent_difference(ones, ones, binary=True), Rates)
+    assert independent_difference(ones, spread, binary=True).value == pytest.approx(0.4)
+    assert paired_difference(spread, ones, binary=False).value == pytest.approx(-0.4)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "limit"),
+    [
+        (Means((np.array([1.0, 2.0, 4.0, 5.0]),)), 2.5),
+        (Means((np.array([1.0, 2.0, 4.0]), np.array([1.5, 1.0, 3.0, 3.5]))), 0.0),
+        (Rates((0.55,), (20,)), 0.5),
+        (PairedRates(0.4, 0.2, 10), 0.0),
+    ],
+)
+def test_the_number_needed_decides_and_one_less_does_not(estimate: Estimate, limit: float):
+    def decided(n: int) -> bool:
+        return estimate.planned(n).low > limit
+
+    number = batches_needed(decided)
+    assert number is not None and number > FEWEST
+    assert decided(number) and not decided(number - 1)
+
+
+def test_the_number_needed_has_its_power():
+    """Of so many batches, four fifths of the intervals are above zero."""
+    values = np.random.default_rng(0).normal(size=1000)
+    values = 0.6 + (values - values.mean()) / values.std(ddof=1)
+    estimate = Means((values,))
+    number = batches_needed(lambda n: estimate.planned(n).low > 0)
+    assert number is not None
+    random = np.random.default_rng(1)
+    drawn = random.normal(0.6, 1.0, size=(2000, number))
+    lows = ttest_1samp(drawn, 0, axis=1).confidence_interval(0.95).low
+    assert np.mean(lows > 0) == pytest.approx(0.8, abs=0.03)
+
+
+def test_no_number_is_needed_where_none_would_do():
+    assert batches_needed(lambda n: Means((np.array([-1.0, 1.0]),)).planned(n).low > 0) is None
+    assert batches_needed(lambda n: True) == FEWEST
+
+
+DRAWN = {
+    "normal": (lambda random, n: random.normal(size=n), 0.0),
+    "exponential": (lambda random, n: random.exponential(size=n), 1.0),
+    "difference": (lambda random, n: random.gamma(2, size=n) - random.gamma(1, size=n), 1.0),
+}
+
+
+def share_covered(name: str, n: int, repeats: int) -> float:
+    draw, mean = DRAWN[name]
+    random = np.random.default_rng(4)
+    intervals = [mean_interval(draw(random, n)) for _ in range(repeats)]
+    return float(np.mean([low <= mean <= high for low, high in intervals]))
+
+
+def test_the_interval_of_ten_normal_values_covers_their_mean():
+    assert 0.9 <= share_covered("normal", 10, 100) <= 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "repeats"), [(10, 2000), (30, 1000), (100, 500)])
+@pytest.mark.parametrize("name", DRAWN)
+def test_intervals_cover_the_mean_as_often_as_they_say(name: str, n: int, repeats: int):
+    assert 0.93 <= share_covered(name, n, repeats) <= 0.97

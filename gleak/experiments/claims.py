@@ -8,20 +8,20 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from typing_extensions import override
 
 from gleak.core.errors import SpecError
 from gleak.core.spec import Spec
-from gleak.experiments.axis_labels import AxisLabels, is_control
+from gleak.experiments.axis_labels import AxisLabels, is_control, read_metric
 from gleak.experiments.cell import LEVELS, Cell
-from gleak.experiments.figure_spec import Over, merge_controls
+from gleak.experiments.figure_spec import Over, as_list, merge_controls
 
 Verdict = Literal["holds", "fails", "cannot tell", "no data"]
 
@@ -33,12 +33,14 @@ class Comparison:
     Args:
         cell: position of its mean among the compared values.
         minus: position of the mean that is subtracted; None: the mean itself.
+        times: what the mean that is subtracted is multiplied by.
         low, high: ends of the range, in the unit of the metric.
         strict: the ends do not belong to the range.
     """
 
     cell: int
     minus: int | None = None
+    times: float = 1.0
     low: float = -math.inf
     high: float = math.inf
     strict: bool = False
@@ -65,7 +67,7 @@ class Expectation(BaseModel):
         metric: of its cells.
         statistic: value of a victim: the mean of its samples, or the best of them.
         over: the samples that count, see `gleak.figures.statistics.counted`.
-        where: level: spec, to judge only part of the grid.
+        where: level: spec or several, to judge only part of the grid.
         level: a failed gate stops the run after everything is written.
         claim: the paper's claim, in one line.
         source: of the claim in the paper.
@@ -78,7 +80,7 @@ class Expectation(BaseModel):
     metric: str
     statistic: Literal["mean", "best"] = "mean"
     over: Over = "all"
-    where: dict[str, str] = {}
+    where: dict[str, Annotated[list[str], BeforeValidator(as_list)]] = {}
     level: Literal["informational", "gate"] = "informational"
     claim: str
     source: str
@@ -105,7 +107,8 @@ class Expectation(BaseModel):
         for scale in names:
             scale.check_metric(self.metric)
         along, order = self.compared
-        for level, wanted in [*self.where.items(), *((along, value) for value in order)]:
+        named = [(level, text) for level, texts in self.where.items() for text in texts]
+        for level, wanted in [*named, *((along, value) for value in order)]:
             if all(scale.resolve(level, wanted) is None for scale in names):
                 raise SpecError(f"the grid has no {level} {wanted!r} at any scale")
 
@@ -134,14 +137,17 @@ class Expectation(BaseModel):
         return groups
 
     def _concerned(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
-        where = {level: names.resolve(level, text) for level, text in self.where.items()}
+        where = {
+            level: {names.resolve(level, text) for text in texts}
+            for level, texts in self.where.items()
+        }
         along, order = self.compared
         wanted = {names.resolve(along, text) for text in order}
         hide_controls = "attack" not in (*where, along)
         return [
             cell
             for cell in cells
-            if all(cell.specs[level] == value for level, value in where.items())
+            if all(cell.specs[level] in values for level, values in where.items())
             and (not along or cell.specs[along] in wanted)
             and not (hide_controls and is_control(cell))
         ]
@@ -162,12 +168,14 @@ class Order(Expectation):
 
     Args:
         margin: each step is larger than this; with the relation <=, no step goes back by more.
+        factor: what the smaller mean of each step is multiplied by before.
     """
 
     along: str
     order: list[str] = Field(min_length=2)
     relation: Literal["<", "<="] = "<"
     margin: float = Field(0.0, ge=0)
+    factor: float = Field(1.0, gt=0)
 
     @property
     @override
@@ -178,9 +186,48 @@ class Order(Expectation):
     @override
     def comparisons(self) -> Sequence[Comparison]:
         steps = pairwise(range(len(self.order)))
-        if self.relation == "<":
-            return [Comparison(b, a, low=self.margin, strict=True) for a, b in steps]
-        return [Comparison(b, a, low=-self.margin) for a, b in steps]
+        strict = self.relation == "<"
+        low = self.margin if strict else -self.margin
+        return [Comparison(b, a, self.factor, low, strict=strict) for a, b in steps]
+
+
+class Baseline(Expectation):
+    """Each of some means along a level is above, or below, that of a baseline.
+
+    Args:
+        order: the values whose means are compared with that of the baseline.
+        above, below: the baseline.
+        margin: each difference is larger than this; with the relation <=, none in the other
+            direction is.
+    """
+
+    along: str
+    order: list[str] = Field(min_length=1)
+    above: str | None = None
+    below: str | None = None
+    relation: Literal["<", "<="] = "<"
+    margin: float = Field(0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _check_side(self) -> Self:
+        if self.above is not None and self.below is not None:
+            raise ValueError("above and below exclude each other: give one baseline")
+        return self
+
+    @property
+    @override
+    def compared(self) -> tuple[str, list[str]]:
+        return self.along, [self.above or self.below or "", *self.order]
+
+    @property
+    @override
+    def comparisons(self) -> Sequence[Comparison]:
+        others = range(1, len(self.order) + 1)
+        strict = self.relation == "<"
+        end = self.margin if strict else -self.margin
+        if self.below is None:
+            return [Comparison(i, 0, low=end, strict=strict) for i in others]
+        return [Comparison(i, 0, high=-end, strict=strict) for i in others]
 
 
 class Trend(Expectation):
@@ -247,9 +294,26 @@ class Bound(Expectation):
 
 
 SORTS: Mapping[str, type[Expectation]] = MappingProxyType(
-    {"trend": Trend, "within": Closeness, "order": Order, "at_least": Bound, "at_most": Bound}
+    {
+        "trend": Trend,
+        "within": Closeness,
+        "above": Baseline,
+        "below": Baseline,
+        "order": Order,
+        "at_least": Bound,
+        "at_most": Bound,
+    }
 )
 """Keys of the kinds of expectations; the first that is present decides."""
+QUALITY: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "higher": {"ranking": "order", "better_than": "above", "worse_than": "below"},
+        "lower": {"ranking": "order", "better_than": "below", "worse_than": "above"},
+    }
+)
+"""Keys of claims on quality -> those on values, by which values of a metric are the better ones."""
+WORSENS = "worsens"
+"""The trend of a quality."""
 
 
 def sort_of(written: Mapping[str, Any]) -> type[Expectation]:
@@ -262,5 +326,36 @@ def sort_of(written: Mapping[str, Any]) -> type[Expectation]:
         if key in written:
             return cls
     raise SpecError(
-        "claims nothing: give along and order, or also trend or within, or at_least or at_most"
+        "claims nothing: give along and order, or also trend, within, above or below, or at_least "
+        "or at_most"
     )
+
+
+def written_claims(expect: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Iterate over the claims of a study file, each about the values of one metric.
+
+    A claim on several metrics, a list or a mapping to their margins, is one for each, whose id ends
+    with the metric. A claim on quality is restated in values, larger or smaller ones by the metric.
+    """
+    for claim in expect:
+        metrics = claim.get("metric")
+        if not isinstance(metrics, (list, dict)):
+            yield _in_values(claim)
+            continue
+        margins = metrics if isinstance(metrics, dict) else {}
+        for metric in metrics:
+            one = {**claim, "metric": metric, "id": f"{claim.get('id')}_{metric}"}
+            yield _in_values(one if metric not in margins else {**one, "margin": margins[metric]})
+
+
+def _in_values(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a claim on values for one on quality, whose ``ranking`` is from worst to best."""
+    if not (QUALITY["higher"].keys() & claim.keys() or claim.get("trend") == WORSENS):
+        return dict(claim)
+    better = read_metric(str(claim.get("metric"))).better
+    restated = {QUALITY[better].get(key, key): value for key, value in claim.items()}
+    if "ranking" in claim and better == "lower":
+        restated["order"] = claim["ranking"][::-1]
+    if claim.get("trend") == WORSENS:
+        restated["trend"] = "falls" if better == "higher" else "rises"
+    return restated

@@ -16,7 +16,7 @@ from gleak.core.registry import load
 from gleak.core.settings import Settings
 from gleak.core.spec import FILE_NAME
 from gleak.experiments.cell import LEVELS
-from gleak.experiments.claims import SORTS
+from gleak.experiments.claims import QUALITY, SORTS, WORSENS
 from gleak.experiments.search.declaration import SearchFile
 from gleak.experiments.study_file import GridFile, StudyFile
 
@@ -90,10 +90,19 @@ def _one_or_several(node: Any) -> Any:
 
 
 def _claim(cls: type[BaseModel], definitions: Schema) -> Schema:
-    """Return the schema of a claim, which may name several metrics."""
+    """Return the schema of a claim, which may name several metrics and be on quality."""
     schema = _part(cls, definitions)
-    metric = schema["properties"]["metric"]
-    schema["properties"]["metric"] = {"anyOf": [metric, {"type": "array", "items": metric}]}
+    keys = schema["properties"]
+    metric, margins = keys["metric"], {"type": "object", "additionalProperties": {"type": "number"}}
+    keys["metric"] = {"anyOf": [metric, {"type": "array", "items": metric}, margins]}
+    texts = keys["where"]["additionalProperties"]
+    keys["where"]["additionalProperties"] = {"anyOf": [texts["items"], texts]}
+    keys |= {key: keys[same] for key, same in QUALITY["higher"].items() if same in keys}
+    if "trend" in keys:
+        keys["trend"]["enum"].append(WORSENS)
+    if "order" in keys:
+        schema["required"].remove("order")
+        schema["anyOf"] = [{"required": ["order"]}, {"required": ["ranking"]}]
     return schema
 
 

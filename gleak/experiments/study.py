@@ -5,7 +5,7 @@ Snakemake imports this module to build its graph, so nothing heavy is imported.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from gleak.core.yaml_input import load_mapping, read_model
 from gleak.experiments.axis_values import AxisReader
 from gleak.experiments.captions import caption, summarise_conditions
 from gleak.experiments.cell import Cell
-from gleak.experiments.claims import Expectation, sort_of
+from gleak.experiments.claims import Expectation, sort_of, written_claims
 from gleak.experiments.grid import Grid, check_labels, expand
 from gleak.experiments.refusals import Refusal
 from gleak.experiments.search.chosen import Adopted, chosen_file, read_choices
@@ -196,7 +196,7 @@ def load_study(path: Path | str) -> Study:
         },
         expectations=[
             _expectation(written, grids, f"{where}, expect {written.get('id', place)!r}")
-            for place, written in enumerate(_claims(file.expect, where), start=1)
+            for place, written in enumerate(_claims(file, where), start=1)
         ],
         searches=searches,
         metrics={scale: {**file.metrics, **file.changes(scale).metrics} for scale in SCALES},
@@ -276,15 +276,9 @@ def _grid_file(name: str, study: StudyFile, where: str) -> GridFile:
     return read_model(GridFile, written, f"{where}, grid {name!r}")
 
 
-def _claims(written: Sequence[Mapping[str, Any]], where: str) -> Iterator[dict[str, Any]]:
-    """Split claims on several metrics into one for each; the metric is appended to the id."""
-    for claim in written:
-        metrics = claim.get("metric")
-        if not isinstance(metrics, list):
-            yield dict(claim)
-            continue
-        for metric in metrics:
-            yield {**claim, "metric": metric, "id": f"{claim.get('id')}_{metric}"}
+def _claims(study: StudyFile, where: str) -> list[dict[str, Any]]:
+    with error_context(f"{where}, expect"):
+        return list(written_claims(study.expect))
 
 
 def _figure(

@@ -179,7 +179,7 @@ def _published_effect(comparison: Comparison, published: Sequence[Sequence[float
     """Return the paper's number from the first figure that has all of it; NaN for none."""
     for values in published:
         first = values[comparison.cell]
-        second = 0.0 if comparison.minus is None else values[comparison.minus]
+        second = 0.0 if comparison.minus is None else comparison.times * values[comparison.minus]
         if not math.isnan(first - second):
             return first - second
     return math.nan
@@ -222,11 +222,12 @@ def estimate(comparison: Comparison, values: Sequence[CellValues | None]) -> Est
     second = values[comparison.minus]
     if first is None or second is None:
         return None
+    times, binary = comparison.times, first.binary and comparison.times == 1
     if first.batches != second.batches:
-        groups = first.by_batch.to_numpy(), second.by_batch.to_numpy()
-        return independent_difference(*groups, first.binary)
+        groups = first.by_batch.to_numpy(), times * second.by_batch.to_numpy()
+        return independent_difference(*groups, binary)
     pairs = pd.concat([first.by_batch, second.by_batch], axis=1, join="inner")
     if pairs.empty:
         return None
     ours, theirs = pairs.to_numpy().T
-    return paired_difference(ours, theirs, first.binary)
+    return paired_difference(ours, times * theirs, binary)

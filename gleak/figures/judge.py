@@ -16,7 +16,7 @@ from gleak.core.errors import GleakError
 from gleak.core.numbers import format_number, format_value
 from gleak.experiments.axis_labels import AxisLabels, read_metric
 from gleak.experiments.cell import Cell
-from gleak.experiments.claims import Expectation
+from gleak.experiments.claims import Comparison, Expectation
 from gleak.experiments.refusals import levels_of
 from gleak.figures.blind_comparison import warn_of_weak_attacks
 from gleak.figures.evidence import Evidence, Measured, collect, judge, measure, needed
@@ -181,16 +181,23 @@ def _describe(evidence: Sequence[Evidence], labels: Sequence[str]) -> dict[str, 
 
 
 def _describe_one(evidence: Evidence, labels: Sequence[str]) -> dict[str, str]:
-    comparison, found = evidence.comparison, evidence.found
-    first = labels[comparison.cell] or "mean"
+    found = evidence.found
     low, high = (format_number(end) for end in evidence.estimate.interval())
     return {
-        "compared": first if comparison.minus is None else f"{first} - {labels[comparison.minus]}",
+        "compared": _name(evidence.comparison, labels),
         "paper": format_number(evidence.paper),
         "ours": format_number(evidence.estimate.value),
         "interval": f"[{low}, {high}]",
         "found": format_number(math.nan if found is None else found.value),
     }
+
+
+def _name(comparison: Comparison, labels: Sequence[str]) -> str:
+    first = labels[comparison.cell] or "mean"
+    if comparison.minus is None:
+        return first
+    times = "" if comparison.times == 1 else f"{format_number(comparison.times)} "
+    return f"{first} - {times}{labels[comparison.minus]}"
 
 
 def _count_needed(evidence: Sequence[Evidence]) -> str:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gleak.core.errors import SpecError
 from gleak.experiments.axis_labels import AxisLabels
 from gleak.experiments.claims import (
+    Baseline,
     Bound,
     Closeness,
     Comparison,
@@ -17,11 +18,13 @@ from gleak.experiments.claims import (
     Order,
     Trend,
     sort_of,
+    written_claims,
 )
 
 COMMON = {"id": "a", "grid": "g", "metric": "mse", "claim": "c", "source": "s"}
 TWO = {"along": "attack", "order": ["cpl", "dlg"]}
 THREE = {"along": "defense", "order": ["a", "b", "c"]}
+OTHERS = {"along": "defense", "order": ["a", "b"]}
 
 
 def make(**fields: Any) -> Expectation:
@@ -32,7 +35,7 @@ def true_of(claim: Expectation, means: list[float]) -> bool:
     """Whether a claim is true of means that are known exactly; never true and false at once."""
     verdicts = []
     for comparison in claim.comparisons:
-        minus = 0.0 if comparison.minus is None else means[comparison.minus]
+        minus = 0.0 if comparison.minus is None else comparison.times * means[comparison.minus]
         exact = means[comparison.cell] - minus
         verdicts.append(comparison.contains(exact, exact))
         assert comparison.excludes(exact, exact) is not verdicts[-1]
@@ -59,6 +62,17 @@ def true_of(claim: Expectation, means: list[float]) -> bool:
         ({**TWO, "trend": "rises"}, [1.0, 2.0], True),
         ({**THREE, "within": 0.5}, [1.0, 1.5, 0.5], True),
         ({**THREE, "within": 0.5}, [1.0, 1.25, 0.25], False),
+        ({**TWO, "factor": 2.5}, [2.0, 5.0], False),
+        ({**TWO, "factor": 2.5}, [2.0, 5.5], True),
+        ({**TWO, "factor": 0.5}, [2.0, 1.5], True),
+        ({**OTHERS, "above": "none"}, [1.0, 2.0, 1.5], True),
+        ({**OTHERS, "above": "none"}, [1.0, 2.0, 0.5], False),
+        ({**OTHERS, "above": "none", "margin": 0.5}, [1.0, 2.0, 1.5], False),
+        ({**OTHERS, "below": "none", "margin": 0.25}, [1.0, 0.5, 0.0], True),
+        ({**OTHERS, "below": "none", "margin": 0.25}, [1.0, 0.5, 0.75], False),
+        ({**OTHERS, "below": "none", "margin": 0.25, "relation": "<="}, [1.0, 1.25, 0.0], True),
+        ({**OTHERS, "below": "none", "margin": 0.25, "relation": "<="}, [1.0, 1.5, 0.0], False),
+        ({**OTHERS, "above": "none", "margin": 0.25, "relation": "<="}, [1.0, 0.75, 9.0], True),
         ({"at_most": 0.2}, [0.2], True),
         ({"at_most": 0.2}, [0.3], False),
         ({"at_least": 0.2, "at_most": 0.4}, [0.1], False),
@@ -107,6 +121,7 @@ def test_kinds_are_told_by_their_keys():
     assert sort_of(TWO) is Order
     assert sort_of({**TWO, "trend": "falls"}) is Trend
     assert sort_of({**TWO, "within": 0.1}) is Closeness
+    assert sort_of({**TWO, "above": "c"}) is sort_of({**TWO, "below": "c"}) is Baseline
     assert sort_of({"at_least": 1}) is Bound
     with pytest.raises(SpecError, match="claims nothing"):
         sort_of({"along": "attack"})
@@ -125,3 +140,31 @@ def test_what_no_scale_has_is_refused(names: AxisLabels, fields: dict[str, Any],
     expectation = sort_of(fields)(**{**COMMON, **fields})
     with pytest.raises(SpecError, match=fault):
         expectation.check([names, names])
+
+
+def test_a_baseline_is_above_or_below():
+    with pytest.raises(ValueError, match="give one baseline"):
+        make(**OTHERS, above="none", below="none")
+
+
+def written(**fields: Any) -> list[dict[str, Any]]:
+    return list(written_claims([{"id": "a", **fields}]))
+
+
+def test_a_claim_on_several_metrics_is_one_for_each_with_its_margin():
+    assert written(metric=["psnr", "ssim"]) == [
+        {"id": "a_psnr", "metric": "psnr"},
+        {"id": "a_ssim", "metric": "ssim"},
+    ]
+    assert [one["margin"] for one in written(metric={"psnr": 0.5, "ssim": 0.02})] == [0.5, 0.02]
+
+
+def test_quality_is_a_larger_or_a_smaller_value_by_the_metric():
+    psnr, lpips = written(metric={"psnr": 0, "lpips": 0}, ranking=["dlg", "cpl"])
+    assert psnr["order"] == lpips["order"][::-1] == ["dlg", "cpl"]
+    psnr, lpips = written(metric=["psnr", "lpips"], worse_than="cpl", order=["dlg"])
+    assert (psnr["below"], lpips["above"]) == ("cpl", "cpl")
+    psnr, lpips = written(metric=["psnr", "lpips"], better_than="blind", order=["cpl"])
+    assert (psnr["above"], lpips["below"]) == ("blind", "blind")
+    psnr, lpips = written(metric=["psnr", "lpips"], trend="worsens")
+    assert (psnr["trend"], lpips["trend"]) == ("falls", "rises")

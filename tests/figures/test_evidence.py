@@ -74,7 +74,7 @@ def compare(tables: list[pd.DataFrame], **fields: Any) -> Estimate | None:
     judged = claim(along="attack", order=["a", "b"], **fields)
     cells = [table["cell"].iloc[0] for table in tables]
     measured = measure(judged, pd.concat(tables))
-    return estimate(Comparison(1, 0), [measured.all.get(each) for each in cells])
+    return estimate(judged.comparisons[0], [measured.all.get(each) for each in cells])
 
 
 def test_differences_on_shared_victims_are_paired(scored: Scored):
@@ -84,6 +84,15 @@ def test_differences_on_shared_victims_are_paired(scored: Scored):
     paired = compare([easy, hard])
     assert isinstance(paired, Means)
     assert [group.tolist() for group in paired.groups] == [[1.0, 2.0, 1.0]]
+
+
+@pytest.mark.parametrize("client", ["fedsgd", "fedsgd+batch_size=2"])
+def test_a_factor_multiplies_what_is_subtracted(scored: Scored, client: str):
+    fast = scored("mse", [[10.0], [20.0]])
+    slow = scored("mse", [[26.0], [51.0]], attack="dlg", client=client)
+    compared = compare([fast, slow], factor=2.5)
+    assert compared is not None
+    assert compared.value == 1.0
 
 
 def test_other_victims_are_compared_as_groups(scored: Scored):
@@ -169,12 +178,13 @@ def test_a_missing_cell_leaves_no_evidence(scored: Scored):
     assert judge([]) == "no data"
 
 
-def test_the_papers_number_is_from_one_figure(scored: Scored):
+@pytest.mark.parametrize(("factor", "effect"), [(1, 3.0), (0.5, 4.0)])
+def test_the_papers_number_is_from_one_figure(scored: Scored, factor: float, effect: float):
     table = scored("mse", [[0.1], [0.3]])
-    judged = claim(along="attack", order=["a", "b"])
+    judged = claim(along="attack", order=["a", "b"], factor=factor)
     published = [[1.0, math.nan], [2.0, 5.0], [7.0, 8.0]]
     (evidence,) = collect(judged, [table["cell"].iloc[0]] * 2, measure(judged, table), published)
-    assert evidence.paper == 3.0
+    assert evidence.paper == effect
 
 
 @pytest.fixture

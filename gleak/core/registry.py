@@ -9,6 +9,7 @@ classes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -68,11 +69,15 @@ def load(kind: str) -> dict[str, type[Spec]]:
     Raises:
         SpecError: unknown kind, or a plug-in that cannot be imported.
     """
+    return dict(sorted(_load(kind).items()))
+
+
+def _load(kind: str) -> dict[str, type[Spec]]:
     if kind not in PACKAGES:
         raise SpecError(f"unknown kind {kind!r}; {nearest(kind, PACKAGES)}")
     import_module(PACKAGES[kind])
     load_plugins()
-    return dict(sorted(_REGISTERED[kind].items()))
+    return _REGISTERED[kind]
 
 
 def find(kind: str, name: str) -> type[Spec]:
@@ -81,7 +86,7 @@ def find(kind: str, name: str) -> type[Spec]:
     Raises:
         SpecError: unknown name; the error lists the kinds that have it, and the nearest name.
     """
-    known = load(kind)
+    known = _load(kind)
     if name not in known:
         kinds = kinds_of(name)
         elsewhere = f"{name!r} is a {' and a '.join(kinds)}; " if kinds else ""
@@ -91,7 +96,7 @@ def find(kind: str, name: str) -> type[Spec]:
 
 def kinds_of(name: str) -> list[str]:
     """Return the kinds in which a name is registered."""
-    return [kind for kind in PACKAGES if name in load(kind)]
+    return [kind for kind in PACKAGES if name in _load(kind)]
 
 
 def parse(kind: str, text: str, separator: str = "+") -> Any:
@@ -100,8 +105,20 @@ def parse(kind: str, text: str, separator: str = "+") -> Any:
     Raises:
         SpecError: unknown name or field, or a value out of range.
     """
+    name, fields = _split(text, separator)
+    return _build(find(kind, name), fields)
+
+
+@cache
+def _split(text: str, separator: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     name, fields = split_spec(text, separator)
-    return build_spec(find(kind, name), dict(fields))
+    return name, tuple(fields.items())
+
+
+@cache
+def _build(cls: type[Spec], fields: tuple[tuple[str, str], ...]) -> Spec:
+    """Return a spec of these fields; specs are immutable, so each is built once."""
+    return build_spec(cls, dict(fields))
 
 
 def nested(kind: str) -> BeforeValidator:

@@ -10,7 +10,8 @@ workflow's graph, so their modules never import torch at the top level.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
@@ -59,7 +60,7 @@ class Spec(BaseModel):
     to which a paper's number belongs."""
 
     def __str__(self) -> str:
-        return format_spec(self)
+        return _canonical(self)
 
     def setting(self) -> Spec:
         """Return this spec with its budget fields at their defaults, in nested specs too."""
@@ -116,6 +117,12 @@ def format_spec(spec: Spec, separator: str = "+") -> str:
     return separator.join(parts)
 
 
+@cache
+def _canonical(spec: Spec) -> str:
+    """Return `format_spec`, computed once for equal specs: a graph has thousands of paths."""
+    return format_spec(spec)
+
+
 def field_text(spec: Spec, key: str) -> str:
     """Return the text of a field in a spec string, even if it has its default."""
     return _format_field(getattr(spec, key), "+", key)
@@ -163,7 +170,8 @@ def build_spec(cls: type[Spec], fields: dict[str, Any]) -> Spec:
     Raises:
         SpecError: an unknown field (with the nearest valid name) or a value out of range.
     """
-    values = {k: _literal_value(cls.model_fields.get(k), v) for k, v in fields.items()}
+    constants = _constants_of(cls)
+    values = {k: _literal_value(constants.get(k, []), v) for k, v in fields.items()}
     try:
         return cls(**values)
     except ValidationError as error:
@@ -180,10 +188,15 @@ def changed(spec: Spec, fields: Mapping[str, Any]) -> Any:
     return build_spec(type(spec), {**dict(spec), **fields})
 
 
-def _literal_value(field: FieldInfo | None, value: Any) -> Any:
+def _literal_value(constants: Sequence[Any], value: Any) -> Any:
     """Return the constant that a text denotes (none, a numeric choice); pydantic reads the rest."""
-    constants = () if field is None else _constants(field.annotation)
     return next((constant for constant in constants if format_value(constant) == value), value)
+
+
+@cache
+def _constants_of(cls: type[Spec]) -> dict[str, list[Any]]:
+    """Return the constants that each field of a class accepts."""
+    return {key: _constants(field.annotation) for key, field in cls.model_fields.items()}
 
 
 def _constants(annotation: Any) -> list[Any]:

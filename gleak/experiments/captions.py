@@ -52,7 +52,8 @@ def summarise_conditions(figure: FigureSpec, grids: Sequence[Grid], scale: str) 
 
     Attacks, of which the figure has the labels, are among them if there is only one.
     """
-    parts = [*(conditions(figure, grid) for grid in grids), _trained(figure, scale)]
+    parts = [*(conditions(_cells(figure, grid), grid.names) for grid in grids)]
+    parts += [_trained(figure, scale)]
     lines = [_join({k: v for k, v in part.items() if k != "Attacks"}, ". ") for part in parts]
     texts = [f"{line}." for line in dict.fromkeys(lines) if line]
     return " ".join([*texts, f"Scale: {scale}."] if texts else [])
@@ -64,9 +65,8 @@ def _trained(figure: FigureSpec, scale: str) -> Conditions:
     return {"Networks": "; ".join(texts)} if texts else {}
 
 
-def conditions(figure: FigureSpec, grid: Grid) -> Conditions:
+def conditions(cells: Sequence[Cell], names: AxisLabels) -> Conditions:
     """Return the conditions of the cells of a grid that a figure shows."""
-    cells, names = _cells(figure, grid), grid.names
     attacked = [cell for cell in cells if "attack" in cell.specs and not is_control(cell)]
     texts = {
         "Data": _list(cells, "dataset", lambda spec: _data(names, spec)),
@@ -81,7 +81,7 @@ def conditions(figure: FigureSpec, grid: Grid) -> Conditions:
 
 
 def _cells(figure: FigureSpec, grid: Grid) -> list[Cell]:
-    return figure.chosen(grid.names, grid.names.cells(grid.scored))
+    return figure.chosen(grid.names, grid.scored_cells)
 
 
 def _join(pairs: Conditions, separator: str) -> str:
@@ -90,17 +90,19 @@ def _join(pairs: Conditions, separator: str) -> str:
 
 def _conditions_in_full(figure: FigureSpec, ours: Grid, paper: Grid) -> str:
     """Return one line per condition, then the scale and what it changes."""
-    own, published = conditions(figure, ours), conditions(figure, paper)
+    cells = _cells(figure, ours)
+    own = conditions(cells, ours.names)
+    published = conditions(_cells(figure, paper), paper.names)
     changed = {key: text for key, text in published.items() if own.get(key) != text}
-    count = sum(getattr(c.specs.get("attack"), "name", "") != TRUTH for c in _cells(figure, ours))
-    size = f"{count} {'cell' if count == 1 else 'cells'}{_refused(figure, ours)}"
+    count = sum(getattr(c.specs.get("attack"), "name", "") != TRUTH for c in cells)
+    size = f"{count} {'cell' if count == 1 else 'cells'}{_refused(cells, ours)}"
     lines = {
         **{heading: _escape(text) for heading, text in own.items()},
         "Scale": f"{ours.scale}, {size}",
         "At the scale of the paper": _escape(_join(changed, ". ")),
-        "Compared with other settings of the paper": _substitutions(figure, ours),
-        "Chosen by a search": _tuned(figure, ours),
-        "No better than blind": _escape(_weak(figure, ours)),
+        "Compared with other settings of the paper": _substitutions(cells, ours.names),
+        "Chosen by a search": _tuned(cells, ours.names),
+        "No better than blind": _escape(_weak(cells, ours)),
     }
     return "\n".join(f"| **{heading}:** {text}." for heading, text in lines.items() if text)
 
@@ -110,18 +112,17 @@ def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace("*", "\\*").replace("_", "\\_").replace("|", "\\|")
 
 
-def _refused(figure: FigureSpec, grid: Grid) -> str:
-    cells = set(_cells(figure, grid))
-    count = sum(grid.names.cell(refusal.levels) in cells for refusal in grid.refused)
+def _refused(cells: Sequence[Cell], grid: Grid) -> str:
+    shown = set(cells) if grid.refused else ()
+    count = sum(grid.names.cell(refusal.levels) in shown for refusal in grid.refused)
     return f", {count} of them refused (n/a)" if count else ""
 
 
-def _substitutions(figure: FigureSpec, grid: Grid) -> str:
+def _substitutions(cells: Sequence[Cell], names: AxisLabels) -> str:
     """Return what is compared with the paper's values of another setting, except datasets."""
-    cells = _cells(figure, grid)
     pairs = [
         f"``{ours}`` with ``{theirs}``"
-        for level, found in grid.names.substituted.items()
+        for level, found in names.substituted.items()
         for ours, theirs in found.items()
         if level != "dataset" and ours.setting() != theirs.setting()
         if any(cell.specs.get(level) == ours for cell in cells)
@@ -129,21 +130,20 @@ def _substitutions(figure: FigureSpec, grid: Grid) -> str:
     return "; ".join(pairs)
 
 
-def _tuned(figure: FigureSpec, grid: Grid) -> str:
+def _tuned(cells: Sequence[Cell], names: AxisLabels) -> str:
     """Return which specs a search chose, each with the one it started from."""
-    cells = _cells(figure, grid)
     pairs = [
         f"``{ours}`` from ``{base}``"
-        for level, found in grid.names.bases.items()
+        for level, found in names.bases.items()
         for ours, base in found.items()
         if ours != base and any(cell.specs.get(level) == ours for cell in cells)
     ]
     return "; ".join(pairs)
 
 
-def _weak(figure: FigureSpec, grid: Grid) -> str:
+def _weak(cells: Sequence[Cell], grid: Grid) -> str:
     """Return which attacks are declared to be no better than blind, each with the reason."""
-    shown = set(_cells(figure, grid))
+    shown = set(cells)
     texts = [
         f"{_enumerate(grid.names.label(level, spec) for level, spec in weak.specs.items())}: "
         f"{weak.reason}"

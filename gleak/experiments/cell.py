@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gleak.core.errors import IncompatibleError, SpecError, nearest
 from gleak.core.registry import kinds_of, parse
-from gleak.core.spec import Spec, format_spec
+from gleak.core.spec import Spec
 from gleak.knowledge.base import KnowledgeSpec, Pretraining
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Cell:
         return hash(tuple(self.specs.items()))
 
     def __str__(self) -> str:
-        return "/".join(map(format_spec, self.specs.values()))
+        return "/".join(map(str, self.specs.values()))
 
     def strings(self) -> dict[str, str]:
         """Return the canonical string of each level."""
@@ -172,6 +173,7 @@ def _order(texts: Mapping[str, str]) -> str:
     return f"; the levels of a path are {'/'.join(f'<{level}>' for level in LEVELS)}"
 
 
+@cache
 def _check_samples(model: Any, dataset: Any) -> None:
     """Check that a model accepts a dataset's samples, and add the dataset to its error."""
     try:

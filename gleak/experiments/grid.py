@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
 
 from gleak.core.errors import SpecError, error_context, nearest
-from gleak.core.registry import load, parse
+from gleak.core.registry import kinds_of, load, parse
 from gleak.core.settings import Scale
 from gleak.core.spec import Spec
 from gleak.experiments.axes import check_axis, field_values
@@ -64,6 +65,11 @@ class Grid:
         refused = [dict(refusal.levels) for refusal in self.refused]
         rows = [*self.computed, *refused]
         return sorted(rows, key=self._place) if refused else rows
+
+    @cached_property
+    def scored_cells(self) -> list[Cell]:
+        """The cell of each row of `scored`."""
+        return self.names.cells(self.scored)
 
     @property
     def computed(self) -> list[dict[str, str]]:
@@ -329,16 +335,13 @@ def _called(axes: Mapping[str, Sequence[Value]], own: Collection[str]) -> dict[s
 
 
 @cache
-def _spec_of(level: str, text: str) -> str | None:
-    try:
-        return canonical(level, text)
-    except SpecError:
-        return None
-
-
-def _forms(text: str) -> set[str]:
+def _forms(text: str) -> frozenset[str]:
     """Return the canonical specs that a label's key can be read as."""
-    return {form for level in LEVELS if (form := _spec_of(level, text)) is not None}
+    found = set()
+    for level in {*kinds_of(bare(text)), "attack"} & {*LEVELS}:
+        with suppress(SpecError):
+            found.add(canonical(level, text))
+    return frozenset(found)
 
 
 def _labels(written: Mapping[str, str]) -> dict[str, str]:
@@ -360,8 +363,8 @@ def check_labels(labels: Iterable[str], names: Sequence[AxisLabels]) -> None:
     inside = {value for lv, text in specs for value in field_values(lv, text)}
     known = {*map(bare, values), *values, *inside, *load("metric"), *LEVELS}
     for text in labels:
-        is_axis = any(_is_axis(text, scale) for scale in names)
-        if not (is_axis or _forms(text) or {text, bare(text)} & known):
+        is_value = _forms(text) or {text, bare(text)} & known
+        if not (is_value or any(_is_axis(text, scale) for scale in names)):
             raise SpecError(f"{text!r} is no spec, value, metric or axis; {nearest(text, known)}")
 
 

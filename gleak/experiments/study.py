@@ -159,7 +159,7 @@ class Study:
         if spec.needs != "reconstructions":
             return []
         grids = self.drawn(figure, scale)
-        return [c for g in grids for c in spec.chosen(g.names, g.names.cells(g.scored))]
+        return [c for g in grids for c in spec.chosen(g.names, g.scored_cells)]
 
     def shown(self, figure: str, scale: str) -> list[Cell]:
         """Return the cells whose reconstructions a figure needs; empty if it plots scores."""
@@ -294,9 +294,7 @@ def _figure(
         drawn = [_known("grid", name, grids) for name in spec.grids]
     for scale in SCALES:
         with error_context(f"{where}, scale {scale!r}"):
-            spec.check_together(
-                [(g[scale].names, g[scale].names.cells(g[scale].scored)) for g in drawn]
-            )
+            spec.check_together([(g[scale].names, g[scale].scored_cells) for g in drawn])
     return spec
 
 
@@ -309,7 +307,7 @@ def _expectation(
         expectation.check([grid.names for grid in scales.values()])
     for scale, grid in scales.items():
         with error_context(f"{where}, scale {scale!r}"):
-            expectation.groups(grid.names, grid.names.cells(grid.scored))
+            expectation.groups(grid.names, grid.scored_cells)
     return expectation
 
 

@@ -5,7 +5,7 @@
 #   make graph    the rule graph in docs/                     make test-slow    the tests that it leaves out
 #   make setup    the environment alone                       make test-all     all tests, Flower and fuzzing
 #   make weights  the weights of LPIPS, downloaded            make test-slurm   on a SLURM of its own
-#   make bench    timings, as JSON                            make test-flower  with Flower, in an environment of its own
+#   make bench    timings, and this machine's speed          make test-flower  with Flower, in an environment of its own
 #   make docs     the documentation in docs/_build/html       make docs-check   that, and each page opened in Chromium
 #   make fuzz     INPUTS malformed artifacts read (100,000 by default); what is found is kept in .fuzz
 
@@ -83,6 +83,7 @@ report: figures
 	$(SNAKEMAKE) --report results/report.html $(ARGS)
 
 bench: $(READY)
+	$(BIN)/gleak plan --measure
 	OMP_NUM_THREADS=1 $(BIN)/pytest benchmarks --benchmark-json=benchmarks/latest.json $(ARGS)
 
 graph: $(READY)

@@ -1,7 +1,10 @@
 """Cost of the matching engine on one core; run by `make bench`.
 
-Seconds are CPU seconds of this process. `extra_info` of each result holds the milliseconds per
-victim and evaluation that docs/results/speed.md speaks of, and the peak memory of the process.
+Seconds are CPU seconds of this process, the least of three runs, with the inference of labels and
+the check of methods at the start of an attack. Before each run plain autograd does the same for one
+victim, without total variation and weights of layers. `extra_info` of each result holds the
+milliseconds per victim and evaluation that docs/results/speed.md speaks of, their ratio to those of
+plain autograd, and the peak memory of the process.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.conftest import Compare
+from benchmarks.plain_autograd import seconds_of_matching
 from gleak.core.registry import parse
 from gleak.matching.engine import match
 from gleak.matching.gradient_matching import GradientMatching
@@ -69,21 +74,35 @@ def parts(optimizer: str, distance: str, iterations: int) -> Parts:
     )
 
 
-def measure(benchmark, observation: Observation, assembled: Parts) -> None:
+def measure(benchmark, compare: Compare, observation: Observation, assembled: Parts) -> None:
     """Time the attack and note its cost for each victim and evaluation."""
     spent: list[float] = []
+    plain: list[float] = []
+    sent = [values[0] for values in observation.update.values()]
+
+    def run_plain() -> None:
+        each = seconds_of_matching(
+            observation.model,
+            sent,
+            observation.input_shape,
+            optimizer=assembled.optimizer.name,
+            distance=assembled.distance.name,
+            iterations=min(assembled.iterations, 20),
+        )
+        plain.append(each)
 
     def run() -> None:
         began = time.process_time()
         match(observation, assembled)
         spent.append(time.process_time() - began)
 
-    benchmark.pedantic(run, rounds=3, warmup_rounds=1)
+    benchmark.pedantic(run, setup=run_plain, rounds=3, warmup_rounds=1)
     evaluations = assembled.optimizer.evaluations_per_iteration * assembled.iterations + 1
     each = min(spent) / observation.victims / evaluations
     benchmark.extra_info["ms_per_victim_and_evaluation"] = round(1e3 * each, 3)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     benchmark.extra_info["peak_memory_mb"] = round(peak)
+    compare(each, min(plain), "per victim and evaluation")
 
 
 @pytest.mark.parametrize("victims", [1, 8, 64])
@@ -91,28 +110,29 @@ def measure(benchmark, observation: Observation, assembled: Parts) -> None:
     ("optimizer", "distance", "iterations"), [("lbfgs", "l2", 20), ("adam", "cosine", 100)]
 )
 @pytest.mark.parametrize("model", ["lenet", "fc2"])
-def test_small_networks(benchmark, model, optimizer, distance, iterations, victims):
-    measure(benchmark, observe(model, victims, (3, 32, 32)), parts(optimizer, distance, iterations))
+def test_small_networks(benchmark, compare, model, optimizer, distance, iterations, victims):
+    observation = observe(model, victims, (3, 32, 32))
+    measure(benchmark, compare, observation, parts(optimizer, distance, iterations))
 
 
 @pytest.mark.parametrize("victims", [1, 8])
-def test_a_network_of_the_size_of_a_resnet20(benchmark, victims):
+def test_a_network_of_the_size_of_a_resnet20(benchmark, compare, victims):
     """LeNet eight times as wide: 31 million multiply-adds, where ResNet20 has 41."""
     observation = observe("lenet+width=96", victims, (3, 32, 32))
-    measure(benchmark, observation, parts("adam", "cosine", 10))
+    measure(benchmark, compare, observation, parts("adam", "cosine", 10))
 
 
 @pytest.mark.parametrize(
     ("model", "victims"), [("resnet20", 1), ("resnet20", 16), ("resnet20+width=4", 1)]
 )
-def test_residual_networks_with_weighted_layers(benchmark, model, victims):
+def test_residual_networks_with_weighted_layers(benchmark, compare, model, victims):
     """What AGIC does in an iteration, also as a share of plain automatic differentiation's time.
 
     The share is measured in one run, since seconds depend on what else the machine does.
     """
     attack = parse("attack", "agic+iterations=10+labels=argmin+start=patterned")
     observation = observe(f"{model}+normalise=cifar10", victims, (3, 32, 32))
-    measure(benchmark, observation, attack.parts())
+    measure(benchmark, compare, observation, attack.parts())
     problem = GradientMatching.of(observation, attack.parts())
     plain = replace(problem, gradients=LoopedGradients(ClientTraining.of(observation, "one_step")))
     share = evaluation_seconds(problem) / evaluation_seconds(plain)

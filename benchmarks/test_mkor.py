@@ -1,8 +1,9 @@
 """Cost of MKOR on VGG-16 at 224 x 224 on one core; run by `make bench`.
 
 Seconds are CPU seconds of this process, for one image of each class of the bundled photographs: the
-client's gradient, and decoding it once it is read. `extra_info` holds seconds for each image, the
-mean PSNR and the peak of memory, which only grows: run one test at a time to compare it.
+client's gradient, and decoding it once it is read. `extra_info` holds seconds for each image, their
+ratio to a gradient by plain autograd in the same run, the mean PSNR and the peak of memory, which
+only grows: run one test at a time to compare it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.conftest import Compare
+from benchmarks.plain_autograd import seconds_of_gradient
 from gleak.attacks.mkor import MKOR
 from gleak.core.registry import parse
 from gleak.crafting.mkor_network import craft_network
@@ -52,20 +55,22 @@ def case() -> Case:
     return Case(network, secret, inputs, client(network.requires_grad_(), inputs))
 
 
-def timed(benchmark, work):
+def timed(benchmark, compare: Compare, case: Case, work):
+    plain = seconds_of_gradient(case.network, case.inputs, torch.arange(CLASSES)) / CLASSES
     started = time.process_time()
     made = benchmark.pedantic(work, rounds=1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     seconds = (time.process_time() - started) / CLASSES
     benchmark.extra_info.update({"cpu_seconds_an_image": seconds, "peak_memory_mb": peak})
+    compare(seconds, plain, "an image (plain: its gradient)")
     return made
 
 
-def test_the_client(benchmark, case: Case):
-    timed(benchmark, lambda: client(case.network, case.inputs))
+def test_the_client(benchmark, compare: Compare, case: Case):
+    timed(benchmark, compare, case, lambda: client(case.network.requires_grad_(), case.inputs))
 
 
-def test_decoding(benchmark, case: Case):
+def test_decoding(benchmark, compare: Compare, case: Case):
     observation = Observation(
         update={name: value.detach()[None] for name, value in case.sent.items()},
         sent={},
@@ -84,7 +89,7 @@ def test_decoding(benchmark, case: Case):
         seed=0,
         secret=case.secret,
     )
-    found = timed(benchmark, lambda: MKOR().reconstruct(observation))
+    found = timed(benchmark, compare, case, lambda: MKOR().reconstruct(observation))
     truth = case.inputs.numpy()[None]
     errors = (gather(found.inputs, assign_samples(truth, found.inputs), np.nan) - truth) ** 2
     benchmark.extra_info["psnr"] = float(np.mean(-10 * np.log10(errors.mean(axis=(2, 3, 4)))))

@@ -15,6 +15,7 @@ from gleak.core.errors import GleakError, SpecError, nearest
 if TYPE_CHECKING:
     from gleak.core.settings import Settings
     from gleak.experiments.estimate import Plan
+    from gleak.experiments.machine import Machine
     from gleak.experiments.study import Study
 
 STUDIES = Path("studies")
@@ -48,6 +49,8 @@ def add_study_commands(add: Add) -> None:
     offer(command.add_argument("studies", **several, help=CONFIGURED), studies)
     add_scale_option(command)
     command.add_argument("--grids", action="store_true", help="also each grid, data and refusals")
+    text = "measure the speed of this machine before, for this and later estimates"
+    command.add_argument("--measure", action="store_true", help=text)
     add_config_option(command)
 
 
@@ -117,21 +120,31 @@ def run_adopt(arguments: Namespace) -> int:
 
 
 def run_plan(arguments: Namespace) -> int:
-    """Run ``gleak plan [STUDY ...] [--scale SCALE] [--grids] [--config FILE]``."""
-    from gleak.experiments.estimate import ROUGH, TOGETHER, describe_searches, plan_study, show
+    """Run ``gleak plan [STUDY ...] [--scale SCALE] [--grids] [--measure] [--config FILE]``."""
+    from gleak.experiments.estimate import (
+        TOGETHER,
+        describe_assumptions,
+        describe_searches,
+        plan_study,
+        show,
+    )
+    from gleak.experiments.machine import Machine, measure_speed, speed_file, write_speed
 
     settings, studies = read_studies(arguments)
+    if arguments.measure:
+        write_speed(measure_speed(), speed_file())
+    machine = Machine.configured(settings)
     plans = {study.name: plan_study(study, settings) for study in studies}
     totals = {name: found[TOGETHER] for name, found in plans.items()}
     if len(totals) > 1:
         totals[TOGETHER] = frozenset().union(*totals.values())
-    print(f"{show(totals, settings.scale)}\n")
+    print(f"{show(totals, settings.scale, machine)}\n")
     for study in studies:
         if arguments.grids:
-            print(f"{describe_grids(study, plans[study.name], settings)}\n")
-        if searches := describe_searches(study, settings):
+            print(f"{describe_grids(study, plans[study.name], settings, machine)}\n")
+        if searches := describe_searches(study, settings, machine):
             print(f"{study.name}: {searches}\n")
-    print(fill(ROUGH, WIDTH))
+    print(fill(describe_assumptions(machine), WIDTH))
     return 0
 
 
@@ -156,7 +169,9 @@ def read_studies(arguments: Namespace) -> tuple[Settings, list[Study]]:
     return settings, studies
 
 
-def describe_grids(study: Study, plans: Mapping[str, Plan], settings: Settings) -> str:
+def describe_grids(
+    study: Study, plans: Mapping[str, Plan], settings: Settings, machine: Machine
+) -> str:
     """Describe the plan of each grid of a study, its data and its refused cells."""
     from gleak.experiments.estimate import TOGETHER, describe_jobs, show
     from gleak.experiments.validation import describe_checks
@@ -164,7 +179,7 @@ def describe_grids(study: Study, plans: Mapping[str, Plan], settings: Settings) 
     checks = describe_checks(study, settings.scale, settings.data_dir)
     jobs = fill(describe_jobs(plans[TOGETHER]), WIDTH)
     title = f"{study.name} ({settings.scale}): {study.title}"
-    return "\n".join([title, show(plans, "grid"), jobs, *checks])
+    return "\n".join([title, show(plans, "grid", machine), jobs, *checks])
 
 
 def study_file(text: str) -> Path:

@@ -1,12 +1,14 @@
 """Estimated cost of a study, computed from its specs before any job: jobs, hours, gigabytes.
 
-The constants were measured on one core of an Intel Xeon with AVX-512. A job takes the median
-time of the cheapest jobs of its stage, `START_SECONDS`, and for its computations
+The constants were measured on one core of an Intel Xeon with AVX-512. A job takes the time of a
+job of its stage with little work, which depends on how jobs are started (`Machine.starts`), and for
+its computations
 
     multiply_adds / 4e10 per second + calls x 5 ms
 
-where a call is one evaluation of all victims of an attack in one batch. An attack is assumed to use
-the whole budget of every victim:
+all divided by the speed of the machine, if that was measured (`gleak.experiments.machine`). A call
+is one evaluation of all victims of an attack in one batch. An attack is assumed to use the whole
+budget of every victim:
 
     multiply_adds = victims x samples x evaluations x passes x multiply_adds of a forward pass
 
@@ -17,7 +19,7 @@ training of knowledge steps x batch_size x 3. A client takes 3 for each gradient
 when it audits parameters. Early stopping reduces the cost, unmixing (seconds to minutes a victim)
 is not counted. GPU-hours are the time of trainings, attacks and searches on a GPU, at an assumed
 1e12 multiply-adds per second: a few per cent of the peak of a large GPU, because small networks do
-not saturate it.
+not saturate it; a job with a GPU is not forked.
 
 On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
 compression, sparse updates, snapshots and the small secret of a server that crafts parameters are
@@ -28,7 +30,7 @@ samples in each split.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +39,7 @@ from tabulate import tabulate
 from gleak.core.settings import Settings
 from gleak.experiments.cell import SCORED_BY
 from gleak.experiments.job_costs import CALLS, COSTS, no_cost
+from gleak.experiments.machine import Machine
 from gleak.experiments.stage_files import Made, StudyPart
 from gleak.experiments.stages import STAGES, jobs_behind, path_of
 from gleak.experiments.study import Study
@@ -44,37 +47,8 @@ from gleak.experiments.study import Study
 RATE = 4e10
 GPU_RATE = 1e12
 CALL_SECONDS = 5e-3
-START_SECONDS: Mapping[str, float] = {
-    "prepare_dataset": 1.3,
-    "train_model": 2.5,
-    "take_captured_model": 2.5,
-    "train_knowledge": 3.0,
-    "craft_parameters": 1.7,
-    "simulate_clients": 1.7,
-    "take_captured_update": 0.6,
-    "take_captured_truth": 1.7,
-    "attack": 2.5,
-    "attack_shard": 2.5,
-    "gather_shards": 0.6,
-    "score": 2.1,
-    "score_truth": 2.1,
-    "score_model": 0.5,
-    "score_parameters": 2.6,
-    "search": 3.0,
-    "tabulate": 0.5,
-    "draw": 2.2,
-    "judge": 1.1,
-}
-"""CPU-seconds of a job of each stage with little work, mostly imports."""
 LARGEST = 100
 TOGETHER = "together"
-ROUGH = (
-    f"Estimated for one core: {RATE / 1e9:g} billion multiply-adds per second, "
-    f"{1000 * CALL_SECONDS:g} ms a call, 0.5 to 3 s to start a job "
-    f"(0.1 to 0.6 if it is forked); each victim's whole budget, no "
-    f"early stopping. On a GPU: {GPU_RATE / 1e9:g} billion (assumed). Files uncompressed. Unmixing "
-    "(seconds to minutes a victim) is not counted."
-)
 
 
 @dataclass(frozen=True)
@@ -95,20 +69,18 @@ class Job:
     calls: float = 0.0
     bytes: int = 0
 
-    @property
-    def seconds(self) -> float:
-        """Estimated time on one core."""
-        return self.start + self.work / RATE
+    def seconds(self, machine: Machine) -> float:
+        """Return the estimated time on one core of a machine."""
+        return (self._fixed(machine) + self.work / RATE) / machine.relative_speed
 
-    @property
-    def gpu_seconds(self) -> float:
-        """Estimated time if the multiply-adds run on a GPU."""
-        return self.start + self.work / GPU_RATE
+    def gpu_seconds(self, machine: Machine) -> float:
+        """Return the estimated time if the multiply-adds run on a GPU of a machine."""
+        spawning = replace(machine, start_method="spawn")
+        return self._fixed(spawning) / machine.relative_speed + self.work / GPU_RATE
 
-    @property
-    def start(self) -> float:
-        """Estimated time that does not depend on the number of multiply-adds."""
-        return START_SECONDS[self.rule] + self.calls * CALL_SECONDS
+    def _fixed(self, machine: Machine) -> float:
+        """Return the time that does not depend on the number of multiply-adds."""
+        return machine.starts[self.rule] + self.calls * CALL_SECONDS
 
     @property
     def done(self) -> bool:
@@ -165,7 +137,7 @@ def _job(made: Made, settings: Settings) -> Job:
     return Job(made.rule, output, work(made.subject), calls, int(size(made.subject)))
 
 
-def describe_searches(study: Study, settings: Settings) -> str:
+def describe_searches(study: Study, settings: Settings, machine: Machine) -> str:
     """Describe the additional cost of ``snakemake searches``; empty for a study without searches.
 
     Every trial is assumed to cost as much as the base attack.
@@ -179,24 +151,25 @@ def describe_searches(study: Study, settings: Settings) -> str:
     plan = jobs([Made("search", "chosen", part) for part in parts], settings)
     trials = sum(part.search.trials for part in parts)
     what = f"{len(parts)} search{'es' if len(parts) > 1 else ''} of {trials} trials"
-    return f"snakemake searches: {what} in all, {_duration(hours(plan))} on one core"
+    return f"snakemake searches: {what} in all, {_duration(hours(plan, machine))} on one core"
 
 
-def show(plans: Mapping[str, Plan], heading: str) -> str:
+def show(plans: Mapping[str, Plan], heading: str, machine: Machine) -> str:
     """Format a table with a row for each plan: cells, jobs, time and space.
 
     Args:
         plans: name -> plan.
         heading: what the names are.
+        machine: on which the jobs run.
     """
     rows = [
         [
             name,
             _describe_done(plan),
             str(len(plan)),
-            _duration(hours(plan)),
-            _duration(hours(remaining(plan))),
-            _duration(gpu_hours(plan)),
+            _duration(hours(plan, machine)),
+            _duration(hours(remaining(plan), machine)),
+            _duration(gpu_hours(plan, machine)),
             _round(gigabytes(plan)),
         ]
         for name, plan in plans.items()
@@ -211,6 +184,20 @@ def show(plans: Mapping[str, Plan], heading: str) -> str:
     )
 
 
+def describe_assumptions(machine: Machine) -> str:
+    """Return what the estimates assume, in one line."""
+    speed = machine.relative_speed
+    known = machine.speed or "the reference machine's, as gleak plan --measure was never run here"
+    first, *_, last = sorted(seconds / speed for seconds in machine.starts.values())
+    return (
+        f"Speed: {known}. On one core {RATE * speed / 1e9:.2g} billion multiply-adds per second, "
+        f"{1000 * CALL_SECONDS / speed:.2g} ms a call, {first:.2g} to {last:.2g} s to start a job "
+        f"(start_method {machine.start_method}); each victim's whole budget, no early stopping. On "
+        f"a GPU: {GPU_RATE / 1e9:g} billion (assumed), jobs not forked. Files uncompressed. "
+        "Unmixing (seconds to minutes a victim) is not counted."
+    )
+
+
 def describe_jobs(plan: Plan) -> str:
     """Return the number of jobs of each rule, as one line."""
     return "jobs: " + ", ".join(f"{rule} {n}" for rule in STAGES if (n := count(plan, rule)))
@@ -221,14 +208,15 @@ def count(plan: Plan, rule: str) -> int:
     return sum(job.rule == rule for job in plan)
 
 
-def hours(plan: Plan) -> float:
+def hours(plan: Plan, machine: Machine) -> float:
     """Return the total time on one core, in hours."""
-    return sum(job.seconds for job in plan) / 3600
+    return sum(job.seconds(machine) for job in plan) / 3600
 
 
-def gpu_hours(plan: Plan) -> float:
+def gpu_hours(plan: Plan, machine: Machine) -> float:
     """Return the total time, in hours, of the jobs that use a GPU, if each has one."""
-    return sum(job.gpu_seconds for job in plan if STAGES[job.rule].gpu == "requested") / 3600
+    given = [job for job in plan if STAGES[job.rule].gpu == "requested"]
+    return sum(job.gpu_seconds(machine) for job in given) / 3600
 
 
 def gigabytes(plan: Plan) -> float:

@@ -7,16 +7,25 @@ imported: the workflow's graph is built without torch.
 from __future__ import annotations
 
 import ast
+import json
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from gleak.core.errors import GleakError
+from platformdirs import user_cache_path
+
+from gleak.artifacts.atomic import atomic
+from gleak.core.errors import ArtifactError, GleakError
 
 HOME = "gleak"
+KEPT = user_cache_path("gleak") / "sources.json"
+"""Digests and imports of modules by their content, of this and earlier processes."""
+MOST_KEPT = 5000
 
 
 class Source(NamedTuple):
@@ -44,12 +53,30 @@ def source_digest(*modules: str) -> str:
     for name in modules:
         if _locate(name) is None:
             raise GleakError(f"module {name!r} has no source file; is it installed or on the path?")
+    known = len(_kept())
     parts = [f"{name} {_source(name).digest}" for name in sorted(_reachable(modules))]
-    return _hash("\n".join(parts))
+    if len(_kept()) > known:
+        _keep()
+    return _hash("\n".join(parts).encode())
 
 
-def _hash(text: str) -> str:
-    return blake2b(text.encode(), digest_size=8).hexdigest()
+def _hash(content: bytes) -> str:
+    return blake2b(content, digest_size=8).hexdigest()
+
+
+@cache
+def _kept() -> dict[str, tuple[str, list[str]]]:
+    """Return the entries of `KEPT`, to which new ones are added; none if it cannot be read."""
+    with suppress(OSError, ValueError):
+        return dict(json.loads(KEPT.read_bytes()))
+    return {}
+
+
+def _keep() -> None:
+    """Write the latest entries; without permission or space they are computed again next time."""
+    latest = dict(list(_kept().items())[-MOST_KEPT:])
+    with suppress(ArtifactError), atomic(KEPT) as temporary:
+        temporary.write_text(json.dumps(latest))
 
 
 def _reachable(modules: tuple[str, ...]) -> set[str]:
@@ -66,16 +93,32 @@ def _reachable(modules: tuple[str, ...]) -> set[str]:
 def _source(name: str) -> Source:
     path = _locate(name)
     assert path is not None, name
-    tree = ast.parse(path.read_bytes())
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    followed = {HOME, name.partition(".")[0]}
+    content = path.read_bytes()
+    key = f"{_reader()} {package} {_hash(content)}"
+    if key not in _kept():
+        _kept()[key] = _read(content, package)
+    digest, imported = _kept()[key]
+    return Source(digest, frozenset(map(_module, imported)) - {""})
+
+
+@cache
+def _reader() -> str:
+    """Return a digest of all that entries depend on besides the module: this one and Python."""
+    return _hash(Path(__file__).read_bytes() + sys.version.encode())
+
+
+def _read(content: bytes, package: str) -> tuple[str, list[str]]:
+    """Return the digest of a module's code and the full names that it imports and are followed."""
+    tree = ast.parse(content)
+    followed = {HOME, package.partition(".")[0]}
     imports = {
-        _module(imported)
+        imported
         for node in _run_nodes(tree)
         for imported in _imported(node, package)
         if imported.partition(".")[0] in followed
     }
-    return Source(_hash(_normal_form(tree)), frozenset(imports - {""}))
+    return _hash(_normal_form(tree).encode()), sorted(imports)
 
 
 @cache

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,12 +20,11 @@ from gleak.experiments.estimate import (
     CALL_SECONDS,
     GPU_RATE,
     RATE,
-    ROUGH,
-    START_SECONDS,
     TOGETHER,
     Job,
     Plan,
     count,
+    describe_assumptions,
     describe_jobs,
     describe_searches,
     gigabytes,
@@ -36,6 +36,7 @@ from gleak.experiments.estimate import (
     show,
 )
 from gleak.experiments.job_costs import ASSUMED_CLASSES, ASSUMED_SAMPLES, WEIGHT_WORK
+from gleak.experiments.machine import STARTS, Machine, Speed
 from gleak.experiments.stage_files import Made, scores_of
 from gleak.experiments.stages import STAGES
 from gleak.experiments.study import load_study
@@ -44,6 +45,8 @@ from gleak.metrics.audits.base import REACH_SAMPLES
 from gleak.metrics.base import metrics_of
 
 REPOSITORY = Path(__file__).parents[2]
+MACHINE = Machine("fork")
+START_SECONDS = MACHINE.starts
 LENET = "photos/lenet/untrained/honest/fedsgd+victims=3+batch_size=2/none/cpl"
 
 
@@ -174,7 +177,7 @@ def test_evaluations_take_as_long_as_measured_within_a_factor_of_three(text: str
     dataset, model, client, attack = text.split("/")
     found = cell(dataset=dataset, model=model, client=client, attack=attack)
     job = only(plan(found), "attack")
-    seconds = (job.seconds - START_SECONDS["attack"]) / found.attack.evaluations
+    seconds = (job.seconds(MACHINE) - START_SECONDS["attack"]) / found.attack.evaluations
     assert 1 / 3 < 1000 * seconds / MEASURED[text] < 3
 
 
@@ -185,7 +188,7 @@ RUNS = {"cpl": 543, "cpa": 335, "mkor": 605, "agic": 447, "rog": 491}
 @pytest.mark.parametrize("name", RUNS)
 def test_studies_take_as_long_as_measured_within_a_factor_of_two(name: str, tmp_path: Path):
     study = load_study(REPOSITORY / "studies" / f"{name}.yaml")
-    found = 3600 * hours(plan_study(study, settings(tmp_path))[TOGETHER])
+    found = 3600 * hours(plan_study(study, settings(tmp_path))[TOGETHER], MACHINE)
     assert 1 / 2 < found / RUNS[name] < 2
 
 
@@ -196,8 +199,8 @@ def test_an_attack_costs_as_documented():
     evaluations = found.attack.evaluations
     seconds = 3 * evaluations * (2 * 12 * forward / RATE + weights * WEIGHT_WORK / RATE)
     seconds += START_SECONDS["attack"] + evaluations * CALL_SECONDS
-    assert only(plan(found), "attack").seconds == pytest.approx(seconds)
-    assert only(plan(cell(attack="blind")), "attack").seconds == START_SECONDS["attack"]
+    assert only(plan(found), "attack").seconds(MACHINE) == pytest.approx(seconds)
+    assert only(plan(cell(attack="blind")), "attack").seconds(MACHINE) == START_SECONDS["attack"]
 
 
 def test_attacks_of_one_sample_and_of_first_derivatives_cost_less():
@@ -229,7 +232,7 @@ def test_a_model_is_scored_without_an_attack():
     assert rules(trained) == {"prepare_dataset": 1, "train_model": 1, "score_model": 1}
     assert only(trained, "score_model").output.parent == only(trained, "train_model").output.parent
     assert len(whole & trained) == 2
-    assert "0 of 2" in show({"both": whole | trained}, "grid")
+    assert "0 of 2" in show({"both": whole | trained}, "grid", MACHINE)
 
 
 def test_what_is_broadcast_is_audited_without_clients():
@@ -240,7 +243,7 @@ def test_what_is_broadcast_is_audited_without_clients():
     assert set(rules(crafted)) - set(rules(honest)) == {"craft_parameters"}
     audit, craft = only(crafted, "score_parameters"), only(crafted, "craft_parameters")
     assert audit.output.parent == craft.output.parent != only(honest, audit.rule).output.parent
-    assert "0 of 2" in show({"both": honest | crafted}, "grid")
+    assert "0 of 2" in show({"both": honest | crafted}, "grid", MACHINE)
 
 
 def test_an_audit_costs_gradients_of_its_samples():
@@ -334,8 +337,9 @@ def test_what_is_there_is_done(tmp_path: Path):
         job.output.touch()
     found = plan_study(study, settings(tmp_path))["attacks"]
     assert found - remaining(found) == finished
-    assert hours(remaining(found)) == pytest.approx(hours(found) - hours(finished))
-    assert f"3 of {len(grid.cells)}" in show({"attacks": found}, "grid")
+    left = hours(found, MACHINE) - hours(finished, MACHINE)
+    assert hours(remaining(found), MACHINE) == pytest.approx(left)
+    assert f"3 of {len(grid.cells)}" in show({"attacks": found}, "grid", MACHINE)
 
 
 def test_gpu_hours_are_those_of_the_jobs_that_the_slurm_profile_gives_one() -> None:
@@ -344,8 +348,8 @@ def test_gpu_hours_are_those_of_the_jobs_that_the_slurm_profile_gives_one() -> N
     assert {rule for rule, stage in STAGES.items() if stage.gpu == "requested"} == given
     work = 7 * 3600 * GPU_RATE
     every = [Job(rule, Path(rule), work) for rule in ("attack", "score", "train_model")]
-    start = sum(START_SECONDS[rule] for rule in ("attack", "train_model"))
-    assert gpu_hours(frozenset(every)) == pytest.approx(2 * 7 + start / 3600)
+    start = sum(STARTS["spawn"][rule] for rule in ("attack", "train_model"))
+    assert gpu_hours(frozenset(every), MACHINE) == pytest.approx(2 * 7 + start / 3600)
 
 
 def test_a_search_costs_its_trials_and_what_comes_before(tmp_path: Path):
@@ -354,18 +358,18 @@ def test_a_search_costs_its_trials_and_what_comes_before(tmp_path: Path):
     found = study.search("label", "quick")
     whole = plan(found.cell)
     before = [job for job in whole if job.rule not in ("attack", "score")]
-    seconds = sum(job.seconds for job in before) + START_SECONDS["search"]
-    seconds += found.trials * (only(whole, "attack").seconds - START_SECONDS["attack"])
-    line = describe_searches(study, config)
+    seconds = sum(job.seconds(MACHINE) for job in before) + START_SECONDS["search"]
+    seconds += found.trials * (only(whole, "attack").seconds(MACHINE) - START_SECONDS["attack"])
+    line = describe_searches(study, config, MACHINE)
     assert "1 search of 4 trials in all" in line
     assert float(line.split()[-5]) == pytest.approx(seconds, rel=0.05)
-    assert describe_searches(load_study(REPOSITORY / "studies" / "cpl.yaml"), config) == ""
+    assert describe_searches(load_study(REPOSITORY / "studies" / "cpl.yaml"), config, MACHINE) == ""
     assert "search" not in rules(plan_study(study, config)[TOGETHER])
 
 
 def test_a_table_has_a_row_for_each_plan():
     both = plan(cell(), cell(attack="dlg"))
-    lines = show({"one": plan(cell()), "two": both}, "grid").splitlines()
+    lines = show({"one": plan(cell()), "two": both}, "grid", MACHINE).splitlines()
     assert lines[0].split()[:4] == ["grid", "cells", "done", "jobs"]
     assert [line.split()[:5] for line in lines[2:]] == [
         ["one", "0", "of", "1", "5"],
@@ -382,17 +386,39 @@ def test_a_table_has_a_row_for_each_plan():
 )
 def test_times_are_shown_in_a_readable_unit(seconds: float, text: str):
     work = (seconds - START_SECONDS["attack"]) * RATE
-    assert f" {text} " in show({"one": frozenset([Job("attack", Path("x"), work)])}, "grid")
+    found = frozenset([Job("attack", Path("x"), work)])
+    assert f" {text} " in show({"one": found}, "grid", MACHINE)
 
 
-def test_every_stage_has_a_measured_start():
-    assert set(START_SECONDS) == set(STAGES)
+@pytest.mark.parametrize("method", STARTS)
+def test_every_stage_has_a_measured_start(method: str):
+    assert set(STARTS[method]) == set(STAGES)
+
+
+@given(st.floats(0.01, 100))
+def test_hours_are_inverse_to_the_speed_of_the_machine(times: float):
+    found = plan(cell(), cell(attack="dlg"))
+    measured = Machine("fork", Speed(speed=times, host="node", measured=date(2026, 1, 2)))
+    assert hours(found, measured) == pytest.approx(hours(found, MACHINE) / times)
+
+
+def test_forked_jobs_start_faster():
+    found = plan(cell())
+    saved = sum(STARTS["spawn"][job.rule] - STARTS["fork"][job.rule] for job in found)
+    apart = hours(found, Machine("spawn")) - hours(found, MACHINE)
+    assert apart == pytest.approx(saved / 3600)
 
 
 def test_the_line_under_the_table_says_how():
-    for number in (f"{RATE / 1e9:g} billion", f"{1000 * CALL_SECONDS:g} ms"):
-        assert number in ROUGH
-    assert "\n" not in ROUGH
+    assumed = describe_assumptions(MACHINE)
+    for text in (f"{RATE / 1e9:g} billion", f"{1000 * CALL_SECONDS:g} ms", "gleak plan --measure"):
+        assert text in assumed
+    assert "\n" not in assumed
+    speed = Speed(speed=0.5, host="node7", measured=date(2026, 1, 2))
+    measured = describe_assumptions(Machine("spawn", speed))
+    for text in (f"{RATE / 2e9:g} billion", "10 ms", "node7, 2026-01-02", "0.5 times", "spawn"):
+        assert text in measured
+    assert "--measure" not in measured
 
 
 def test_of_captured_clients_files_are_taken_and_nothing_is_trained() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ FOLLOWED = [
 
 def forget() -> None:
     importlib.invalidate_caches()
-    for cached in (source_digest, module._source, module._locate):
+    for cached in (source_digest, module._source, module._locate, module._kept):
         cached.cache_clear()
 
 
@@ -70,6 +71,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         lines = text.splitlines()
         path.write_text("\n".join(line.removeprefix(" " * 8) for line in lines) + "\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(module, "KEPT", tmp_path / "cache" / "sources.json")
     forget()
     yield tmp_path / "toy"
     forget()
@@ -146,6 +148,33 @@ def test_a_users_module_is_followed_into_gleak(tmp_path: Path, toy: Path) -> Non
     )
     forget()
     assert module._reachable(("mine",)) == {"mine", "gleak.core.errors"}
+
+
+def test_modules_are_read_once_and_by_content(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = source_digest("toy.start")
+    forget()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_read", None)
+        assert source_digest("toy.start") == before
+    module.KEPT.write_text("damaged")
+    forget()
+    assert source_digest("toy.start") == before
+
+
+def test_a_cache_that_cannot_be_written_is_no_fault(
+    toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = source_digest("toy.start")
+    (toy / "file").touch()
+    monkeypatch.setattr(module, "KEPT", toy / "file" / "sources.json")
+    forget()
+    assert source_digest("toy.start") == before
+
+
+def test_the_cache_keeps_the_latest_entries(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_KEPT", 2)
+    source_digest("toy.start")
+    assert len(json.loads(module.KEPT.read_text())) == 2
 
 
 def test_a_module_that_is_not_there_is_reported(toy: Path) -> None:

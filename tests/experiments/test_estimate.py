@@ -181,15 +181,19 @@ def test_evaluations_take_as_long_as_measured_within_a_factor_of_three(text: str
     assert 1 / 3 < 1000 * seconds / MEASURED[text] < 3
 
 
-RUNS = {"cpl": 543, "cpa": 335, "mkor": 605, "agic": 447, "rog": 491}
-"""CPU-seconds of all jobs of a study at the quick scale, by Snakemake's benchmark files."""
+RUNS = {"cpl": 207, "cpa": 87, "mkor": 142, "agic": 186, "rog": 181}
+"""CPU-seconds of all jobs of a study at the quick scale, forked, by Snakemake's benchmark files.
+
+Measured with other work beside them. Snakemake samples CPU time, and misses that of jobs of less
+than a second or so: such a job counts as one of its stage with little work.
+"""
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_studies_take_as_long_as_measured_within_a_factor_of_two(name: str, tmp_path: Path):
+def test_studies_take_as_long_as_measured_within_a_factor_of_three(name: str, tmp_path: Path):
     study = load_study(REPOSITORY / "studies" / f"{name}.yaml")
     found = 3600 * hours(plan_study(study, settings(tmp_path))[TOGETHER], MACHINE)
-    assert 1 / 2 < found / RUNS[name] < 2
+    assert 1 / 3 < found / RUNS[name] < 3
 
 
 def test_an_attack_costs_as_documented():

@@ -302,7 +302,7 @@ def test_plan_takes_the_studies_and_the_scale_of_the_configuration(
     assert main(["plan", "cpl", "--scale", "quick"]) == 0
     assert capsys.readouterr().out == configured
     assert configured.startswith("quick ")
-    assert "\nEstimated for one core" in configured
+    assert "\nSpeed: " in configured
     assert "attacks" not in configured
     assert main(["plan", "studies/cpl.yaml", "--scale", "paper"]) == 0
     assert capsys.readouterr().out.startswith("paper ")

@@ -181,11 +181,12 @@ def test_evaluations_take_as_long_as_measured_within_a_factor_of_three(text: str
     assert 1 / 3 < 1000 * seconds / MEASURED[text] < 3
 
 
-RUNS = {"cpl": 207, "cpa": 87, "mkor": 142, "agic": 186, "rog": 181}
+RUNS = {"cpl": 207, "cpa": 87, "mkor": 142, "agic": 186}
 """CPU-seconds of all jobs of a study at the quick scale, forked, by Snakemake's benchmark files.
 
 Measured with other work beside them. Snakemake samples CPU time, and misses that of jobs of less
-than a second or so: such a job counts as one of its stage with little work.
+than a second or so: such a job counts as one of its stage with little work. ROG's networks have grown
+since its run (181), which is therefore not compared.
 """
 
 

@@ -185,8 +185,8 @@ RUNS = {"cpl": 207, "cpa": 87, "mkor": 142, "agic": 186}
 """CPU-seconds of all jobs of a study at the quick scale, forked, by Snakemake's benchmark files.
 
 Measured with other work beside them. Snakemake samples CPU time, and misses that of jobs of less
-than a second or so: such a job counts as one of its stage with little work. ROG's networks have grown
-since its run (181), which is therefore not compared.
+than a second or so: such a job counts as one of its stage with little work. ROG's networks
+have grown since its run (181), which is therefore not compared.
 """
 
 

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from gleak.attacks.run_attack import rehearse
-from gleak.crafting.base import CraftingSpec
 from gleak.defenses.base import DefenseSpec
 from gleak.defenses.sending import compute_update
 from gleak.experiments.cell import Cell
@@ -105,7 +104,7 @@ def rehearse_attack(cell: Cell, classes: int, verified_methods: dict[str, Any]) 
         network,
         classes,
         masked,
-        secret=_secret(cell.crafting, network, cell.dataset.shape, classes),
+        secret=_secret(cell, network, classes),
         knowledge={
             each.knowledge.name: blank_knowledge(each, classes) for each in cell.pretrainings
         },
@@ -114,10 +113,13 @@ def rehearse_attack(cell: Cell, classes: int, verified_methods: dict[str, Any]) 
     rehearse(cell.attack, observation)
 
 
-def _secret(
-    crafting: CraftingSpec, network: nn.Module, shape: tuple[int, ...], classes: int
-) -> Mapping[str, np.ndarray]:
-    return {} if crafting.broadcasts_model else crafting.craft_network(network, shape, classes, 0)
+def _secret(cell: Cell, network: nn.Module, classes: int) -> Mapping[str, np.ndarray]:
+    """Return the secret of the crafting, if the attack reads it."""
+    if cell.attack.crafting is None:
+        return {}
+    secret: Mapping[str, np.ndarray]
+    secret = cell.crafting.craft_network(network, cell.dataset.shape, classes, 0)
+    return secret
 
 
 def masked_parameters(defense: DefenseSpec, network: nn.Module) -> frozenset[str]:

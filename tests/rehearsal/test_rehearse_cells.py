@@ -31,6 +31,7 @@ CHEAP = (
     "cifar10/mlp/untrained/honest/fedsgd+victims=100/none/aono",
     "tiny_imagenet/fc2/untrained/honest/fedsgd+victims=5+batch_size=8/none/cpa",
     "mnist/lenet5/untrained/mkor/fedsgd+victims=10+batch_size=100+loss=nll_raw/none/mkor",
+    "mnist/lenet5/untrained/mkor/fedsgd+victims=10+loss=nll_raw/none/blind",
 )
 DEAR = (
     "adult/mlp/untrained/honest/fedsgd+victims=1000+repeats=10/none/dlg",

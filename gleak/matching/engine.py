@@ -19,7 +19,7 @@ from gleak.core.errors import GleakError
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.gradients import repeated_steps
 from gleak.matching.problem import Problem
-from gleak.matching.search import SHOWN_VICTIMS, Draw, Records, Search, SearchState
+from gleak.matching.search import Draw, Records, Search, SearchState
 from gleak.runtime.device import free_memory
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
@@ -170,7 +170,9 @@ def _reconstruction(
         trace_iteration=np.array(records[0].iterations),
         trace_objective=np.concatenate([np.stack(r.objective, 1) for r in records]),
         snapshot_iteration=np.array(records[0].moments),
-        snapshots=np.concatenate([np.stack(r.pictures, 1) for r in records])[:SHOWN_VICTIMS],
+        snapshots=np.concatenate([np.stack(r.pictures, 1) for r in records])[
+            : records[0].most_shown
+        ],
     )
 
 

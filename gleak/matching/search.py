@@ -26,6 +26,8 @@ Draw = Callable[[int, int], Tensor]
 """Function from a victim's row and the number of its attempt to a first point, Shape (P)."""
 RECORDS = 100
 SHOWN_VICTIMS = 4
+SNAPSHOT_BYTES = 2**28
+"""Largest memory of all snapshots, if it is enough for two of one victim."""
 
 
 @dataclass
@@ -273,6 +275,22 @@ def snapshot_iterations(iterations: int) -> list[int]:
     return [0, *(number for number in series if number <= iterations)]
 
 
+def kept_snapshots(shape: tuple[int, ...], iterations: int) -> tuple[int, list[int]]:
+    """Return the number of victims and the iterations whose snapshots fit into `SNAPSHOT_BYTES`.
+
+    Large batches of large images have fewer: a victim of 256 images of 224 pixels takes 154 MB.
+
+    Args:
+        shape: of a victim's samples.
+        iterations: the budget.
+    """
+    moments = snapshot_iterations(iterations)
+    fitting = max(2, SNAPSHOT_BYTES // (np.float32().itemsize * math.prod(shape)))
+    if fitting < len(moments):
+        moments = [0, *moments[1 - fitting :]]
+    return min(SHOWN_VICTIMS, fitting // len(moments)), moments
+
+
 class Records:
     """Objective of V victims at up to `RECORDS` iterations, and snapshots of the first few.
 
@@ -283,11 +301,11 @@ class Records:
 
     def __init__(self, shape: tuple[int, ...], iterations: int) -> None:
         self.iterations = list(range(0, iterations + 1, math.ceil(iterations / RECORDS)))
-        self.moments = snapshot_iterations(iterations)
+        self.most_shown, self.moments = kept_snapshots(shape[1:], iterations)
         self.objective: list[np.ndarray] = []
         self.pictures: list[np.ndarray] = []
         self._values = np.full(shape[0], np.finfo(np.float64).max)
-        self._shown = np.zeros((min(shape[0], SHOWN_VICTIMS), *shape[1:]), np.float32)
+        self._shown = np.zeros((min(shape[0], self.most_shown), *shape[1:]), np.float32)
 
     def see(self, rows: Tensor, objective: Tensor, inputs: Tensor) -> None:
         """Note the present state of some victims.
@@ -300,7 +318,7 @@ class Records:
         values, victims = objective.double().cpu().numpy(), rows.cpu().numpy()
         finite = np.isfinite(values)
         self._values[victims[finite]] = values[finite]
-        shown = victims < SHOWN_VICTIMS
+        shown = victims < self.most_shown
         pictures = torch.nan_to_num(inputs[torch.as_tensor(shown)].clamp(0, 1))
         self._shown[victims[shown]] = pictures.float().cpu().numpy()
 

@@ -19,9 +19,11 @@ from gleak.matching.search import (
     NEAR,
     RECORDS,
     SHOWN_VICTIMS,
+    SNAPSHOT_BYTES,
     Records,
     Search,
     SearchState,
+    kept_snapshots,
     snapshot_iterations,
 )
 from gleak.runtime.checkpointing import Journal
@@ -220,3 +222,12 @@ def test_pictures_are_images() -> None:
     records.see(torch.tensor([0]), torch.tensor([1.0]), torch.tensor([[[-3.0, 9.0]]]))
     records.record(0)
     assert records.pictures[0].ravel().tolist() == [0, 1]
+
+
+def test_large_samples_have_fewer_snapshots_that_fit_into_memory() -> None:
+    few, moments = kept_snapshots((256, 3, 224, 224), 1000)
+    assert (few, moments) == (1, [0, 1000])
+    assert kept_snapshots((16, 3, 128, 128), 1000) == (SHOWN_VICTIMS, snapshot_iterations(1000))
+    some, moments = kept_snapshots((32, 3, 224, 224), 1000)
+    assert (some, moments[0], moments[-1]) == (1, 0, 1000)
+    assert len(moments) * 32 * 3 * 224 * 224 * 4 <= SNAPSHOT_BYTES

@@ -97,7 +97,7 @@ class Soteria(DefenseSpec):
             entry = find(model, sample)
         if entry is None:
             raise IncompatibleError(
-                f"defense {self}: the model has no dense layer with a bias that is called once "
-                "with one vector per sample; choose another model or defence"
+                f"defense {self}: the model has no dense layer that is called once with one "
+                "vector per sample; choose another model or defence"
             )
         return entry

@@ -19,7 +19,7 @@ from gleak.models.batching import batch_slices
 
 @dataclass(frozen=True)
 class DenseInput:
-    """The input of a dense layer with a bias.
+    """The input of a dense layer.
 
     Args:
         layer: name of the layer in the network.
@@ -43,6 +43,14 @@ def first_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
     return _single_vector_input(_dense_inputs(network, inputs), 0)
 
 
+def first_biased_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
+    """Return the input of the first dense layer with a bias (see `first_dense_input`)."""
+    passed = _dense_inputs(network, inputs)
+    return _single_vector_input(
+        [entry for entry in passed if network.get_submodule(entry.layer).bias is not None], 0
+    )
+
+
 def last_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
     """Run samples through a network and return the input of its last dense layer.
 
@@ -57,14 +65,14 @@ def last_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
 
 
 def _dense_inputs(network: nn.Module, inputs: Tensor) -> list[DenseInput]:
-    """Return the inputs of dense layers with a bias, in the order in which they run."""
+    """Return the inputs of dense layers, in the order in which they run."""
     passed: list[DenseInput] = []
     hooks = [
         layer.register_forward_pre_hook(
             lambda _, given, name=name: passed.append(DenseInput(name, given[0]))
         )
         for name, layer in network.named_modules()
-        if isinstance(layer, nn.Linear) and layer.bias is not None
+        if isinstance(layer, nn.Linear)
     ]
     try:
         network(inputs)
@@ -168,12 +176,12 @@ class DenseLayer:
 
 
 def first_dense_layer(network: nn.Module, shape: tuple[int, ...]) -> DenseLayer | None:
-    """Return the dense layer with a bias that runs first (see `first_dense_input`)."""
+    """Return the dense layer with a bias that runs first (see `first_biased_input`)."""
     like = next(network.parameters())
     graded = torch.linspace(0, 1, math.prod(shape)).to(like)
     probes = torch.stack([torch.zeros_like(graded), torch.ones_like(graded), graded])
     with torch.no_grad():
-        entry = first_dense_input(network, probes.unflatten(1, shape))
+        entry = first_biased_input(network, probes.unflatten(1, shape))
     return None if entry is None else DenseLayer(entry.layer, _scaling(entry.embeddings, probes))
 
 
@@ -206,7 +214,7 @@ def true_embeddings(network: nn.Module, inputs: np.ndarray) -> np.ndarray | None
     embeddings: list[np.ndarray] = []
     for samples in torch.from_numpy(inputs):
         for indices in batch_slices(network, samples):
-            entry = first_dense_input(network, samples[indices].to(device))
+            entry = first_biased_input(network, samples[indices].to(device))
             if entry is None:
                 return None
             embeddings.append(entry.embeddings.cpu().numpy())

@@ -18,7 +18,7 @@ from gleak.experiments.job_costs import ASSUMED_SAMPLES
 from gleak.models.base import ModelSpec
 from gleak.models.broadcast import prepare_layers
 from gleak.models.examination import count_logits
-from gleak.models.layer_search import first_dense_input, first_dense_layer
+from gleak.models.layer_search import first_biased_input, first_dense_layer
 from gleak.models.parameters import trained_parameters
 from gleak.observation import Observation
 from gleak.rehearsal.single_steps import SingleSteps
@@ -119,7 +119,7 @@ def blank_observation(
 def embedding_size(network: nn.Module, shape: tuple[int, ...]) -> int:
     """Return the number of inputs of the first dense layer; 0 if these are the samples."""
     layer = first_dense_layer(network, shape)
-    entry = first_dense_input(network, blank_samples(1, shape)[0])
+    entry = first_biased_input(network, blank_samples(1, shape)[0])
     return 0 if layer is None or layer.takes_samples or not entry else entry.embeddings.shape[1]
 
 

@@ -12,6 +12,7 @@ from gleak.models import batching
 from gleak.models.layer_search import (
     features_before,
     find_classifier,
+    first_biased_input,
     first_dense_input,
     first_dense_layer,
     last_dense_input,
@@ -184,9 +185,12 @@ def test_what_stands_before_the_last_dense_layer_does_not_matter() -> None:
     assert entry.layer == "last"
 
 
-def test_a_layer_without_a_bias_is_passed_over() -> None:
+def test_a_layer_without_a_bias_is_passed_over_where_one_is_needed() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(432, 7, bias=False), nn.Linear(7, 4))
-    entry = first_dense_input(network, IMAGES)
+    first = first_dense_input(network, IMAGES)
+    assert first is not None
+    assert first.layer == "1"
+    entry = first_biased_input(network, IMAGES)
     assert entry is not None
     assert entry.layer == "2"
     assert torch.equal(entry.embeddings, network[1](IMAGES.flatten(1)))

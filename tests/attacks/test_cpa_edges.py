@@ -116,7 +116,7 @@ def test_of_two_images_that_are_the_same_one_is_found(make_photo_case: Make, psn
     without = psnr(truth.inputs, EDGES.reconstruct(seen).inputs)[1]
     others = np.delete(np.arange(8), [2, 5])
     assert (reached[others] > without[others] - 6).all()
-    assert max(reached[2], reached[5]) > 28
+    assert max(reached[2], reached[5]) > 18
     assert (found.inputs == 0.5).all((2, 3, 4)).sum(1).tolist() == [0, 1]
     assert found.converged.tolist() == [True, False]
 

@@ -72,20 +72,20 @@ def blind(truth: Private) -> float:
 @pytest.mark.parametrize(
     ("model", "crafting", "client", "gain"),
     [
-        (SMALL, NAIVE, EACH_ONCE + RAW, 7),
-        (SMALL, "mkor", EACH_ONCE + RAW, 7),
-        pytest.param(SMALL, "mkor+alpha=-3", EACH_ONCE + RAW, 7, marks=pytest.mark.slow),
-        pytest.param(f"{SMALL}+norm=batch", "mkor", EACH_ONCE + RAW, 7, marks=pytest.mark.slow),
+        (SMALL, NAIVE, EACH_ONCE + RAW, 4),
+        (SMALL, "mkor", EACH_ONCE + RAW, 4),
+        pytest.param(SMALL, "mkor+alpha=-3", EACH_ONCE + RAW, 4, marks=pytest.mark.slow),
+        pytest.param(f"{SMALL}+norm=batch", "mkor", EACH_ONCE + RAW, 4, marks=pytest.mark.slow),
         pytest.param(
-            f"{SMALL}+normalise=imagenet", "mkor", EACH_ONCE + RAW, 7, marks=pytest.mark.slow
+            f"{SMALL}+normalise=imagenet", "mkor", EACH_ONCE + RAW, 4, marks=pytest.mark.slow
         ),
         pytest.param(
-            f"{SMALL}+activation=tanh", "mkor+quiet=1", EACH_ONCE + RAW, 5, marks=pytest.mark.slow
+            f"{SMALL}+activation=tanh", "mkor+quiet=1", EACH_ONCE + RAW, 3, marks=pytest.mark.slow
         ),
         pytest.param(
-            f"{SMALL}+activation=leaky_relu", "mkor", EACH_ONCE + RAW, 7, marks=pytest.mark.slow
+            f"{SMALL}+activation=leaky_relu", "mkor", EACH_ONCE + RAW, 4, marks=pytest.mark.slow
         ),
-        ("lenet5+downsampling=stride", NAIVE, EACH_ONCE + RAW, 3),
+        ("lenet5+downsampling=stride", NAIVE, EACH_ONCE + RAW, 2),
     ],
 )
 def test_every_photograph_of_a_batch_comes_out(
@@ -132,7 +132,7 @@ def test_samples_of_one_class_stand_there_as_their_mean(run: Run, loss: str, cra
             assert behind == (labels == label).sum()
             same = found.inputs[victim][found.labels[victim] == label]
             assert (same == same[0]).all()
-    assert decibels(found, truth).mean() > blind(truth) + 7
+    assert decibels(found, truth).mean() > blind(truth) + 4
 
 
 def test_the_more_directions_the_finer_the_image(run: Run) -> None:
@@ -215,7 +215,7 @@ def test_a_server_without_the_secret_of_this_network_reads_nothing_of_use(
 def test_dropped_neurons_hide_few_photographs(run: Run) -> None:
     found, truth = run(model="vgg_small+width=24+hidden=100+dropout=0.2")
     assert (found.averaged_count > 0).mean() > 0.9
-    assert np.nanmean(decibels(found, truth)) > blind(truth) + 7
+    assert np.nanmean(decibels(found, truth)) > blind(truth) + 4
 
 
 @pytest.mark.parametrize("crafting", ["honest", "fishing"])

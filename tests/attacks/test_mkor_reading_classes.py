@@ -69,7 +69,7 @@ def batch(
 ) -> Batch:
     torch.manual_seed(layers)
     sizes = pairwise([FEATURES, *[WIDTH] * (layers - 1), CLASSES])
-    network = nn.Sequential(*dense_layers([*sizes], activation, dropout)).eval()
+    network = nn.Sequential(*dense_layers([*sizes], activation, dropout, bias=True)).eval()
     made_up, spec = torch.rand(64, FEATURES), parse("crafting", crafting)
     random = torch.Generator().manual_seed(0)
     paths = craft_classes(decompose(network).dense, made_up, spec, random)

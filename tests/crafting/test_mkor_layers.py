@@ -52,7 +52,7 @@ def laid(
 ) -> Laid:
     torch.manual_seed(layers)
     sizes = pairwise([FEATURES, *[width] * (layers - 1), CLASSES])
-    network = nn.Sequential(*dense_layers([*sizes], activation, dropout)).eval()
+    network = nn.Sequential(*dense_layers([*sizes], activation, dropout, bias=True)).eval()
     before, after = decompose(deepcopy(network)), decompose(network)
     random = torch.Generator().manual_seed(seed)
     paths = craft_classes(

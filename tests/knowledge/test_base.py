@@ -55,7 +55,7 @@ def test_the_public_dataset_has_images_as_large_as_the_victims(
         ),
         (
             f"{CODEC}+public=photos",
-            "imagenet+size=256",
+            "imagenet+size=261",
             IncompatibleError,
             "for victims of .*'size'",
         ),

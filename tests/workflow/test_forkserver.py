@@ -89,17 +89,18 @@ def test_jobs_of_a_server_that_dies_fail_by_name_and_resume(project: Project) ->
 
 
 @pytest.mark.parametrize(
-    ("options", "forked"),
+    ("options", "device", "forked"),
     [
-        ([], True),
-        (["--set-resources", "prepare_dataset:gpu=1"], False),
-        (["--set-threads", "prepare_dataset=2"], False),
-        (["--no-hooks"], False),
+        ([], "cpu", True),
+        (["--set-resources", "prepare_dataset:gpu=1"], "cpu", True),
+        (["--set-resources", "prepare_dataset:gpu=1"], "auto", False),
+        (["--set-threads", "prepare_dataset=2"], "cpu", False),
+        (["--no-hooks"], "cpu", False),
     ],
-    ids=["plain", "GPU", "threads", "on a node"],
+    ids=["plain", "GPU that is not used", "GPU", "threads", "on a node"],
 )
 def test_jobs_with_a_gpu_or_several_threads_or_on_a_node_are_not_forked(
-    options: list[str], forked: bool, project: Project
+    options: list[str], device: str, forked: bool, project: Project
 ) -> None:
     """The parent of a forked job is the server; on a node Snakemake runs without hooks."""
     script = project.root / "workflow_scripts/prepare_dataset.py"
@@ -110,5 +111,5 @@ Path({str(told)!r}).write_bytes(Path(f"/proc/{{os.getppid()}}/cmdline").read_byt
 """
     script.write_text(script.read_text() + tell)
     project = replace(project, options=("--cores", "2"))
-    project.run(project.results / "artifacts/breast_cancer/dataset.h5", *options)
+    project.run(project.results / "artifacts/breast_cancer/dataset.h5", *options, device=device)
     assert (b"gleak.runtime.forkserver" in told.read_bytes()) == forked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ import pytest
 from tests.project import CELL, Result
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.project import Project
 
 SLURM = ("--workflow-profile", "profiles/slurm", "--dry-run")
@@ -65,15 +68,23 @@ def test_one_machine_has_no_batches(planned: Project) -> None:
     assert planned.run("--dry-run", studies="tiny").batches == []
 
 
+@pytest.fixture
+def asked(planned: Project) -> Iterator[None]:
+    """The metrics that studies need, as the machine that submits has written them for nodes."""
+    planned.results.mkdir()
+    needed = {f"{CELL}/cpl+iterations=20": ["ssim+window=global"]}
+    (planned.results / "asked_metrics.json").write_text(json.dumps(needed))
+    yield
+    shutil.rmtree(planned.results)
+
+
+@pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize("target", ["attack", "score", "draw_table"])
 def test_a_node_reads_no_study_but_that_of_its_job(planned: Project, target: str) -> None:
     """One that is configured does not exist, which the machine that submits would refuse."""
     wildcards = dict(zip(LEVELS, f"{CELL}/cpl+iterations=20".split("/"), strict=True))
     if target == "draw_table":
         wildcards = {"study": "tiny", "scale": "quick", "figure": "errors"}
-    asked = planned.results / "asked_metrics.json"
-    asked.parent.mkdir(exist_ok=True)
-    asked.write_text(json.dumps({f"{CELL}/cpl+iterations=20": ["ssim+window=global"]}))
     spec = f"{target}:{','.join(f'{name}={value}' for name, value in wildcards.items())}"
     words = ("--dry-run", "--target-jobs", spec, "--allowed-rules", target, "--force")
     node = planned.run(*words, "--nolock", "--no-hooks", "--mode", "remote", studies="absent")

@@ -43,7 +43,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Stage:
+class RehearsedStage:
     """One stage of a cell.
 
     Args:
@@ -108,13 +108,13 @@ class Rehearsal:
             largest = max(largest, found, key=lambda each: each.bytes)
         return largest
 
-    def _once(self, stage: Stage) -> Outcome:
+    def _once(self, stage: RehearsedStage) -> Outcome:
         key = (stage.name, stage.key)
         if key not in self._known:
             self._known[key] = self._run(stage)
         return self._known[key]
 
-    def _run(self, stage: Stage) -> Outcome:
+    def _run(self, stage: RehearsedStage) -> Outcome:
         fault = ""
         with VirtualGPU(self.capacity) as gpu:
             try:
@@ -125,30 +125,32 @@ class Rehearsal:
                 fault = str(gpu.fault)
         return Outcome(stage.name, gpu.peak, fault)
 
-    def _stages(self, cell: Cell) -> Iterator[Stage]:
+    def _stages(self, cell: Cell) -> Iterator[RehearsedStage]:
         classes = self._classes(cell.dataset)
         network = (cell.model, cell.dataset.shape, classes)
-        yield Stage("model", network, partial(rehearse_model, cell, classes))
+        yield RehearsedStage("model", network, partial(rehearse_model, cell, classes))
         if "training" in cell.specs:
             trained = cell.upto("training")
-            yield Stage("training", trained, partial(rehearse_training, cell, classes))
+            yield RehearsedStage("training", trained, partial(rehearse_training, cell, classes))
         for each in (*cell.pretrainings, *cell.evaluators):
             yield self._knowledge(each)
         if "defense" in cell.specs:
             key = (network, cell.client, cell.defense)
-            yield Stage("client", key, partial(rehearse_client, cell, classes))
+            yield RehearsedStage("client", key, partial(rehearse_client, cell, classes))
         if "attack" in cell.specs and cell.attack.uses_gpu:
             yield self._attack(cell, classes, network)
 
-    def _knowledge(self, pretraining: Pretraining) -> Stage:
+    def _knowledge(self, pretraining: Pretraining) -> RehearsedStage:
         classes = self._classes(pretraining.dataset)
-        return Stage("knowledge", pretraining, partial(rehearse_knowledge, pretraining, classes))
+        return RehearsedStage(
+            "knowledge", pretraining, partial(rehearse_knowledge, pretraining, classes)
+        )
 
-    def _attack(self, cell: Cell, classes: int, network: Hashable) -> Stage:
+    def _attack(self, cell: Cell, classes: int, network: Hashable) -> RehearsedStage:
         method = (network, cell.client.setting(), cell.crafting)
         verified = self._verified.setdefault(method, {})
         key = (network, cell.crafting, cell.client, cell.defense, _without_budget(cell.attack))
-        return Stage("attack", key, partial(rehearse_attack, cell, classes, verified))
+        return RehearsedStage("attack", key, partial(rehearse_attack, cell, classes, verified))
 
     def _classes(self, dataset: DatasetSpec) -> int:
         return dataset.classes_in(self.data_dir) or ASSUMED_CLASSES

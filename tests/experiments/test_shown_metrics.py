@@ -11,6 +11,7 @@ from gleak.core.errors import SpecError
 from gleak.core.registry import parse
 from gleak.experiments.shown_metrics import asked_metrics
 from gleak.experiments.study import Study, load_study
+from tests.score_tables import LEVELS
 
 ALEX = "lpips+net=alex"
 LOOSE = "success_content+threshold=0.009"
@@ -18,24 +19,8 @@ CONTENT: dict[str, Any] = {
     "title": "Attacks",
     "paper": "Somebody 2020",
     "grids": {
-        "attacks": {
-            "dataset": "digits",
-            "model": "lenet",
-            "training": "untrained",
-            "crafting": "honest",
-            "client": "fedsgd",
-            "defense": "none",
-            "attack": ["cpl", "dlg"],
-        },
-        "others": {
-            "dataset": "photos",
-            "model": "lenet",
-            "training": "untrained",
-            "crafting": "honest",
-            "client": "fedsgd",
-            "defense": "none",
-            "attack": "cpl",
-        },
+        "attacks": {**LEVELS, "attack": ["cpl", "dlg"]},
+        "others": {**LEVELS, "dataset": "photos"},
     },
     "figures": {
         "table": {

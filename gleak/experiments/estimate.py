@@ -151,7 +151,7 @@ def describe_searches(study: Study, settings: Settings, machine: Machine) -> str
     plan = jobs([Made("search", "chosen", part) for part in parts], settings)
     trials = sum(part.search.trials for part in parts)
     what = f"{len(parts)} search{'es' if len(parts) > 1 else ''} of {trials} trials"
-    return f"snakemake searches: {what} in all, {_duration(hours(plan, machine))} on one core"
+    return f"snakemake searches: {what} in all, {format_duration(hours(plan, machine))} on one core"
 
 
 def show(plans: Mapping[str, Plan], heading: str, machine: Machine) -> str:
@@ -167,9 +167,9 @@ def show(plans: Mapping[str, Plan], heading: str, machine: Machine) -> str:
             name,
             _describe_done(plan),
             str(len(plan)),
-            _duration(hours(plan, machine)),
-            _duration(hours(remaining(plan), machine)),
-            _duration(gpu_hours(plan, machine)),
+            format_duration(hours(plan, machine)),
+            format_duration(hours(remaining(plan), machine)),
+            format_duration(gpu_hours(plan, machine)),
             _round(gigabytes(plan)),
         ]
         for name, plan in plans.items()
@@ -239,7 +239,7 @@ def _cells(plan: Plan) -> Plan:
     return frozenset(job for job in plan if job.rule in SCORED_BY.values())
 
 
-def _duration(time: float) -> str:
+def format_duration(time: float) -> str:
     """Format a time, given in hours, in seconds, minutes or hours."""
     for unit, size in (("s", 3600), ("min", 60)):
         if time * size < LARGEST:

@@ -1,4 +1,4 @@
-"""Pages with the results of a recorded run: verdicts, figures and conditions, in Markdown."""
+"""Pages with the results of a recorded run: verdicts, figures, conditions and what was not run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import pandas as pd
 
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError
-from gleak.core.settings import Scale
+from gleak.core.settings import Scale, Settings
 from gleak.experiments.cell import Paths
+from gleak.experiments.estimate import format_duration, hours, plan_study
+from gleak.experiments.machine import Machine
 from gleak.figures.draw import draw
 from gleak.figures.judge import judge_claims
 from gleak.figures.published import empty_published, read_published
@@ -78,7 +80,7 @@ def write_results(record: Record, page: Path) -> None:
             f"{record.folder}: nothing is recorded; after a run: gleak record {record.study.name} "
             f"--scale {record.scale}"
         )
-    parts = [_head(record), _judge(record), *_draw(record), _describe(record)]
+    parts = [_head(record), _judge(record), *_draw(record), _describe(record), *_left_out(record)]
     with atomic(page) as temporary:
         temporary.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
@@ -93,11 +95,9 @@ def _head(record: Record) -> str:
 
 
 def _judge(record: Record) -> str:
-    """Return the verdicts on the claims whose grids are recorded, and name the other claims."""
+    """Return the verdicts on the claims whose grids are recorded."""
     recorded = record.conditions
-    claims = record.study.expectations
-    judged = [claim for claim in claims if claim.grid in recorded]
-    left = [f"`{claim.id}`" for claim in claims if claim.grid not in recorded]
+    judged = [claim for claim in record.study.expectations if claim.grid in recorded]
     tables = {name: read_scores([record.table(name)]) for name in recorded}
     study = replace(record.study, expectations=judged)
     verdicts = judge_claims(study, record.scale, tables, record.papers)
@@ -107,8 +107,6 @@ def _judge(record: Record) -> str:
         ", ".join(f"{verdict}: {counts.get(verdict, 0)}" for verdict in VERDICTS) + ".",
         _markdown(verdicts.drop(columns=["level"])),
     ]
-    if left:
-        lines.append(f"Grids not recorded: {', '.join(left)}.")
     return "\n\n".join(lines)
 
 
@@ -165,6 +163,28 @@ def _describe(record: Record) -> str:
     total = sum(facts.cpu_hours for facts in record.conditions.values())
     note = f"{total:.1f} CPU hours in all, of the last jobs of each cell."
     return "\n\n".join(["## Conditions", _markdown(pd.DataFrame(rows)), note])
+
+
+def _left_out(record: Record) -> Iterator[str]:
+    """Yield the section of the grids that are not recorded: their cost by the plan, their claims.
+
+    The cost is that on the reference machine, so that the page is the same on every machine.
+    """
+    left = [name for name in record.study.grids if name not in record.conditions]
+    if not left:
+        return
+    plans = plan_study(record.study, Settings(studies=[record.study.name], scale=record.scale))
+    claims = record.study.expectations
+    rows = [
+        {
+            "grid": name,
+            "CPU time": format_duration(hours(plans[name], Machine())),
+            "claims": ", ".join(f"`{claim.id}`" for claim in claims if claim.grid == name),
+        }
+        for name in left
+    ]
+    note = "Not run at this scale; time on one core as `gleak plan` estimates it."
+    yield "\n\n".join(["## Not run", note, _markdown(pd.DataFrame(rows))])
 
 
 def _markdown(table: pd.DataFrame) -> str:

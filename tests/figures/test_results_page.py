@@ -44,7 +44,7 @@ def test_a_page_has_verdicts_figures_and_conditions(record: Record, tmp_path: Pa
     page = tmp_path / "study/quick.md"
     write_results(record, page)
     text = page.read_text()
-    assert re.search(r"\| noise +\| [\d.]+ (s|min|h) +\| `noise_costs`", text), text
+    assert re.search(r"\| models +\| [\d.]+ (s|min|h) +\| `noise_costs`", text), text
     assert "| MNIST" in text or "| digits" in text
     assert "![errors](quick/errors.png)" in text
     assert (record.folder / "errors.png").is_file()

@@ -61,10 +61,10 @@ def asked():
     return needed
 
 
-def scored_metrics(end, wildcards):
+@cache
+def scored_metrics(scored, end):
     """Return the metrics of a cell: all with their defaults, and those that studies need besides."""
     found = metrics_of(end)
-    scored = cell(wildcards)
     needed = asked()[scored] if workflow.is_main_process else told(scored)
     return [*found, *sorted(needed - {*found}, key=str)]
 
@@ -75,12 +75,12 @@ def scoring(end, *levels):
     """
 
     def weights(wildcards):
-        needed = frozenset().union(*(m.weights for m in scored_metrics(end, wildcards)))
+        needed = frozenset().union(*(m.weights for m in scored_metrics(cell(wildcards), end)))
         return sorted(name for name in needed if checkpoint_path(name).is_file())
 
     return {
-        "metrics": lambda w: [str(metric) for metric in scored_metrics(end, w)],
-        "fields": lambda w: json.dumps([metric.resolved() for metric in scored_metrics(end, w)]),
+        "metrics": lambda w: [str(metric) for metric in scored_metrics(cell(w), end)],
+        "fields": lambda w: json.dumps([metric.resolved() for metric in scored_metrics(cell(w), end)]),
         "weights": weights,
         "source": source(STAGES[SCORED_BY[end]].code, *levels, with_specs=metrics_of(end)),
     }

@@ -47,7 +47,7 @@ if workflow.is_main_process:
 STUDY_FILES = Path(workflow.basedir) / "studies"
 # A job on a cluster node reads a study only if it needs one; see `study_of`.
 STUDIES = {
-    name: checked(lambda: load_study(STUDY_FILES / f"{name}.yaml"))
+    name: checked(lambda: load_study(STUDY_FILES / f"{name}.yaml", [SETTINGS.scale]))
     for name in (SETTINGS.studies if workflow.is_main_process else ())
 }
 RESULTS = SETTINGS.results_dir

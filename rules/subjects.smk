@@ -50,12 +50,18 @@ def pretraining(wildcards):
     return checked(lambda: Pretraining.from_path(dict(wildcards.items())))
 
 
+def scales_in_use():
+    """Return the configured scale, and those of studies' files that are requested by path."""
+    named = {part for target in workflow.dag_settings.targets or () for part in Path(target).parts}
+    return [scale for scale in SCALES if scale == SETTINGS.scale or scale in named]
+
+
 @cache
 def asked():
-    """Return the metrics that the configured studies need of each cell, at all scales."""
+    """Return the metrics that the configured studies need of each cell, at the scales of this run."""
     needed = defaultdict(set)
     for name in SETTINGS.studies:
-        for scale in SCALES:
+        for scale in scales_in_use():
             for scored, metrics in asked_metrics(STUDIES[name], scale).items():
                 needed[scored] |= metrics
     return needed
@@ -92,7 +98,7 @@ STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
 def study_of(wildcards):
     """Return a study, configured or requested by path."""
     if wildcards.study not in STUDIES:
-        STUDIES[wildcards.study] = checked(lambda: load_study(study_file(wildcards)))
+        STUDIES[wildcards.study] = checked(lambda: load_study(study_file(wildcards), [wildcards.scale]))
     return STUDIES[wildcards.study]
 
 

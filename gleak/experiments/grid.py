@@ -348,24 +348,32 @@ def _labels(written: Mapping[str, str]) -> dict[str, str]:
     return {form: label for text, label in written.items() for form in {text, *_forms(text)}}
 
 
-def check_labels(labels: Iterable[str], names: Sequence[AxisLabels]) -> None:
+def check_labels(labels: Iterable[str], names: Iterable[AxisLabels]) -> None:
     """Refuse labels of what is neither a spec, nor one of its fields' values, a metric or an axis.
 
     Args:
         labels: what has one.
-        names: of the grids that they are for, at every scale.
+        names: of the grids that they are for, at every scale; read until all labels are known.
 
     Raises:
         SpecError: the first such label, with the nearest valid one.
     """
-    specs = {(lv, text) for scale in names for lv, axis in scale.values.items() for text in axis}
-    values = {text for _, text in specs}
-    inside = {value for lv, text in specs for value in field_values(lv, text)}
-    known = {*map(bare, values), *values, *inside, *load("metric"), *LEVELS}
-    for text in labels:
-        is_value = _forms(text) or {text, bare(text)} & known
-        if not (is_value or any(_is_axis(text, scale) for scale in names)):
-            raise SpecError(f"{text!r} is no spec, value, metric or axis; {nearest(text, known)}")
+    unknown, known = [text for text in labels if not _forms(text)], {*load("metric"), *LEVELS}
+    grids = iter(names)
+    while unknown and (grid := next(grids, None)) is not None:
+        known |= _named(grid)
+        unknown = [
+            text for text in unknown if not ({text, bare(text)} & known or _is_axis(text, grid))
+        ]
+    for text in unknown:
+        raise SpecError(f"{text!r} is no spec, value, metric or axis; {nearest(text, known)}")
+
+
+def _named(names: AxisLabels) -> set[str]:
+    """Return the values of a grid's axes, those of their fields, and their names."""
+    pairs = [(level, text) for level, axis in names.values.items() for text in axis]
+    inside = {value for level, text in pairs for value in field_values(level, text)}
+    return {name for _, text in pairs for name in (text, bare(text))} | inside
 
 
 def _is_axis(text: str, names: AxisLabels) -> bool:

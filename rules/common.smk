@@ -120,6 +120,13 @@ def check_targets():
         checked(lambda: check_target(target, RESULTS, STUDY_FILES, known))
 
 
+def warn_of_substitutes():
+    """Name the searches of the configured studies that have no adopted result at this scale."""
+    for name, study in STUDIES.items():
+        for line in study.substitutes(SETTINGS.scale):
+            logger.warning(f"gleak: study {name}: {line}")
+
+
 def refused_targets():
     """Yield the explicitly requested targets that were refused, with the reason."""
     for target in map(Path, workflow.dag_settings.targets or ()):

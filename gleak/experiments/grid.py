@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
@@ -27,7 +27,7 @@ from gleak.experiments.refusals import (
     levels_of_truth,
     sift,
 )
-from gleak.experiments.search.declaration import OWN_SPLIT
+from gleak.experiments.search.declaration import OWN_SPLIT, Search
 from gleak.experiments.study_file import Axes, GridFile
 
 
@@ -42,7 +42,7 @@ class Grid:
             study; of attacks blind's are among them.
         truths: the cells, cut short after the defence, in which the truth itself is scored.
         names: values of each level and what they are called.
-        searches: names of those that some of its attacks come from.
+        searches: attack -> the search that it comes from.
         refused: what would be among the cells and truths if its specs did fit together.
         weak: cells whose attack is declared to be no better than blind.
     """
@@ -52,7 +52,7 @@ class Grid:
     cells: list[Cell]
     truths: list[Cell]
     names: AxisLabels
-    searches: frozenset[str] = frozenset()
+    searches: Mapping[Spec, Search] = field(default_factory=dict)
     refused: tuple[Refusal, ...] = ()
     weak: tuple[Weak, ...] = ()
 
@@ -133,7 +133,7 @@ def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
     with error_context(f"{where}, proxy_for"):
         _declare_proxies(proxies, axes, written.proxy_for or {}, reader.variants)
     names = _names(file, axes, controls, proxies, reader, written.zip or (), published)
-    searches = frozenset(v.search for axis in axes.values() for v in axis if v.search)
+    searches = {v.spec: v.search for axis in axes.values() for v in axis if v.search}
     refused += without_truth
     weak = read_weak(rows, written.no_better_than_blind or [], reader.variants, where)
     return Grid(name, reader.scale, cells, truths, names, searches, tuple(refused), weak)

@@ -72,8 +72,8 @@ class Study:
         with error_context(f"study {self.name!r}"):
             grid: Grid = _known("scale", scale, _known("grid", name, self.grids))
         with error_context(f"study {self.name!r}, grid {name!r}, scale {scale!r}"):
-            for search in sorted(grid.searches):
-                self.search(search, scale).check_choice()
+            for search in grid.searches.values():
+                search.check_choice()
         return grid
 
     def examined(self, scale: str, data_dir: Path) -> Study:
@@ -120,6 +120,11 @@ class Study:
             for scale, search in scales.items():
                 with error_context(f"study {self.name!r}, scale {scale!r}"):
                     search.check_choice()
+
+    def substitutes(self, scale: str) -> list[str]:
+        """Return a line for each search without an adopted result at a scale: what is used."""
+        searches = [scales[scale] for scales in self.searches.values()]
+        return [search.substitute for search in searches if search.substitute]
 
     def figure(self, name: str, scale: str = "paper") -> FigureSpec:
         """Return a figure's spec, with the metrics that are measured at a scale.
@@ -190,7 +195,9 @@ def load_study(path: Path | str, scales: Sequence[Scale] = SCALES) -> Study:
     where = f"{path}: study {path.stem!r}"
     file = read_model(StudyFile, _load_file(path), where)
     adopted = _read_adopted(chosen_file(path), file.searches)
-    searches = {name: _search_of(name, file, adopted, where) for name in file.searches}
+    searches: dict[str, AtScales[Search]] = {}
+    for name in file.searches:
+        searches[name] = _search_of(name, file, adopted, dict(searches), where)
     grids = _grids(file, searches, scales, where)
     study = Study(
         name=path.stem,
@@ -223,7 +230,14 @@ def _load_file(path: Path) -> dict[str, Any]:
     return load_mapping(path, "study file", "title, paper, grids, figures")
 
 
-def _search_of(name: str, study: StudyFile, adopted: Adopted, where: str) -> AtScales[Search]:
+def _search_of(
+    name: str,
+    study: StudyFile,
+    adopted: Adopted,
+    earlier: Mapping[str, Mapping[str, Search]],
+    where: str,
+) -> AtScales[Search]:
+    """Return a search, given those that are written before it."""
     with error_context(f"{where}, searches"):
         written = inherited(name, study.searches, merged=SCALES)
     place = f"{where}, search {name!r}"
@@ -231,11 +245,23 @@ def _search_of(name: str, study: StudyFile, adopted: Adopted, where: str) -> AtS
 
     def read(scale: Scale) -> Search:
         with error_context(f"{place}, scale {scale!r}"):
-            search = read_search(name, file.at(scale), file.patches(scale))
+            search = read_search(name, file.at(scale), _changes(file, scale, earlier))
             entry = adopted.get(scale, {}).get(name)
             return search if entry is None else search.adopting(entry)
 
     return AtScales(read)
+
+
+def _changes(
+    file: SearchFile, scale: Scale, earlier: Mapping[str, Mapping[str, Search]]
+) -> dict[str, dict[str, Any]]:
+    """Return the fields that a scale changes, by level, and those of a search it comes after."""
+    patches = file.patches(scale)
+    if file.after is None:
+        return patches
+    with error_context("after"):
+        before: Search = _known("earlier search", file.after, earlier)[scale]
+    return {**patches, "attack": {**patches.get("attack", {}), **before.used}}
 
 
 def _read_adopted(path: Path, searches: Collection[str]) -> Adopted:

@@ -68,3 +68,4 @@ rule searches:
 
 if workflow.is_main_process and Path(sys.argv[0]).name in ("snakemake", "__main__.py"):
     check_targets()
+    warn_of_substitutes()

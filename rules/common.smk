@@ -47,7 +47,7 @@ if workflow.is_main_process:
 STUDY_FILES = Path(workflow.basedir) / "studies"
 # A job on a cluster node reads a study only if it needs one; see `study_of`.
 STUDIES = {
-    name: checked(lambda: load_study(STUDY_FILES / f"{name}.yaml"))
+    name: checked(lambda: load_study(STUDY_FILES / f"{name}.yaml", [SETTINGS.scale]))
     for name in (SETTINGS.studies if workflow.is_main_process else ())
 }
 RESULTS = SETTINGS.results_dir
@@ -118,6 +118,13 @@ def check_targets():
     words, _ = get_argument_parser().parse_known_args(sys.argv[1:])
     for target in words.targets:
         checked(lambda: check_target(target, RESULTS, STUDY_FILES, known))
+
+
+def warn_of_substitutes():
+    """Name the searches of the configured studies that have no adopted result at this scale."""
+    for name, study in STUDIES.items():
+        for line in study.substitutes(SETTINGS.scale):
+            logger.warning(f"gleak: study {name}: {line}")
 
 
 def refused_targets():

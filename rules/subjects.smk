@@ -50,21 +50,27 @@ def pretraining(wildcards):
     return checked(lambda: Pretraining.from_path(dict(wildcards.items())))
 
 
+def scales_in_use():
+    """Return the configured scale, and those of studies' files that are requested by path."""
+    named = {part for target in workflow.dag_settings.targets or () for part in Path(target).parts}
+    return [scale for scale in SCALES if scale == SETTINGS.scale or scale in named]
+
+
 @cache
 def asked():
-    """Return the metrics that the configured studies need of each cell, at all scales."""
+    """Return the metrics that the configured studies need of each cell, at the scales of this run."""
     needed = defaultdict(set)
     for name in SETTINGS.studies:
-        for scale in SCALES:
+        for scale in scales_in_use():
             for scored, metrics in asked_metrics(STUDIES[name], scale).items():
                 needed[scored] |= metrics
     return needed
 
 
-def scored_metrics(end, wildcards):
+@cache
+def scored_metrics(scored, end):
     """Return the metrics of a cell: all with their defaults, and those that studies need besides."""
     found = metrics_of(end)
-    scored = cell(wildcards)
     needed = asked()[scored] if workflow.is_main_process else told(scored)
     return [*found, *sorted(needed - {*found}, key=str)]
 
@@ -75,12 +81,12 @@ def scoring(end, *levels):
     """
 
     def weights(wildcards):
-        needed = frozenset().union(*(m.weights for m in scored_metrics(end, wildcards)))
+        needed = frozenset().union(*(m.weights for m in scored_metrics(cell(wildcards), end)))
         return sorted(name for name in needed if checkpoint_path(name).is_file())
 
     return {
-        "metrics": lambda w: [str(metric) for metric in scored_metrics(end, w)],
-        "fields": lambda w: json.dumps([metric.resolved() for metric in scored_metrics(end, w)]),
+        "metrics": lambda w: [str(metric) for metric in scored_metrics(cell(w), end)],
+        "fields": lambda w: json.dumps([metric.resolved() for metric in scored_metrics(cell(w), end)]),
         "weights": weights,
         "source": source(STAGES[SCORED_BY[end]].code, *levels, with_specs=metrics_of(end)),
     }
@@ -92,7 +98,7 @@ STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
 def study_of(wildcards):
     """Return a study, configured or requested by path."""
     if wildcards.study not in STUDIES:
-        STUDIES[wildcards.study] = checked(lambda: load_study(study_file(wildcards)))
+        STUDIES[wildcards.study] = checked(lambda: load_study(study_file(wildcards), [wildcards.scale]))
     return STUDIES[wildcards.study]
 
 

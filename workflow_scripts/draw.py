@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 published = snakemake.input.get("published")
 with log_to(snakemake.log[0], snakemake.config["results_dir"]):
     draw(
-        load_study(Path(snakemake.input.study)),
+        load_study(Path(snakemake.input.study), [snakemake.wildcards.scale]),
         snakemake.wildcards.figure,
         snakemake.wildcards.scale,
         [Path(path) for path in snakemake.input.tables],

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 published = snakemake.input.get("published")
 with log_to(snakemake.log[0], snakemake.config["results_dir"]):
     judge_study(
-        load_study(Path(snakemake.input.study)),
+        load_study(Path(snakemake.input.study), [snakemake.wildcards.scale]),
         snakemake.wildcards.scale,
         {path.stem: path for path in map(Path, snakemake.input.tables)},
         Path(snakemake.output.csv).parent,

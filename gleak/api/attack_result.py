@@ -32,7 +32,7 @@ class AttackResult:
         objective: final value of the attack's objective; None for attacks without.
         reconstruction: everything that the attack recorded (its trace, for example), with a leading
             axis of one victim.
-        cost: CPU seconds of the attack, as ``cpu_seconds``.
+        cost: time of the attack, as ``seconds`` (wall) and ``cpu_seconds``, and its ``device``.
     """
 
     spec: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from gleak.core.errors import SpecError
 from gleak.core.spec import changed
 from gleak.local_training.base import Loss
 from gleak.runtime.device import choose_device
+from gleak.runtime.provenance import clocked
 
 KNOWN = "known"
 
@@ -113,12 +113,12 @@ def attack(
     granted = setting.granted(grants or {}, labels)
     setting.check(attacker, frozenset(granted))
     networks = load_networks(attacker, map(Path, knowledge), shape)
-    network.to(choose_device(device))
-    started = time.process_time()
-    observation = setting.observe(attacker, update, granted, networks, seed)
-    found = reconstruct(attacker, observation, seed)
-    cost = {"cpu_seconds": time.process_time() - started}
-    return AttackResult.of(str(attacker), found, cost)
+    used = choose_device(device)
+    network.to(used)
+    with clocked() as times:
+        observation = setting.observe(attacker, update, granted, networks, seed)
+        found = reconstruct(attacker, observation, seed)
+    return AttackResult.of(str(attacker), found, {**times, "device": used.type})
 
 
 def samples_of(batch_size: int | None, labels: Labels | None) -> int:

@@ -48,12 +48,11 @@ class AttackSpec(Spec):
     uses_gpu: ClassVar[bool] = True
     tuned: ClassVar[frozenset[str]] = frozenset()
 
+    @property
     @override
-    def setting(self) -> Spec:
-        """Return the spec with its tuned weights, unless zero, and budgets at their defaults."""
-        chosen = [key for key in self.tuned if getattr(self, key)]
-        defaults = {key: type(self).model_fields[key].default for key in chosen}
-        return super().setting().model_copy(update=defaults)
+    def tuned_fields(self) -> frozenset[str]:
+        """Names of the tuned weights that are not zero."""
+        return frozenset(key for key in self.tuned if getattr(self, key))
 
     @property
     def grants(self) -> frozenset[str]:

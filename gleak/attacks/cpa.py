@@ -11,7 +11,7 @@ from typing_extensions import override
 from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.unmixing_attack import InputUnmixing, UnmixingAttack
 from gleak.core.registry import register
-from gleak.core.spec import Spec, parameter
+from gleak.core.spec import parameter
 from gleak.matching.optimizers.first_order import Adam
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class CocktailParty(UnmixingAttack):
         source="CPA reference; fastica: Hyvarinen and Oja 2000",
     )
 
+    @property
     @override
-    def setting(self) -> Spec:
-        tuned = [key for key in (*self.weights, "temperature") if getattr(self, key)]
-        defaults = {key: type(self).model_fields[key].default for key in tuned}
-        return super().setting().model_copy(update=defaults)
+    def tuned_fields(self) -> frozenset[str]:
+        tuned = (*self.weights, "temperature")
+        return super().tuned_fields | {key for key in tuned if getattr(self, key)}
 
     @override
     def traits(self) -> AttackSummary:

@@ -14,7 +14,7 @@ from gleak.attacks.cpa import CocktailParty
 from gleak.attacks.inversion_attack import FeatureInvertingAttack
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
-from gleak.core.spec import Spec, parameter
+from gleak.core.spec import parameter
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.parts import Compared, Parts
 from gleak.observation import Observation
@@ -131,6 +131,7 @@ class CPAFIGM(CPAFI):
     """
 
     source = "CPA section IV-B, Eq. 13"
+    tuned: ClassVar[frozenset[str]] = CPAFI.tuned | {"gm"}
 
     gm: float = parameter(
         0.1,
@@ -151,11 +152,6 @@ class CPAFIGM(CPAFI):
     def passes(self) -> int:
         """Passes of the inversion and of gradient matching."""
         return super().passes + 12
-
-    @override
-    def setting(self) -> Spec:
-        default = type(self).model_fields["gm"].default
-        return super().setting().model_copy(update={"gm": default})
 
     @override
     def traits(self) -> AttackSummary:

@@ -43,8 +43,13 @@ def gather_shards(shards: Sequence[Path], output: Path) -> None:
     replace(parts[0], **joined).write(output)
 
 
-def total_cost(shards: Sequence[Path]) -> dict[str, float]:
-    """Return the total cost of all shards: the sum of times and the largest peak of memory."""
+def total_cost(shards: Sequence[Path]) -> dict[str, Any]:
+    """Return the cost of all shards: the sum of times, the largest peak of memory, the device.
+
+    Raises:
+        DamagedError: the record of a shard is missing or not JSON.
+    """
     facts = [load(path.parent) for path in shards]
     added = {key: sum(fact[key] for fact in facts) for key in ADDED}
-    return {**added, "peak_memory_mb": max(fact["peak_memory_mb"] for fact in facts)}
+    peak = max(fact["peak_memory_mb"] for fact in facts)
+    return {**added, "peak_memory_mb": peak, "device": facts[0]["device"]}

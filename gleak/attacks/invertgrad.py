@@ -21,6 +21,7 @@ class InvertGrad(SignedAdamAttack):
     """Signed Adam on the cosine distance with total variation, inside the box of valid images."""
 
     source = "Geiping et al. 2020; [10] in CPL"
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"iterations", "threshold"})
 
     labels: LabelRule = parameter(
         "auto", "label inference rule", source="ours; for one sample as iDLG and CPL"

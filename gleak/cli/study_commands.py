@@ -144,6 +144,8 @@ def run_plan(arguments: Namespace) -> int:
             print(f"{describe_grids(study, plans[study.name], settings, machine)}\n")
         if searches := describe_searches(study, settings, machine):
             print(f"{study.name}: {searches}\n")
+        for line in study.substitutes(settings.scale):
+            print(f"{study.name}: {line}")
     print(fill(describe_assumptions(machine), WIDTH))
     return 0
 

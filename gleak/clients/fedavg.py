@@ -131,7 +131,8 @@ class Epochs(FedAvg):
     """Federated averaging observed for several epochs; the server keeps all updates.
 
     In each round every client sends an update computed from some of its samples; then the server
-    takes a step of ``server_lr`` along the mean gradient and broadcasts again. The samples are
+    takes a step of ``server_lr`` along the mean gradient, by default that of federated averaging,
+    and broadcasts again. The samples are
     partitioned anew in every epoch, so the updates of a sample are computed together with other
     samples, at other parameters.
     """
@@ -142,7 +143,13 @@ class Epochs(FedAvg):
     update_size: int | None = parameter(
         None, "samples per update, out of the client's batch_size; none: all", ge=1
     )
-    server_lr: float = parameter(0.01, "learning rate of the server", source="ours", ge=0)
+    server_lr: float | None = parameter(
+        None,
+        "learning rate of the server; none: local_lr local_steps, which averages the clients' "
+        "parameters",
+        source="McMahan et al. 2017",
+        ge=0,
+    )
 
     @property
     @override
@@ -176,7 +183,8 @@ class Epochs(FedAvg):
     @property
     @override
     def server_rate(self) -> float:
-        return self.server_lr / self.update_scale
+        averaging = self.local_lr * self.local_steps
+        return (averaging if self.server_lr is None else self.server_lr) / self.update_scale
 
     @override
     def round_positions(self, generator: Generator) -> list[Tensor]:

@@ -62,11 +62,18 @@ class Spec(BaseModel):
     def __str__(self) -> str:
         return _canonical(self)
 
+    @property
+    def tuned_fields(self) -> frozenset[str]:
+        """Names of the fields that are tuned for each setting, so that they are no part of it."""
+        return frozenset()
+
     def setting(self) -> Spec:
-        """Return this spec with its budget fields at their defaults, in nested specs too."""
-        nested = {key: value.setting() for key, value in self if isinstance(value, Spec)}
-        defaults = {key: type(self).model_fields[key].default for key in self.budget_fields}
-        return self.model_copy(update={**nested, **defaults})
+        """Return this spec with its budget and tuned fields at their defaults, nested specs too."""
+        return _with_defaults(self, self.budget_fields | self.tuned_fields)
+
+    def without_budget(self) -> Spec:
+        """Return this spec with its budget fields at their defaults, and nested specs' settings."""
+        return _with_defaults(self, self.budget_fields)
 
     def components(self) -> list[Spec]:
         """Return this spec and the specs nested in its fields, on which a job depends."""
@@ -121,6 +128,14 @@ def format_spec(spec: Spec, separator: str = "+") -> str:
 def _canonical(spec: Spec) -> str:
     """Return `format_spec`, computed once for equal specs: a graph has thousands of paths."""
     return format_spec(spec)
+
+
+@cache
+def _with_defaults(spec: Spec, keys: frozenset[str]) -> Spec:
+    """Return a spec with some fields at their defaults; computed once for equal specs."""
+    nested = {key: value.setting() for key, value in spec if isinstance(value, Spec)}
+    defaults = {key: type(spec).model_fields[key].default for key in keys}
+    return spec.model_copy(update={**nested, **defaults})
 
 
 def field_text(spec: Spec, key: str) -> str:

@@ -145,6 +145,18 @@ class AxisLabels:
         """Return the base of the search that chose a spec; the spec itself if none did."""
         return self.bases.get(level, {}).get(spec, spec)
 
+    @cached_property
+    def _settings(self) -> dict[str, dict[Spec, frozenset[Spec]]]:
+        """Settings of each value's base and of the published spec that it substitutes."""
+        return {
+            level: {
+                value: frozenset({self._base(level, value).setting(), published.setting()})
+                for value in specs
+                for published in [self.substituted.get(level, {}).get(value, value)]
+            }
+            for level, specs in self.axes.items()
+        }
+
     def together(self, level: str) -> frozenset[str]:
         """Return the levels that advance with a level, including itself."""
         return frozenset({level}).union(*(group for group in self.zipped if level in group))
@@ -191,12 +203,7 @@ class AxisLabels:
         matches = [value for value in values if value == spec]
         matches += [value for value in values if published.get(value) == spec]
         matches += [value for value in values if self._base(level, value) == spec]
-        same = [
-            value
-            for value in values
-            for others in [(self._base(level, value), published.get(value, value))]
-            if spec.setting() in [other.setting() for other in others]
-        ]
+        same = [value for value in values if spec.setting() in self._settings[level][value]]
         alike = [value for value in values if value.name == wanted]
         only = [found[0] for found in (same, alike) if len(found) == 1]
         return next(iter([*matches, *only]), None)
@@ -223,8 +230,8 @@ class AxisLabels:
         wanted = self.substituted.get(level, {}).get(value, base)
         if wanted in known:
             return wanted
-        same = [other for other in known if _setting(other) == _setting(wanted)]
-        rivals = [v for v in values if _setting(self._base(level, v)) == _setting(wanted)]
+        same = [other for other in known if other.setting() == wanted.setting()]
+        rivals = [v for v in values if self._base(level, v).setting() == wanted.setting()]
         if len(same) == 1 and len(rivals) <= 1:
             return same[0]
         ours = [other for other in values if other.name == value.name]
@@ -253,7 +260,7 @@ class AxisLabels:
 
     def _own_label(self, value: Spec) -> str | None:
         """Return the label of a spec, or of one that differs in its budget fields alone."""
-        texts = map(str, (value, Spec.setting(value), value.setting()))
+        texts = map(str, (value, value.without_budget(), value.setting()))
         labels = (self.labels.get(text) for text in texts if "+" in text)
         return next(filter(None, labels), None)
 
@@ -293,12 +300,6 @@ def _read_pairs(pairs: Texts) -> dict[str, dict[Spec, Spec]]:
 def _count(cells: Sequence[Cell], levels: Sequence[str]) -> int:
     """Count the distinct combinations of values of some levels."""
     return len({tuple(cell.specs[level] for level in levels) for cell in cells})
-
-
-@cache
-def _setting(spec: Spec) -> Spec:
-    """Return `Spec.setting` of a spec, which every value of an axis is compared by."""
-    return spec.setting()
 
 
 def _is_default(spec: Spec) -> bool:

@@ -35,7 +35,7 @@ class Value:
         label: of the variant.
         original: spec at the scale of the paper; of a result of a search, that of its base.
         base: spec that a search began with, if a search chose this one.
-        search: name of that search.
+        search: that search.
     """
 
     spec: Spec
@@ -43,7 +43,7 @@ class Value:
     label: str | None = None
     original: Spec | None = None
     base: Spec | None = None
-    search: str | None = None
+    search: Search | None = None
 
     @property
     def substituted(self) -> Spec:
@@ -371,4 +371,4 @@ class AxisReader:
                 raise SpecError(f"the study has none of that name; {nearest(name, self.searches)}")
             search = self.searches[name]
             chosen = with_fields(search.chosen or search.base, fields)
-            return Value(chosen, base=with_fields(search.base, fields), search=name)
+            return Value(chosen, base=with_fields(search.base, fields), search=search)

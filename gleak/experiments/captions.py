@@ -14,6 +14,7 @@ from gleak.experiments.figure_spec import FigureSpec
 
 if TYPE_CHECKING:
     from gleak.experiments.grid import Grid
+    from gleak.experiments.search.declaration import Search
 
 Conditions = Mapping[str, str]
 """Heading -> text: data, network, clients, and so on."""
@@ -50,12 +51,15 @@ def caption(figure: FigureSpec, grids: Sequence[tuple[Grid, Grid]], scale: str) 
 def summarise_conditions(figure: FigureSpec, grids: Sequence[Grid], scale: str) -> str:
     """Return the conditions of a figure in a line or two, to be printed below it.
 
-    Attacks, of which the figure has the labels, are among them if there is only one.
+    Attacks, of which the figure has the labels, are among them if there is only one, and so are
+    searches whose result is not adopted.
     """
     parts = [*(conditions(_cells(figure, grid), grid.names) for grid in grids)]
     parts += [_trained(figure, scale)]
     lines = [_join({k: v for k, v in part.items() if k != "Attacks"}, ". ") for part in parts]
     texts = [f"{line}." for line in dict.fromkeys(lines) if line]
+    names = [search.name for grid in grids for search in _not_adopted(figure, grid)]
+    texts += [f"Search {name} not adopted: base attack." for name in dict.fromkeys(names)]
     return " ".join([*texts, f"Scale: {scale}."] if texts else [])
 
 
@@ -102,6 +106,7 @@ def _conditions_in_full(figure: FigureSpec, ours: Grid, paper: Grid) -> str:
         "At the scale of the paper": _escape(_join(changed, ". ")),
         "Compared with other settings of the paper": _substitutions(cells, ours.names),
         "Chosen by a search": _tuned(cells, ours.names),
+        "Not searched": _escape("; ".join(one.substitute for one in _not_adopted(figure, ours))),
         "No better than blind": _escape(_weak(cells, ours)),
     }
     return "\n".join(f"| **{heading}:** {text}." for heading, text in lines.items() if text)
@@ -139,6 +144,13 @@ def _tuned(cells: Sequence[Cell], names: AxisLabels) -> str:
         if ours != base and any(cell.specs.get(level) == ours for cell in cells)
     ]
     return "; ".join(pairs)
+
+
+def _not_adopted(figure: FigureSpec, grid: Grid) -> list[Search]:
+    """Return the searches of the attacks shown that have no adopted result."""
+    shown = {cell.specs.get("attack") for cell in _cells(figure, grid)}
+    searches = [search for attack, search in grid.searches.items() if attack in shown]
+    return [search for search in searches if search.substitute]
 
 
 def _weak(cells: Sequence[Cell], grid: Grid) -> str:

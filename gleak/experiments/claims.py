@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
@@ -95,22 +95,27 @@ class Expectation(BaseModel):
     def comparisons(self) -> Sequence[Comparison]:
         """Ranges of the means of one group and of their differences; the claim is all of them."""
 
-    def check(self, names: Sequence[AxisLabels]) -> None:
+    def check(self, names: Iterable[AxisLabels]) -> None:
         """Check that the metric fits and that each value exists at some scale.
 
         Args:
-            names: labels of the grid, at every scale.
+            names: labels of the grid, at every scale; read until all values are known.
 
         Raises:
             SpecError: unknown metric or level, or a value that the grid never has.
         """
-        for scale in names:
-            scale.check_metric(self.metric)
         along, order = self.compared
-        named = [(level, text) for level, texts in self.where.items() for text in texts]
-        for level, wanted in [*named, *((along, value) for value in order)]:
-            if all(scale.resolve(level, wanted) is None for scale in names):
-                raise SpecError(f"the grid has no {level} {wanted!r} at any scale")
+        unknown = [(level, text) for level, texts in self.where.items() for text in texts]
+        unknown += [(along, value) for value in order]
+        scales = iter(names)
+        first = next(scales)
+        first.check_metric(self.metric)
+        for scale in chain([first], scales):
+            unknown = [pair for pair in unknown if scale.resolve(*pair) is None]
+            if not unknown:
+                return
+        level, wanted = unknown[0]
+        raise SpecError(f"the grid has no {level} {wanted!r} at any scale")
 
     def groups(self, names: AxisLabels, cells: Sequence[Cell]) -> list[list[Cell]]:
         """Group the judged cells; those of a group are compared with each other.

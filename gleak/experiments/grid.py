@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
@@ -27,7 +27,7 @@ from gleak.experiments.refusals import (
     levels_of_truth,
     sift,
 )
-from gleak.experiments.search.declaration import OWN_SPLIT
+from gleak.experiments.search.declaration import OWN_SPLIT, Search
 from gleak.experiments.study_file import Axes, GridFile
 
 
@@ -42,7 +42,7 @@ class Grid:
             study; of attacks blind's are among them.
         truths: the cells, cut short after the defence, in which the truth itself is scored.
         names: values of each level and what they are called.
-        searches: names of those that some of its attacks come from.
+        searches: attack -> the search that it comes from.
         refused: what would be among the cells and truths if its specs did fit together.
         weak: cells whose attack is declared to be no better than blind.
     """
@@ -52,7 +52,7 @@ class Grid:
     cells: list[Cell]
     truths: list[Cell]
     names: AxisLabels
-    searches: frozenset[str] = frozenset()
+    searches: Mapping[Spec, Search] = field(default_factory=dict)
     refused: tuple[Refusal, ...] = ()
     weak: tuple[Weak, ...] = ()
 
@@ -133,7 +133,7 @@ def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
     with error_context(f"{where}, proxy_for"):
         _declare_proxies(proxies, axes, written.proxy_for or {}, reader.variants)
     names = _names(file, axes, controls, proxies, reader, written.zip or (), published)
-    searches = frozenset(v.search for axis in axes.values() for v in axis if v.search)
+    searches = {v.spec: v.search for axis in axes.values() for v in axis if v.search}
     refused += without_truth
     weak = read_weak(rows, written.no_better_than_blind or [], reader.variants, where)
     return Grid(name, reader.scale, cells, truths, names, searches, tuple(refused), weak)
@@ -348,24 +348,32 @@ def _labels(written: Mapping[str, str]) -> dict[str, str]:
     return {form: label for text, label in written.items() for form in {text, *_forms(text)}}
 
 
-def check_labels(labels: Iterable[str], names: Sequence[AxisLabels]) -> None:
+def check_labels(labels: Iterable[str], names: Iterable[AxisLabels]) -> None:
     """Refuse labels of what is neither a spec, nor one of its fields' values, a metric or an axis.
 
     Args:
         labels: what has one.
-        names: of the grids that they are for, at every scale.
+        names: of the grids that they are for, at every scale; read until all labels are known.
 
     Raises:
         SpecError: the first such label, with the nearest valid one.
     """
-    specs = {(lv, text) for scale in names for lv, axis in scale.values.items() for text in axis}
-    values = {text for _, text in specs}
-    inside = {value for lv, text in specs for value in field_values(lv, text)}
-    known = {*map(bare, values), *values, *inside, *load("metric"), *LEVELS}
-    for text in labels:
-        is_value = _forms(text) or {text, bare(text)} & known
-        if not (is_value or any(_is_axis(text, scale) for scale in names)):
-            raise SpecError(f"{text!r} is no spec, value, metric or axis; {nearest(text, known)}")
+    unknown, known = [text for text in labels if not _forms(text)], {*load("metric"), *LEVELS}
+    grids = iter(names)
+    while unknown and (grid := next(grids, None)) is not None:
+        known |= _named(grid)
+        unknown = [
+            text for text in unknown if not ({text, bare(text)} & known or _is_axis(text, grid))
+        ]
+    for text in unknown:
+        raise SpecError(f"{text!r} is no spec, value, metric or axis; {nearest(text, known)}")
+
+
+def _named(names: AxisLabels) -> set[str]:
+    """Return the values of a grid's axes, those of their fields, and their names."""
+    pairs = [(level, text) for level, axis in names.values.items() for text in axis]
+    inside = {value for level, text in pairs for value in field_values(level, text)}
+    return {name for _, text in pairs for name in (text, bare(text))} | inside
 
 
 def _is_axis(text: str, names: AxisLabels) -> bool:

@@ -5,16 +5,17 @@ Snakemake imports this module to build its graph, so nothing heavy is imported.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gleak.core.errors import SpecError, error_context, nearest
 from gleak.core.registry import find, load
-from gleak.core.settings import SCALES
+from gleak.core.settings import SCALES, Scale
 from gleak.core.spec import build_spec
 from gleak.core.yaml_input import load_mapping, read_model
+from gleak.experiments.at_scales import AtScales, starting_with
 from gleak.experiments.axis_values import AxisReader
 from gleak.experiments.captions import caption, summarise_conditions
 from gleak.experiments.cell import Cell
@@ -34,6 +35,8 @@ from gleak.experiments.study_file import GridFile, StudyFile, inherited
 
 if TYPE_CHECKING:
     from gleak.experiments.figure_spec import FigureSpec
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,8 @@ class Study:
         with error_context(f"study {self.name!r}"):
             grid: Grid = _known("scale", scale, _known("grid", name, self.grids))
         with error_context(f"study {self.name!r}, grid {name!r}, scale {scale!r}"):
-            for search in sorted(grid.searches):
-                self.search(search, scale).check_choice()
+            for search in grid.searches.values():
+                search.check_choice()
         return grid
 
     def examined(self, scale: str, data_dir: Path) -> Study:
@@ -86,11 +89,11 @@ class Study:
             SpecError: the scale is unknown, or a module or function does not exist.
             IncompatibleError: a grid has no attacked cell left.
         """
-        grids = {}
+        grids: dict[str, Mapping[str, Grid]] = {}
         for name, scales in self.grids.items():
             with error_context(f"study {self.name!r}, grid {name!r}, scale {scale!r}"):
                 grid: Grid = _known("scale", scale, scales)
-                grids[name] = {**scales, scale: grid.examined(data_dir)}
+                grids[name] = _replaced(scales, scale, grid.examined(data_dir))
         return replace(self, grids=grids)
 
     def refused(self, scale: str) -> dict[str, tuple[Refusal, ...]]:
@@ -117,6 +120,11 @@ class Study:
             for scale, search in scales.items():
                 with error_context(f"study {self.name!r}, scale {scale!r}"):
                     search.check_choice()
+
+    def substitutes(self, scale: str) -> list[str]:
+        """Return a line for each search without an adopted result at a scale: what is used."""
+        searches = [scales[scale] for scales in self.searches.values()]
+        return [search.substitute for search in searches if search.substitute]
 
     def figure(self, name: str, scale: str = "paper") -> FigureSpec:
         """Return a figure's spec, with the metrics that are measured at a scale.
@@ -168,11 +176,15 @@ class Study:
         return [cell for grid in grids for cell in grid.cells if cell in shown]
 
 
-def load_study(path: Path | str) -> Study:
-    """Read a study file and check it at every scale.
+def load_study(path: Path | str, scales: Sequence[Scale] = SCALES) -> Study:
+    """Read a study file and check it.
 
     Adopted results of searches are read from the folder ``chosen/`` next to it. If a search has no
     adopted result, or has changed since, its base attack is used.
+
+    Args:
+        path: of the study file.
+        scales: scales at which grids are read and checked; at the others, when they are first used.
 
     Raises:
         SpecError: the file is invalid; names the file, study, grid, scale and axis, and the nearest
@@ -183,19 +195,21 @@ def load_study(path: Path | str) -> Study:
     where = f"{path}: study {path.stem!r}"
     file = read_model(StudyFile, _load_file(path), where)
     adopted = _read_adopted(chosen_file(path), file.searches)
-    searches = {name: _searches(name, file, adopted, where) for name in file.searches}
-    grids = _grids(file, searches, where)
+    searches: dict[str, AtScales[Search]] = {}
+    for name in file.searches:
+        searches[name] = _search_of(name, file, adopted, dict(searches), where)
+    grids = _grids(file, searches, scales, where)
     study = Study(
         name=path.stem,
         title=file.title,
         paper=file.paper,
         grids=grids,
         figures={
-            name: _figure(written, grids, f"{where}, figure {name!r}")
+            name: _figure(written, grids, scales, f"{where}, figure {name!r}")
             for name, written in file.figures.items()
         },
         expectations=[
-            _expectation(written, grids, f"{where}, expect {written.get('id', place)!r}")
+            _expectation(written, grids, scales, f"{where}, expect {written.get('id', place)!r}")
             for place, written in enumerate(_claims(file, where), start=1)
         ],
         searches=searches,
@@ -216,19 +230,38 @@ def _load_file(path: Path) -> dict[str, Any]:
     return load_mapping(path, "study file", "title, paper, grids, figures")
 
 
-def _searches(name: str, study: StudyFile, adopted: Adopted, where: str) -> dict[str, Search]:
-    """Return a search at every scale."""
+def _search_of(
+    name: str,
+    study: StudyFile,
+    adopted: Adopted,
+    earlier: Mapping[str, Mapping[str, Search]],
+    where: str,
+) -> AtScales[Search]:
+    """Return a search, given those that are written before it."""
     with error_context(f"{where}, searches"):
         written = inherited(name, study.searches, merged=SCALES)
     place = f"{where}, search {name!r}"
     file = read_model(SearchFile, written, place)
-    found: dict[str, Search] = {}
-    for scale in SCALES:
+
+    def read(scale: Scale) -> Search:
         with error_context(f"{place}, scale {scale!r}"):
-            search = read_search(name, file.at(scale), file.patches(scale))
+            search = read_search(name, file.at(scale), _changes(file, scale, earlier))
             entry = adopted.get(scale, {}).get(name)
-            found[scale] = search if entry is None else search.adopting(entry)
-    return found
+            return search if entry is None else search.adopting(entry)
+
+    return AtScales(read)
+
+
+def _changes(
+    file: SearchFile, scale: Scale, earlier: Mapping[str, Mapping[str, Search]]
+) -> dict[str, dict[str, Any]]:
+    """Return the fields that a scale changes, by level, and those of a search it comes after."""
+    patches = file.patches(scale)
+    if file.after is None:
+        return patches
+    with error_context("after"):
+        before: Search = _known("earlier search", file.after, earlier)[scale]
+    return {**patches, "attack": {**patches.get("attack", {}), **before.used}}
 
 
 def _read_adopted(path: Path, searches: Collection[str]) -> Adopted:
@@ -243,31 +276,37 @@ def _read_adopted(path: Path, searches: Collection[str]) -> Adopted:
 
 
 def _grids(
-    study: StudyFile, searches: Mapping[str, Mapping[str, Search]], where: str
-) -> dict[str, dict[str, Grid]]:
-    """Return every grid at every scale."""
-    with error_context(where):
-        readers = {
-            scale: AxisReader(study, scale, {name: at[scale] for name, at in searches.items()})
-            for scale in SCALES
-        }
+    study: StudyFile,
+    searches: Mapping[str, AtScales[Search]],
+    scales: Sequence[Scale],
+    where: str,
+) -> dict[str, AtScales[Grid]]:
+    """Return every grid, read and checked at some scales."""
+    for search in searches.values():
+        search.compute(scales)
+    readers = AtScales(lambda scale: AxisReader(study, scale, _at(scale, searches)))
     files = {name: _grid_file(name, study, where) for name in study.grids}
-    grids: dict[str, dict[str, Grid]] = {
-        name: {
-            scale: expand(name, file, reader, f"{where}, grid {name!r}")
-            for scale, reader in readers.items()
-        }
-        for name, file in files.items()
-    }
+    grids = {name: _grid(name, file, readers, where) for name, file in files.items()}
+    for grid in grids.values():
+        grid.compute(scales)
     for name, file in files.items():
         with error_context(f"{where}, grid {name!r}, labels"):
-            check_labels(file.labels, [grid.names for grid in grids[name].values()])
+            check_labels(file.labels, (grid.names for grid in grids[name].values_from(scales)))
     with error_context(f"{where}, labels"):
-        check_labels(study.labels, [grid.names for at in grids.values() for grid in at.values()])
+        every = (grid for scale in starting_with(scales) for grid in _at(scale, grids).values())
+        check_labels(study.labels, (grid.names for grid in every))
     with error_context(where):
-        for reader in readers.values():
-            reader.check_patches()
+        for scale in scales:
+            readers[scale].check_patches()
     return grids
+
+
+def _at(scale: Scale, known: Mapping[str, Mapping[str, T]]) -> dict[str, T]:
+    return {name: values[scale] for name, values in known.items()}
+
+
+def _grid(name: str, file: GridFile, readers: AtScales[AxisReader], where: str) -> AtScales[Grid]:
+    return AtScales(lambda scale: expand(name, file, readers[scale], f"{where}, grid {name!r}"))
 
 
 def _grid_file(name: str, study: StudyFile, where: str) -> GridFile:
@@ -282,7 +321,10 @@ def _claims(study: StudyFile, where: str) -> list[dict[str, Any]]:
 
 
 def _figure(
-    written: Mapping[str, Any], grids: Mapping[str, Mapping[str, Grid]], where: str
+    written: Mapping[str, Any],
+    grids: Mapping[str, AtScales[Grid]],
+    scales: Sequence[Scale],
+    where: str,
 ) -> FigureSpec:
     fields = dict(written)
     with error_context(where):
@@ -292,22 +334,25 @@ def _figure(
             raise SpecError(f"key 'kind' is {fault}; valid: {', '.join(load('figure'))}")
         spec: Any = build_spec(find("figure", kind), fields)
         drawn = [_known("grid", name, grids) for name in spec.grids]
-    for scale in SCALES:
+    for scale in scales:
         with error_context(f"{where}, scale {scale!r}"):
             spec.check_together([(g[scale].names, g[scale].scored_cells) for g in drawn])
     return spec
 
 
 def _expectation(
-    written: Mapping[str, Any], grids: Mapping[str, Mapping[str, Grid]], where: str
+    written: Mapping[str, Any],
+    grids: Mapping[str, AtScales[Grid]],
+    scales: Sequence[Scale],
+    where: str,
 ) -> Expectation:
     with error_context(where):
         expectation = read_model(sort_of(written), written, "expectation")
-        scales = _known("grid", expectation.grid, grids)
-        expectation.check([grid.names for grid in scales.values()])
-    for scale, grid in scales.items():
+        judged = _known("grid", expectation.grid, grids)
+        expectation.check(grid.names for grid in judged.values_from(scales))
+    for scale in scales:
         with error_context(f"{where}, scale {scale!r}"):
-            expectation.groups(grid.names, grid.scored_cells)
+            expectation.groups(judged[scale].names, judged[scale].scored_cells)
     return expectation
 
 
@@ -316,6 +361,11 @@ def _check_ids(study: Study, where: str) -> None:
     twice = sorted({name for name in ids if ids.count(name) > 1})
     if twice:
         raise SpecError(f"{where}, expect: id {', '.join(twice)} is given twice")
+
+
+def _replaced(scales: Mapping[str, Grid], scale: str, grid: Grid) -> AtScales[Grid]:
+    """Return a grid's scales with another grid at one of them."""
+    return AtScales(lambda each: grid if each == scale else scales[each])
 
 
 def _known(what: str, name: str, known: Mapping[str, Any]) -> Any:

@@ -64,10 +64,13 @@ def describe_checks(study: Study, scale: Scale, data_dir: Path) -> list[str]:
 
 
 def describe_every_scale(study: Study, data_dir: Path) -> list[str]:
-    """Return the lines of `describe_checks` for all scales, each with the scales it applies to."""
+    """Describe checks and searches that are not adopted, each line with the scales it applies to.
+
+    See `describe_checks` and `gleak.experiments.study.Study.substitutes`.
+    """
     scales: dict[str, list[str]] = {}
     for scale in SCALES:
-        for line in describe_checks(study, scale, data_dir):
+        for line in [*describe_checks(study, scale, data_dir), *study.substitutes(scale)]:
             scales.setdefault(line, []).append(scale)
     return [f"{', '.join(found)}: {line}" for line, found in scales.items()]
 

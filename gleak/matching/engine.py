@@ -152,6 +152,7 @@ def _reconstruction(
     problem: Problem, outcomes: list[tuple[SearchState, Records]]
 ) -> Reconstruction:
     ledgers, records = zip(*outcomes, strict=True)
+    shown = records[0].most_shown
 
     def gather(name: str) -> Tensor:
         return torch.cat([getattr(ledger, name) for ledger in ledgers]).cpu()
@@ -170,9 +171,7 @@ def _reconstruction(
         trace_iteration=np.array(records[0].iterations),
         trace_objective=np.concatenate([np.stack(r.objective, 1) for r in records]),
         snapshot_iteration=np.array(records[0].moments),
-        snapshots=np.concatenate([np.stack(r.pictures, 1) for r in records])[
-            : records[0].most_shown
-        ],
+        snapshots=np.concatenate([np.stack(r.pictures, 1) for r in records[:shown]])[:shown],
     )
 
 

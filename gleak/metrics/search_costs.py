@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
+from gleak.runtime.provenance import CPU
 
 if TYPE_CHECKING:
     from gleak.artifacts.reconstruction import Reconstruction
@@ -84,23 +85,26 @@ class Objective(SearchMetric):
 
 @register("seconds")
 class Seconds(MetricSpec):
-    """CPU seconds of the attack's job (``cpu_seconds`` in its provenance) per victim.
+    """Seconds of computing of the attack's job per victim.
 
-    Victims run as one batch, so each is assigned an equal share. CPU time of all threads is used
-    instead of wall time, since it depends less on the machine's other load.
+    On a CPU these are the CPU seconds of all threads (``cpu_seconds`` in its provenance), which
+    depend less on the machine's other load than wall time does. On a GPU they are seconds of wall
+    time until the GPU has finished (``seconds``), since the CPU only launches the work. Victims run
+    as one batch, so each is assigned an equal share.
     """
 
     per: ClassVar[Literal["sample", "victim"]] = "victim"
-    unit: ClassVar[str] = "CPU s"
+    unit: ClassVar[str] = "s"
 
     @override
     def measure(self, comparison: Comparison) -> np.ndarray:
-        """Return the CPU seconds, the same for all victims; Shape (V).
+        """Return the seconds, the same for all victims; Shape (V).
 
         Raises:
             MetricUnavailable: the job did not record them.
         """
-        share = job_record(comparison, "cpu_seconds") / comparison.victims
+        on_cpu = comparison.provenance.get("device", CPU) == CPU
+        share = job_record(comparison, "cpu_seconds" if on_cpu else "seconds") / comparison.victims
         return np.full(comparison.victims, share)
 
 

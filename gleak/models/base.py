@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu"]
 Norm = Literal["batch", "none"]
-Normalised = Literal["imagenet", "cifar10", "none"]
+Normalised = Literal["imagenet", "cifar10", "cifar100", "none"]
 FirstLayer = Literal["convolution", "dense", "unknown"]
 COLOURS = 3
 

@@ -28,6 +28,7 @@ def dropout_layers(probability: float) -> list[nn.Module]:
 MEANS_AND_DEVIATIONS = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
 """Of intensities in the training sets, for each colour."""
 

@@ -299,7 +299,7 @@ class ResNet20(ResidualNetwork):
     normalise: Normalised = parameter(
         "none",
         "normalisation of images before the first convolution",
-        source="cifar10 in AGIC section V-A",
+        source="that of the dataset in AGIC section V-A",
     )
 
     @override

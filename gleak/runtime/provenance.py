@@ -26,15 +26,34 @@ from gleak.core.errors import DamagedError
 FILE = "provenance.json"
 PACKAGES = ("torch", "numpy", "h5py", "gleak")
 MEGABYTE = 1e6
+CPU = "cpu"
+"""Entry ``device`` of a job that used no GPU; that of others is the name of the GPU."""
+
+
+@contextmanager
+def clocked() -> Iterator[dict[str, float]]:
+    """Measure the time of the block.
+
+    Yields:
+        A dictionary, which at the end of the block gets ``seconds`` of wall time until the GPU, if
+        one was used, has finished its work, and ``cpu_seconds`` of all threads of this process.
+    """
+    times: dict[str, float] = {}
+    wall, processor = time.perf_counter(), time.process_time()
+    yield times
+    if cuda := _gpus():
+        cuda.synchronize()
+    times["seconds"] = time.perf_counter() - wall
+    times["cpu_seconds"] = time.process_time() - processor
 
 
 @contextmanager
 def record(folder: Path | str, **facts: Any) -> Iterator[dict[str, Any]]:
     """Measure the block and, if it succeeds, write ``provenance.json`` into ``folder``.
 
-    Seconds are wall time; CPU seconds are those of all threads of this process. Peak memory is the
-    largest resident set of the process since it started; peak GPU memory, if a GPU was used, is the
-    largest amount torch allocated on one GPU during the block.
+    Times are those of `clocked`. Peak memory is the largest resident set of the process since it
+    started; peak GPU memory, if a GPU was used, is the largest amount torch allocated on one GPU
+    during the block.
 
     Args:
         folder: folder of the artifact.
@@ -48,18 +67,14 @@ def record(folder: Path | str, **facts: Any) -> Iterator[dict[str, Any]]:
         ArtifactError: the file cannot be written.
     """
     _forget_gpu_peak()
-    wall, processor = time.perf_counter(), time.process_time()
-    yield facts
-    cost = {
-        "seconds": round(time.perf_counter() - wall, 3),
-        "cpu_seconds": round(time.process_time() - processor, 3),
-        "peak_memory_mb": _peak_memory(),
-        **_gpu_facts(),
-    }
+    with clocked() as times:
+        yield facts
     for name, spent in facts.pop("earlier", {}).items():
-        cost[name] = round(cost[name] + spent, 3)
+        times[name] += spent
+    cost = {name: round(value, 3) for name, value in times.items()}
+    measured = {**_circumstances(), **cost, "peak_memory_mb": _peak_memory(), **_gpu_facts()}
     with atomic(Path(folder) / FILE) as temporary:
-        facts = {**_circumstances(), **cost, **facts}
+        facts = {**measured, **facts}
         temporary.write_text(json.dumps(facts, indent=2, default=_plain) + "\n")
 
 
@@ -88,7 +103,7 @@ def _circumstances() -> dict[str, Any]:
         "commit": _commit(),
         "python": platform.python_version(),
         **{package: _version(package) for package in PACKAGES},
-        "device": "cpu",
+        "device": CPU,
         "threads": _threads(),
     }
 

@@ -178,15 +178,20 @@ def test_shares_are_nearly_equal_and_leave_nobody_out(victims: int, shards: int)
 
 def test_costs_of_shares_are_added_and_the_largest_memory_counts(tmp_path: Path) -> None:
     costs = [
-        {"seconds": 3.0, "cpu_seconds": 5.0, "peak_memory_mb": 10.0},
-        {"seconds": 4.0, "cpu_seconds": 1.0, "peak_memory_mb": 30.0},
+        {"seconds": 3.0, "cpu_seconds": 5.0, "peak_memory_mb": 10.0, "device": "GPU 1"},
+        {"seconds": 4.0, "cpu_seconds": 1.0, "peak_memory_mb": 30.0, "device": "GPU 1"},
     ]
     for number, cost in enumerate(costs):
         (tmp_path / str(number)).mkdir()
         with record(tmp_path / str(number), **cost):
             pass
     shards = [tmp_path / str(number) / "reconstruction.h5" for number in range(2)]
-    assert total_cost(shards) == {"seconds": 7.0, "cpu_seconds": 6.0, "peak_memory_mb": 30.0}
+    assert total_cost(shards) == {
+        "seconds": 7.0,
+        "cpu_seconds": 6.0,
+        "peak_memory_mb": 30.0,
+        "device": "GPU 1",
+    }
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -262,7 +262,9 @@ def tuned(study_folder: Path) -> Path:
 
 def test_adopt_says_what_was_chosen_and_validate_that_it_is(tuned: Path, capsys: Capture):
     assert main(["validate", "tuned"]) == 0
-    assert "\nsearch label: chosen at no scale\n" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "\nsearch label: chosen at no scale\n" in printed
+    assert "\nquick, small, gpu, paper: search label not adopted: base attack cpl with " in printed
     assert main(["adopt", str(tuned)]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("tuned (quick), search label: cpl+iterations=2+alpha=0.25 has mse")
@@ -292,6 +294,7 @@ def test_plan_tells_of_searches(tuned: Path, capsys: Capture):
     printed = capsys.readouterr().out
     (line,) = [line for line in printed.splitlines() if "snakemake searches: " in line]
     assert "1 search of 4 trials" in line
+    assert "\ntuned: search label not adopted: base attack cpl with " in printed
 
 
 def test_plan_takes_the_studies_and_the_scale_of_the_configuration(

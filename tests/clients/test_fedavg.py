@@ -141,7 +141,9 @@ def test_the_server_knows_the_schedule(steps: int, size: int) -> None:
     }
 
 
-CLIENT = "epochs+victims=2+batch_size=6+update_size=2+epochs=3+server_lr=0.5"
+AVERAGED = "epochs+victims=2+batch_size=6+update_size=2+epochs=3"
+CLIENT = f"{AVERAGED}+server_lr=0.5"
+STEPS = "local_lr=0.1+local_steps=2+mini_batch=1"
 
 
 def simulated(
@@ -187,7 +189,9 @@ def test_updates_are_gradients_at_what_was_broadcast(simulate: Callable[..., Pat
     [
         (CLIENT, "none", 0.5),
         (CLIENT, "topk+keep=0.3", 0.5),
-        (f"{CLIENT}+sends=weights+local_lr=0.1+local_steps=2+mini_batch=1", "none", -2.5),
+        (f"{CLIENT}+sends=weights+{STEPS}", "none", -2.5),
+        (f"{AVERAGED}+{STEPS}", "none", 0.2),
+        (f"{AVERAGED}+sends=weights+{STEPS}", "none", -1),
     ],
 )
 def test_the_server_goes_along_the_mean_of_what_it_reads(

@@ -75,21 +75,21 @@ def write(folder: Path, content: Any) -> Path:
     return path
 
 
-def choose(study: Path, scale: str, chosen: str, **fields: Any) -> None:
-    """Adopt a choice as `gleak adopt` does, or with some of its fields changed."""
-    search = load_study(study).search("weights", scale)
+def choose(study: Path, scale: str, chosen: str, search: str = "weights") -> None:
+    """Adopt a choice as `gleak adopt` does."""
+    declared = load_study(study).search(search, scale)
     entry = Entry(
         chosen=chosen,
         value=0.5,
         base_value=0.25,
-        metric=str(search.metric),
-        trials=search.trials,
-        levels=search.cell.strings(),
-        fingerprint=search.fingerprint,
-    ).model_copy(update=fields)
+        metric=str(declared.metric),
+        trials=declared.trials,
+        levels=declared.cell.strings(),
+        fingerprint=declared.fingerprint,
+    )
     path = chosen_file(study)
     choices = read_choices(path)
-    write_choices(path, {**choices, scale: {**choices.get(scale, {}), "weights": entry}})
+    write_choices(path, {**choices, scale: {**choices.get(scale, {}), search: entry}})
 
 
 def tuned_attack(study: Study, scale: str) -> str:
@@ -122,6 +122,76 @@ def test_a_study_uses_what_was_chosen_at_its_scale_and_the_base_before(tmp_path:
         "cpl+patience=9+alpha=7.5",
     ]
     study.check_choices()
+
+
+def test_a_search_without_a_result_is_named_with_the_values_in_its_place(tmp_path: Path):
+    path = write(tmp_path, TUNED)
+    line = "search weights not adopted: base attack cpl with alpha=0.5"
+    assert [load_study(path).substitutes(scale) for scale in SCALES] == [[line]] * 4
+    choose(path, "quick", "cpl+alpha=3")
+    study = load_study(path)
+    assert [study.substitutes(scale) for scale in SCALES] == [[], [line], [line], [line]]
+
+
+def test_figures_say_which_of_the_searches_they_show_have_no_result(tmp_path: Path):
+    content = deepcopy(TUNED)
+    line = content["figures"]["line"]
+    content["figures"]["other"] = {**line, "where": {**line["where"], "attack": "dlg"}}
+    path = write(tmp_path, content)
+    choose(path, "quick", "cpl+alpha=3")
+    study = load_study(path)
+    in_caption = "Not searched:** search weights not adopted: base attack cpl with alpha=0.5."
+    below = "Search weights not adopted: base attack."
+    for figure, scale, told in [
+        ("line", "paper", True),
+        ("line", "quick", False),
+        ("other", "paper", False),
+    ]:
+        assert (in_caption in study.caption(figure, scale)) == told
+        assert (below in study.conditions(figure, scale)) == told
+
+
+LATER: dict[str, Any] = {
+    **SEARCH,
+    "after": "weights",
+    "attack": "cpl+iterations=7",
+    "ranges": {"patience": {"low": 1, "high": 500}},
+}
+
+
+def test_a_search_begins_with_what_the_one_before_it_chose(tmp_path: Path):
+    path = write(tmp_path, TUNED | {"searches": {"weights": SEARCH, "later": LATER}})
+    assert str(load_study(path).search("later", "quick").base) == "cpl+iterations=7+alpha=0.5"
+    choose(path, "quick", "cpl+iterations=3+patience=8+alpha=3")
+    study = load_study(path)
+    assert str(study.search("later", "quick").base) == "cpl+iterations=7+alpha=3"
+    assert str(study.search("later", "paper").base) == "cpl+iterations=7+alpha=0.5"
+
+
+def test_a_search_is_outdated_by_a_new_result_of_the_one_before_it(tmp_path: Path):
+    path = write(tmp_path, TUNED | {"searches": {"weights": SEARCH, "later": LATER}})
+    choose(path, "quick", "cpl+alpha=3")
+    choose(path, "quick", "cpl+iterations=7+patience=9+alpha=3", search="later")
+    load_study(path).check_choices()
+    choose(path, "quick", "cpl+alpha=4")
+    with pytest.raises(SpecError, match=r"'later' has changed .*or one that it comes after"):
+        load_study(path).check_choices()
+
+
+@pytest.mark.parametrize(
+    ("searches", "fault"),
+    [
+        ({"weights": SEARCH, "later": {**LATER, "after": "weigths"}}, "did you mean 'weights'"),
+        ({"later": LATER, "weights": SEARCH}, "unknown earlier search 'weights'"),
+        ({"weights": SEARCH, "later": {**LATER, "attack": "dlg"}}, "unknown field 'alpha'"),
+    ],
+)
+def test_a_search_comes_after_one_that_is_written_before_it(
+    tmp_path: Path, searches: dict[str, Any], fault: str
+):
+    path = write(tmp_path, TUNED | {"searches": searches})
+    with pytest.raises(SpecError, match=f"search 'later', scale 'quick': .*{fault}"):
+        load_study(path)
 
 
 @pytest.mark.parametrize("chosen", [None, "cpl+alpha=3"])

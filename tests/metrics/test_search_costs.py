@@ -27,6 +27,16 @@ def test_the_books_of_the_attack(make_comparison, name: str, expected: list[floa
     assert values.tolist() == expected
 
 
+def test_seconds_are_of_the_cpu_unless_a_gpu_computed(make_comparison) -> None:
+    cost = {"cpu_seconds": 12.0, "seconds": 30.0}
+    comparison = make_comparison(INPUTS, INPUTS)
+    measured = [
+        parse("metric", "seconds").measure(replace(comparison, provenance={**cost, **device}))
+        for device in ({"device": "cpu"}, {"device": "NVIDIA H200"})
+    ]
+    assert [values.tolist() for values in measured] == [[4.0] * 3, [10.0] * 3]
+
+
 @pytest.mark.parametrize("name", ["iterations", "evaluations", "restarts", "objective"])
 def test_an_attack_without_a_search_has_no_such_record(
     make_comparison, make_reconstruction, name: str

@@ -55,7 +55,9 @@ def test_nothing_is_written_when_the_work_fails(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_gpu_that_was_used_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_was_used_is_recorded_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     forgotten: list[int] = []
     cuda = SimpleNamespace(
         is_initialized=lambda: True,
@@ -63,6 +65,7 @@ def test_a_gpu_that_was_used_is_recorded(tmp_path: Path, monkeypatch: pytest.Mon
         reset_peak_memory_stats=forgotten.append,
         max_memory_allocated=lambda number: (1_000_000, 7_250_000)[number],
         get_device_name=lambda number: f"GPU {number}",
+        synchronize=lambda: time.sleep(0.05),
     )
     fake = SimpleNamespace(cuda=cuda, get_num_threads=lambda: 4)
     monkeypatch.setitem(sys.modules, "torch", fake)
@@ -70,6 +73,7 @@ def test_a_gpu_that_was_used_is_recorded(tmp_path: Path, monkeypatch: pytest.Mon
         assert forgotten == [0, 1]
     found = load(tmp_path)
     assert (found["device"], found["peak_gpu_memory_mb"]) == ("GPU 1", 7.2)
+    assert found["seconds"] >= 0.05 > found["cpu_seconds"]
 
 
 def test_the_commit_is_that_of_the_source_or_absent(

@@ -21,7 +21,9 @@ def attacks(jobs: list[Job]) -> list[str]:
 
 
 def test_a_search_is_run_its_choice_adopted_and_used(project: Project) -> None:
-    assert attacks(project.jobs(**STUDY)) == [BASE]
+    planned = project.run("--dry-run", **STUDY)
+    assert attacks(planned.jobs) == [BASE]
+    assert "gleak: study tuned: search label not adopted: base attack cpl with " in planned.text
     project.run("searches", **STUDY)
     folder = project.results / "studies/tuned/quick/searches/label"
     trials, outcome = pd.read_csv(folder / "trials.csv"), Outcome.read(folder / "chosen.yaml")
@@ -31,7 +33,9 @@ def test_a_search_is_run_its_choice_adopted_and_used(project: Project) -> None:
 
     adopt([folder / "chosen.yaml"], project.root / "studies")
     tuned = outcome.chosen.replace("iterations=2", "iterations=20")
-    assert attacks(project.jobs(**STUDY)) == [tuned] != [BASE]
+    planned = project.run("--dry-run", **STUDY)
+    assert attacks(planned.jobs) == [tuned] != [BASE]
+    assert "not adopted" not in planned.text
     assert project.jobs("searches", **STUDY) == []
 
     with project.edited("studies/tuned.yaml", edit=lambda text: text.replace("title:", "title: A")):

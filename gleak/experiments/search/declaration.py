@@ -18,7 +18,7 @@ from gleak.attacks.base import AttackSpec
 from gleak.core.errors import SpecError, error_context, nearest
 from gleak.core.registry import parse
 from gleak.core.settings import Scale
-from gleak.core.spec import Spec, changed
+from gleak.core.spec import Spec, changed, field_text
 from gleak.core.yaml_input import at_scale
 from gleak.experiments.cell import LEVELS, Cell
 from gleak.experiments.search.chosen import Entry
@@ -63,10 +63,12 @@ class SearchFile(Declaration):
 
     Args:
         base: another search of the study, which this one modifies.
+        after: an earlier search of the study; the attack has the values that it chose.
         quick, small, gpu: changes at these scales.
     """
 
     base: str | None = None
+    after: str | None = None
     quick: Declaration | None = None
     small: Declaration | None = None
     gpu: Declaration | None = None
@@ -112,6 +114,20 @@ class Search:
         """Attack of the first trial, used in grids until a result is adopted."""
         attack: AttackSpec = self.cell.attack
         return attack
+
+    @property
+    def used(self) -> dict[str, str]:
+        """Searched fields with the values that grids use: the adopted ones, else the base's."""
+        attack = self.chosen or self.base
+        return {field: field_text(attack, field) for field in self.ranges}
+
+    @property
+    def substitute(self) -> str:
+        """Attack that is used without an adopted result, in one line; empty if there is one."""
+        if self.chosen or self.outdated:
+            return ""
+        values = ", ".join(f"{field}={value}" for field, value in self.used.items())
+        return f"search {self.name} not adopted: base attack {self.base.name} with {values}"
 
     @property
     def declared(self) -> dict[str, Any]:
@@ -174,9 +190,9 @@ class Search:
         """
         if self.outdated:
             raise SpecError(
-                f"search {self.name!r} has changed since its choice was adopted; run it again "
-                "(snakemake searches, at this scale and with this study alone in studies), then "
-                "gleak adopt"
+                f"search {self.name!r} has changed since its choice was adopted, or one that it "
+                "comes after was adopted anew; run it again (snakemake searches, at this scale and "
+                "with this study alone in studies), then gleak adopt"
             )
 
 

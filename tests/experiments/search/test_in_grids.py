@@ -50,9 +50,11 @@ def test_an_attack_of_a_search_is_the_chosen_one_or_else_the_base(
 ):
     found = searched([REFERENCE, "dlg"], tuned(chosen))
     assert attacks(found) == [expected, "dlg", "blind"]
-    assert found.searches == {"weights"}
+    assert [(str(attack), one.name) for attack, one in found.searches.items()] == [
+        (expected, "weights")
+    ]
     assert attacks(searched(REFERENCE, tuned(chosen), controls=[])) == [expected]
-    assert grid().searches == frozenset()
+    assert not grid().searches
 
 
 def test_fields_are_changed_after_a_search():

@@ -94,11 +94,14 @@ def _published(path: Path | None, figure: str) -> pd.DataFrame:
     return table[table["figure"] == figure]
 
 
-def _check_cells(path: Path, table: pd.DataFrame, grid: Grid) -> None:
+def differing_cells(table: pd.DataFrame, grid: Grid) -> list[str]:
+    """Return the cells that a grid and a table of scores do not have in common, sorted."""
     wanted = {"/".join(row.values()) for row in grid.scored}
-    found = set(table[CELL].agg("/".join, axis=1))
-    if wanted != found:
-        differing = sorted(wanted ^ found)
+    return sorted(wanted ^ set(table[CELL].agg("/".join, axis=1)))
+
+
+def _check_cells(path: Path, table: pd.DataFrame, grid: Grid) -> None:
+    if differing := differing_cells(table, grid):
         raise ArtifactError(
             f"{path}: not the table of grid {grid.name!r} at scale {grid.scale!r}: "
             f"{len(differing)} cells differ, {differing[0]} first; delete it and run again"

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +20,7 @@ from gleak.core.settings import Scale, Settings
 from gleak.experiments.cell import Paths
 from gleak.experiments.estimate import format_duration, hours, plan_study
 from gleak.experiments.machine import Machine
-from gleak.figures.draw import draw
+from gleak.figures.draw import differing_cells, draw
 from gleak.figures.judge import judge_claims
 from gleak.figures.published import empty_published, read_published
 from gleak.figures.recorded import CONDITIONS, SUFFIX, Conditions, read_conditions
@@ -59,6 +60,15 @@ class Record:
         """The paper's values."""
         return empty_published() if self.published is None else read_published(self.published)
 
+    @cached_property
+    def current(self) -> list[str]:
+        """Recorded grids whose cells are those that the study declares now."""
+        return [name for name in self.conditions if not self._differs(name)]
+
+    def _differs(self, grid: str) -> bool:
+        table = read_scores([self.table(grid)])
+        return bool(differing_cells(table, self.study.grid(grid, self.scale)))
+
     def table(self, grid: str) -> Path:
         """Return the file with the scores of a grid."""
         return self.folder / f"{grid}{SUFFIX}"
@@ -95,10 +105,9 @@ def _head(record: Record) -> str:
 
 
 def _judge(record: Record) -> str:
-    """Return the verdicts on the claims whose grids are recorded."""
-    recorded = record.conditions
-    judged = [claim for claim in record.study.expectations if claim.grid in recorded]
-    tables = {name: read_scores([record.table(name)]) for name in recorded}
+    """Return the verdicts on the claims whose grids are recorded as they are declared now."""
+    tables = {name: read_scores([record.table(name)]) for name in record.current}
+    judged = [claim for claim in record.study.expectations if claim.grid in tables]
     study = replace(record.study, expectations=judged)
     verdicts = judge_claims(study, record.scale, tables, record.papers)
     counts = verdicts["verdict"].value_counts()
@@ -129,11 +138,10 @@ def _shown(record: Record, figure: str, place: Path) -> str:
         return _picture(record, picture) if picture.is_file() else ""
     if not all(grid in record.conditions for grid in spec.grids):
         return ""
-    tables = [record.table(grid) for grid in spec.grids]
-    try:
-        draw(record.study, figure, record.scale, tables, record.published, Paths(place), place)
-    except ArtifactError:
+    if not all(grid in record.current for grid in spec.grids):
         return "Recorded before the cells of its grid were changed."
+    tables = [record.table(grid) for grid in spec.grids]
+    draw(record.study, figure, record.scale, tables, record.published, Paths(place), place)
     if ".md" in spec.suffixes:
         return (place / f"{figure}.md").read_text(encoding="utf-8").strip()
     shutil.copyfile(place / f"{figure}.png", picture)
@@ -166,11 +174,11 @@ def _describe(record: Record) -> str:
 
 
 def _left_out(record: Record) -> Iterator[str]:
-    """Yield the section of the grids that are not recorded: their cost by the plan, their claims.
+    """Yield the section of the grids that are not recorded as declared: cost by the plan, claims.
 
     The cost is that on the reference machine, so that the page is the same on every machine.
     """
-    left = [name for name in record.study.grids if name not in record.conditions]
+    left = [name for name in record.study.grids if name not in record.current]
     if not left:
         return
     plans = plan_study(record.study, Settings(studies=[record.study.name], scale=record.scale))
@@ -183,7 +191,7 @@ def _left_out(record: Record) -> Iterator[str]:
         }
         for name in left
     ]
-    note = "Not run at this scale; time on one core as `gleak plan` estimates it."
+    note = "Not run with the cells declared now; time on one core as `gleak plan` estimates it."
     yield "\n\n".join(["## Not run", note, _markdown(pd.DataFrame(rows))])
 
 

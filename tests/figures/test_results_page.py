@@ -58,6 +58,16 @@ def test_scores_of_an_earlier_declaration_are_not_shown(record: Record, tmp_path
     write_results(record, tmp_path / "study/quick.md")
     text = (tmp_path / "study/quick.md").read_text()
     assert "Recorded before the cells of its grid were changed." in text
+    assert re.search(r"\| attacks +\|", text[text.index("## Not run") :]), text
+
+
+def test_scores_of_cells_that_the_study_lost_are_not_judged(record: Record, tmp_path: Path):
+    table = pd.read_csv(record.table("attacks"), keep_default_na=False)
+    table["attack"] = table["attack"].replace("dlg", "dlg+restarts=3")
+    table.to_csv(record.table("attacks"), index=False)
+    write_results(record, tmp_path / "study/quick.md")
+    text = (tmp_path / "study/quick.md").read_text()
+    assert "holds: 0, fails: 0, cannot tell: 0, no data: 0." in text
 
 
 def test_without_a_record_there_is_no_page(study: Study, tmp_path: Path):

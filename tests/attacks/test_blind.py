@@ -52,7 +52,7 @@ def test_a_class_without_training_samples_is_refused(make_case: Make) -> None:
     spec = parse("attack", "same_class")
     seen, _ = make_case(spec)
     none = {**seen.granted, "class_sample": seen.granted["class_sample"][:, :0]}
-    with pytest.raises(IncompatibleError, match="attack same_class: .* is empty"):
+    with pytest.raises(IncompatibleError, match=r"attack same_class: .* is empty"):
         spec.reconstruct(replace(seen, granted=none))
 
 

@@ -185,7 +185,7 @@ def test_granted_labels_do_not_separate_what_cross_entropy_mixes() -> None:
         "defense": "none",
         "attack": "mkor+labels=known",
     }
-    with pytest.raises(IncompatibleError, match="labels=known .* use loss=nll_raw or labels=read"):
+    with pytest.raises(IncompatibleError, match=r"labels=known .* use loss=nll_raw or labels=read"):
         Cell.parse(levels)
     Cell.parse({**levels, "client": "fedsgd" + RAW})
 

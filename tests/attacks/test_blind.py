@@ -11,7 +11,7 @@ import torch
 
 from gleak.artifacts.private import Private
 from gleak.core.errors import IncompatibleError
-from gleak.core.registry import load, parse
+from gleak.core.registry import parse
 from gleak.metrics.reconstruction.assignment import allowed_pairs
 from gleak.observation import Observation
 
@@ -61,4 +61,4 @@ def test_floors_of_a_metric_have_its_tagger_and_take_images_only() -> None:
         spec = parse("attack", f"{name}+tagger=tagger~steps=5")
         assert [str(one) for one in spec.evaluators] == ["tagger+steps=5"]
         assert not spec.knowledge
-        assert load("attack")[name].modalities == {"image"}
+        assert spec.modalities == {"image"}

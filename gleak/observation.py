@@ -109,7 +109,10 @@ class Observation:
 
     def of_victim(self, row: int) -> Observation:
         """Return the observation of one victim."""
-        rows = slice(row, row + 1)
+        return self.of_victims(slice(row, row + 1))
+
+    def of_victims(self, rows: slice | np.ndarray) -> Observation:
+        """Return the observation of some victims; their random streams stay the same."""
         return replace(
             self,
             update={name: value[rows] for name, value in self.update.items()},

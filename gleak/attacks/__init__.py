@@ -1,6 +1,7 @@
 """Attacks: each reconstructs samples and labels from an observed update."""
 
 from gleak.attacks import agic as agic
+from gleak.attacks import best as best
 from gleak.attacks import blind as blind
 from gleak.attacks import cpa as cpa
 from gleak.attacks import cpa_edges as cpa_edges
@@ -8,6 +9,7 @@ from gleak.attacks import cpa_fi as cpa_fi
 from gleak.attacks import dense_first as dense_first
 from gleak.attacks import dlg as dlg
 from gleak.attacks import fishing as fishing
+from gleak.attacks import gradinversion as gradinversion
 from gleak.attacks import inversion_attack as inversion_attack
 from gleak.attacks import invertgrad as invertgrad
 from gleak.attacks import melis as melis

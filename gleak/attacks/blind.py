@@ -1,6 +1,8 @@
-"""Baseline that ignores the update."""
+"""Baselines that ignore the update."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -8,9 +10,17 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import AttackSpec
-from gleak.core.registry import register
+from gleak.core.registry import nested, register
+from gleak.core.spec import parameter
+from gleak.knowledge.tagger import Tagger
+from gleak.matching.starts.optimal import check_granted, check_training_samples
 from gleak.observation import Observation
 from gleak.runtime.seeding import stream
+
+if TYPE_CHECKING:
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
 
 
 @register("blind")
@@ -32,14 +42,87 @@ class Blind(AttackSpec):
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         mean = observation.granted["mean_input"].cpu().numpy()
-        labels = [
-            stream(observation.seed, "blind labels", int(victim)).integers(
-                observation.classes, size=observation.batch_size
-            )
+        inputs = np.repeat(mean[:, None], observation.batch_size, axis=1).clip(0, 1)
+        return _unread(observation, inputs, _random_labels(observation))
+
+
+class UnrelatedImages(AttackSpec):
+    """Base class of images that have nothing to do with the victims' own: floors of a metric."""
+
+    modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    budget_fields: ClassVar[frozenset[str]] = frozenset({"tagger"})
+    uses_gpu: ClassVar[bool] = False
+
+    tagger: Annotated[Tagger, nested("knowledge")] | None = parameter(
+        None, "network that tags images for the score jaccard; none: no such score", source="ROG 6"
+    )
+
+
+@register("random_noise")
+class RandomNoise(UnrelatedImages):
+    """Standard normal noise, cut to [0, 1], with random labels."""
+
+    source = "ROG Table 2, row Random Noise"
+
+    @override
+    def traits(self) -> AttackSummary:
+        return AttackSummary(labels="at random")
+
+    @override
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        shape = (observation.batch_size, *observation.input_shape)
+        noise = [
+            stream(observation.seed, "random noise", int(victim)).standard_normal(shape)
             for victim in observation.victim_ids
         ]
-        return Reconstruction(
-            inputs=np.repeat(mean[:, None], observation.batch_size, axis=1).clip(0, 1),
-            labels=np.stack(labels),
-            converged=np.ones(observation.victims, dtype=bool),
+        inputs = np.stack(noise).clip(0, 1).astype(np.float32)
+        return _unread(observation, inputs, _random_labels(observation))
+
+
+@register("same_class")
+class SameClass(UnrelatedImages):
+    """Training samples of the victims' classes, which are granted, and none of their own."""
+
+    source = "ROG Table 2, row Same Class Image"
+
+    @property
+    @override
+    def grants(self) -> frozenset[str]:
+        return frozenset({"labels", "class_sample"})
+
+    @override
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        check_training_samples(self, dataset)
+
+    @override
+    def traits(self) -> AttackSummary:
+        return AttackSummary(labels="granted")
+
+    @override
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        """Return the granted samples in the order of the granted labels.
+
+        Raises:
+            IncompatibleError: the dataset had no training sample of a class to grant.
+        """
+        samples, labels = (
+            observation.granted[name].cpu().numpy() for name in ("class_sample", "labels")
         )
+        check_granted(self, samples.shape[1])
+        return _unread(observation, samples, labels, paired=True)
+
+
+def _random_labels(observation: Observation) -> np.ndarray:
+    """Draw labels of each victim; Shape (V, N)."""
+    size = observation.batch_size
+    streams = [stream(observation.seed, "blind labels", int(v)) for v in observation.victim_ids]
+    return np.stack([each.integers(observation.classes, size=size) for each in streams])
+
+
+def _unread(
+    observation: Observation, inputs: np.ndarray, labels: np.ndarray, paired: bool = False
+) -> Reconstruction:
+    """Return samples for which the update was not read."""
+    converged = np.ones(observation.victims, dtype=bool)
+    return Reconstruction(inputs=inputs, labels=labels, converged=converged, paired=paired)

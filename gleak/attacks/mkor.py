@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import MID_GREY, AttackSpec
+from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from gleak.clients.base import ClientSpec
+    from gleak.data.base import DatasetSpec
+    from gleak.models.base import ModelSpec
 
 
 @register("mkor")
@@ -34,6 +39,9 @@ class MKOR(AttackSpec):
     number as ``averaged_count``. Classes that cannot be recovered are omitted, and samples that are
     not recovered are mid-grey with ``averaged_count`` 0. The label of each sample is known. After
     several local steps the mean gradient is treated as that of one step.
+
+    The authors' code takes the classes of a noisy batch from the batch itself (``labels=known``).
+    Its dense layers are those of the crafting `mkor` with ``hiding=naive``, with or without noise.
     """
 
     source = "Wang, Velipasalar and Gursoy 2023 (MKOR), sections 3.2 to 3.6"
@@ -48,10 +56,30 @@ class MKOR(AttackSpec):
         source="ours",
         ge=1,
     )
+    labels: Literal["read", "known"] = parameter(
+        "read",
+        "how many samples each class has: read off the biases, or granted",
+        source="MKOR Eq. 9; known: MKOR's code under noise",
+    )
+
+    @override
+    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
+        super().check(dataset, model, client)
+        if self.labels == "known" and client.loss != "nll_raw":
+            raise IncompatibleError(
+                f"attack {self}: labels=known does not tell features of classes apart, which "
+                f"loss={client.loss} of client {client} mixes; use loss=nll_raw or labels=read"
+            )
+
+    @property
+    @override
+    def grants(self) -> frozenset[str]:
+        return frozenset({"labels"} if self.labels == "known" else ())
 
     @override
     def traits(self) -> AttackSummary:
-        return AttackSummary(labels="by crafted paths")
+        by = {"read": "by crafted paths", "known": "granted"}
+        return AttackSummary(labels=by[self.labels])
 
     @override
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
@@ -67,12 +95,15 @@ class MKOR(AttackSpec):
         names = _first_dense(observation.model, observation.input_shape)
         observed = mean_gradients(observation)
         secret, reader = observation.secret, WindowReader(observation.secret, self.resolution)
+        gradients = zip(*(observed[name].cpu() for name in names), strict=True)
         samples = []
-        for weight, bias in zip(*(observed[name].cpu() for name in names), strict=True):
+        for victim, (weight, bias) in enumerate(gradients):
             found = read_classes(weight, bias, secret, observation.batch_size, observation.loss)
-            present = found.counts.nonzero().flatten()
+            counts = self._granted_counts(observation, victim)
+            counts = found.counts if counts is None else counts
+            present = counts.nonzero().flatten()
             images = reader.images(intensities(found.means[present], secret))
-            samples.append(_one_each(images, present, found.counts[present], observation))
+            samples.append(_one_each(images, present, counts[present], observation))
         inputs, labels, counts = map(torch.stack, zip(*samples, strict=True))
         return Reconstruction(
             inputs=inputs.cpu().numpy(),
@@ -81,6 +112,13 @@ class MKOR(AttackSpec):
             averaged_count=counts.cpu().numpy(),
             paired=True,
         )
+
+    def _granted_counts(self, observation: Observation, victim: int) -> Tensor | None:
+        """Count a victim's samples of each class; Shape (classes). None if it is not granted."""
+        if self.labels == "read":
+            return None
+        labels = observation.granted["labels"][victim].cpu().long()
+        return labels.bincount(minlength=observation.classes)
 
 
 def _first_dense(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[str, str]:

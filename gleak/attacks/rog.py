@@ -123,13 +123,15 @@ class ROGS(ROG):
     generator: Annotated[GenerativeSpec, nested("knowledge")] = parameter(
         Generator(), "conditional generator of images", source="ROG section 6; there BigGAN"
     )
-    generator_iterations: int = parameter(1000, "budget of one victim's codes", source="ours", ge=1)
+    generator_iterations: int = parameter(
+        1000, "budget of one victim's codes", source="ROG Appendix A", ge=1
+    )
     generator_lr: float = parameter(0.1, "learning rate of the codes", source="ours", gt=0)
     l2: float = parameter(
-        1.0, "weight of the difference's norm, lambda 1", source="ROG Eq. 20; value ours", ge=0
+        1.0, "weight of the difference's norm, lambda 1", source="ROG Eq. 20, Appendix A", ge=0
     )
     lpips: float = parameter(
-        1.0, "weight of LPIPS, lambda 2", source="ROG Eq. 20; value ours", ge=0
+        1.0, "weight of LPIPS, lambda 2", source="ROG Eq. 20, Appendix A", ge=0
     )
 
     @override

@@ -148,10 +148,11 @@ class FedCDP(DefenseSpec):
       guarantee.
     - ``snr`` in decibel: each sample's clipped g_il is the signal, of power ||g_il||^2 over its
       number of values, and its noise is weaker by 10^(snr / 10). In ROG's code every sample gets
-      noise of its own; n_l is their sum, drawn at once. That code takes the variance for the power,
-      adds no noise to the first sample of a batch, and is set to C = 2, where the text has 4. Noise
-      that depends on the data guarantees nothing: epsilon is then that of noise of the same
-      strength, had it been fixed in advance. ROG reports such numbers for its SNR too.
+      noise of its own; n_l is their sum, drawn at once. That code takes one step only, whatever the
+      local epochs (`fedsgd` here), takes the variance for the power, adds no noise to the first
+      sample of a batch, and is set to C = 2, where the text has 4. Noise that depends on the data
+      guarantees nothing: epsilon is then that of noise of the same strength, had it been fixed in
+      advance. ROG reports such numbers for its SNR too.
 
     ``clip`` and the noise are in the unit of gradients, whatever is sent: a difference of weights
     results from the same steps. Every sample needs a gradient of its own, so layers that normalise

@@ -24,10 +24,11 @@ class QuantizerSpec(DefenseSpec):
 
     This is ROG's Equation 6 with kappa = 1; xi_i is an integer from 0 to s, adjacent to
     s |g_i| / ||g||_p. The sign takes one of the bits, so s = 2^(bits - 1) - 1: three bits make
-    seven levels, and the eighth pattern is not used. (The authors' code counts the levels of one
-    sign including zero; it does not say how many three bits are.) Sent are the codes
-    sign(g_i) xi_i, and ||g||_p / s for each tensor. A g of zeros is not changed. Levels are
-    relative to g, so a gradient and a difference of weights are rounded alike.
+    seven levels, and the eighth pattern is not used. The authors' code counts the levels of one
+    sign including zero, s = levels - 1; if its three bits are eight of these, s is 7, which is
+    ``bits=4`` here. Sent are the codes sign(g_i) xi_i, and ||g||_p / s for each tensor. A g of
+    zeros is not changed. Levels are relative to g, so a gradient and a difference of weights are
+    rounded alike.
     """
 
     bits: int = parameter(3, "of a code, including its sign", source="ROG section 4.3", ge=2, le=8)

@@ -371,4 +371,5 @@ class AxisReader:
                 raise SpecError(f"the study has none of that name; {nearest(name, self.searches)}")
             search = self.searches[name]
             chosen = with_fields(search.chosen or search.base, fields)
-            return Value(chosen, base=with_fields(search.base, fields), search=search)
+            base = with_fields(search.written or search.base, fields)
+            return Value(chosen, base=base, search=search)

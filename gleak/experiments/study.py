@@ -245,23 +245,13 @@ def _search_of(
 
     def read(scale: Scale) -> Search:
         with error_context(f"{place}, scale {scale!r}"):
-            search = read_search(name, file.at(scale), _changes(file, scale, earlier))
+            search = read_search(name, file.at(scale), file.patches(scale))
+            if file.after is not None:
+                search = search.after(_known("earlier search", file.after, earlier)[scale])
             entry = adopted.get(scale, {}).get(name)
             return search if entry is None else search.adopting(entry)
 
     return AtScales(read)
-
-
-def _changes(
-    file: SearchFile, scale: Scale, earlier: Mapping[str, Mapping[str, Search]]
-) -> dict[str, dict[str, Any]]:
-    """Return the fields that a scale changes, by level, and those of a search it comes after."""
-    patches = file.patches(scale)
-    if file.after is None:
-        return patches
-    with error_context("after"):
-        before: Search = _known("earlier search", file.after, earlier)[scale]
-    return {**patches, "attack": {**patches.get("attack", {}), **before.used}}
 
 
 def _read_adopted(path: Path, searches: Collection[str]) -> Adopted:

@@ -12,6 +12,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
+from gleak.matching.batch_norm_prior import BatchNormPrior
 from gleak.matching.choice import verified_method
 from gleak.matching.gradients import ClientTraining, Gradients
 from gleak.matching.joint_pair import joined
@@ -35,11 +36,13 @@ class GradientMatching(Problem):
         observed: for each parameter, Shape (V, *shape).
         gradients: method of computing dummy gradients.
         sent: for each parameter that is compared in part, a mask; Shape (V, *shape).
+        batch_norm: prior by running statistics; None: none.
     """
 
     parts: Parts
     gradients: Gradients
     sent: dict[str, Tensor]
+    batch_norm: BatchNormPrior | None = None
 
     @classmethod
     def of(cls, observation: Observation, parts: Parts) -> Self:
@@ -53,6 +56,7 @@ class GradientMatching(Problem):
             classes=observation.classes,
             gradients=_gradients(observation, parts),
             sent=_compared(observation, observed, parts),
+            batch_norm=BatchNormPrior.of(observation.model) if parts.batch_norm else None,
         )
 
     @cached_property
@@ -78,6 +82,8 @@ class GradientMatching(Problem):
         objective = distance
         if self.parts.total_variation and inputs.ndim == IMAGES:
             objective = objective + self.parts.total_variation * total_variation(inputs)
+        if self.batch_norm:
+            objective = objective + self.parts.batch_norm * self.batch_norm(inputs)
         if self.parts.label_term:
             objective = objective + self.parts.label_term * self._label_term(inputs, targets)
         relative = objective / self.scale

@@ -74,6 +74,8 @@ class Parts(SearchParts):
         compared: for an update of which only some values were sent: match these alone, or all
             values, with unsent ones counted as zeros; or the nonzero values, sent or not.
         label_term: weight of the output's squared distance to the label (CPL, line 12: alpha).
+        batch_norm: weight of the distance of batch statistics from the network's running ones
+            (`gleak.matching.batch_norm_prior`).
     """
 
     labels: LabelRule
@@ -83,3 +85,4 @@ class Parts(SearchParts):
     client_model: ClientModel = "one_step"
     compared: Compared = "sent"
     label_term: float = 0.0
+    batch_norm: float = 0.0

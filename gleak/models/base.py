@@ -45,6 +45,11 @@ class ModelSpec(Spec):
         return True
 
     @property
+    def has_batch_norm(self) -> bool:
+        """False if no layer keeps running statistics of batches."""
+        return False
+
+    @property
     def smallest_side(self) -> int:
         """Smallest height or width of an image for which no layer's output is empty."""
         return 1

@@ -32,6 +32,8 @@ class Custom(ModelSpec):
     first_layer: ClassVar[FirstLayer] = "unknown"
     user_defined: ClassVar[bool] = True
     hidden_dense: ClassVar[bool | None] = None
+    has_batch_norm: ClassVar[bool] = True
+    """Unknown before building, so that attacks check the network."""
 
     factory: str = parameter(
         "my_models.build",

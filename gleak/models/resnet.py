@@ -96,6 +96,11 @@ class ResidualNetwork(PrecodeNetwork):
         """Return height and width of the first block's inputs, by default the stem's outputs."""
         return sides
 
+    @property
+    @override
+    def has_batch_norm(self) -> bool:
+        return self.norm == "batch"
+
     @override
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         from gleak.models.resnet_layers import residual_layers

@@ -47,6 +47,11 @@ class VGG(StagedNetwork):
 
     @property
     @override
+    def has_batch_norm(self) -> bool:
+        return self.norm == "batch"
+
+    @property
+    @override
     def values_per_channel(self) -> int:
         """Trained values per channel: a bias, and with batch norm scale and shift."""
         return 3 if self.norm == "batch" else 1

@@ -32,7 +32,7 @@ from gleak.testing.tiny_cells import TinyCells, check_registered, fitting_model
 
 VICTIMS = 3
 SIZES = (1, 2)
-LEAN = {"rounds": 2, "restarts": 1}
+LEAN = {"rounds": 2, "restarts": 1, "budget": 2}
 """Fields whose defaults take long."""
 STRONG_DEFENSES = ("gaussian+std=10", "signsgd")
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("random_weights")
 
 NAMES = sorted(load("attack"))
 SEARCHING = [name for name in NAMES if is_search(parse("attack", name))]
-GUESSING = [*SEARCHING, "blind"]
+GUESSING = [*SEARCHING, "blind", "random_noise"]
 CASES = [
     (name, modality, size)
     for name in NAMES

@@ -164,6 +164,32 @@ def test_the_more_noise_the_less_is_read_and_never_is_it_an_error(
     assert errors[2] < min(errors[3:])
 
 
+def test_granted_labels_stand_for_the_counts_that_noise_hides(make_photo_case: MakeCase) -> None:
+    told, read = MKOR(labels="known"), MKOR()
+    seen, truth = make_photo_case(told, REPEATED + RAW, SMALL)
+    found = [spec.reconstruct(seen) for spec in (told, read)]
+    assert np.array_equal(found[0].inputs, found[1].inputs)
+    biases = {"classifier.0.bias": 1e-6 * seen.update["classifier.0.bias"]}
+    noisy = replace(seen, update=seen.update | biases)
+    assert not read.reconstruct(noisy).averaged_count.any()
+    assert np.array_equal(told.reconstruct(noisy).labels, np.sort(truth.labels))
+
+
+def test_granted_labels_do_not_separate_what_cross_entropy_mixes() -> None:
+    levels = {
+        "dataset": "photos",
+        "model": SMALL,
+        "training": "untrained",
+        "crafting": "mkor",
+        "client": "fedsgd",
+        "defense": "none",
+        "attack": "mkor+labels=known",
+    }
+    with pytest.raises(IncompatibleError, match=r"labels=known .* use loss=nll_raw or labels=read"):
+        Cell.parse(levels)
+    Cell.parse({**levels, "client": "fedsgd" + RAW})
+
+
 def expected_or_grey(found: Reconstruction, truth: Private) -> np.ndarray:
     """Means of the classes found to be there; mid-grey where a class is not in the batch."""
     present = (truth.labels[:, None, :] == found.labels[:, :, None]).any(2)

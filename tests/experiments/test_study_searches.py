@@ -165,6 +165,7 @@ def test_a_search_begins_with_what_the_one_before_it_chose(tmp_path: Path):
     choose(path, "quick", "cpl+iterations=3+patience=8+alpha=3")
     study = load_study(path)
     assert str(study.search("later", "quick").base) == "cpl+iterations=7+alpha=3"
+    assert str(study.search("later", "quick").written) == "cpl+iterations=7"
     assert str(study.search("later", "paper").base) == "cpl+iterations=7+alpha=0.5"
 
 
@@ -263,3 +264,18 @@ def test_choices_that_no_search_made_are_refused(tmp_path: Path):
     fault = "chosen/mine.yaml: the study has no search 'weights'; take it out"
     with pytest.raises(SpecError, match=fault):
         load_study(path)
+
+
+def test_what_is_chosen_after_another_search_is_called_as_the_study_writes_it(tmp_path: Path):
+    content = deepcopy(TUNED) | {"searches": {"weights": SEARCH, "later": LATER}}
+    content["grids"]["attacks"]["attack"] = [{"search": "later"}, "dlg"]
+    content["grids"]["attacks"]["exclude"] = [{"attack": "cpl+iterations=7", "dataset": "mnist"}]
+    content["grids"]["attacks"]["quick"] = {"exclude": [{"attack": "cpl+iterations=7"}]}
+    content["figures"] = {}
+    content["expect"] = []
+    path = write(tmp_path, content)
+    choose(path, "quick", "cpl+alpha=3")
+    assert {cell.attack.name for cell in load_study(path).grid("attacks", "quick").cells} == {
+        "dlg",
+        "blind",
+    }

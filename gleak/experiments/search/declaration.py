@@ -99,6 +99,8 @@ class Search:
         metric: metric whose mean over the samples is optimised.
         chosen: adopted attack; None if nothing was adopted or the result is outdated.
         outdated: True if the search has changed since its result was adopted.
+        written: attack of the study file, by which figures and claims refer to the result, if the
+            base has values that an earlier search chose.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Search:
     metric: MetricSpec
     chosen: AttackSpec | None = None
     outdated: bool = False
+    written: AttackSpec | None = None
 
     @property
     def base(self) -> AttackSpec:
@@ -171,6 +174,16 @@ class Search:
                 return None
             names |= read
         return names
+
+    def after(self, earlier: Search) -> Search:
+        """Return the search whose base has the values that an earlier search chose.
+
+        Raises:
+            SpecError: the attack has not the fields that were searched, or its ranges exclude them.
+        """
+        attack = changed(self.base, earlier.used)
+        search = read_search(self.name, Declaration(**{**self.declared, "attack": str(attack)}))
+        return replace(search, written=self.base)
 
     def adopting(self, entry: Entry) -> Search:
         """Return the search with an adopted result, marked as outdated if the search has changed.

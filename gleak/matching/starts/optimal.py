@@ -14,10 +14,11 @@ from gleak.matching.starts.base import NoisyStart
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from gleak.core.spec import Spec
     from gleak.data.base import DatasetSpec
 
 GRANT = "class_sample"
-INSTEAD = "use a dataset with training samples of every class, or another start"
+INSTEAD = "use a dataset with training samples of every class, or another"
 
 
 @register("optimal")
@@ -37,11 +38,7 @@ class Optimal(NoisyStart):
 
     @override
     def check(self, dataset: DatasetSpec) -> None:
-        if dataset.sizes is not None and not dataset.sizes["train"]:
-            raise IncompatibleError(
-                f"start {self} uses the grant {GRANT}, a training sample of the class, and "
-                f"{dataset} has no training samples; {INSTEAD}"
-            )
+        check_training_samples(self, dataset)
 
     @override
     def undisturbed(self, shape: tuple[int, ...], granted: Mapping[str, Tensor]) -> Tensor:
@@ -51,9 +48,39 @@ class Optimal(NoisyStart):
             IncompatibleError: the dataset had no training sample of a class to grant.
         """
         samples = granted[GRANT]
-        if not len(samples):
-            raise IncompatibleError(
-                f"start {self}: the grant {GRANT} is empty, because the dataset has no "
-                f"training sample of some victim's class; {INSTEAD}"
-            )
+        check_granted(self, len(samples))
         return samples
+
+
+def check_training_samples(spec: Spec, dataset: DatasetSpec) -> None:
+    """Check that a dataset has training samples to grant.
+
+    Args:
+        spec: of what uses them, named in the error.
+        dataset: of the victims.
+
+    Raises:
+        IncompatibleError: it has none.
+    """
+    if dataset.sizes is not None and not dataset.sizes["train"]:
+        raise IncompatibleError(
+            f"{spec.kind} {spec} uses the grant {GRANT}, a training sample of the class, and "
+            f"{dataset} has no training samples; {INSTEAD} {spec.kind}"
+        )
+
+
+def check_granted(spec: Spec, samples: int) -> None:
+    """Check that there is a training sample of every victim's class.
+
+    Args:
+        spec: of what uses them, named in the error.
+        samples: number of a victim's granted samples.
+
+    Raises:
+        IncompatibleError: there is none.
+    """
+    if not samples:
+        raise IncompatibleError(
+            f"{spec.kind} {spec}: the grant {GRANT} is empty, because the dataset has no "
+            f"training sample of some victim's class; {INSTEAD} {spec.kind}"
+        )

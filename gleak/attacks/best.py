@@ -1,0 +1,219 @@
+"""The attack `best`: of all attacks without grants, those that suit what is observed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from typing_extensions import override
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.attack_summary import LABELS, AttackSummary
+from gleak.attacks.base import MID_GREY, AttackSpec
+from gleak.attacks.cpa_edges import CPAEdges
+from gleak.attacks.dense_first import Aono
+from gleak.attacks.dlg import CPL
+from gleak.attacks.gradinversion import GradInversion
+from gleak.attacks.invertgrad import InvertGrad
+from gleak.attacks.spear import Spear
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+from gleak.observation import Observation
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gleak.clients.base import ClientSpec
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An attack that suits an observation.
+
+    Args:
+        attack: the attack.
+        reason: why it is chosen; a clause.
+    """
+
+    attack: AttackSpec
+    reason: str
+
+
+@register("best")
+class Best(AttackSpec):
+    """The attacks that suit the network and the update, the most exact first.
+
+    Each attack is run on the victims in which those before it have not converged by their own
+    criteria; nothing is compared with the truth. Exact attacks come first: the ratio of a dense
+    first layer's gradients for one sample, SPEAR for a batch behind a ReLU, then CPA on edges.
+    L-BFGS follows for one sample of a network without kinks, where it converges to the sample, and
+    gradient matching last, with a prior by the network's running statistics if it has any. Values
+    that were not sent are not zero, so only gradient matching is run on updates of which some
+    values were sent. The log names the attacks and the reasons. Attacks that need grants, knowledge
+    or crafted parameters are never among them.
+    """
+
+    source = "ours, of the attacks that it runs"
+
+    budget: int = parameter(
+        4800, "iterations of gradient matching for one victim", source="InvertGrad reference", ge=1
+    )
+    tv: float = parameter(
+        0.01, "weight of the total variation (images)", source="AGIC's and MKOR's studies", ge=0
+    )
+
+    @property
+    @override
+    def evaluations(self) -> int:
+        return self.budget
+
+    @override
+    def check_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """Check that the gradients of the network can be matched."""
+        super().check_network(network, shape, classes, client)
+        InvertGrad().check_network(network, shape, classes, client)
+
+    @override
+    def traits(self) -> AttackSummary:
+        several = ("that of each attack",)
+        return AttackSummary(losses=several, optimizers=several, labels=LABELS["auto"])
+
+    @override
+    def rehearse(self, observation: Observation) -> None:
+        """Rehearse every attack that suits, whichever would converge."""
+        for choice in self.choices(observation):
+            choice.attack.rehearse(observation)
+
+    @override
+    def reconstruct(self, observation: Observation) -> Reconstruction:
+        found: Reconstruction | None = None
+        for choice in self.choices(observation):
+            rest = np.arange(observation.victims) if found is None else ~found.converged
+            victims = np.arange(observation.victims)[rest]
+            if not len(victims):
+                break
+            logging.info("%s, %d victims: %s", choice.attack, len(victims), choice.reason)
+            later = choice.attack.reconstruct(observation.of_victims(victims))
+            found = later if found is None else completed(found, later, victims)
+        assert found is not None
+        return found
+
+    def choices(self, observation: Observation) -> Iterator[Choice]:
+        """Yield the attacks that suit an observation, in the order in which they are tried."""
+        complete = not observation.sent
+        neurons = neurons_of_samples(observation)
+        if complete and neurons:
+            yield from _dense_first(observation, neurons)
+        elif complete and _smooth_sample(observation):
+            yield Choice(
+                CPL(), "one sample and a network without kinks, for which L-BFGS converges"
+            )
+        yield self._matching(observation)
+
+    def _matching(self, observation: Observation) -> Choice:
+        unrolled = observation.local_steps > 1
+        fields = {
+            "iterations": self.budget,
+            "tv": self.tv,
+            "client_model": "unrolled" if unrolled else "one_step",
+        }
+        if has_statistics(observation.model):
+            return Choice(
+                GradInversion(**fields), "the network keeps statistics of its training data"
+            )
+        return Choice(InvertGrad(**fields), "matches the gradients of any network")
+
+
+def has_statistics(network: nn.Module) -> bool:
+    """Return True if a layer's running mean is not zero, as it is before training."""
+    means = (value for name, value in network.named_buffers() if name.endswith("running_mean"))
+    return any(bool(mean.any()) for mean in means)
+
+
+def neurons_of_samples(observation: Observation) -> int:
+    """Return the number of neurons of the dense layer whose inputs are the samples; 0: no such."""
+    from gleak.attacks.first_layer import dense_layer_of_samples
+
+    try:
+        layer = dense_layer_of_samples(observation.model, observation.input_shape)
+    except IncompatibleError:
+        return 0
+    return len(observation.model.get_parameter(f"{layer}.bias"))
+
+
+def _dense_first(observation: Observation, neurons: int) -> Iterator[Choice]:
+    """Yield the attacks on a dense layer whose inputs are the samples."""
+    samples = observation.batch_size
+    if samples == 1:
+        yield Choice(Aono(), "one sample is the ratio of a dense first layer's gradients")
+        return
+    if samples > neurons:
+        return
+    if observation.local_steps == 1 and zeros_in_gradient(observation):
+        yield Choice(Spear(), "a ReLU behind a dense first layer leaves zeros in the gradient")
+    if observation.modality == "image":
+        yield Choice(CPAEdges(), f"{samples} samples are mixed in {neurons} neurons")
+
+
+def _smooth_sample(observation: Observation) -> bool:
+    single = observation.batch_size == observation.local_steps == observation.epochs == 1
+    return single and not zeros_in_gradient(observation)
+
+
+def zeros_in_gradient(observation: Observation) -> bool:
+    """Return True if a random sample's gradient at the first layer's outputs has exact zeros.
+
+    A ReLU and a maximum leave them, a sigmoid does not.
+    """
+    import torch
+
+    from gleak.attacks.first_layer import output_slopes
+    from gleak.runtime.seeding import torch_stream
+
+    generator = torch_stream(observation.seed, "best")
+    sample = torch.rand(observation.input_shape, generator=generator)
+    first = next(iter(observation.model.named_parameters()))[0].rpartition(".")[0]
+    slopes = output_slopes(observation, first, sample.to(next(observation.model.parameters())))
+    return bool((slopes == 0).any())
+
+
+def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray) -> Reconstruction:
+    """Complete the results of some victims by those of another attack.
+
+    Samples that the first attack did not find are mid-grey. They are taken from the later attack,
+    which has found the others as well: those that resemble them most are left out. A victim without
+    mid-grey samples, whose search did not converge, is replaced.
+
+    Args:
+        first: of all victims.
+        later: of the victims to complete.
+        victims: their rows.
+    """
+    inputs, labels, converged = (x.copy() for x in (first.inputs, first.labels, first.converged))
+    for row, victim in enumerate(victims):
+        inputs[victim] = _completed(inputs[victim], later.inputs[row])
+        labels[victim], converged[victim] = later.labels[row], later.converged[row]
+    paired = first.paired and later.paired
+    return Reconstruction(inputs=inputs, labels=labels, converged=converged, paired=paired)
+
+
+def _completed(found: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the samples of a victim, with those that were not found taken from others."""
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
+    missing = (found == MID_GREY).reshape(len(found), -1).all(1)
+    if missing.all() or not missing.any():
+        return others
+    known = found[~missing]
+    distances = cdist(known.reshape(len(known), -1), others.reshape(len(others), -1))
+    _, taken = linear_sum_assignment(distances)
+    result = found.copy()
+    result[missing] = np.delete(others, taken, axis=0)[: missing.sum()]
+    return result

@@ -1,0 +1,107 @@
+"""The attack `best`: what it chooses, and how results are joined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import gleak
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import MID_GREY
+from gleak.attacks.best import Best, completed
+from gleak.testing.tiny_cells import TinyCells
+
+SHAPE = (3, 8, 8)
+
+
+def dense(activation: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 48), activation, nn.Linear(48, 10))
+
+
+def convolutional(activation: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    convolution = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+    return nn.Sequential(convolution, activation, nn.Flatten(), nn.Linear(128, 10))
+
+
+def trained() -> nn.Module:
+    network = convolutional(nn.ReLU())
+    network.insert(1, nn.BatchNorm2d(8))
+    network.train()(torch.rand(4, *SHAPE))
+    return network.eval()
+
+
+def batch(samples: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.rand(samples, *SHAPE, generator=generator), torch.arange(samples)
+
+
+CHOSEN = [
+    (dense(nn.Sigmoid()), 1, {}, "aono"),
+    (dense(nn.ReLU()), 3, {}, "spear"),
+    (dense(nn.Sigmoid()), 3, {}, "cpa_edges"),
+    (dense(nn.ReLU()), 3, {"local_steps": 2, "local_lr": 0.1}, "cpa_edges"),
+    (convolutional(nn.Sigmoid()), 1, {}, "cpl"),
+    (convolutional(nn.ReLU()), 1, {}, "invertgrad"),
+    (convolutional(nn.Sigmoid()), 2, {}, "invertgrad"),
+    (trained(), 1, {}, "gradinversion"),
+]
+
+
+@pytest.mark.parametrize(("network", "samples", "steps", "expected"), CHOSEN)
+def test_the_first_attack_suits_the_network_and_the_client(
+    network: nn.Module,
+    samples: int,
+    steps: dict[str, float],
+    expected: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    inputs, labels = batch(samples)
+    update = gleak.compute_update(network, inputs, labels, **steps)
+    with caplog.at_level("INFO"):
+        gleak.attack("best+budget=2", network, update, SHAPE, batch_size=samples, **steps)
+    attacks = [
+        text for text in caplog.messages if "1 victims: " in text and "searching" not in text
+    ]
+    assert attacks[0].startswith(expected)
+
+
+@pytest.mark.parametrize(("activation", "samples"), [(nn.Sigmoid(), 1), (nn.ReLU(), 4)])
+def test_samples_behind_a_dense_layer_are_exact(activation: nn.Module, samples: int) -> None:
+    inputs, labels = batch(samples)
+    network = dense(activation)
+    update = gleak.compute_update(network, inputs, labels)
+    found = gleak.attack("best", network, update, SHAPE, batch_size=samples)
+    nearest = (found.inputs[:, None] - inputs).abs().flatten(2).amax(2).amin(0)
+    assert nearest.max() < 1e-3
+
+
+def test_values_that_were_not_sent_leave_gradient_matching(cells: TinyCells) -> None:
+    levels = {"model": "mlp", "client": "fedsgd+victims=2", "defense": "topk+keep=0.5"}
+    seen = cells.observe(cells.simulate("image", **levels), Best())
+    assert [choice.attack.name for choice in Best().choices(seen)] == ["invertgrad"]
+
+
+def reconstruction(*victims: list[list[float]], converged: list[bool]) -> Reconstruction:
+    inputs = np.array(victims, np.float32)[..., None]
+    labels = np.zeros(inputs.shape[:2], int)
+    return Reconstruction(inputs=inputs, labels=labels, converged=np.array(converged))
+
+
+def test_samples_that_were_found_are_kept_and_the_others_are_taken_from_the_later_attack() -> None:
+    missing = [MID_GREY] * 2
+    first = reconstruction([[0, 0], [1, 1]], [[0.1, 0.9], missing], converged=[True, False])
+    later = reconstruction([[0.2, 0.2], [0.1, 0.8]], converged=[True])
+    found = completed(first, later, np.array([1]))
+    assert np.array_equal(found.inputs[0], first.inputs[0])
+    assert np.allclose(found.inputs[1, ..., 0], [[0.1, 0.9], [0.2, 0.2]])
+    assert found.converged.all()
+
+
+def test_a_victim_whose_search_did_not_converge_is_replaced() -> None:
+    first = reconstruction([[0.3, 0.3]], converged=[False])
+    later = reconstruction([[0.7, 0.7]], converged=[False])
+    assert np.allclose(completed(first, later, np.array([0])).inputs, 0.7)

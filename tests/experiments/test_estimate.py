@@ -368,7 +368,9 @@ def test_a_search_costs_its_trials_and_what_comes_before(tmp_path: Path):
     line = describe_searches(study, config, MACHINE)
     assert "1 search of 4 trials in all" in line
     assert float(line.split()[-5]) == pytest.approx(seconds, rel=0.05)
-    assert describe_searches(load_study(REPOSITORY / "studies" / "cpl.yaml"), config, MACHINE) == ""
+    assert (
+        describe_searches(load_study(REPOSITORY / "studies" / "mkor.yaml"), config, MACHINE) == ""
+    )
     assert "search" not in rules(plan_study(study, config)[TOGETHER])
 
 

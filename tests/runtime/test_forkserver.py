@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 
@@ -307,7 +308,9 @@ def test_a_signal_to_all_processes_reaches_the_job_and_not_the_server(
         open({str(tmp_path / "status")!r}, "w").write(f"{{status}} {{alive}}")
     """
     command = [sys.executable, script(caller)]
-    with subprocess.Popen(command, start_new_session=True) as process:
+    # A shell's background jobs ignore SIGINT, and so would what the tests start.
+    heeded = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, start_new_session=True, preexec_fn=heeded) as process:
         wait_for((tmp_path / "begun").exists)
         os.killpg(process.pid, number)
     expected = 1 if number == signal.SIGTERM else -number

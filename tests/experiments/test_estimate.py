@@ -181,20 +181,21 @@ def test_evaluations_take_as_long_as_measured_within_a_factor_of_three(text: str
     assert 1 / 3 < 1000 * seconds / MEASURED[text] < 3
 
 
-RUNS = {"cpl": 207, "cpa": 87, "mkor": 142, "agic": 186}
+RUNS = {"cpl": 183, "cpa": 87, "mkor": 170, "agic": 241, "rog": 357}
 """CPU-seconds of all jobs of a study at the quick scale, forked, by Snakemake's benchmark files.
 
-Measured with other work beside them. Snakemake samples CPU time, and misses that of jobs of less
-than a second or so: such a job counts as one of its stage with little work. ROG's networks
-have grown since its run (181), which is therefore not compared.
+Measured on an idle machine. Snakemake samples CPU time, and misses that of jobs of less than a second
+or so: such a job counts as one of its stage with little work.
 """
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_studies_take_as_long_as_measured_within_a_factor_of_three(name: str, tmp_path: Path):
+def test_studies_take_as_long_as_measured_within_a_factor_of_two_and_a_half(
+    name: str, tmp_path: Path
+):
     study = load_study(REPOSITORY / "studies" / f"{name}.yaml")
     found = 3600 * hours(plan_study(study, settings(tmp_path))[TOGETHER], MACHINE)
-    assert 1 / 3 < found / RUNS[name] < 3
+    assert 1 / 2.5 < found / RUNS[name] < 2.5
 
 
 def test_an_attack_costs_as_documented():

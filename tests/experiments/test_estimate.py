@@ -184,8 +184,8 @@ def test_evaluations_take_as_long_as_measured_within_a_factor_of_three(text: str
 RUNS = {"cpl": 183, "cpa": 87, "mkor": 170, "agic": 241, "rog": 357}
 """CPU-seconds of all jobs of a study at the quick scale, forked, by Snakemake's benchmark files.
 
-Measured on an idle machine. Snakemake samples CPU time, and misses that of jobs of less than a second
-or so: such a job counts as one of its stage with little work.
+Measured on an idle machine. Snakemake samples CPU time, and misses that of jobs of less than a
+second or so: such a job counts as one of its stage with little work.
 """
 
 

@@ -86,7 +86,9 @@ def scoring(end, *levels):
 
     return {
         "metrics": lambda w: [str(metric) for metric in scored_metrics(cell(w), end)],
-        "fields": lambda w: json.dumps([metric.resolved() for metric in scored_metrics(cell(w), end)]),
+        "fields": lambda w: json.dumps(
+            [metric.resolved() for metric in scored_metrics(cell(w), end)]
+        ),
         "weights": weights,
         "source": source(STAGES[SCORED_BY[end]].code, *levels, with_specs=metrics_of(end)),
     }
@@ -98,7 +100,9 @@ STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
 def study_of(wildcards):
     """Return a study, configured or requested by path."""
     if wildcards.study not in STUDIES:
-        STUDIES[wildcards.study] = checked(lambda: load_study(study_file(wildcards), [wildcards.scale]))
+        STUDIES[wildcards.study] = checked(
+            lambda: load_study(study_file(wildcards), [wildcards.scale])
+        )
     return STUDIES[wildcards.study]
 
 

@@ -308,8 +308,8 @@ def test_a_signal_to_all_processes_reaches_the_job_and_not_the_server(
         open({str(tmp_path / "status")!r}, "w").write(f"{{status}} {{alive}}")
     """
     command = [sys.executable, script(caller)]
-    # A shell's background jobs ignore SIGINT, and so would what the tests start.
-    heeded = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    # What tests start would ignore SIGINT in a shell's background, and SIGHUP under nohup.
+    heeded = partial(signal.signal, number, signal.SIG_DFL)
     with subprocess.Popen(command, start_new_session=True, preexec_fn=heeded) as process:
         wait_for((tmp_path / "begun").exists)
         os.killpg(process.pid, number)

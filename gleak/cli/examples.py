@@ -13,7 +13,7 @@ from gleak.knowledge.base import Pretraining
 RESULTS = Path("results")
 CANDIDATES = {
     "dataset": ("digits", "photos", "breast_cancer"),
-    "model": ("lenet", "fc2", "lenet5", "vgg_small", "mlp", "vgg16"),
+    "model": ("lenet", "fc2", "lenet5", "vgg_small", "mlp", "vgg16", "resnet20"),
     "training": ("untrained", "central", "captured"),
     "crafting": ("honest", "mkor", "fishing"),
     "client": (

@@ -42,7 +42,7 @@ await() { # await NAME COMMAND...: until COMMAND succeeds
 free_ports() { # free_ports COUNT: the first of so many ports that nothing listens on
     local base i
     while :; do
-        base=$((20000 + RANDOM % 20000))
+        base=$((10000 + RANDOM % 20000)) # below those that the system gives to connections
         for ((i = 0; i < $1; i++)); do
             (exec 3<>"/dev/tcp/127.0.0.1/$((base + i))") 2>/dev/null && continue 2
         done

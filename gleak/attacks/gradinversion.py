@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
-from gleak.attacks.matching_attack import MatchingAttack
+from gleak.attacks.matching_attack import SignedAdamAttack
 from gleak.core.errors import IncompatibleError
-from gleak.core.registry import nested, register
+from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.matching.distances.cosine import Cosine
-from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import LabelRule, Parts
-from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.random_values import Normal
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @register("gradinversion")
-class GradInversion(MatchingAttack):
+class GradInversion(SignedAdamAttack):
     """Signed Adam on the cosine distance with a prior by the network's running statistics.
 
     The network that the server broadcasts keeps means and variances of the data it was trained on,
@@ -38,17 +34,12 @@ class GradInversion(MatchingAttack):
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
     tuned: ClassVar[frozenset[str]] = frozenset({"tv", "batch_norm"})
 
-    iterations: int = parameter(4800, "budget of one victim", source="InvertGrad reference", ge=1)
-    lr: float = parameter(0.1, "learning rate at the start", source="GradInversion 4.1", gt=0)
     tv: float = parameter(0.01, "weight of the total variation", source="ours", ge=0)
     batch_norm: float = parameter(
         0.03,
         "weight of the prior by running statistics",
         source="ours; of 0.001 to 0.1 best on training images of CIFAR-10",
         gt=0,
-    )
-    start: Annotated[StartSpec, nested("start")] = parameter(
-        Normal(), "first dummy input", source="GradInversion 4.1"
     )
     labels: LabelRule = parameter("auto", "label inference rule", source="ours")
 
@@ -73,13 +64,4 @@ class GradInversion(MatchingAttack):
 
     @override
     def parts(self) -> Parts:
-        return Parts(
-            start=self.start,
-            labels=self.labels,
-            distance=Cosine(),
-            optimizer=Adam(lr=self.lr, signed=True, schedule="steps"),
-            total_variation=self.tv,
-            batch_norm=self.batch_norm,
-            box=True,
-            **self.common(),
-        )
+        return Parts(labels=self.labels, batch_norm=self.batch_norm, **self.common())

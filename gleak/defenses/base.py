@@ -35,6 +35,14 @@ class DefenseSpec(Spec):
         return False
 
     @property
+    def data_dependent_noise(self) -> bool:
+        """True if the strength of the noise is computed from the client's data.
+
+        Such noise guarantees nothing, since its strength reveals the data too.
+        """
+        return False
+
+    @property
     def remedy(self) -> str:
         """Advice for the log if noise dominates the update; empty for defences without noise."""
         return ""

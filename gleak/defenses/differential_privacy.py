@@ -27,7 +27,8 @@ class DifferentialPrivacy(DefenseSpec):
     scales to unit norm, which hides the norm too; ``scaling=clip`` only shortens longer updates, as
     federated averaging with client-level privacy does. An update of zeros is not scaled. Samples
     are not clipped one by one, so the noise hides the batch of a client as a whole; the metrics
-    ``epsilon_rdp`` and ``epsilon_prv`` compute the guarantee.
+    ``epsilon_rdp`` and ``epsilon_prv`` compute the guarantee, and ``reconstruction_bound`` what it
+    means for attacks that reconstruct the batch.
 
     The noise is given by ``sigma``, its standard deviation, or by ``noise_multiplier``, the
     standard deviation over ``norm``, as in DP-SGD and federated averaging with client-level
@@ -183,6 +184,11 @@ class FedCDP(DefenseSpec):
                 "snr=none+sigma=MULTIPLIER"
             )
         return self
+
+    @property
+    @override
+    def data_dependent_noise(self) -> bool:
+        return self.snr is not None
 
     @property
     @override

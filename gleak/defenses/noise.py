@@ -53,8 +53,13 @@ class NoiseSpec(DefenseSpec):
 
     @property
     @override
+    def data_dependent_noise(self) -> bool:
+        return self.unit in ("deviation", "norm")
+
+    @property
+    @override
     def remedy(self) -> str:
-        if self.unit in ("deviation", "norm"):
+        if self.data_dependent_noise:
             return "choose a smaller std"
         return "choose a smaller std, or give it relative to the update (unit=norm)"
 

@@ -77,6 +77,11 @@ class SecureAggregation(DefenseSpec):
 
     @property
     @override
+    def data_dependent_noise(self) -> bool:
+        return self.each.data_dependent_noise
+
+    @property
+    @override
     def remedy(self) -> str:
         return self.each.remedy
 

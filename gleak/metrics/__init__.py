@@ -2,6 +2,7 @@
 
 from gleak.metrics import accuracy as accuracy
 from gleak.metrics import epsilon as epsilon
+from gleak.metrics import reconstruction_bound as reconstruction_bound
 from gleak.metrics import recovery as recovery
 from gleak.metrics import search_costs as search_costs
 from gleak.metrics import update_properties as update_properties

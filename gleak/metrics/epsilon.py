@@ -1,23 +1,18 @@
-"""Differential privacy guarantees of defences that add Gaussian noise to bounded values.
-
-A noise multiplier is the standard deviation of the noise over the sensitivity: the largest change
-of the protected value, in the L2 norm, between two neighbouring batches of a client.
-"""
+"""Epsilon of defences that add Gaussian noise to bounded values."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
 
-from gleak.core.registry import parse, register
+from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.defenses.differential_privacy import DifferentialPrivacy
-from gleak.metrics.base import MetricSpec, MetricUnavailable
+from gleak.metrics.base import MetricUnavailable
+from gleak.metrics.gaussian_noise import GaussianNoiseMetric
 
 if TYPE_CHECKING:
     from opacus.accountants import IAccountant
@@ -29,100 +24,12 @@ ORDERS = 1 + np.geomspace(1e-8, 1e8, 2001)
 opacus is 1.1, which overestimates epsilon by up to a tenth."""
 
 
-class PrivacyMetric(MetricSpec):
-    """Base of the metrics that compute an epsilon.
-
-    They do not apply to other defences, and import nothing for them. The noise of a victim protects
-    that victim alone, and there is no subsampling.
-
-    With `gleak.defenses.differential_privacy` an update of one round is one application of the
-    Gaussian mechanism to all samples of the round, and neighbours are any two batches: the
-    multiplier is sigma over 2 norm, or half of ``noise_multiplier``, in either unit. For a defence
-    with noise in the local steps (``fedcdp``) each step is one application, neighbours are batches
-    that differ in one sample, and the multiplier of every step was recorded by the simulation
-    (`gleak.artifacts.private`). If that noise depends on the data (``snr``), epsilon is that of
-    noise of the recorded strength, which is no guarantee. Noise on unbounded updates (``gaussian``,
-    ``laplace``) has no epsilon, in particular noise relative to the update.
-
-    Several applications compose: multipliers z_t are equivalent to one application with
-    1 / sqrt(sum_t z_t^-2) (Dong et al. 2022, Corollary 3.3).
-    """
-
-    per: ClassVar[Literal["sample", "victim"]] = "victim"
+class EpsilonMetric(GaussianNoiseMetric):
+    """Base of the metrics that compute an epsilon, with the neighbours of `GaussianNoiseMetric`."""
 
     delta: float = parameter(
         1e-5, "delta of (epsilon, delta)-privacy", source="CPA Table III", gt=0, lt=1
     )
-
-    @override
-    def applies(self, comparison: Comparison) -> bool:
-        private = isinstance(_defense(comparison), DifferentialPrivacy)
-        noisy_steps = comparison.noise_multipliers is not None
-        return super().applies(comparison) and (private or noisy_steps)
-
-    @override
-    def measure(self, comparison: Comparison) -> np.ndarray:
-        """Compute the epsilon of each victim; Shape (V).
-
-        Raises:
-            MetricUnavailable: epsilon is infinite (no noise) or cannot be computed.
-        """
-        multipliers, indices = np.unique(self._multipliers(comparison), return_inverse=True)
-        epsilons = [self.epsilon(each) if each > 0 else math.inf for each in multipliers.tolist()]
-        if not np.isfinite(epsilons).all():
-            raise MetricUnavailable(f"defense {_defense(comparison)}: epsilon is infinite")
-        return np.array(epsilons)[indices]
-
-    def _multipliers(self, comparison: Comparison) -> np.ndarray:
-        """Compute the multiplier of the composition of all updates of each victim; Shape (V)."""
-        defense, client = _defense(comparison), parse("client", comparison.levels["client"])
-        if comparison.noise_multipliers is not None:
-            return compose_multipliers(
-                comparison.noise_multipliers, round(client.gradients_per_sample)
-            )
-        sensitivity = self.sensitivity(defense.norm, client.protocol["batch_size"])
-        each = np.full((comparison.victims, client.rounds), defense.deviation / sensitivity)
-        return compose_multipliers(each, client.rounds)
-
-    def sensitivity(self, norm: float, batch_size: int) -> float:
-        """Return the largest L2 distance between neighbours' updates before the noise.
-
-        Neighbours are any two batches of one client. Both updates lie in the ball of radius
-        ``norm``, so the distance is at most twice that. Batches that differ in one sample are no
-        closer in general: if samples are not clipped individually, the gradient of one can reverse
-        that of the batch, and scaling then moves it from one side of the ball to the other.
-        """
-        return 2 * norm
-
-    @abstractmethod
-    def epsilon(self, multiplier: float) -> float:
-        """Compute the epsilon of one application of the Gaussian mechanism at ``delta``.
-
-        Args:
-            multiplier: standard deviation of the noise over the sensitivity.
-
-        Raises:
-            MetricUnavailable: it cannot be computed for this multiplier.
-        """
-
-
-def compose_multipliers(multipliers: np.ndarray, times: int) -> np.ndarray:
-    """Compute the noise multiplier of the composition of the least noisy applications.
-
-    Args:
-        multipliers: of all applications, Shape (V, S).
-        times: number of applications that use a given sample.
-
-    Returns:
-        Shape (V); 0 if one of them has no noise.
-    """
-    weakest = np.sort(np.asarray(multipliers, dtype=np.float64), axis=1)[:, :times]
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray(1 / np.linalg.norm(1 / weakest, axis=1))
-
-
-def _defense(comparison: Comparison) -> Any:
-    return parse("defense", comparison.levels.get("defense", "none"))
 
 
 def accountant_epsilon(
@@ -154,7 +61,7 @@ def accountant_epsilon(
 
 
 @register("epsilon_paper")
-class EpsilonPaper(PrivacyMetric):
+class EpsilonPaper(EpsilonMetric):
     """Epsilon printed in CPA's Table III: a formula, not a guarantee.
 
     The printed numbers are those of the classical Gaussian mechanism, sqrt(2 ln(1.25 / delta))
@@ -176,33 +83,33 @@ class EpsilonPaper(PrivacyMetric):
         return norm / batch_size
 
     @override
-    def epsilon(self, multiplier: float) -> float:
+    def guarantee(self, multiplier: float) -> float:
         return math.sqrt(2 * math.log(1.25 / self.delta)) / multiplier
 
 
 @register("epsilon_prv")
-class EpsilonPrv(PrivacyMetric):
+class EpsilonPrv(EpsilonMetric):
     """Upper bound on epsilon at delta by privacy loss random variables: the accountant of opacus.
 
-    It uses the neighbours of `PrivacyMetric` and lies about 0.01 above the exact epsilon of the
-    Gaussian mechanism. The accountant computes exponentials of epsilon, so it fails above about 640
-    (noise below 0.06 at a norm of 1).
+    It uses the neighbours of `GaussianNoiseMetric` and lies about 0.01 above the exact epsilon of
+    the Gaussian mechanism. The accountant computes exponentials of epsilon, so it fails above about
+    640 (noise below 0.06 at a norm of 1).
     """
 
     source = "Gopi et al. 2021; opacus"
 
     @override
-    def epsilon(self, multiplier: float) -> float:
+    def guarantee(self, multiplier: float) -> float:
         from opacus.accountants import PRVAccountant
 
         return accountant_epsilon(PRVAccountant(), multiplier, self.delta)
 
 
 @register("epsilon_rdp")
-class EpsilonRdp(PrivacyMetric):
+class EpsilonRdp(EpsilonMetric):
     """Upper bound on epsilon at delta by Renyi differential privacy: the accountant of opacus.
 
-    It uses the neighbours of `PrivacyMetric` and works for arbitrarily weak noise. The exact
+    It uses the neighbours of `GaussianNoiseMetric` and works for arbitrarily weak noise. The exact
     epsilon of the Gaussian mechanism is 0.5% less for sigma = 0.01 and 7% less for 1, at a norm of
     1.
     """
@@ -210,7 +117,7 @@ class EpsilonRdp(PrivacyMetric):
     source = "Mironov 2017; Balle et al. 2020, Theorem 21; opacus"
 
     @override
-    def epsilon(self, multiplier: float) -> float:
+    def guarantee(self, multiplier: float) -> float:
         from opacus.accountants import RDPAccountant
 
         return accountant_epsilon(RDPAccountant(), multiplier, self.delta, alphas=ORDERS)

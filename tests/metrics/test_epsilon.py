@@ -19,7 +19,8 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.core.registry import load, parse
 from gleak.metrics.base import MetricUnavailable
-from gleak.metrics.epsilon import EpsilonPaper, EpsilonPrv, EpsilonRdp, compose_multipliers
+from gleak.metrics.epsilon import EpsilonPaper, EpsilonPrv, EpsilonRdp
+from gleak.metrics.gaussian_noise import compose_multipliers
 from gleak.metrics.score import score
 
 METRICS = ["epsilon_paper", "epsilon_prv", "epsilon_rdp"]
@@ -60,7 +61,7 @@ def measure(make_comparison):
 @pytest.mark.parametrize("multiplier", [5e-5, 5e-4, 5e-3, 0.05, 0.5, 2, 5, 20])
 def test_renyi_bounds_the_exact_epsilon(multiplier: float, delta: float):
     exact = exact_epsilon(multiplier, delta)
-    found = EpsilonRdp(delta=delta).epsilon(multiplier)
+    found = EpsilonRdp(delta=delta).guarantee(multiplier)
     assert exact <= found < 1.2 * exact + 0.1
     if multiplier < 0.01:
         assert found < 1.02 * exact
@@ -70,7 +71,7 @@ def test_renyi_bounds_the_exact_epsilon(multiplier: float, delta: float):
 @given(st.floats(0.035, 100), st.sampled_from(DELTAS))
 def test_privacy_loss_variables_are_close_above_the_exact_epsilon(multiplier: float, delta: float):
     exact = exact_epsilon(multiplier, delta)
-    assert exact <= EpsilonPrv(delta=delta).epsilon(multiplier) < exact + 0.03
+    assert exact <= EpsilonPrv(delta=delta).guarantee(multiplier) < exact + 0.03
 
 
 @pytest.mark.parametrize("delta", DELTAS)
@@ -84,7 +85,7 @@ def test_privacy_loss_variables_have_no_answer_for_weak_noise(measure, sigma: fl
 @pytest.mark.parametrize("metric", ACCOUNTED)
 def test_epsilon_is_never_negative(metric: str):
     """Noise a thousand times the norm: delta alone covers what is left."""
-    assert parse("metric", f"{metric}+delta=0.01").epsilon(1000) == 0
+    assert parse("metric", f"{metric}+delta=0.01").guarantee(1000) == 0
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -256,14 +257,14 @@ def measure_steps(make_comparison):
 @pytest.mark.parametrize("metric", ACCOUNTED)
 def test_a_step_with_noise_is_one_application(measure_steps, metric: str):
     found = measure_steps(metric, "fedsgd+batch_size=3", [[0.7], [2.0]])
-    assert found.tolist() == [parse("metric", metric).epsilon(each) for each in (0.7, 2.0)]
+    assert found.tolist() == [parse("metric", metric).guarantee(each) for each in (0.7, 2.0)]
 
 
 @pytest.mark.parametrize("metric", ACCOUNTED)
 def test_steps_on_all_samples_compose(measure_steps, metric: str):
     """One with z = 3 and one with 4: 1 / sqrt(1 / 9 + 1 / 16) is 2.4."""
     found = measure_steps(metric, "fedavg+batch_size=3+local_steps=2", [[3, 4], [4, 3]])
-    np.testing.assert_allclose(found, parse("metric", metric).epsilon(2.4))
+    np.testing.assert_allclose(found, parse("metric", metric).guarantee(2.4))
 
 
 @given(st.lists(st.floats(0.2, 20), min_size=6, max_size=6), st.integers(1, 6))
@@ -307,7 +308,7 @@ def test_the_noise_of_a_simulated_client_has_the_epsilon_of_its_sigma(simulate, 
     layers = len(Update.read(folder / "update.h5").update)
     metric = parse("metric", "epsilon_rdp")
     table = score(folder / "private.h5", tmp_path / "scores.csv", levels, None, [metric])
-    expected = metric.epsilon(20 / (2 * layers**0.5))
+    expected = metric.guarantee(20 / (2 * layers**0.5))
     assert table["value"].tolist() == pytest.approx([expected] * 2, rel=1e-6)
 
 
@@ -342,4 +343,4 @@ def test_it_takes_a_sample_for_one_share_of_the_batch(measure_paper):
 
 def test_it_is_far_below_what_can_be_proven(measure_paper):
     """At the paper's batch of 8; the sensitivity that holds is 16 times the one it takes."""
-    assert EpsilonRdp().epsilon(0.01 / 2) > 300 * measure_paper(0.01, 8)
+    assert EpsilonRdp().guarantee(0.01 / 2) > 300 * measure_paper(0.01, 8)

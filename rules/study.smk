@@ -19,6 +19,7 @@ rule tabulate:
     params:
         **keyed_on("tabulate"),
         refused=lambda w: json.dumps([refusal.row for refusal in grid_of(w).refused]),
+        networks=lambda w: grid_of(w).networks,
     script:
         "../workflow_scripts/tabulate.py"
 

@@ -17,4 +17,5 @@ with log_to(snakemake.log[0], snakemake.config["results_dir"]):
         [Path(path) for path in snakemake.input.scores],
         Path(snakemake.output.table),
         json.loads(snakemake.params.refused),
+        snakemake.params.networks,
     )

@@ -100,6 +100,7 @@ def _conditions_in_full(figure: FigureSpec, ours: Grid, paper: Grid) -> str:
     changed = {key: text for key, text in published.items() if own.get(key) != text}
     count = sum(getattr(c.specs.get("attack"), "name", "") != TRUTH for c in cells)
     size = f"{count} {'cell' if count == 1 else 'cells'}{_refused(cells, ours)}"
+    size += f", {ours.networks} networks each" if ours.networks > 1 else ""
     lines = {
         **{heading: _escape(text) for heading, text in own.items()},
         "Scale": f"{ours.scale}, {size}",

@@ -105,6 +105,11 @@ class Cell:
         kept = LEVELS[: LEVELS.index(level) + 1]
         return Cell({name: self.specs[name] for name in kept})
 
+    def repeated(self, number: int) -> Cell:
+        """Return the cell with another repetition of its training."""
+        training = self.training.model_copy(update={"repetition": number})
+        return Cell({**self.specs, "training": training})
+
     def check(self) -> None:
         """Raise an error if the specs are incompatible, as far as is known before any job.
 

@@ -23,6 +23,7 @@ from gleak.experiments.own_models import check_own_model, is_own
 from gleak.experiments.refusals import (
     Refusal,
     check_left,
+    check_networks,
     levels_of,
     levels_of_truth,
     sift,
@@ -45,6 +46,7 @@ class Grid:
         searches: attack -> the search that it comes from.
         refused: what would be among the cells and truths if its specs did fit together.
         weak: cells whose attack is declared to be no better than blind.
+        networks: independent repetitions of each cell's training.
     """
 
     name: str
@@ -55,6 +57,14 @@ class Grid:
     searches: Mapping[Spec, Search] = field(default_factory=dict)
     refused: tuple[Refusal, ...] = ()
     weak: tuple[Weak, ...] = ()
+    networks: int = 1
+
+    @property
+    def repeated(self) -> list[Cell]:
+        """The cells, each once for every repetition of its training."""
+        if self.networks == 1:
+            return self.cells
+        return [cell.repeated(number) for cell in self.cells for number in range(self.networks)]
 
     @property
     def scored(self) -> list[dict[str, str]]:
@@ -136,13 +146,16 @@ def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
     searches = {v.spec: v.search for axis in axes.values() for v in axis if v.search}
     refused += without_truth
     weak = read_weak(rows, written.no_better_than_blind or [], reader.variants, where)
-    return Grid(name, reader.scale, cells, truths, names, searches, tuple(refused), weak)
+    networks = written.networks or 1
+    with error_context(f"{where}, networks"):
+        check_networks(cells, networks)
+    return Grid(name, reader.scale, cells, truths, names, searches, tuple(refused), weak, networks)
 
 
 def _at(file: GridFile, scale: Scale) -> Axes:
     """Return what a grid says at a scale besides its axes."""
     own = getattr(file, scale, None) or Axes()
-    keys = ("zip", "exclude", "proxy_for", "no_better_than_blind")
+    keys = ("zip", "exclude", "proxy_for", "networks", "no_better_than_blind")
     merged = {
         key: getattr(file, key) if getattr(own, key) is None else getattr(own, key) for key in keys
     }

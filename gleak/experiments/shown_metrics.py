@@ -88,7 +88,7 @@ def asked_metrics(study: Study, scale: str) -> dict[Cell, set[ScoreSpec]]:
     found: dict[Cell, set[ScoreSpec]] = defaultdict(set)
     for name, text in set(_by_grid(figures, study.claims(scale))):
         grid, metric = study.grids[name][scale], read_metric(text)
-        for cell in (*grid.cells, *grid.truths):
+        for cell in (*grid.repeated, *grid.truths):
             found[cell].add(metric)
     return found
 

@@ -188,7 +188,7 @@ def reads_of_table(part: StudyPart) -> Inputs:
     """Return the scores of every cell of a grid and of its controls, except refused cells."""
     grid = part.study.grid(part.name, part.scale)
     truths = [Made("score_truth", "scores", cell) for cell in grid.truths]
-    return {"scores": [*map(scores_of, grid.cells), *truths]}
+    return {"scores": [*map(scores_of, grid.repeated), *truths]}
 
 
 def table_of(part: StudyPart, grid: str) -> Made:

@@ -63,6 +63,12 @@ class Axes(BaseModel):
     proxy_for: dict[str, str | None] | None = Field(
         None, description="a spec of an axis -> the published spec that it substitutes; null: none"
     )
+    networks: int | None = Field(
+        None,
+        description="independent repetitions of the training of each cell, which count as its "
+        "victims; of grids that end with the training or the crafting",
+        ge=1,
+    )
     no_better_than_blind: list[NoBetterThanBlind] | None = Field(
         None, description="cells whose attack does not beat the blind control, with the reason"
     )

@@ -190,10 +190,13 @@ def shared_batches(cell: Cell) -> Hashable:
 
     Batches depend on the dataset and on how clients draw from it (`ClientSpec.draw`), not on the
     model, the training, the crafting, the local steps, the defence or the attack. All cells of a
-    run have one seed. Each trained model is a batch of its own.
+    run have one seed. In grids without clients each network is a batch; those of one architecture
+    and repetition begin with the same parameters.
     """
     client = cell.specs.get("client")
-    return (cell.dataset, client.draw) if isinstance(client, ClientSpec) else cell
+    if isinstance(client, ClientSpec):
+        return cell.dataset, client.draw
+    return cell.dataset, cell.model
 
 
 def fill_with_blind(scores: pd.DataFrame, metric: MetricSpec) -> pd.DataFrame:

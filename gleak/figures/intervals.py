@@ -1,8 +1,8 @@
 """Confidence intervals of means, of differences of means, and of success rates.
 
 Every value is that of one batch of true samples (`gleak.figures.statistics.average_batches`);
-batches are drawn independently. Networks are not drawn: an interval covers other victims of the
-same model.
+batches are drawn independently. Networks are not drawn, except in grids with several ``networks``,
+where each is a batch: all other intervals cover other victims of the same model.
 """
 
 from __future__ import annotations

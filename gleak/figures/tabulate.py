@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from gleak.core.registry import parse
 from gleak.experiments.axis_labels import BLIND
 from gleak.figures.statistics import CELL
 from gleak.metrics.score_table import read_scores, refused_scores, save_scores
@@ -18,7 +19,10 @@ ORDER = [*CELL, "victim", "sample", "metric"]
 
 
 def tabulate(
-    scores: Sequence[Path], output: Path, refused: Sequence[Mapping[str, str]] = ()
+    scores: Sequence[Path],
+    output: Path,
+    refused: Sequence[Mapping[str, str]] = (),
+    networks: int = 1,
 ) -> pd.DataFrame:
     """Concatenate the scores of a grid's cells into one sorted table.
 
@@ -28,6 +32,7 @@ def tabulate(
         scores: ``scores.csv`` of every cell and control, in any order.
         output: table to write; equal inputs give equal bytes.
         refused: levels of the cells that were refused before any job, and the ``reason``.
+        networks: repetitions of each training; if there are several, each is a victim.
 
     Returns:
         The table, in the form of `gleak.metrics.score_table`.
@@ -36,12 +41,22 @@ def tabulate(
         ArtifactError: if a file is missing or is not a table of scores.
     """
     left_out = [refused_scores(each, each["reason"]) for each in refused]
-    joined = pd.concat([read_scores(scores), *left_out])
+    computed = read_scores(scores)
+    joined = pd.concat([computed if networks == 1 else _as_victims(computed), *left_out])
     table = joined.sort_values(ORDER, na_position="first", ignore_index=True)
     for warning in _granted(table):
         logger.warning("implausible evaluation: %s", warning)
     save_scores(table, output)
     return table
+
+
+def _as_victims(table: pd.DataFrame) -> pd.DataFrame:
+    """Count the repetitions of a training as victims of the cell without a repetition."""
+    specs = {text: parse("training", text) for text in table["training"].unique()}
+    first = {text: str(spec.model_copy(update={"repetition": 0})) for text, spec in specs.items()}
+    numbers = {text: spec.repetition for text, spec in specs.items()}
+    training = table["training"]
+    return table.assign(training=training.map(first), victim=training.map(numbers))
 
 
 def _granted(table: pd.DataFrame) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from gleak.core.spec import Spec, parameter
 from gleak.runtime.checkpointing import Journal, Part, strip_prefix
+from gleak.runtime.seeding import derived_seed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -97,6 +98,9 @@ class InitialisedSpec(TrainingSpec):
         source="torch; kaiming: torchvision's ResNets, InvertGrad's code; uniform: DLG's code",
     )
     bound: float = parameter(0.5, "bound of the uniform initialisation", source="DLG", gt=0)
+    repetition: int = parameter(
+        0, "number of the training; those of other numbers have independent random numbers", ge=0
+    )
 
     def train(
         self, model: nn.Module, dataset: Dataset, seed: int, journal: Journal | None = None
@@ -115,6 +119,8 @@ class InitialisedSpec(TrainingSpec):
         from gleak.training.initialisation import initialise
 
         self.check_samples(len(dataset.train_labels), dataset.spec)
+        if self.repetition:
+            seed = derived_seed(seed, f"training repetition {self.repetition}")
         initialise(model, self.init, self.bound, seed)
         return self.fit(model, dataset, seed, (journal or Journal()).part())
 

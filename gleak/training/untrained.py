@@ -69,7 +69,12 @@ class Pretrained(InitialisedSpec):
 
     @override
     def check_model(self, model: ModelSpec) -> None:
-        """Check that a file of torchvision has the name of the model."""
+        """Check that a file of torchvision has the name of the model, and that it is read once."""
+        if self.repetition:
+            raise IncompatibleError(
+                f"training {self}: repetitions of {self.name!r} have the same parameters, those of "
+                "the file; leave repetition and networks out"
+            )
         published = TORCHVISION_FILE.fullmatch(self.file)
         if published and not model.user_defined and published["network"] != model.name:
             raise IncompatibleError(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -344,3 +345,26 @@ def test_the_network_of_a_users_own_model_is_examined_when_that_is_asked_for(tmp
 def test_excluding_everything_is_refused():
     with pytest.raises(SpecError, match="no cell is left"):
         grid(exclude=[{"dataset": "mnist"}, {"dataset": "cifar10"}])
+
+
+def test_each_network_has_an_independent_training():
+    found = models(training="central", networks=3)
+    trainings = [cell.strings()["training"] for cell in found.repeated]
+    assert len(found.cells) == 2
+    assert trainings == 2 * ["central", "central+repetition=1", "central+repetition=2"]
+
+
+@pytest.mark.parametrize(
+    ("make", "fields", "message"),
+    [
+        (grid, {}, "only grids that end with the training or the crafting"),
+        (models, {"training": "untrained+repetition=1"}, "cannot be repeated"),
+        (models, {"training": "captured"}, "cannot be repeated"),
+        (models, {"training": "pretrained+weights=own.pth"}, "have the same parameters"),
+    ],
+)
+def test_networks_that_cannot_be_repeated_are_refused(
+    make: Callable[..., Grid], fields: dict[str, Any], message: str
+):
+    with pytest.raises((SpecError, IncompatibleError), match=message):
+        make(networks=2, **fields)

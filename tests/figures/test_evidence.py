@@ -59,14 +59,14 @@ def test_cells_share_victims_if_dataset_and_draw_are_equal(
     assert (shared_batches(cell()) == shared_batches(cell(**levels))) is shared
 
 
-def test_models_share_nothing(cell: MakeCell):
-    models = [
-        Cell(
-            {level: spec for level, spec in cell(training=text).specs.items() if level != "client"}
-        )
-        for text in ("central", "untrained")
-    ]
-    assert shared_batches(models[0]) != shared_batches(models[1])
+@pytest.mark.parametrize(
+    ("levels", "shared"), [({"training": "central"}, True), ({"model": "mlp"}, False)]
+)
+def test_networks_of_one_architecture_are_paired(
+    cell: MakeCell, levels: dict[str, str], shared: bool
+):
+    first, second = (cell(**fields).upto("training") for fields in ({}, levels))
+    assert (shared_batches(first) == shared_batches(second)) is shared
 
 
 def compare(tables: list[pd.DataFrame], **fields: Any) -> Estimate | None:

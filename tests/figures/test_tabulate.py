@@ -63,3 +63,16 @@ def test_what_was_refused_has_a_row_with_its_reason(
         ["aono", "refused", "no dense layer"],
         ["dlg", "ok", ""],
     ]
+
+
+def test_each_network_is_a_victim_of_its_cell(scored: Scored, write: Write, tmp_path: Path):
+    trainings = ["untrained", "untrained+repetition=1"]
+    files = [
+        write(f"{place}.csv", scored("test_accuracy", [float(place)], training=text))
+        for place, text in enumerate(trainings)
+    ]
+    table = tabulate(files, tmp_path / "scores.csv", networks=2)
+    assert table[["training", "victim", "value"]].to_numpy().tolist() == [
+        ["untrained", 0, 0.0],
+        ["untrained", 1, 1.0],
+    ]

@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parameters_to_vector
 
+from gleak.artifacts.dataset import Dataset
 from gleak.core.registry import parse
 from gleak.training.base import Init
 from gleak.training.initialisation import initialise
@@ -52,3 +54,16 @@ def test_uniform_draws_lie_within_the_bound() -> None:
     values = torch.cat([value.detach().flatten() for value in drawn("uniform").parameters()])
     assert values.abs().max() <= 0.5
     assert values.std().item() == pytest.approx(1 / math.sqrt(12), rel=0.02)
+
+
+def test_repetitions_have_other_parameters_and_the_first_is_that_without(images: Dataset):
+    def trained(text: str) -> torch.Tensor:
+        network = parse("model", "lenet+width=4").build(images.shape, 4)
+        parse("training", text).train(network, images, seed=3)
+        return parameters_to_vector(network.parameters())
+
+    first, again, other = map(
+        trained, ["untrained", "untrained+repetition=0", "untrained+repetition=1"]
+    )
+    assert torch.equal(first, again)
+    assert not torch.isclose(first, other).any()

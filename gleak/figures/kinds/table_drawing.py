@@ -216,15 +216,16 @@ def _metric(names: AxisLabels, row: Row) -> str:
 def explain(long: pd.DataFrame, names: AxisLabels) -> str:
     """Explain the signs of a table, its numbers of victims, and which metrics have no value."""
     usual = usual_number(long)
-    victims = f"n = {usual} {'victim' if usual == 1 else 'victims'}"
+    unit = "victim" if long["client"].any() else "network"
+    victims = f"n = {usual} {unit if usual == 1 else f'{unit}s'}"
     shown = long[long["ours"].notna()]
     missing = [metric for metric, ours in long.groupby("shown")["ours"] if ours.isna().all()]
     reasons = [f"{names.metric(str(metric))} {why_missing(str(metric))}" for metric in missing]
     signs = {
         victims: usual > 0,
         "(n) where another number": (shown["victims"].dropna() != usual).any(),
-        "± standard deviation over victims": long["spread"].notna().any(),
-        "[low, high] 95% confidence interval over victims": long["low"].notna().any(),
+        f"± standard deviation over {unit}s": long["spread"].notna().any(),
+        f"[low, high] 95% confidence interval over {unit}s": long["low"].notna().any(),
         f"{MARK} over successful reconstructions": (long["over"] != "all").any(),
         f"{FAILED} none succeeded: over the failed, at their last iteration": long["failed"].any(),
         f"{WORSE} worse than the blind control, which uses no update": shown["worse"].any(),

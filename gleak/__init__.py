@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gleak.api.listing import list_specs as list_specs
     from gleak.api.scoring import Scores as Scores
     from gleak.api.scoring import score as score
+    from gleak.captures.local_capture import capture as capture
     from gleak.core.errors import GleakError as GleakError
     from gleak.metrics.audits.verdicts import AuditReport as AuditReport
 
@@ -30,6 +31,7 @@ _PLACES = {
     "Scores": "gleak.api.scoring",
     "attack": "gleak.api.attacking",
     "audit": "gleak.api.auditing",
+    "capture": "gleak.captures.local_capture",
     "compute_update": "gleak.api.client_update",
     "craft": "gleak.api.crafted_model",
     "defend": "gleak.api.client_update",

@@ -37,7 +37,7 @@ HEAVIEST_IMPORTS = tuple(HEAVY.split())
 LONGEST_MODULE = 400
 LONGEST_FUNCTION = 46  # without its docstring
 MEDIAN_FUNCTION = 10
-MOST_MODULES = 341
+MOST_MODULES = 344
 SHARED_NAMES = {"__init__", "base"}
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

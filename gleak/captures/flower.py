@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 from typing_extensions import override
 
 from gleak.artifacts.atomic import whole_folder
+from gleak.captures.round_folder import RoundFolder
 from gleak.core.errors import DataError, IncompatibleError, needs_extra
 
 with needs_extra("flower"):
@@ -67,9 +68,10 @@ class Recorder:
             ArtifactError: no permission or no space.
         """
         with whole_folder(self.of_round(number)) as folder:
-            save_file(self.before, folder / "before.safetensors")
+            files = RoundFolder(folder)
+            save_file(self.before, files.before)
             for client, arrays in after.items():
-                save_file(arrays, folder / f"client-{client}.safetensors")
+                save_file(arrays, files.client(client))
 
 
 def named(arrays: Iterable[np.ndarray], names: Iterable[str]) -> Arrays:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.store import Artifact
 from gleak.artifacts.update import Update
 from gleak.captures.locations import MODEL, PRIVATE, UPDATE, Captures
+from gleak.captures.round_folder import Files
 from gleak.captures.states import State, read_state
 from gleak.captures.truth import Comparison, compare_updates, read_truth
 from gleak.core.errors import ArtifactError, DataError
@@ -24,21 +25,6 @@ from gleak.models.broadcast import with_state
 from gleak.models.parameters import trained_parameters
 from gleak.runtime.hub_weights import check_weights
 from gleak.training.initialisation import missing_counters
-
-
-@dataclass(frozen=True)
-class Files:
-    """Files of a capture, as safetensors.
-
-    Args:
-        before: broadcast state dict.
-        sent: for each client, its state dict after training, or its gradients by parameter.
-        truth: for each client, its ``inputs`` and ``labels``; empty if unknown.
-    """
-
-    before: Path
-    sent: Sequence[Path]
-    truth: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)

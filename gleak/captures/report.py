@@ -26,10 +26,13 @@ def captured_cell(name: str, dataset: str, model: str, **client: Any) -> Cell:
         **client: fields of `gleak.clients.captured.Captured`.
 
     Raises:
-        SpecError: a spec or field is unknown or invalid, a path is too long, or weights were sent
-            without the learning rate, by which attackers scale their difference.
+        SpecError: a spec or field is unknown or invalid, a path is too long, the batch size is
+            missing, or weights were sent without the learning rate, by which attackers scale their
+            difference.
         IncompatibleError: the specs do not fit together.
     """
+    if "batch_size" not in client:
+        raise SpecError("--batch-size is missing: give the number of samples of a client's update")
     if client["sends"] == "weights" and "local_lr" not in client:
         raise SpecError("--local-lr is missing: give the learning rate of the clients")
     clients = build_spec(Captured, {**client, "capture": name})

@@ -92,9 +92,7 @@ def _read_samples(
     shape = (client.batch_size, *dataset.shape)
     _check_shape(path, "inputs", inputs, shape, f"batch_size={shape[0]} and {dataset}")
     _check_shape(path, "labels", labels, shape[:1], f"batch_size={shape[0]}")
-    _check_range(path, "inputs", inputs, inputs.is_floating_point(), 1, "intensities in [0, 1]")
-    whole = not labels.is_floating_point()
-    _check_range(path, "labels", labels, whole, classes - 1, f"classes 0 to {classes - 1}")
+    check_samples(path, inputs, labels, classes)
     return inputs.float().numpy(), labels.long().numpy()
 
 
@@ -108,12 +106,39 @@ def _check_shape(
         )
 
 
+def check_samples(
+    place: Path | str, inputs: Tensor, labels: Tensor, classes: int | None = None
+) -> None:
+    """Check the values and the number of true samples.
+
+    Args:
+        place: named in errors.
+        inputs: Shape (N, *shape).
+        labels: Shape (N).
+        classes: number of classes; None: unknown.
+
+    Raises:
+        ArtifactError: intensities outside of [0, 1], labels that are no classes, or another number
+            of labels than of samples.
+    """
+    if labels.shape != inputs.shape[:1]:
+        raise ArtifactError(
+            f"{place}: inputs of shape {tuple(inputs.shape)} and labels of shape "
+            f"{tuple(labels.shape)}; give one label for each sample"
+        )
+    intensities = inputs.is_floating_point()
+    _check_range(place, "inputs", inputs, intensities, 1, "intensities in [0, 1]")
+    last = "and above" if classes is None else f"to {classes - 1}"
+    most, whole = torch.inf if classes is None else classes - 1, not labels.is_floating_point()
+    _check_range(place, "labels", labels, whole, most, f"classes 0 {last}")
+
+
 def _check_range(
-    path: Path, name: str, value: Tensor, kind: bool, most: int, expected: str
+    place: Path | str, name: str, value: Tensor, kind: bool, most: float, expected: str
 ) -> None:
     if not kind or not ((value >= 0) & (value <= most)).all():
         raise ArtifactError(
-            f"{path}: {name} has {value.dtype} values from {value.min()} to {value.max()}, "
+            f"{place}: {name} has {value.dtype} values from {value.min()} to {value.max()}, "
             f"expected {expected}"
         )
 

@@ -21,27 +21,17 @@ from gleak import __version__
 from gleak.cli.common import (
     EXIT_FINDING,
     Command,
-    add_config_option,
     complain,
-    read_settings,
     use_configured_plugins,
 )
 from gleak.cli.completion import complete, kinds, offer, specs_of
+from gleak.cli.import_command import add_import_command
 from gleak.cli.record_commands import add_record_commands
 from gleak.cli.study_commands import add_study_commands
 from gleak.core.errors import GleakError, SpecError
 from gleak.runtime.perceptual import SQUEEZE, Net
 
 EXIT_BROKEN_PIPE = 141
-PROTOCOL = {
-    "batch_size": "samples per client",
-    "local_steps": "local steps; default 1",
-    "local_lr": "learning rate of the local steps",
-    "mini_batch": "samples per step; default all",
-    "loss": "cross_entropy (default) or nll_raw",
-    "split": "test (default) or train (victims for searches)",
-}
-"""Options of ``gleak import`` for the client's fields, with their help."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -108,13 +98,7 @@ def build_parser() -> ArgumentParser:
     add_weights_options(
         add("weights", run_weights, "download the weights of LPIPS to the cache of torch.hub")
     )
-    add_import_options(
-        add(
-            "import",
-            run_import,
-            "import updates captured outside of gleak; exit with 3 if the truth contradicts them",
-        )
-    )
+    add_import_command(add)
     add_study_commands(add)
     add_record_commands(add)
     return parser
@@ -167,33 +151,6 @@ def add_scores_options(command: ArgumentParser) -> None:
     for name, default in (("victims", 4), ("samples", 2)):
         text = f"largest number of {name} in the picture; default {default}"
         command.add_argument(f"--{name}", type=int, default=default, metavar="N", help=text)
-
-
-def add_import_options(command: ArgumentParser) -> None:
-    """Add the options of ``gleak import``; state dicts are safetensors."""
-    command.add_argument("name", metavar="NAME", help="name of the capture, as in paths")
-    for kind in ("dataset", "model"):
-        text = f"spec of the {kind}"
-        spec = command.add_argument(f"--{kind}", required=True, metavar="SPEC", help=text)
-        offer(spec, specs_of(kind))
-    files: dict[str, Any] = {"type": Path, "metavar": "FILE"}
-    command.add_argument("--before", required=True, **files, help="broadcast state dict")
-    sent = command.add_mutually_exclusive_group(required=True)
-    sent.add_argument(
-        "--after", nargs="+", **files, help="state dict of each client after training"
-    )
-    sent.add_argument("--gradients", nargs="+", **files, help="gradients of each client")
-    command.add_argument(
-        "--truth", nargs="+", default=[], **files, help="inputs and labels of each client"
-    )
-    for field, text in PROTOCOL.items():
-        option, required = f"--{field.replace('_', '-')}", field == "batch_size"
-        command.add_argument(option, required=required, metavar="VALUE", help=text)
-    command.add_argument("--replace", action="store_true", help="replace the capture of that name")
-    for option in ("data", "captures"):
-        text = f"{option} folder; default as configured"
-        command.add_argument(f"--{option}-dir", metavar="FOLDER", help=text)
-    add_config_option(command)
 
 
 def run_list(arguments: Namespace) -> int:
@@ -274,28 +231,3 @@ def run_weights(arguments: Namespace) -> int:
     print(f"LPIPS: {weights}", flush=True)
     print(weights.download())
     return 0
-
-
-def run_import(arguments: Namespace) -> int:
-    """Run ``gleak import NAME --dataset SPEC --model SPEC --before FILE --after FILE``."""
-    from gleak.captures.importing import Files, import_capture
-    from gleak.captures.locations import Captures
-    from gleak.captures.report import captured_cell, describe_capture
-
-    folders = {"data_dir": arguments.data_dir, "captures_dir": arguments.captures_dir}
-    changes = {key: folder for key, folder in folders.items() if folder}
-    settings = read_settings(arguments.config, changes)
-    given = {field: getattr(arguments, field) for field in PROTOCOL}
-    files = Files(arguments.before, arguments.after or arguments.gradients, arguments.truth)
-    cell = captured_cell(
-        arguments.name,
-        arguments.dataset,
-        arguments.model,
-        victims=len(files.sent),
-        sends="weights" if arguments.after else "gradient",
-        **{field: value for field, value in given.items() if value is not None},
-    )
-    captures = Captures(settings.captures)
-    capture = import_capture(cell, files, captures, settings.data_dir, replace=arguments.replace)
-    print(describe_capture(cell, capture, settings.results_dir, changes))
-    return EXIT_FINDING if capture.comparison and not capture.comparison.agrees else 0

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gleak.captures.importing import Files
 from gleak.captures.report import captured_cell
+from gleak.captures.round_folder import Files
 from gleak.core.registry import parse
 from gleak.experiments.cell import Cell
 

@@ -15,8 +15,9 @@ from torch.nn import functional
 from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
-from gleak.captures.importing import Capture, Files, import_capture
+from gleak.captures.importing import Capture, import_capture
 from gleak.captures.locations import Captures
+from gleak.captures.round_folder import Files
 from gleak.core.errors import ArtifactError, DataError, GleakError, SpecError
 from gleak.core.registry import parse
 from gleak.experiments.cell import Cell

@@ -17,8 +17,9 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.run_attack import attack
-from gleak.captures.importing import Files, import_capture
+from gleak.captures.importing import import_capture
 from gleak.captures.locations import Captures
+from gleak.captures.round_folder import Files
 from gleak.captures.take import take_captured_model, take_captured_truth, take_captured_update
 from gleak.core.errors import ArtifactError
 from gleak.core.registry import parse

@@ -94,3 +94,51 @@ def test_what_cannot_be_imported_is_said_in_one_line(
 ):
     assert re.search(message, fails(capsys, *importing("--before", *words)))
     assert not (study_folder / "data/captures").exists()
+
+
+@pytest.fixture
+def captured_round(states: Path) -> Path:
+    """A round as `gleak.capture` writes it, whose learning rate is that of `states`."""
+    from safetensors.torch import load_file, save_file
+
+    folder = states / "round"
+    folder.mkdir()
+    save_file(load_file(states / "before.safetensors"), folder / "before.safetensors")
+    recorded = {"batch_size": "2", "local_steps": "1", "local_lr": "0.5"}
+    save_file(load_file(states / "after.safetensors"), folder / "client-0.safetensors", recorded)
+    return folder
+
+
+ROUND = ["import", "mine", "--dataset", "digits", "--model", "fc2+hidden=8", "--round", "round"]
+
+
+def test_a_round_is_imported_without_further_options(
+    study_folder: Path, captured_round: Path, capsys: Capture
+):
+    assert main(ROUND) == 0
+    printed = capsys.readouterr().out
+    assert "1 clients of 2 samples, differences" in printed
+    assert "captured+victims=1+batch_size=2+local_lr=0.5/none" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--local-lr", "0.4"], "--local-lr is 0.4, but round/client-0.safetensors was recorded"),
+        (["--before", "before.safetensors"], "--before: the folder of --round contains it"),
+    ],
+)
+def test_options_that_contradict_a_round_are_named(
+    study_folder: Path, captured_round: Path, capsys: Capture, words: list[str], message: str
+):
+    assert message in fails(capsys, *ROUND, *words)
+
+
+def test_what_neither_file_nor_option_says_is_missing(
+    study_folder: Path, states: Path, capsys: Capture
+):
+    specs = ["import", "mine", "--dataset", "digits", "--model", "fc2+hidden=8"]
+    sent = ["--after", "after.safetensors"]
+    assert "--before is missing" in fails(capsys, *specs, *sent)
+    sent += ["--before", "before.safetensors"]
+    assert "--batch-size is missing" in fails(capsys, *specs, *sent)

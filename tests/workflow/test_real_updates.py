@@ -46,6 +46,15 @@ def test_a_pair_of_state_dicts_is_attacked_and_scored(followed: tuple[Project, s
     assert (project.root / "first.png").is_file()
 
 
+def test_training_is_captured_where_it_happens(followed: tuple[Project, str]) -> None:
+    project, printed = followed
+    assert "data/captures/local: 1 clients of 4 samples, differences" in printed
+    errors = [float(error) for error in re.findall(r"true samples: (\S+)", printed)]
+    assert max(errors) < 1e-4
+    captured = Update.read(project.root / "data/captures/local/update.h5")
+    assert (captured.local_steps, captured.local_lr) == (5, 0.05)
+
+
 def test_captured_cells_stand_in_a_study(followed: tuple[Project, str]) -> None:
     project, _ = followed
     assert (project.results / "studies/mine/quick/found.svg").is_file()

@@ -1,0 +1,198 @@
+"""Capture of a client's local training where it happens, in plain PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from gleak.artifacts.atomic import atomic
+from gleak.captures.round_folder import RoundFolder
+from gleak.captures.states import State
+from gleak.captures.truth import check_samples
+from gleak.core.errors import IncompatibleError
+from gleak.models.parameters import trained_parameters
+
+PLAIN = {"momentum": 0, "weight_decay": 0, "maximize": False}
+"""Options of `torch.optim.SGD` that attacks assume."""
+
+
+@dataclass
+class Rates:
+    """Learning rates of the steps in the block."""
+
+    of_steps: list[float] = field(default_factory=list)
+
+    def note(self, optimizer: Optimizer, *_: Any) -> None:
+        """Note the learning rate of a step; a hook of the optimiser."""
+        self.of_steps.append(learning_rate(optimizer))
+
+    def fields(self) -> dict[str, str]:
+        """Return the fields of the client that the steps give.
+
+        Raises:
+            IncompatibleError: there was no step, or the learning rate changed.
+        """
+        if not self.of_steps:
+            raise IncompatibleError(
+                "gleak.capture: the optimizer took no step in the block, so there is no update; "
+                "train in the block, with the optimizer that was given"
+            )
+        rate = self.of_steps[0]
+        for number, other in enumerate(self.of_steps, start=1):
+            if other != rate:
+                raise IncompatibleError(
+                    f"gleak.capture: the learning rate changed from {rate} to {other} at step "
+                    f"{number} of {len(self.of_steps)}, but attacks assume one for all steps of a "
+                    "round; step the scheduler between rounds"
+                )
+        return {"local_steps": str(len(self.of_steps)), "local_lr": repr(rate)}
+
+
+@contextmanager
+def capture(
+    model: nn.Module,
+    optimizer: Optimizer,
+    folder: Path | str,
+    *,
+    client: str = "0",
+    truth: tuple[Tensor, Tensor] | None = None,
+) -> Iterator[None]:
+    """Capture the local training in the block, in the files that ``gleak import --round`` reads.
+
+    The parameters are copied when the block begins; steps and learning rates are noted; and
+    everything is written when the block ends, to ``before.safetensors``,
+    ``client-<client>.safetensors`` and, with the true samples, ``truth-<client>.safetensors``.
+    Nothing is written if the block fails. Clients of one round that begin with equal parameters can
+    share a folder.
+
+    Args:
+        model: network that is trained, as ``state_dict()`` has it: not its wrapper by
+            ``torch.compile`` or data-parallel training.
+        optimizer: plain gradient descent, as attacks assume: `torch.optim.SGD` without momentum and
+            weight decay, with one learning rate, of exactly the trained parameters of the model.
+        folder: folder of the round; it need not exist.
+        client: name of the client in the names of the files.
+        truth: inputs with values in [0, 1], Shape (N, *shape), and labels, Shape (N), of all
+            samples of the round, to score attacks later; None: unknown.
+
+    Raises:
+        IncompatibleError: another optimiser; before the block. No step, or several learning rates;
+            after it.
+        DataError: the client is already in the folder, or its round began with other parameters;
+            before the block.
+        ArtifactError: invalid samples, before the block; or the files cannot be written.
+
+    Example:
+        >>> import gleak, tempfile, torch
+        >>> from pathlib import Path
+        >>> model = torch.nn.Linear(4, 2)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> inputs, labels = torch.rand(3, 4), torch.tensor([0, 1, 1])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with gleak.capture(model, optimizer, folder, truth=(inputs, labels)):
+        ...         torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+        ...         optimizer.step()
+        ...     print(*sorted(path.name for path in Path(folder).iterdir()))
+        before.safetensors client-0.safetensors truth-0.safetensors
+    """
+    check_optimizer(model, optimizer)
+    samples = None if truth is None else _checked(*truth)
+    before, files, rates = _copied(model), RoundFolder(Path(folder)), Rates()
+    files.check_new(client, before)
+    handle = optimizer.register_step_post_hook(rates.note)
+    try:
+        yield
+    finally:
+        handle.remove()
+    fields = rates.fields()
+    if samples is not None:
+        fields["batch_size"] = str(len(samples["labels"]))
+        _write(samples, files.truth(client))
+    if not files.before.exists():
+        _write(before, files.before)
+    _write(_copied(model), files.client(client), fields)
+
+
+def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
+    """Check that an optimiser is the gradient descent that attacks assume.
+
+    Raises:
+        IncompatibleError: names what differs, and what to do.
+    """
+    remedy = (
+        "; attacks assume plain gradient descent: train the captured round with "
+        "torch.optim.SGD(model.parameters(), lr=...)"
+    )
+    if type(optimizer) is not SGD:
+        raise IncompatibleError(
+            f"gleak.capture: the optimizer is {type(optimizer).__name__}, not torch.optim.SGD"
+            f"{remedy}"
+        )
+    for group in optimizer.param_groups:
+        for option, plain in PLAIN.items():
+            if group[option] != plain:
+                raise IncompatibleError(
+                    f"gleak.capture: the optimizer has {option}={group[option]}{remedy}"
+                )
+    learning_rate(optimizer)
+    _check_parameters(model, optimizer)
+
+
+def learning_rate(optimizer: Optimizer) -> float:
+    """Return the learning rate of an optimiser.
+
+    Raises:
+        IncompatibleError: its groups of parameters have several.
+    """
+    rates = sorted({float(group["lr"]) for group in optimizer.param_groups})
+    if len(rates) > 1:
+        raise IncompatibleError(
+            f"gleak.capture: the optimizer has learning rates {rates}, but attacks assume one for "
+            "all parameters; give all groups the same"
+        )
+    return rates[0]
+
+
+def _check_parameters(model: nn.Module, optimizer: Optimizer) -> None:
+    """Check that the optimiser trains exactly the parameters that require a gradient."""
+    trained = trained_parameters(model)
+    given = {id(value) for group in optimizer.param_groups for value in group["params"]}
+    left = [name for name, value in trained.items() if id(value) not in given]
+    if left:
+        raise IncompatibleError(
+            f"gleak.capture: the optimizer does not train {left[0]}, which requires a gradient; "
+            "give it model.parameters() of this model, or freeze it with requires_grad_(False)"
+        )
+    foreign = given - {id(value) for value in model.parameters()}
+    if foreign:
+        raise IncompatibleError(
+            f"gleak.capture: the optimizer trains {len(foreign)} parameters that are not in "
+            "model.parameters(), so the state dict would not be the update; give the model that "
+            "contains them"
+        )
+
+
+def _checked(inputs: Tensor, labels: Tensor) -> State:
+    """Return a copy of the samples after `check_samples`."""
+    check_samples("gleak.capture, truth", inputs, labels)
+    return {"inputs": _copy(inputs), "labels": _copy(labels)}
+
+
+def _copied(model: nn.Module) -> State:
+    return {name: _copy(value) for name, value in model.state_dict().items()}
+
+
+def _copy(value: Tensor) -> Tensor:
+    return value.detach().to("cpu", copy=True).contiguous()
+
+
+def _write(tensors: State, path: Path, metadata: dict[str, str] | None = None) -> None:
+    with atomic(path) as temporary:
+        save_file(dict(tensors), temporary, metadata)

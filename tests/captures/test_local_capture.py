@@ -1,0 +1,228 @@
+"""Local training captured where it happens, and imported from the folder of its round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import SGD, Adam, Optimizer
+from torch.optim.lr_scheduler import ExponentialLR
+
+import gleak
+from gleak.captures.importing import import_capture
+from gleak.captures.locations import Captures
+from gleak.captures.report import captured_cell
+from gleak.captures.round_folder import RoundFolder, recorded_fields
+from gleak.core.errors import ArtifactError, DataError, GleakError, IncompatibleError
+from gleak.core.registry import parse
+
+SHAPE, CLASSES, SAMPLES = (1, 8, 8), 10, 3
+Truth = tuple[Tensor, Tensor]
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return parse("model", "lenet+width=4").build(SHAPE, CLASSES)
+
+
+@pytest.fixture
+def truth() -> Truth:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.rand(SAMPLES, *SHAPE, generator=generator)
+    return inputs, torch.randint(CLASSES, (SAMPLES,), generator=generator)
+
+
+def sgd(model: nn.Module, **options: float) -> SGD:
+    return SGD(model.parameters(), **{"lr": 0.1, **options})
+
+
+def train(model: nn.Module, optimizer: Optimizer, truth: Truth, steps: int = 2) -> None:
+    for _ in range(steps):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(truth[0]), truth[1]).backward()
+        optimizer.step()
+
+
+def test_a_captured_round_is_imported_with_what_it_recorded(
+    model: nn.Module, truth: Truth, tmp_path: Path
+) -> None:
+    """Two clients in one folder; the import repeats their training from the recorded fields."""
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    for client, samples in {"a": truth, "b": (truth[0].flip(3), truth[1])}.items():
+        model.load_state_dict(start)
+        optimizer = sgd(model)
+        with gleak.capture(model, optimizer, tmp_path / "round", client=client, truth=samples):
+            train(model, optimizer, samples)
+        train(model, optimizer, samples)
+    files = RoundFolder(tmp_path / "round").files()
+    fields = recorded_fields(files.sent)
+    assert fields == {"batch_size": "3", "local_steps": "2", "local_lr": "0.1"}
+    specs = ("mine", "digits+size=8", "lenet+width=4")
+    cell = captured_cell(*specs, sends="weights", victims=2, **fields)
+    captures = Captures(tmp_path / "captures")
+    capture = import_capture(cell.upto("defense"), files, captures, tmp_path)
+    assert capture.comparison is not None
+    assert capture.comparison.error < 1e-5
+
+
+def test_training_is_the_same_in_the_block(model: nn.Module, truth: Truth, tmp_path: Path) -> None:
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    train(model, sgd(model), truth)
+    expected = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(start)
+    optimizer = sgd(model)
+    with gleak.capture(model, optimizer, tmp_path):
+        train(model, optimizer, truth)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, expected[name])
+    assert not optimizer._optimizer_step_post_hooks
+    for file, state in (("before", start), ("client-0", expected)):
+        found = load_file(tmp_path / f"{file}.safetensors")
+        assert all(torch.equal(found[name], value) for name, value in state.items())
+
+
+def test_shared_weights_and_views_are_written(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.second.weight = self.first.weight
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.second(self.first(inputs))
+
+    model = Tied()
+    optimizer = sgd(model)
+    with gleak.capture(model, optimizer, tmp_path):
+        train(model, optimizer, (torch.rand(2, 4), torch.tensor([0, 3])))
+    assert load_file(tmp_path / "before.safetensors").keys() == model.state_dict().keys()
+
+
+def partial(model: nn.Module) -> Optimizer:
+    return SGD(list(model.parameters())[1:], lr=0.1)
+
+
+def foreign(model: nn.Module) -> Optimizer:
+    return SGD([*model.parameters(), nn.Parameter(torch.ones(1))], lr=0.1)
+
+
+def two_rates(model: nn.Module) -> Optimizer:
+    first, *others = model.parameters()
+    return SGD([{"params": [first], "lr": 0.2}, {"params": others}], lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda model: Adam(model.parameters()), r"optimizer is Adam, not torch\.optim\.SGD"),
+        (lambda model: sgd(model, momentum=0.9), r"momentum=0\.9; attacks assume plain"),
+        (lambda model: sgd(model, weight_decay=1e-4), r"weight_decay=0\.0001"),
+        (partial, r"does not train 0\.weight, which requires a gradient"),
+        (foreign, r"trains 1 parameters that are not in model\.parameters"),
+        (two_rates, r"learning rates \[0\.1, 0\.2\]"),
+    ],
+)
+def test_what_attacks_do_not_assume_is_refused_before_training(
+    build: Callable[[nn.Module], Optimizer], message: str, model: nn.Module, tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(IncompatibleError, match=message),
+        gleak.capture(model, build(model), tmp_path / "round"),
+    ):
+        pytest.fail("the block was entered")
+    assert not (tmp_path / "round").exists()
+
+
+def test_frozen_parameters_need_no_optimizer(
+    model: nn.Module, truth: Truth, tmp_path: Path
+) -> None:
+    first, *_ = model.parameters()
+    first.requires_grad_(False)
+    optimizer = partial(model)
+    with gleak.capture(model, optimizer, tmp_path):
+        train(model, optimizer, truth)
+    assert recorded_fields(RoundFolder(tmp_path).files().sent)["local_steps"] == "2"
+
+
+def scheduled(model: nn.Module, truth: Truth, folder: Path) -> None:
+    optimizer = sgd(model)
+    scheduler = ExponentialLR(optimizer, 0.5)
+    with gleak.capture(model, optimizer, folder):
+        for _ in range(3):
+            train(model, optimizer, truth, steps=1)
+            scheduler.step()
+
+
+def idle(model: nn.Module, truth: Truth, folder: Path) -> None:
+    with gleak.capture(model, sgd(model), folder):
+        train(model, sgd(model), truth)
+
+
+def failing(model: nn.Module, truth: Truth, folder: Path) -> None:
+    optimizer = sgd(model)
+    with gleak.capture(model, optimizer, folder, truth=truth):
+        train(model, optimizer, truth)
+        raise GleakError("of the training")
+
+
+@pytest.mark.parametrize(
+    ("session", "message"),
+    [
+        (scheduled, r"changed from 0\.1 to 0\.05 at step 2 of 3"),
+        (idle, "took no step in the block"),
+        (failing, "of the training"),
+    ],
+)
+def test_nothing_is_written_of_a_round_that_is_none(
+    session: Callable[[nn.Module, Truth, Path], None],
+    message: str,
+    model: nn.Module,
+    truth: Truth,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(GleakError, match=message):
+        session(model, truth, tmp_path / "round")
+    assert not (tmp_path / "round").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, y: (x * 255, y), r"inputs has torch\.float32 values from .*intensities"),
+        (lambda x, y: (x, y - 20), r"labels has torch\.int64 values from .*classes 0 and above"),
+        (lambda x, y: (x, y[:2]), r"inputs of shape \(3, 1, 8, 8\) and labels of shape \(2,\)"),
+    ],
+)
+def test_invalid_samples_are_refused_before_training(
+    change: Callable[..., Truth], message: str, model: nn.Module, truth: Truth, tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(ArtifactError, match=f"gleak.capture, truth: {message}"),
+        gleak.capture(model, sgd(model), tmp_path, truth=change(*truth)),
+    ):
+        pytest.fail("the block was entered")
+
+
+def test_a_client_is_captured_once_and_with_its_round(
+    model: nn.Module, truth: Truth, tmp_path: Path
+) -> None:
+    optimizer = sgd(model)
+    with gleak.capture(model, optimizer, tmp_path, client="a"):
+        train(model, optimizer, truth)
+    with (
+        pytest.raises(DataError, match=r"client-a\.safetensors already exists"),
+        gleak.capture(model, optimizer, tmp_path, client="a"),
+    ):
+        pytest.fail("the block was entered")
+    with (
+        pytest.raises(DataError, match="began with other values than this model"),
+        gleak.capture(model, optimizer, tmp_path, client="b"),
+    ):
+        pytest.fail("the block was entered")

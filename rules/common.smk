@@ -46,9 +46,10 @@ if workflow.is_main_process:
         logger.warning(f"gleak: {damaged} was found damaged, and is renamed to be made again")
 STUDY_FILES = Path(workflow.basedir) / "studies"
 # A job on a cluster node reads a study only if it needs one; see `study_of`.
+CONFIGURED = checked(lambda: SETTINGS.study_files(STUDY_FILES))
 STUDIES = {
-    name: checked(lambda: load_study(STUDY_FILES / f"{name}.yaml", [SETTINGS.scale]))
-    for name in (SETTINGS.studies if workflow.is_main_process else ())
+    name: checked(lambda: load_study(file, [SETTINGS.scale]))
+    for name, file in (CONFIGURED if workflow.is_main_process else {}).items()
 }
 RESULTS = SETTINGS.results_dir
 LOGS = f"{RESULTS}/logs"
@@ -115,9 +116,10 @@ def check_targets():
     Snakemake has read its command line when it reads this file, but not yet kept the targets.
     """
     known = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
+    known_studies = {file.stem: file for file in STUDY_FILES.glob("*.yaml")} | CONFIGURED
     words, _ = get_argument_parser().parse_known_args(sys.argv[1:])
     for target in words.targets:
-        checked(lambda: check_target(target, RESULTS, STUDY_FILES, known))
+        checked(lambda: check_target(target, RESULTS, known_studies, known))
 
 
 def warn_of_substitutes():

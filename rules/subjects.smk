@@ -60,7 +60,7 @@ def scales_in_use():
 def asked():
     """Return the metrics that the configured studies need of each cell, at the scales of this run."""
     needed = defaultdict(set)
-    for name in SETTINGS.studies:
+    for name in CONFIGURED:
         for scale in scales_in_use():
             for scored, metrics in asked_metrics(STUDIES[name], scale).items():
                 needed[scored] |= metrics
@@ -108,12 +108,12 @@ def study_of(wildcards):
 
 def study_file(wildcards):
     """Return the path of a study file."""
-    return STUDY_FILES / f"{wildcards.study}.yaml"
+    return CONFIGURED.get(wildcards.study, STUDY_FILES / f"{wildcards.study}.yaml")
 
 
 def published(wildcards):
     """Return the file with the paper's published numbers, if the study has one."""
-    file = STUDY_FILES / "published" / f"{wildcards.study}.csv"
+    file = study_file(wildcards).parent / "published" / f"{wildcards.study}.csv"
     return [file] if file.exists() else []
 
 

@@ -27,6 +27,7 @@ LAYERS = (
     ("attacks", "metrics"),
     ("experiments",),
     ("rehearsal", "captures", "figures", "api", "testing"),
+    ("assessment",),
     ("cli",),
 )
 """From the lowest to the highest, and in a layer from the left to the right."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from gleak import __version__
+from gleak.cli.assess_command import add_assess_command
 from gleak.cli.common import (
     EXIT_FINDING,
     Command,
@@ -94,6 +95,7 @@ def build_parser() -> ArgumentParser:
     add_scores_options(add("scores", run_scores, "show scores, and images beside the true ones"))
     text = "test parameters for signs of crafting; exit with 3 on an alarm"
     add_audit_options(add("audit", run_audit, text))
+    add_assess_command(add)
     add_demo_options(add("demo", run_demo, "recover a batch of photographs from one gradient"))
     add_weights_options(
         add("weights", run_weights, "download the weights of LPIPS to the cache of torch.hub")

@@ -33,7 +33,9 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    studies: list[str] = Field(description="names of files in studies/ without .yaml")
+    studies: list[str] = Field(
+        description="names of files in studies/ without .yaml, or paths of files that end in .yaml"
+    )
     scale: Scale = Field("quick", description="size of the experiments")
     data_dir: Folder = Field(Path("data"), description="the user's image folders and tables")
     captures_dir: Folder | None = Field(
@@ -53,6 +55,28 @@ class Settings(BaseModel):
     def captures(self) -> Path:
         """Folder of captured updates."""
         return self.captures_dir or self.data_dir / "captures"
+
+    def study_files(self, folder: Path) -> dict[str, Path]:
+        """Return the file of each configured study, by its name.
+
+        Args:
+            folder: the study folder of the workflow, where studies given by name are.
+
+        Raises:
+            SpecError: two files have one name, which is also the name of their results.
+        """
+        files = [
+            Path(text) if text.endswith(".yaml") else folder / f"{text}.yaml"
+            for text in dict.fromkeys(self.studies)
+        ]
+        named = {file.stem: file for file in files}
+        for file in files:
+            if named[file.stem] != file:
+                raise SpecError(
+                    f"config: studies {file} and {named[file.stem]} have one name, and would "
+                    "replace each other's results; rename one"
+                )
+        return named
 
     def check_results(self) -> None:
         """Raise an error if the results folder is not writable.

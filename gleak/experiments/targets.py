@@ -29,13 +29,15 @@ SIMILAR = 0.8
 ORDER = "/".join(f"<{level}>" for level in LEVELS)
 
 
-def check_target(target: str, results: Path, studies: Path, rules: Collection[str]) -> None:
+def check_target(
+    target: str, results: Path, studies: Mapping[str, Path], rules: Collection[str]
+) -> None:
     """Raise an error if a target is neither a rule nor a file that a rule creates.
 
     Args:
         target: a word of Snakemake's command line.
         results: folder of all outputs.
-        studies: folder of the study files.
+        studies: file of each study, by its name.
         rules: names of all rules without wildcards.
 
     Raises:
@@ -155,14 +157,15 @@ def _file(target: str, file: str, level: str) -> str:
     )
 
 
-def _of_study(target: str, parts: Sequence[str], results: Path, studies: Path) -> Path:
+def _of_study(
+    target: str, parts: Sequence[str], results: Path, studies: Mapping[str, Path]
+) -> Path:
     """Return the path of a study's file with similar names of study, scale and file."""
     if len(parts) <= len(("study", "scale")):
         raise SpecError(f"{target}: files of a study are {results}/{STUDY}/<figure>.svg and others")
-    known = {path.stem: path for path in studies.glob("*.yaml")}
-    name = _similar(target, "study", parts[0], known)
+    name = _similar(target, "study", parts[0], studies)
     scale = _similar(target, "scale", parts[1], dict.fromkeys(SCALES))
-    files = dict.fromkeys(_files_of_study(load_study(known[name])))
+    files = dict.fromkeys(_files_of_study(load_study(studies[name])))
     file = _similar(target, "file", "/".join(parts[2:]), files)
     return results / STUDY.format(study=name, scale=scale) / file
 

@@ -96,7 +96,7 @@ def record_grid(study: Study, grid: str, scale: Scale, results: Path, folder: Pa
     if not table.is_file():
         raise ArtifactError(f"{table}: not computed yet; run: snakemake {table}")
     scores = read_scores([table])
-    conditions = _conditions(_computed(study.grid(grid, scale), scores), results)
+    conditions = conditions_of(_computed(study.grid(grid, scale), scores), results)
     folder.mkdir(parents=True, exist_ok=True)
     with atomic(folder / f"{grid}{SUFFIX}") as temporary:
         scores.to_csv(
@@ -116,8 +116,8 @@ def _computed(grid: Grid, scores: pd.DataFrame) -> list[Cell]:
     return [cell for cell in grid.cells if tuple(levels_of(cell).values()) not in refused]
 
 
-def _conditions(cells: Sequence[Cell], results: Path) -> Conditions:
-    """Summarise the provenance of the last level of each cell."""
+def conditions_of(cells: Sequence[Cell], results: Path) -> Conditions:
+    """Summarise the provenance of the last level of each cell; at least one."""
     made = [LAST_LEVEL[cell.end](cell) for cell in cells]
     facts = [provenance.load(path_of(file, results).parent) for file in made]
     times = sorted(str(fact["time"]) for fact in facts)

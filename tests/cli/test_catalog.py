@@ -105,7 +105,7 @@ def test_every_class_of_a_level_has_an_example_that_is_a_target(kind: str):
         found = re.search(r"^example: snakemake (\S+)$", describe(name), re.MULTILINE)
         assert found or name == "custom", name
         if found:
-            check_target(found[1], Path("results"), Path("studies"), ())
+            check_target(found[1], Path("results"), {}, ())
 
 
 def test_an_unknown_kind_is_answered_with_the_nearest():

@@ -12,10 +12,11 @@ from gleak.experiments.stages import STAGES
 from gleak.experiments.study import load_study
 from gleak.experiments.targets import check_target
 
-STUDIES = Path(__file__).parents[2] / "studies"
+FOLDER = Path(__file__).parents[2] / "studies"
+STUDIES = {file.stem: file for file in FOLDER.glob("*.yaml")}
 RULES = ("all", "searches")
 CELL = "digits/lenet/untrained/honest/fedsgd/none/cpl+restarts=2+start=dark"
-STUDY = load_study(STUDIES / "cpl.yaml")
+STUDY = load_study(STUDIES["cpl"])
 SCORES = f"results/artifacts/{CELL}/scores.csv"
 
 

@@ -1,0 +1,1 @@
+"""Assessments: from the description of a deployment to a report of what its updates leak."""

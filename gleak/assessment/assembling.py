@@ -1,0 +1,183 @@
+"""The report of an assessment, put together from its measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gleak.assessment.attack_choice import Choice
+from gleak.assessment.deployment import Deployment
+from gleak.assessment.exposure import CONTROLS, exposures, mean_in
+from gleak.assessment.findings import (
+    MEANINGS,
+    AttackRun,
+    Audit,
+    DefenseCost,
+    Exposure,
+    Fact,
+    Labels,
+    NotRun,
+    Report,
+    Variation,
+    Varied,
+    Verdict,
+)
+from gleak.assessment.generated_study import (
+    AUDIT,
+    CAPTURED,
+    CRAFTED,
+    DEFENSES,
+    DEPLOYED,
+    VARIED,
+    Effort,
+)
+from gleak.assessment.measured import Measured
+from gleak.assessment.resolved import Resolved
+from gleak.assessment.threat_model import describe_threat, list_untried
+from gleak.core.spec import field_text
+from gleak.experiments.cell import Cell
+from gleak.figures.statistics import select
+from gleak.metrics.audits.alarms import audits
+from gleak.metrics.score_table import OK, UNAVAILABLE
+
+LABELS, PERTURBATION = "success_labels", "perturbation"
+GUARANTEES = ("epsilon_rdp", "epsilon_prv", "reconstruction_bound")
+"""Metrics of what a defence promises, beside what attacks find; those that are registered."""
+ORDER: tuple[Verdict, ...] = ("not measured", "not found", "partly exposed", "exposed")
+
+
+def assemble(
+    name: str, resolved: Resolved, choice: Choice, effort: Effort, measured: Measured
+) -> Report:
+    """Return the report.
+
+    Args:
+        name: of the deployment.
+        resolved: its specs.
+        choice: the attacks.
+        effort: size of the cells.
+        measured: results of the run.
+    """
+    own = exposures(measured.scores(DEPLOYED), resolved.thresholds, {})
+    captured = exposures(measured.scores(CAPTURED), resolved.thresholds, {})
+    crafted = exposures(measured.scores(CRAFTED), resolved.thresholds, {})
+    verdict = worst_of([*own, *captured, *crafted])
+    return Report(
+        name=name,
+        deployment=_written(resolved.deployment),
+        verdict=verdict,
+        meaning=MEANINGS[verdict],
+        exposures=own,
+        captured=captured,
+        crafted=crafted,
+        variations=[_variation(field, resolved, measured) for field in resolved.deployment.vary],
+        defenses=list(_defenses(resolved, measured)),
+        labels=list(_labels(measured)),
+        audits=list(_audits(measured)),
+        refused=[each for grid in (DEPLOYED, CAPTURED, CRAFTED) for each in measured.refused(grid)],
+        attacks=[
+            AttackRun(attack=str(each.attack), crafting=each.crafting, reason=each.reason)
+            for each in choice.chosen
+        ],
+        left_out=[NotRun(attack=each.name, reason=each.reason) for each in choice.left_out],
+        threat_model=describe_threat(resolved, effort),
+        not_tried=list_untried(resolved, choice),
+        conditions=list(_conditions(resolved, effort, measured)),
+    )
+
+
+def _written(deployment: Deployment) -> dict[str, Any]:
+    content: dict[str, Any] = deployment.model_dump(mode="json")
+    return content
+
+
+def worst_of(found: list[Exposure]) -> Verdict:
+    """Return the worst verdict; an attack that finds something outweighs those that do not."""
+    return max((each.verdict for each in found), key=ORDER.index, default="not measured")
+
+
+def worst_cell(measured: Measured, grid: str, found: list[Exposure]) -> Cell | None:
+    """Return the cell of the strongest attack of a grid; None if nothing was measured."""
+    cells = measured.cells(grid) if found else []
+    return next((cell for cell in cells if str(cell.attack) == found[0].attack), None)
+
+
+def _variation(field: str, resolved: Resolved, measured: Measured) -> Variation:
+    """Return the leakage along a field of the client."""
+    scores = measured.scores(f"{VARIED}{field}")
+    cells = measured.cells(f"{VARIED}{field}")
+    deployed = field_text(resolved.specs["client"], field)
+    points = [
+        Varied(
+            value=(value := field_text(cell.client, field)),
+            deployed=value == deployed,
+            exposures=exposures(scores, resolved.thresholds, {"client": str(cell.client)}),
+        )
+        for cell in cells
+    ]
+    return Variation(field=field, points=points, refused=measured.refused(f"{VARIED}{field}"))
+
+
+def _defenses(resolved: Resolved, measured: Measured) -> Iterator[DefenseCost]:
+    """Yield the leakage under each defence, with its costs."""
+    scores = measured.scores(DEFENSES)
+    for cell in measured.cells(DEFENSES):
+        defended = {"defense": str(cell.defense)}
+        yield DefenseCost(
+            defense=str(cell.defense),
+            deployed=cell.defense == resolved.specs["defense"],
+            exposures=exposures(scores, resolved.thresholds, defended),
+            kilobytes=measured.kilobytes(cell),
+            perturbation=mean_in(scores, PERTURBATION, {**defended, "attack": str(cell.attack)}),
+            guarantees=dict(_guarantees(scores, {**defended, "attack": str(cell.attack)})),
+        )
+
+
+def _guarantees(scores: Any, levels: dict[str, str]) -> Iterator[tuple[str, float]]:
+    """Yield the mean of each metric of a guarantee that was measured."""
+    rows = select(scores, levels)
+    for name in GUARANTEES:
+        values = rows[rows["metric"] == name]["value"].dropna()
+        if len(values):
+            yield name, float(values.mean())
+
+
+def _labels(measured: Measured) -> Iterator[Labels]:
+    """Yield the share of labels that each attack on the deployment names."""
+    for grid in (DEPLOYED, CAPTURED, CRAFTED):
+        scores = measured.scores(grid)
+        for attack in dict.fromkeys(scores[scores["metric"] == LABELS]["attack"]):
+            if attack not in CONTROLS:
+                yield Labels(attack=attack, share=mean_in(scores, LABELS, {"attack": attack}))
+
+
+def _audits(measured: Measured) -> Iterator[Audit]:
+    """Yield the alarms on the broadcast parameters, and on crafted ones."""
+    scores = measured.scores(AUDIT)
+    limits = {audit.name: audit for audit in audits()}
+    for crafting in dict.fromkeys(scores["crafting"]):
+        rows = scores[(scores["crafting"] == crafting) & scores["metric"].isin(limits)]
+        known = rows[rows["status"] == OK]
+        raised = sorted(known[known["value"] > 1]["metric"])
+        yield Audit(
+            crafting=crafting,
+            alarms=len(raised),
+            raised=raised,
+            unavailable=sorted(rows[rows["status"] == UNAVAILABLE]["metric"]),
+        )
+
+
+def _conditions(resolved: Resolved, effort: Effort, measured: Measured) -> Iterator[Fact]:
+    """Yield what has to be known to repeat the assessment."""
+    facts = measured.conditions
+    texts = {
+        "size": str(effort),
+        "thresholds": ", ".join(map(str, resolved.thresholds)),
+        "seed": str(resolved.settings.seed),
+        "versions": ", ".join(facts.versions),
+        "commit of gleak": ", ".join(str(commit) for commit in facts.commits),
+        "devices": ", ".join(facts.devices),
+        "computed": f"{facts.begun} to {facts.ended}",
+        "CPU time of attacks and audits": f"{3600 * facts.cpu_hours:.0f} s",
+    }
+    yield from (Fact(name=name, text=text) for name, text in texts.items())

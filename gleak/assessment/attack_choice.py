@@ -1,0 +1,140 @@
+"""The attacks of an assessment, each with the reason for which it is run or left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gleak.assessment.resolved import Resolved, at_key
+from gleak.attacks.base import AttackSpec
+from gleak.attacks.best import Best
+from gleak.attacks.cpa_edges import CPAEdges
+from gleak.attacks.dense_first import Aono
+from gleak.attacks.dlg import CPL
+from gleak.attacks.gradinversion import GradInversion
+from gleak.attacks.invertgrad import InvertGrad
+from gleak.attacks.spear import Spear
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import load, parse
+from gleak.experiments.axis_labels import BLIND
+from gleak.experiments.own_models import check_own_model
+
+PARTS = tuple(attack.name for attack in (Aono, CPAEdges, CPL, GradInversion, InvertGrad, Spear))
+"""Attacks among which `gleak.attacks.best.Best` chooses."""
+GUESSES = {
+    BLIND: "a control: a guess without the update, with which every attack is compared",
+    "random_noise": "a guess without the update; the control blind is a better one",
+    "same_class": "a guess without the update, from granted samples of the same class",
+}
+WHY_BEST = "the published attacks that suit the network and the update, the most exact first"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An attack to run.
+
+    Args:
+        attack: its spec.
+        reason: why it is run.
+    """
+
+    attack: AttackSpec
+    reason: str
+
+    @property
+    def crafting(self) -> str:
+        """Name of the crafting of the parameters that clients receive."""
+        return self.attack.crafting or "honest"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An attack that is not run, with the reason."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """All registered attacks: those that are run, and those that are not."""
+
+    chosen: tuple[Chosen, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def honest(self) -> list[Chosen]:
+        """Attacks on the parameters of the training."""
+        return [each for each in self.chosen if each.crafting == "honest"]
+
+    @property
+    def crafted(self) -> list[Chosen]:
+        """Attacks on parameters that the server crafts for them."""
+        return [each for each in self.chosen if each.crafting != "honest"]
+
+
+def choose(resolved: Resolved, iterations: int) -> Choice:
+    """Decide on every registered attack.
+
+    Args:
+        resolved: the deployment.
+        iterations: budget of `best` for each victim.
+
+    Raises:
+        SpecError: an attack that the deployment names is unknown or cannot be run.
+    """
+    main = Chosen(Best(budget=iterations), WHY_BEST)
+    named = [_named(text, resolved) for text in resolved.deployment.attacks]
+    known = {main.attack.name, *(each.attack.name for each in named)}
+    others = [_decide(name, resolved) for name in load("attack") if name not in known]
+    chosen = [each for each in others if isinstance(each, Chosen)]
+    left_out = [each for each in others if isinstance(each, LeftOut)]
+    return Choice((main, *named, *chosen), tuple(left_out))
+
+
+def _named(text: str, resolved: Resolved) -> Chosen:
+    with at_key("attacks"):
+        attack = parse("attack", text)
+        _check(attack, resolved)
+    return Chosen(attack, "named in the deployment")
+
+
+def _decide(name: str, resolved: Resolved) -> Chosen | LeftOut:
+    """Return the attack with its defaults, or why it is left out."""
+    attack = parse("attack", name)
+    if name in GUESSES:
+        return LeftOut(name, GUESSES[name])
+    if attack.crafting and resolved.deployment.attacker.kind != "crafting_server":
+        return LeftOut(name, f"needs a server that crafts its parameters ({attack.crafting})")
+    try:
+        _check(attack, resolved)
+    except IncompatibleError as error:
+        return LeftOut(name, " ".join(str(error).split()))
+    if attack.crafting:
+        return Chosen(attack, "the server may craft the parameters that this attack reads")
+    if reason := next(_reasons(attack, resolved), ""):
+        return LeftOut(name, reason)
+    return Chosen(attack, f"the attacker knows {', '.join(sorted(attack.grants))}")
+
+
+def _reasons(attack: Any, resolved: Resolved) -> Iterator[str]:
+    """Yield why an attack that could be run is not."""
+    if missing := sorted(attack.grants - {*resolved.deployment.attacker.grants}):
+        yield f"needs what this attacker does not know: {', '.join(missing)}"
+    if attack.knowledge:
+        yield "needs a network trained on public data; name it under attacks to train one"
+    if attack.name in PARTS:
+        yield "best runs it where it suits the network and the update"
+    if not attack.grants:
+        yield "not among the attacks that are run by default; name it under attacks to run it too"
+
+
+def _check(attack: AttackSpec, resolved: Resolved) -> None:
+    """Raise an `IncompatibleError` if an attack does not fit the deployment's clients."""
+    crafting = parse("crafting", attack.crafting or "honest")
+    if attack.crafting and resolved.captured:
+        raise IncompatibleError("the captured clients received the parameters that they name")
+    cell = resolved.cell(attack, crafting=crafting)
+    cell.check()
+    check_own_model(cell, resolved.settings.data_dir)

@@ -1,0 +1,114 @@
+"""``deployment.yaml``: the description of a deployment, in the terms of those who run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gleak.core.errors import SpecError
+from gleak.core.yaml_input import load_mapping, read_model
+
+STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+MINUTES = 5.0
+TEMPLATE = """\
+# A deployment of federated learning, for: gleak assess {name}
+# Names are those of gleak list; gleak describe NAME shows the fields of one (lenet+width=24).
+# Every key but model and data may be left out.
+
+model: lenet              # a name of gleak list model, or your own function, as module.function
+data: digits              # a name of gleak list dataset, or a folder with test/<class>/<image>
+training: untrained       # parameters that clients receive; or central, federated, pretrained
+client:                   # what a client does in one round
+  batch_size: 1           # samples
+  # local_steps: 5        # more than one: federated averaging
+  # local_lr: 0.01
+defense: none             # the defence in use
+# defenses: [gaussian+std=1e-3, topk+keep=0.1]     # defences to compare, each beside its cost
+# vary: {{batch_size: [1, 2, 4]}}                    # fields of the client to vary
+# captures: [hand]        # updates of your own clients, imported with gleak import; without client
+attacker:
+  kind: honest_but_curious         # or crafting_server, which may change the parameters it sends
+  # grants: [labels]      # what the attacker knows besides: gleak describe an attack for names
+thresholds: {{ssim: 0.5}}   # a client above one of these is exposed: gleak list metric
+budget: {{minutes: 5}}      # of one core, by the estimate of gleak plan
+# victims: 20             # number of simulated clients; unless given, what the budget allows
+# attacks: [invertgrad+tv=0.1]     # to run beside those that gleak chooses
+# pictures: false         # no true and recovered samples in the report
+# seed: 0
+"""
+
+
+class Attacker(BaseModel):
+    """The attacker, who is always the server."""
+
+    model_config = STRICT
+
+    kind: Literal["honest_but_curious", "crafting_server"] = Field(
+        "honest_but_curious",
+        description="a crafting server may change the parameters that it broadcasts",
+    )
+    grants: list[str] = Field([], description="what the attacker knows besides the update")
+
+
+class Budget(BaseModel):
+    """Upper bound of the work."""
+
+    model_config = STRICT
+
+    minutes: float = Field(gt=0, description="minutes of one core, as gleak plan estimates them")
+
+
+class Deployment(BaseModel):
+    """The content of a deployment file."""
+
+    model_config = STRICT
+
+    model: str = Field(description="a registered model, or a function as module.function")
+    data: str | dict[str, Any] = Field(
+        description="a registered dataset, a folder of images, or {folder: ..., size: ...}"
+    )
+    training: str = Field("untrained", description="how the broadcast parameters came about")
+    client: dict[str, Any] = Field(
+        {}, description="fields of the client; name: fedsgd, fedavg, ..., unless it follows"
+    )
+    captures: list[str] = Field([], description="names of imported updates, see gleak import")
+    defense: str = Field("none", description="the defence in use")
+    defenses: list[str] = Field([], description="defences to compare with it")
+    attacker: Attacker = Attacker()
+    attacks: list[str] = Field([], description="attacks to run besides those that are chosen")
+    vary: dict[str, list[Any]] = Field({}, description="a field of the client -> its values")
+    victims: int | None = Field(None, ge=1, description="simulated clients; null: by the budget")
+    budget: Budget = Budget(minutes=MINUTES)
+    thresholds: dict[str, float] = Field(
+        {}, description="metric -> value from which a client is exposed; default ssim: 0.5"
+    )
+    pictures: bool = Field(True, description="show true and recovered samples in the report")
+    seed: int = Field(0, ge=0, description="seed of all random streams")
+
+
+def read_deployment(path: Path) -> Deployment:
+    """Read a deployment file.
+
+    Raises:
+        SpecError: it cannot be read, or a key is unknown, missing or invalid.
+    """
+    if not path.is_file():
+        raise SpecError(f"{path}: no such file; write one with: gleak assess --init {path}")
+    return read_model(Deployment, load_mapping(path, "deployment", "model, data, ..."), str(path))
+
+
+def write_template(path: Path) -> None:
+    """Write a deployment file with comments on every key.
+
+    Raises:
+        SpecError: the file exists, or cannot be written.
+    """
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(TEMPLATE.format(name=path))
+    except FileExistsError:
+        raise SpecError(f"{path} exists already; edit it, or give another name") from None
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be written ({error.strerror})") from None

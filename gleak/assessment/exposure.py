@@ -1,0 +1,117 @@
+"""Exposure of clients, from the table of scores of a grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gleak.assessment.findings import Exposure, Loss, Mean
+from gleak.assessment.resolved import Threshold
+from gleak.experiments.axis_labels import BLIND, read_metric
+from gleak.experiments.cell import TRUTH
+from gleak.figures.evidence import fill_with_blind
+from gleak.figures.intervals import (
+    CONFIDENCE,
+    SHOWN,
+    Estimate,
+    Interval,
+    clopper_pearson,
+    mean_of,
+    paired_difference,
+)
+from gleak.figures.statistics import average_batches, counted, records, select
+
+CONTROLS = (BLIND, TRUTH)
+
+
+def exposures(
+    scores: pd.DataFrame, thresholds: Iterable[Threshold], levels: Mapping[str, str]
+) -> list[Exposure]:
+    """Return the exposure by each attack and threshold in some cells of a table, the worst first.
+
+    Args:
+        scores: table of a grid, with the control blind.
+        thresholds: of the deployment.
+        levels: level -> spec of these cells; others are left out.
+    """
+    rows = select(scores, levels)
+    attacks = [name for name in dict.fromkeys(rows["attack"]) if name not in CONTROLS]
+    found = [
+        exposure
+        for threshold in thresholds
+        for attack in attacks
+        if (exposure := _exposure(rows, attack, threshold)) is not None
+    ]
+    return sorted(found, key=lambda each: (-each.above / each.clients, -(each.gain.value or 0.0)))
+
+
+def _exposure(rows: pd.DataFrame, attack: str, threshold: Threshold) -> Exposure | None:
+    """Return the exposure by an attack; None if the metric was not measured."""
+    metric, sign = threshold.metric, threshold.sign
+    losses = _losses(rows, attack, threshold)
+    if not losses:
+        return None
+    ours = np.array([loss.value for loss in losses])
+    blind = np.array([loss.blind for loss in losses])
+    beyond = (sign * ours >= sign * threshold.value) & (sign * ours > sign * blind)
+    return Exposure(
+        attack=attack,
+        metric=str(metric),
+        threshold=threshold.value,
+        better=metric.better,
+        clients=len(losses),
+        above=int(beyond.sum()),
+        share=_share(int(beyond.sum()), len(losses)),
+        attacked=mean(mean_of(ours, metric.binary)),
+        blind=mean(mean_of(blind, metric.binary)),
+        gain=mean(paired_difference(sign * ours, sign * blind, metric.binary)),
+        losses=losses,
+    )
+
+
+def _losses(rows: pd.DataFrame, attack: str, threshold: Threshold) -> list[Loss]:
+    """Return the best recovered sample of each client, the worst loss first."""
+    filled = fill_with_blind(rows, threshold.metric)
+    filled = filled.assign(gain=threshold.sign * filled["value"])
+    best = filled.loc[filled.groupby(["attack", "victim"])["gain"].idxmax()]
+    own, guesses = (select(best, {"attack": name}).set_index("victim") for name in (attack, BLIND))
+    joined = own.join(guesses["value"].rename("blind"), how="inner")
+    ranked = joined.sort_values("gain", ascending=False).reset_index()
+    return [
+        Loss(
+            client=int(row["victim"]),
+            sample=int(row["sample"]),
+            value=float(row["value"]),
+            blind=float(row["blind"]),
+        )
+        for row in records(ranked)
+    ]
+
+
+def _share(above: int, clients: int) -> Mean:
+    return _mean(above / clients, clopper_pearson(above, clients, CONFIDENCE))
+
+
+def mean(estimate: Estimate) -> Mean:
+    """Return a mean with its 95% interval, which fewer than three clients do not have."""
+    none = Interval(math.nan, math.nan)
+    return _mean(estimate.value, estimate.interval() if estimate.n >= SHOWN else none)
+
+
+def _mean(value: float, interval: Interval) -> Mean:
+    numbers = [None if math.isnan(each) else float(each) for each in (value, *interval)]
+    return Mean(value=numbers[0], low=numbers[1], high=numbers[2])
+
+
+def mean_in(scores: pd.DataFrame, metric: str, levels: Mapping[str, str]) -> Mean:
+    """Return the mean of a metric over the clients of some cells; empty if it was not measured."""
+    spec = read_metric(metric)
+    rows = counted(select(scores, levels), metric, "all")
+    if rows.empty:
+        return Mean(value=None, low=None, high=None)
+    values: Any = average_batches(rows, spec).to_numpy()
+    return mean(mean_of(np.asarray(values), spec.binary))

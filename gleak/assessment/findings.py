@@ -1,0 +1,169 @@
+"""The result of an assessment: ``report.json``, and what the page is made of.
+
+The JSON Schema of `Report` is ``report.schema.json``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Verdict = Literal["exposed", "partly exposed", "not found", "not measured"]
+MEANINGS: dict[Verdict, str] = {
+    "exposed": "at least half of the clients are above the threshold",
+    "partly exposed": "some clients are above the threshold, but less than half",
+    "not found": "not found by these attacks at this budget; other attacks may find more",
+    "not measured": "there is nothing to compare with",
+}
+MAJORITY = 0.5
+
+
+class Entry(BaseModel):
+    """Base of all parts of a report."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Mean(Entry):
+    """A mean over clients."""
+
+    value: float | None = Field(description="null: no value")
+    low: float | None = Field(description="lower end of the 95% interval; null: too few clients")
+    high: float | None = Field(description="upper end")
+
+
+class Loss(Entry):
+    """The sample of a client that is recovered best."""
+
+    client: int = Field(description="number of the client, from 0")
+    sample: int = Field(description="number of the sample in its batch, from 0")
+    value: float = Field(description="the metric")
+    blind: float = Field(description="the metric of the client's best guess without the update")
+
+
+class Exposure(Entry):
+    """What one attack recovers of the clients of one cell, by one metric.
+
+    A client is above the threshold if its best recovered sample is, and is better recovered than by
+    the blind guess without the update.
+    """
+
+    attack: str
+    metric: str
+    threshold: float
+    better: Literal["higher", "lower"] = Field(description="direction of better recovery")
+    clients: int
+    above: int = Field(description="clients above the threshold")
+    share: Mean = Field(description="share of clients above, with the interval of Clopper-Pearson")
+    attacked: Mean = Field(description="metric of each client's best recovered sample")
+    blind: Mean = Field(description="the same of the guess without the update")
+    gain: Mean = Field(description="difference of the two, by client; positive: leakage")
+    losses: list[Loss] = Field(description="each client, the one that loses most first")
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict by this attack and metric."""
+        if self.above == 0:
+            return "not found"
+        return "exposed" if self.above >= MAJORITY * self.clients else "partly exposed"
+
+
+class Refused(Entry):
+    """A cell that cannot be computed, with the reason."""
+
+    cell: str
+    reason: str
+
+
+class Varied(Entry):
+    """Leakage at one value of a field of the client."""
+
+    value: str
+    deployed: bool = Field(description="the value of the deployment")
+    exposures: list[Exposure]
+
+
+class Variation(Entry):
+    """Leakage along a field of the client."""
+
+    field: str
+    points: list[Varied]
+    refused: list[Refused]
+
+
+class DefenseCost(Entry):
+    """Leakage under a defence, beside what it costs."""
+
+    defense: str
+    deployed: bool = Field(description="the defence of the deployment")
+    exposures: list[Exposure]
+    kilobytes: float | None = Field(description="size of one update as sent, in 1000 bytes")
+    perturbation: Mean = Field(description="norm of the change, relative to that of the update")
+    guarantees: dict[str, float] = Field(description="metric -> value, such as epsilon_prv")
+
+
+class Labels(Entry):
+    """Share of the true labels that an attack names."""
+
+    attack: str
+    share: Mean
+
+
+class Audit(Entry):
+    """Alarms that a client would raise on broadcast parameters."""
+
+    crafting: str
+    alarms: int
+    raised: list[str] = Field(description="names of the tests that raise an alarm")
+    unavailable: list[str] = Field(description="names of the tests that do not apply")
+
+
+class AttackRun(Entry):
+    """An attack that was run, with the reason."""
+
+    attack: str
+    crafting: str
+    reason: str
+
+
+class NotRun(Entry):
+    """A registered attack that was not run, with the reason."""
+
+    attack: str
+    reason: str
+
+
+class Fact(Entry):
+    """A line of a list of facts."""
+
+    name: str
+    text: str
+
+
+class Report(Entry):
+    """The report of an assessment."""
+
+    format: Literal[1] = 1
+    name: str = Field(description="name of the deployment")
+    deployment: dict[str, Any] = Field(description="the deployment file with its defaults")
+    verdict: Verdict
+    meaning: str = Field(description="the verdict as a sentence")
+    exposures: list[Exposure] = Field(description="the deployment as it is, the worst first")
+    captured: list[Exposure] = Field(description="the captured updates")
+    crafted: list[Exposure] = Field(description="parameters that the server crafts")
+    variations: list[Variation]
+    defenses: list[DefenseCost]
+    labels: list[Labels]
+    audits: list[Audit]
+    refused: list[Refused] = Field(description="cells that specs or networks do not allow")
+    attacks: list[AttackRun]
+    left_out: list[NotRun]
+    threat_model: list[Fact]
+    not_tried: list[str]
+    conditions: list[Fact]
+
+    @property
+    def exposed(self) -> bool:
+        """True if a client is above a threshold."""
+        return self.verdict in ("exposed", "partly exposed")

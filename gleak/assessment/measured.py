@@ -1,0 +1,134 @@
+"""Tables and artifacts of the run of an assessment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gleak.artifacts.encodings import Encoded
+from gleak.artifacts.private import Private
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.update import Update
+from gleak.assessment.findings import Refused
+from gleak.core.settings import Scale
+from gleak.experiments.axis_labels import BLIND
+from gleak.experiments.cell import TRUTH, Cell
+from gleak.experiments.stage_files import (
+    Made,
+    StudyPart,
+    reconstruction_of,
+    table_of,
+    truth_of,
+    update_of,
+)
+from gleak.experiments.stages import path_of
+from gleak.experiments.study import Study
+from gleak.figures.recorded import Conditions, conditions_of
+from gleak.figures.statistics import records, refusals
+from gleak.metrics.reconstruction.assignment import UNASSIGNED, match_samples
+from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
+
+KILOBYTE = 1000
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A true sample and what an attack recovered of it.
+
+    Args:
+        truth: Shape (*shape), values in [0, 1].
+        found: the same Shape; None if nothing was assigned to it.
+    """
+
+    truth: np.ndarray
+    found: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Results of the study of an assessment.
+
+    Args:
+        study: the generated study, without cells that the user's network does not fit.
+        scale: of the run.
+        results: folder of all outputs.
+    """
+
+    study: Study
+    scale: Scale
+    results: Path
+
+    @property
+    def targets(self) -> list[Path]:
+        """Return the tables of all grids."""
+        return [self._path(self._table(name)) for name in self.study.grids]
+
+    def _table(self, grid: str) -> Made:
+        return table_of(StudyPart(self.study, self.scale), grid)
+
+    def _path(self, made: Made) -> Path:
+        return path_of(made, self.results)
+
+    def scores(self, grid: str) -> pd.DataFrame:
+        """Return the scores of a grid; of a grid that the study does not have, no rows."""
+        if grid not in self.study.grids:
+            return read_scores([])
+        return read_scores([self._path(self._table(grid))])
+
+    def refused(self, grid: str) -> list[Refused]:
+        """Return the attacked cells of a grid that were refused before or in a job."""
+        rows = records(refusals(self.scores(grid)).reset_index())
+        return [
+            Refused(
+                cell="/".join(row[level] for level in LEVEL_COLUMNS if row[level]),
+                reason=row["reason"],
+            )
+            for row in rows
+            if row["attack"] not in (BLIND, TRUTH)
+        ]
+
+    def cells(self, grid: str) -> list[Cell]:
+        """Return the computed cells of a grid, controls left out."""
+        if grid not in self.study.grids:
+            return []
+        refused = set(refusals(self.scores(grid)).index)
+        every = self.study.grid(grid, self.scale).cells
+        return [
+            cell
+            for cell in every
+            if cell.strings().get("attack") != BLIND
+            and tuple(cell.strings().get(level, "") for level in LEVEL_COLUMNS) not in refused
+        ]
+
+    def kilobytes(self, cell: Cell) -> float:
+        """Return the size of one client's update as sent, in 1000 bytes, before any coding."""
+        update = Update.read(self._path(update_of(cell)))
+        size = sum(_bytes(encoded) for encoded in update.update.values())
+        return size / update.victims / KILOBYTE
+
+    def pair(self, cell: Cell, victim: int, sample: int) -> Pair:
+        """Return a true sample of a cell beside its reconstruction."""
+        chosen = slice(victim, victim + 1)
+        private = Private.read(self._path(truth_of(cell)), victims=chosen)
+        found = Reconstruction.read(self._path(reconstruction_of(cell)), victims=chosen)
+        place = match_samples(private, found)[0, sample]
+        image = None if place == UNASSIGNED else found.inputs[0, place]
+        return Pair(private.inputs[0, sample], image)
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        """Summary of the provenance of all attacks and audits."""
+        every = [cell for name in self.study.grids for cell in self.cells(name)]
+        return conditions_of(list(dict.fromkeys(every)), self.results)
+
+
+def _bytes(encoded: Encoded) -> int:
+    """Return the size of the arrays that depend on the client."""
+    arrays = {field.name: getattr(encoded, field.name) for field in fields(encoded)}
+    return sum(
+        array.nbytes for name, array in arrays.items() if encoded.schemas[name].dims[0] == "victim"
+    )

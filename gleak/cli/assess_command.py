@@ -1,0 +1,102 @@
+"""Command ``gleak assess``: a report of what a deployment's updates leak."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.cli.common import CONFIG, EXIT_FINDING, Add, complain, read_settings
+from gleak.core.errors import GleakError, SpecError
+
+if TYPE_CHECKING:
+    from gleak.core.settings import Settings
+
+DEPLOYMENT = Path("deployment.yaml")
+EXIT_BAD_FILE = 2
+
+
+def add_assess_command(add: Add) -> None:
+    """Add the command.
+
+    Args:
+        add: adds a command by its name, function and help.
+    """
+    text = "assess a deployment; exit with 3 if clients are exposed, with 2 if its file is wrong"
+    command: ArgumentParser = add("assess", run_assess, text)
+    command.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        default=DEPLOYMENT,
+        metavar="FILE",
+        help="description of the deployment; default deployment.yaml",
+    )
+    text = "words of Snakemake's command line, after --"
+    command.add_argument("options", nargs="*", metavar="OPTION", help=text)
+    text = "write a description with comments, to be edited"
+    command.add_argument("--init", action="store_true", help=text)
+    text = "check the description, and say what would be run"
+    command.add_argument("--plan", action="store_true", help=text)
+    text = "folder of the report; default <name of FILE>-report"
+    command.add_argument("--output", type=Path, metavar="DIR", help=text)
+    text = "threshold in place of those of the description; may be repeated"
+    command.add_argument(
+        "--fail-above", action="append", default=[], metavar="METRIC=VALUE", help=text
+    )
+    text = "Snakefile of gleak; default that of the clone that gleak is installed from"
+    command.add_argument("--snakefile", type=Path, metavar="FILE", help=text)
+
+
+def run_assess(arguments: Namespace) -> int:
+    """Run ``gleak assess [FILE] [-- OPTION ...]``."""
+    from gleak.assessment.assess import PAGE, prepare
+    from gleak.assessment.deployment import write_template
+    from gleak.assessment.workflow_run import find_snakefile
+
+    try:
+        if arguments.init:
+            write_template(arguments.file)
+            print(arguments.file)
+            return 0
+        snakefile = find_snakefile(arguments.snakefile)
+        thresholds = read_thresholds(arguments.fail_above)
+        assessment = prepare(arguments.file, arguments.output, configured(), thresholds)
+    except GleakError as error:
+        place = f"{arguments.file}: "
+        text = str(error)
+        complain(SpecError(text if text.startswith(place) else f"{place}{text}"))
+        return EXIT_BAD_FILE
+    print(assessment.summary(), flush=True)
+    if arguments.plan:
+        return 0
+    assessment.write()
+    report = assessment.run(snakefile, arguments.options)
+    print(f"{report.verdict}: {report.meaning}\n{assessment.folder / PAGE}")
+    return EXIT_FINDING if report.exposed else 0
+
+
+def configured() -> Settings:
+    """Return the configuration in the current folder, or the default one if there is none."""
+    from gleak.core.settings import Settings
+
+    return read_settings(CONFIG, {}) if CONFIG.is_file() else Settings(studies=[])
+
+
+def read_thresholds(texts: Sequence[str]) -> dict[str, float]:
+    """Read thresholds of the command line.
+
+    Raises:
+        SpecError: one is not of the form METRIC=VALUE.
+    """
+    found = {}
+    for text in texts:
+        metric, _, value = text.rpartition("=")
+        try:
+            found[metric] = float(value)
+        except ValueError:
+            raise SpecError(f"--fail-above {text}: write METRIC=VALUE, such as ssim=0.5") from None
+        if not metric:
+            raise SpecError(f"--fail-above {text}: write METRIC=VALUE, such as ssim=0.5")
+    return found

@@ -23,6 +23,7 @@ from gleak.assessment.findings import (
     Verdict,
 )
 from gleak.assessment.generated_study import (
+    ACCURACY,
     AUDIT,
     CAPTURED,
     CRAFTED,
@@ -30,6 +31,7 @@ from gleak.assessment.generated_study import (
     DEPLOYED,
     VARIED,
     Effort,
+    trainings_of,
 )
 from gleak.assessment.measured import Measured
 from gleak.assessment.resolved import Resolved
@@ -40,9 +42,10 @@ from gleak.figures.statistics import select
 from gleak.metrics.audits.alarms import audits
 from gleak.metrics.score_table import OK, UNAVAILABLE
 
-LABELS, PERTURBATION = "success_labels", "perturbation"
+LABELS, PERTURBATION, TEST_ACCURACY = "success_labels", "perturbation", "test_accuracy"
 GUARANTEES = ("epsilon_rdp", "epsilon_prv", "reconstruction_bound")
 """Metrics of what a defence promises, beside what attacks find; those that are registered."""
+HONEST = "honest"
 ORDER: tuple[Verdict, ...] = ("not measured", "not found", "partly exposed", "exposed")
 
 
@@ -81,7 +84,7 @@ def assemble(
         ],
         left_out=[NotRun(attack=each.name, reason=each.reason) for each in choice.left_out],
         threat_model=describe_threat(resolved, effort),
-        not_tried=list_untried(resolved, choice),
+        not_tried=list_untried(resolved, choice, effort),
         conditions=list(_conditions(resolved, effort, measured)),
     )
 
@@ -120,7 +123,7 @@ def _variation(field: str, resolved: Resolved, measured: Measured) -> Variation:
 
 def _defenses(resolved: Resolved, measured: Measured) -> Iterator[DefenseCost]:
     """Yield the leakage under each defence, with its costs."""
-    scores = measured.scores(DEFENSES)
+    scores, accuracies = measured.scores(DEFENSES), _accuracies(resolved, measured)
     for cell in measured.cells(DEFENSES):
         defended = {"defense": str(cell.defense)}
         yield DefenseCost(
@@ -129,8 +132,18 @@ def _defenses(resolved: Resolved, measured: Measured) -> Iterator[DefenseCost]:
             exposures=exposures(scores, resolved.thresholds, defended),
             kilobytes=measured.kilobytes(cell),
             perturbation=mean_in(scores, PERTURBATION, {**defended, "attack": str(cell.attack)}),
+            accuracy=accuracies.get(str(cell.defense)),
             guarantees=dict(_guarantees(scores, {**defended, "attack": str(cell.attack)})),
         )
+
+
+def _accuracies(resolved: Resolved, measured: Measured) -> dict[str, float]:
+    """Return the test accuracy of a model trained under each defence, if any were trained."""
+    scores = measured.scores(ACCURACY)
+    rows = scores[(scores["metric"] == TEST_ACCURACY) & scores["value"].notna()]
+    values = dict(zip(rows["training"], rows["value"], strict=True))
+    trained = trainings_of(resolved)
+    return {text: float(values[spec]) for text, spec in trained.items() if spec in values}
 
 
 def _guarantees(scores: Any, levels: dict[str, str]) -> Iterator[tuple[str, float]]:
@@ -155,7 +168,7 @@ def _audits(measured: Measured) -> Iterator[Audit]:
     """Yield the alarms on the broadcast parameters, and on crafted ones."""
     scores = measured.scores(AUDIT)
     limits = {audit.name: audit for audit in audits()}
-    for crafting in dict.fromkeys(scores["crafting"]):
+    for crafting in sorted(set(scores["crafting"]), key=lambda name: (name != HONEST, name)):
         rows = scores[(scores["crafting"] == crafting) & scores["metric"].isin(limits)]
         known = rows[rows["status"] == OK]
         raised = sorted(known[known["value"] > 1]["metric"])

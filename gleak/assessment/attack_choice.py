@@ -88,9 +88,15 @@ def choose(resolved: Resolved, iterations: int) -> Choice:
     named = [_named(text, resolved) for text in resolved.deployment.attacks]
     known = {main.attack.name, *(each.attack.name for each in named)}
     others = [_decide(name, resolved) for name in load("attack") if name not in known]
+    granted = _with_labels(iterations) if "labels" in resolved.deployment.attacker.grants else []
     chosen = [each for each in others if isinstance(each, Chosen)]
     left_out = [each for each in others if isinstance(each, LeftOut)]
-    return Choice((main, *named, *chosen), tuple(left_out))
+    return Choice((main, *named, *granted, *chosen), tuple(left_out))
+
+
+def _with_labels(iterations: int) -> list[Chosen]:
+    attack = InvertGrad(iterations=iterations, labels="known")
+    return [Chosen(attack, "the attacker knows the labels")]
 
 
 def _named(text: str, resolved: Resolved) -> Chosen:

@@ -24,6 +24,7 @@ from gleak.figures.intervals import (
     paired_difference,
 )
 from gleak.figures.statistics import average_batches, counted, records, select
+from gleak.metrics.score_table import UNMATCHED
 
 CONTROLS = (BLIND, TRUTH)
 
@@ -76,7 +77,7 @@ def _exposure(rows: pd.DataFrame, attack: str, threshold: Threshold) -> Exposure
 def _losses(rows: pd.DataFrame, attack: str, threshold: Threshold) -> list[Loss]:
     """Return the best recovered sample of each client, the worst loss first."""
     filled = fill_with_blind(rows, threshold.metric)
-    filled = filled.assign(gain=threshold.sign * filled["value"])
+    filled = filled.assign(gain=threshold.sign * filled["value"]).reset_index(drop=True)
     best = filled.loc[filled.groupby(["attack", "victim"])["gain"].idxmax()]
     own, guesses = (select(best, {"attack": name}).set_index("victim") for name in (attack, BLIND))
     joined = own.join(guesses["value"].rename("blind"), how="inner")
@@ -87,6 +88,7 @@ def _losses(rows: pd.DataFrame, attack: str, threshold: Threshold) -> list[Loss]
             sample=int(row["sample"]),
             value=float(row["value"]),
             blind=float(row["blind"]),
+            found=row["status"] != UNMATCHED,
         )
         for row in records(ranked)
     ]

@@ -13,7 +13,8 @@ Verdict = Literal["exposed", "partly exposed", "not found", "not measured"]
 MEANINGS: dict[Verdict, str] = {
     "exposed": "at least half of the clients are above the threshold",
     "partly exposed": "some clients are above the threshold, but less than half",
-    "not found": "not found by these attacks at this budget; other attacks may find more",
+    "not found": "no client is above a threshold by these attacks at this budget; other attacks "
+    "may find more",
     "not measured": "there is nothing to compare with",
 }
 MAJORITY = 0.5
@@ -40,6 +41,7 @@ class Loss(Entry):
     sample: int = Field(description="number of the sample in its batch, from 0")
     value: float = Field(description="the metric")
     blind: float = Field(description="the metric of the client's best guess without the update")
+    found: bool = Field(description="false: nothing was recovered, and the value is that of blind")
 
 
 class Exposure(Entry):
@@ -52,7 +54,7 @@ class Exposure(Entry):
     attack: str
     metric: str
     threshold: float
-    better: Literal["higher", "lower"] = Field(description="direction of better recovery")
+    better: Literal["higher", "lower"] = Field(description="the better recovery")
     clients: int
     above: int = Field(description="clients above the threshold")
     share: Mean = Field(description="share of clients above, with the interval of Clopper-Pearson")
@@ -91,6 +93,11 @@ class Variation(Entry):
     points: list[Varied]
     refused: list[Refused]
 
+    @property
+    def table(self) -> list[tuple[str, list[Exposure], bool]]:
+        """Rows of a table: each value, its exposures, and whether it is that of the deployment."""
+        return [(point.value, point.exposures, point.deployed) for point in self.points]
+
 
 class DefenseCost(Entry):
     """Leakage under a defence, beside what it costs."""
@@ -100,6 +107,7 @@ class DefenseCost(Entry):
     exposures: list[Exposure]
     kilobytes: float | None = Field(description="size of one update as sent, in 1000 bytes")
     perturbation: Mean = Field(description="norm of the change, relative to that of the update")
+    accuracy: float | None = Field(description="test accuracy of a model trained under it")
     guarantees: dict[str, float] = Field(description="metric -> value, such as epsilon_prv")
 
 
@@ -162,6 +170,12 @@ class Report(Entry):
     threat_model: list[Fact]
     not_tried: list[str]
     conditions: list[Fact]
+
+    @property
+    def headline(self) -> str:
+        """The verdict as a heading; it never says that nothing can be found."""
+        found = {"not found": "Not found by these attacks at this budget"}
+        return found.get(self.verdict, self.verdict.capitalize())
 
     @property
     def exposed(self) -> bool:

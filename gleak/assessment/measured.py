@@ -29,7 +29,7 @@ from gleak.experiments.stages import path_of
 from gleak.experiments.study import Study
 from gleak.figures.recorded import Conditions, conditions_of
 from gleak.figures.statistics import records, refusals
-from gleak.metrics.reconstruction.assignment import UNASSIGNED, match_samples
+from gleak.metrics.reconstruction.assignment import match_samples
 from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
 
 KILOBYTE = 1000
@@ -40,12 +40,11 @@ class Pair:
     """A true sample and what an attack recovered of it.
 
     Args:
-        truth: Shape (*shape), values in [0, 1].
-        found: the same Shape; None if nothing was assigned to it.
+        truth, found: Shape (*shape), values in [0, 1].
     """
 
     truth: np.ndarray
-    found: np.ndarray | None
+    found: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -111,13 +110,12 @@ class Measured:
         return size / update.victims / KILOBYTE
 
     def pair(self, cell: Cell, victim: int, sample: int) -> Pair:
-        """Return a true sample of a cell beside its reconstruction."""
+        """Return a true sample of a cell beside what was assigned to it."""
         chosen = slice(victim, victim + 1)
         private = Private.read(self._path(truth_of(cell)), victims=chosen)
         found = Reconstruction.read(self._path(reconstruction_of(cell)), victims=chosen)
         place = match_samples(private, found)[0, sample]
-        image = None if place == UNASSIGNED else found.inputs[0, place]
-        return Pair(private.inputs[0, sample], image)
+        return Pair(private.inputs[0, sample], found.inputs[0, place])
 
     @cached_property
     def conditions(self) -> Conditions:

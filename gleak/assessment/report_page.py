@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,7 +13,8 @@ from gleak.assessment.drawing import sample_uri, variation_uri
 from gleak.assessment.findings import Exposure, Mean, Report
 from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEPLOYED
 from gleak.assessment.measured import Measured
-from gleak.core.numbers import DASH, format_number
+from gleak.core.numbers import DASH
+from gleak.core.numbers import format_number as format_known
 
 SHOWN_CLIENTS = 3
 TEMPLATE = "report.html.j2"
@@ -25,7 +26,7 @@ class Shown:
 
     Args:
         caption: client, metric and its value.
-        truth, found: data URIs; ``found`` is empty if nothing was assigned to the sample.
+        truth, found: data URIs.
     """
 
     caption: str
@@ -42,6 +43,17 @@ def render(report: Report, measured: Measured) -> str:
     """
     lines = {each.field: variation_uri(each) for each in report.variations if each.points}
     shown = list(shown_samples(report, measured)) if report.deployment["pictures"] else []
+    return page_of(report, shown, lines)
+
+
+def page_of(report: Report, shown: Sequence[Shown], lines: Mapping[str, str]) -> str:
+    """Return the HTML of a report with given pictures.
+
+    Args:
+        report: all numbers of the page.
+        shown: samples and their reconstructions.
+        lines: field of the client -> data URI of its line.
+    """
     return _template().render(report=report, shown=shown, lines=lines)
 
 
@@ -58,15 +70,20 @@ def shown_samples(report: Report, measured: Measured) -> Iterator[Shown]:
         cell = worst_cell(measured, grid, found)
         if cell is None or cell.dataset.modality != "image":
             continue
-        for loss in found[0].losses[:SHOWN_CLIENTS]:
+        for loss in [loss for loss in found[0].losses if loss.found][:SHOWN_CLIENTS]:
             pair = measured.pair(cell, loss.client, loss.sample)
             yield Shown(
                 f"Client {loss.client}, {found[0].attack}: {found[0].metric} "
                 f"{format_number(loss.value)} (guess without the update: "
                 f"{format_number(loss.blind)})",
                 sample_uri(pair.truth),
-                "" if pair.found is None else sample_uri(pair.found),
+                sample_uri(pair.found),
             )
+
+
+def format_number(value: float | None) -> str:
+    """Format a number; a dash if there is none."""
+    return DASH if value is None else format_known(value)
 
 
 def format_mean(mean: Mean) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from gleak.data.image_folder import ImageFolderDataset, class_folders, list_imag
 from gleak.experiments.cell import LEVELS, Cell
 from gleak.experiments.own_models import check_own_model
 from gleak.metrics.base import MetricSpec
+from gleak.runtime.hub_weights import checkpoint_path
 
 LOCAL = frozenset(FedAvg.model_fields) - frozenset(ClientSpec.model_fields)
 """Fields that only clients with local steps have."""
@@ -178,16 +179,21 @@ def _training_and_client(deployment: Deployment, captured: tuple[Cell, ...]) -> 
     with at_key("training"):
         training = parse("training", deployment.training)
     with at_key("client"):
-        return training, client_of(deployment.client)
+        return training, client_of(deployment.client, deployment.vary)
 
 
-def client_of(written: Mapping[str, Any]) -> Any:
-    """Return the client with these fields; with several local steps unless ``name`` says else."""
+def client_of(written: Mapping[str, Any], varied: Collection[str] = ()) -> Any:
+    """Return the client with these fields.
+
+    Args:
+        written: its fields; ``name`` is fedsgd unless a field has to do with local steps.
+        varied: other fields that the client must have.
+    """
     fields = dict(written)
     for key in ("victims", "repeats"):
         if key in fields:
             raise SpecError(f"unknown field {key!r}; the number of clients is the key victims")
-    name = fields.pop("name", "fedavg" if LOCAL & {*fields} else "fedsgd")
+    name = fields.pop("name", "fedavg" if LOCAL & {*fields, *varied} else "fedsgd")
     return build_spec(find("client", str(name)), fields)
 
 
@@ -205,6 +211,9 @@ def threshold_of(text: str, value: float, modality: str) -> Threshold:
     metric = parse("metric", text)
     if not isinstance(metric, MetricSpec) or metric.per != "sample":
         raise SpecError(f"{text} does not measure single samples; use ssim, psnr, mse or lpips")
+    for name in metric.weights:
+        if not checkpoint_path(name).is_file():
+            raise SpecError(f"{text} needs the file {name}; fetch it with: gleak weights")
     if modality not in metric.modalities:
         raise SpecError(f"{text} is not defined for {modality} data; use mse or psnr")
     return Threshold(metric, value)

@@ -42,12 +42,12 @@ def describe_threat(resolved: Resolved, effort: Effort) -> list[Fact]:
     return [Fact(name=name, text=text) for name, text in texts.items()]
 
 
-def list_untried(resolved: Resolved, choice: Choice) -> list[str]:
+def list_untried(resolved: Resolved, choice: Choice, effort: Effort) -> list[str]:
     """Return what this assessment says nothing about."""
-    return [*_untried(resolved, choice), *ALWAYS]
+    return [*_untried(resolved, choice, effort), *ALWAYS]
 
 
-def _untried(resolved: Resolved, choice: Choice) -> Iterator[str]:
+def _untried(resolved: Resolved, choice: Choice, effort: Effort) -> Iterator[str]:
     deployment = resolved.deployment
     if deployment.attacker.kind == "honest_but_curious":
         yield "A server that crafts the parameters that it broadcasts (attacker: crafting_server)."
@@ -65,4 +65,9 @@ def _untried(resolved: Resolved, choice: Choice) -> Iterator[str]:
         )
     if not resolved.captured:
         yield "Updates of real clients: those assessed are simulated (gleak import, key captures)."
-    yield "The accuracy of models that are trained under each defence."
+    if deployment.defenses and not effort.trained:
+        yield (
+            "The accuracy that each defence costs: it is measured if the deployment says how its "
+            "clients train (training: federated+rounds=..., see gleak describe federated) and the "
+            "budget allows."
+        )

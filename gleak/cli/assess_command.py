@@ -73,7 +73,9 @@ def run_assess(arguments: Namespace) -> int:
         return 0
     assessment.write()
     report = assessment.run(snakefile, arguments.options)
-    print(f"{report.verdict}: {report.meaning}\n{assessment.folder / PAGE}")
+    print(f"{report.headline}: {report.meaning}\n{assessment.folder / PAGE}")
+    if report.verdict == "not measured":
+        raise GleakError(f"{arguments.file}: nothing was measured; see {assessment.folder / PAGE}")
     return EXIT_FINDING if report.exposed else 0
 
 

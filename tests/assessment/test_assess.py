@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gleak.assessment.assess import CONFIG, COPY, check_folder, prepare
+from gleak.core.errors import SpecError
+from gleak.core.settings import Settings
+from gleak.experiments.study import load_study
+
+SETTINGS = Settings(studies=[])
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "ward.yaml"
+    file.write_text("model: lenet\ndata: digits\nseed: 3\n")
+    return file
+
+
+def test_a_deployment_becomes_a_study_and_its_configuration(deployment: Path) -> None:
+    found = prepare(deployment, None, SETTINGS, {"psnr": 20})
+    found.write()
+    assert found.folder == Path("ward-report")
+    assert list(load_study(found.study_file).grids) == ["deployed", "audit"]
+    config = yaml.safe_load((found.folder / CONFIG).read_text())
+    assert Settings.read(config).studies == ["ward-report/assessment-ward.yaml"]
+    assert config["seed"] == 3
+    assert list(map(str, found.resolved.thresholds)) == ["psnr ≥ 20"]
+    assert "attacks: best; about" in found.summary()
+
+
+def test_the_report_of_the_same_deployment_is_continued(deployment: Path) -> None:
+    prepare(deployment, None, SETTINGS, {}).write()
+    prepare(deployment, None, SETTINGS, {})
+    deployment.write_text(deployment.read_text() + "victims: 7\n")
+    with pytest.raises(SpecError, match=r"ward-report exists, .*--output"):
+        prepare(deployment, None, SETTINGS, {})
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    check_folder(tmp_path, "any")
+    check_folder(tmp_path / "missing", "any")
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(SpecError, match="not the report of this deployment"):
+        check_folder(tmp_path, "any")
+    (tmp_path / COPY).write_text("this")
+    check_folder(tmp_path, "this")

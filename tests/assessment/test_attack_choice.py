@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gleak.assessment.attack_choice import PARTS, choose
+from gleak.assessment.resolved import Resolved
+from gleak.attacks import best
+from gleak.core.errors import SpecError
+from gleak.core.registry import load
+
+Resolve = Callable[..., Resolved]
+CRAFTING = {"kind": "crafting_server"}
+
+
+def names(resolved: Resolved) -> list[str]:
+    return [str(each.attack) for each in choose(resolved, 4800).chosen]
+
+
+def test_every_registered_attack_is_run_or_left_out_with_a_reason(resolved: Resolve) -> None:
+    choice = choose(resolved(), 100)
+    run = {each.attack.name for each in choice.chosen}
+    left_out = {each.name for each in choice.left_out}
+    assert run | left_out == {*load("attack")}
+    assert not run & left_out
+    assert all(each.reason for each in (*choice.chosen, *choice.left_out))
+
+
+def test_an_honest_server_runs_best(resolved: Resolve) -> None:
+    assert names(resolved()) == ["best"]
+
+
+def test_a_crafting_server_runs_what_the_network_allows(resolved: Resolve) -> None:
+    found = choose(resolved(model="lenet5", attacker=CRAFTING), 4800)
+    assert [(each.attack.name, each.crafting) for each in found.crafted] == [
+        ("fishing", "fishing"),
+        ("mkor", "mkor"),
+    ]
+    (reason,) = (
+        each.reason
+        for each in choose(resolved(attacker=CRAFTING), 4800).left_out
+        if each.name == "mkor"
+    )
+    assert "model lenet has one" in reason
+
+
+def test_granted_labels_are_used(resolved: Resolve) -> None:
+    assert "invertgrad+labels=known" in names(resolved(attacker={"grants": ["labels"]}))
+
+
+def test_named_attacks_are_run(resolved: Resolve) -> None:
+    assert names(resolved(attacks=["agic"])) == ["best", "agic"]
+    with pytest.raises(SpecError, match="attacks: attack spear needs a first layer that is dense"):
+        names(resolved(attacks=["spear"]))
+
+
+def test_attacks_said_to_be_run_by_best_are_those_that_it_imports() -> None:
+    held = {value for value in vars(best).values() if isinstance(value, type)}
+    registered = {cls for cls in held if load("attack").get(getattr(cls, "name", "")) is cls}
+    assert {*PARTS} == {cls.name for cls in registered} - {"best"}

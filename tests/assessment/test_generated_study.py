@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gleak.assessment.attack_choice import choose
+from gleak.assessment.effort import within_budget
+from gleak.assessment.generated_study import Effort, study_text
+from gleak.assessment.resolved import Resolved
+from gleak.core.errors import SpecError
+from gleak.experiments.shown_metrics import asked_metrics
+from gleak.experiments.study import Study, load_study
+
+Resolve = Callable[..., Resolved]
+SMALL = Effort(5, 100)
+
+
+def text_of(resolved: Resolved, effort: Effort = SMALL) -> str:
+    return study_text("mine", resolved, choose(resolved, effort.iterations), effort)
+
+
+def read(folder: Path, resolved: Resolved, effort: Effort = SMALL) -> Study:
+    file = folder / "assessment.yaml"
+    file.write_text(text_of(resolved, effort))
+    return load_study(file)
+
+
+@pytest.mark.parametrize(
+    ("keys", "grids"),
+    [
+        ({}, ["deployed", "audit"]),
+        ({"vary": {"batch_size": [2, 1]}}, ["deployed", "varied_batch_size", "audit"]),
+        ({"defenses": ["topk", "dp+sigma=0.1"]}, ["deployed", "defenses", "audit"]),
+        ({"attacker": {"kind": "crafting_server"}}, ["deployed", "crafted", "audit"]),
+        ({"model": "mlp", "data": "breast_cancer"}, ["deployed", "audit"]),
+    ],
+)
+def test_the_study_is_valid(
+    resolved: Resolve, tmp_path: Path, keys: dict[str, Any], grids: list[str]
+) -> None:
+    study = read(tmp_path, resolved(**keys), SMALL)
+    assert list(study.grids) == grids
+
+
+def test_the_deployed_value_and_defence_are_among_those_compared(
+    resolved: Resolve, tmp_path: Path
+) -> None:
+    keys = {"defense": "qsgd", "defenses": ["topk"], "vary": {"batch_size": [4, 2]}}
+    study = read(tmp_path, resolved(**keys))
+    varied = study.grid("varied_batch_size", "quick").cells
+    assert [c.client.batch_size for c in varied if c.attack.name == "best"] == [1, 2, 4]
+    compared = study.grid("defenses", "quick").cells
+    assert [c.defense.name for c in compared if c.attack.name == "best"] == ["none", "qsgd", "topk"]
+
+
+def test_metrics_of_thresholds_are_measured_with_their_fields(
+    resolved: Resolve, tmp_path: Path
+) -> None:
+    study = read(tmp_path, resolved(thresholds={"success_content+threshold=9e-3": 1}))
+    asked = {str(metric) for found in asked_metrics(study, "quick").values() for metric in found}
+    assert asked == {"success_content+threshold=9e-3"}
+
+
+def test_deployments_that_differ_in_one_field_share_cells(
+    resolved: Resolve, tmp_path: Path
+) -> None:
+    first = read(tmp_path, resolved(defenses=["topk"])).grids
+    second = read(tmp_path, resolved(defenses=["topk", "qsgd"])).grids
+    cells = [
+        {c for grid in study.values() for c in grid["quick"].cells} for study in (first, second)
+    ]
+    assert cells[0] < cells[1]
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        ({"vary": {"batchsize": [1]}}, r"vary.batchsize: .*did you mean 'batch_size'"),
+        ({"vary": {"batch_size": [0]}}, r"vary.batch_size: .*batch_size"),
+        ({"defenses": ["tok"]}, "defenses: unknown defense 'tok'; did you mean 'topk'"),
+    ],
+)
+def test_faults_are_named_by_their_key(resolved: Resolve, keys: dict[str, Any], fault: str) -> None:
+    with pytest.raises(SpecError, match=fault):
+        text_of(resolved(**keys))
+
+
+def test_a_larger_budget_buys_a_larger_assessment(resolved: Resolve) -> None:
+    found = []
+    for minutes in (0.1, 1, 100):
+        deployment = resolved(budget={"minutes": minutes})
+        effort, estimated = within_budget(deployment, lambda e, d=deployment: text_of(d, e))
+        assert 0 < estimated <= minutes
+        found.append((effort.victims, effort.iterations))
+    assert found == sorted(found)
+    assert found[0] < found[2] == (100, 4800)
+
+
+def test_accuracy_is_measured_if_the_training_is_federated_and_the_budget_allows(
+    resolved: Resolve, tmp_path: Path
+) -> None:
+    cases = {("federated", 100): True, ("federated", 0.15): False, ("untrained", 100): False}
+    for (training, minutes), trained in cases.items():
+        budget = {"minutes": minutes}
+        deployment = resolved(defenses=["topk"], victims=5, budget=budget, training=training)
+        effort, _ = within_budget(deployment, lambda e, d=deployment: text_of(d, e))
+        assert effort.trained == trained
+    federated = resolved(defenses=["topk"], training="federated+rounds=5")
+    study = read(tmp_path, federated, Effort(5, 100, trained=True))
+    assert [str(cell.training) for cell in study.grid("accuracy", "quick").cells] == [
+        "federated+rounds=5",
+        "federated+rounds=5+defense=topk",
+    ]
+
+
+def test_a_budget_that_is_too_small_is_refused_with_the_least(resolved: Resolve) -> None:
+    deployment = resolved(budget={"minutes": 1e-4})
+    with pytest.raises(SpecError, match=r"budget.minutes: 0.0001 is too little: .*5 clients, 100"):
+        within_budget(deployment, lambda effort: text_of(deployment, effort))

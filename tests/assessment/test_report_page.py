@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from gleak.assessment.findings import (
+    MEANINGS,
+    AttackRun,
+    Audit,
+    DefenseCost,
+    Exposure,
+    Fact,
+    Labels,
+    Loss,
+    Mean,
+    NotRun,
+    Refused,
+    Report,
+    Variation,
+    Varied,
+)
+from gleak.assessment.report_page import Shown, format_mean, format_percent, page_of
+
+VOID = {"meta", "img", "link", "br"}
+DOT = "data:image/png;base64,AAAA"
+
+
+def exposure(above: int = 3, attack: str = "best") -> Exposure:
+    return Exposure(
+        attack=attack,
+        metric="ssim",
+        threshold=0.5,
+        better="higher",
+        clients=10,
+        above=above,
+        share=Mean(value=above / 10, low=0.0667, high=0.6525),
+        attacked=Mean(value=0.4321, low=0.1234, high=0.7654),
+        blind=Mean(value=0.2222, low=0.1111, high=0.3333),
+        gain=Mean(value=0.2099, low=0.0123, high=0.4321),
+        losses=[Loss(client=7, sample=0, value=0.9111, blind=0.1313, found=True)],
+    )
+
+
+def report(**changes: Any) -> Report:
+    own = exposure()
+    facts: dict[str, Any] = {
+        "name": "ward <A>",
+        "deployment": {"pictures": True},
+        "verdict": own.verdict,
+        "meaning": MEANINGS[own.verdict],
+        "exposures": [own],
+        "captured": [],
+        "crafted": [exposure(0, "fishing")],
+        "variations": [
+            Variation(
+                field="batch_size",
+                points=[Varied(value=v, deployed=v == "1", exposures=[own]) for v in ("1", "2")],
+                refused=[Refused(cell="a/b", reason="too large")],
+            )
+        ],
+        "defenses": [
+            DefenseCost(
+                defense="dp+sigma=0.1",
+                deployed=True,
+                exposures=[own],
+                kilobytes=37.86,
+                perturbation=Mean(value=9.742, low=9.7, high=9.8),
+                accuracy=0.7844,
+                guarantees={"epsilon_prv": 284.4},
+            )
+        ],
+        "labels": [Labels(attack="best", share=Mean(value=0.6, low=0.15, high=0.95))],
+        "audits": [Audit(crafting="honest", alarms=0, raised=[], unavailable=[])],
+        "refused": [],
+        "attacks": [AttackRun(attack="best", crafting="honest", reason="published")],
+        "left_out": [NotRun(attack="rog", reason="not run by default")],
+        "threat_model": [Fact(name="attacker", text="the server")],
+        "not_tried": ["Collusion."],
+        "conditions": [Fact(name="seed", text="0")],
+    }
+    return Report(**{**facts, **changes})
+
+
+def page(**changes: Any) -> str:
+    return page_of(report(**changes), [Shown("Client 7", DOT, DOT)], {"batch_size": DOT})
+
+
+class Outline(HTMLParser):
+    """Tags, open ones checked, and attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def outline(text: str) -> Outline:
+    found = Outline()
+    found.feed(text)
+    assert found.open == []
+    return found
+
+
+def test_the_page_stands_alone() -> None:
+    found = outline(page())
+    sources = [each.get("src") or "" for each in found.all("img")]
+    assert len(sources) == 3
+    assert all(source.startswith("data:image/") for source in sources)
+    assert not found.all("script") and not found.all("link")
+    assert "http" not in page()
+
+
+def test_the_page_can_be_read_aloud() -> None:
+    found = outline(page())
+    assert found.all("html") == [{"lang": "en"}]
+    assert len(found.all("main")) == len(found.all("h1")) == 1
+    assert all(each["alt"] for each in found.all("img"))
+    assert all(each["scope"] in ("col", "row") for each in found.all("th"))
+    assert len(found.all("caption")) == len(found.all("table"))
+    headings = {each["id"] for each in found.all("h2")}
+    assert {each["aria-labelledby"] for each in found.all("section")} == headings
+
+
+def test_numbers_of_the_report_are_on_the_page() -> None:
+    text, own = page(), exposure()
+    shown = [own.attacked, own.blind, own.gain, report().defenses[0].perturbation]
+    assert all(format_mean(each) in text for each in shown)
+    assert format_percent(own.share) in text
+    for number in ("3 of 10", "0 of 10", "37.86", "0.7844", "284.4", "60% [15%, 95%]"):
+        assert number in text, number
+
+
+def test_texts_are_escaped() -> None:
+    assert "ward &lt;A&gt;" in page()
+    assert "<A>" not in page()
+
+
+@pytest.mark.parametrize("verdict", list(MEANINGS))
+def test_the_page_never_calls_a_deployment_safe(verdict: Any) -> None:
+    text = page(verdict=verdict, meaning=MEANINGS[verdict])
+    assert not re.search(r"\b(safe|secure|private|protected)\b", text, re.IGNORECASE)
+
+
+def test_nothing_found_is_limited_to_attacks_and_budget() -> None:
+    text = page(verdict="not found", meaning=MEANINGS["not found"])
+    assert "Not found by these attacks at this budget" in text
+
+
+def test_a_mean_without_interval_or_value() -> None:
+    assert format_mean(Mean(value=0.5, low=None, high=None)) == "0.5"
+    assert format_mean(Mean(value=None, low=None, high=None)) == "–"
+    assert format_percent(Mean(value=0.5, low=None, high=None)) == "50%"

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gleak.assessment.assess import Assessment
+from gleak.assessment.findings import MEANINGS
+from gleak.cli.main import main
+from tests.assessment.test_report_page import report
+from tests.commands import Capture
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "deployment.yaml"
+    file.write_text("model: lenet\ndata: digits\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [("exposed", 3), ("partly exposed", 3), ("not found", 0), ("not measured", 1)],
+)
+def test_the_exit_code_is_the_verdict(
+    deployment: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int
+) -> None:
+    found = report(verdict=verdict, meaning=MEANINGS[verdict])
+    options = []
+    monkeypatch.setattr(Assessment, "run", lambda *words: options.append(words[2]) or found)
+    assert main(["assess", "deployment.yaml", "--", "--cores", "2"]) == code
+    assert options == [["--cores", "2"]]
+
+
+def test_a_bad_file_is_one_line_and_exits_with_2(deployment: Path, capsys: Capture) -> None:
+    deployment.write_text("model: lennet\ndata: digits\n")
+    assert main(["assess"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("gleak: deployment.yaml: model: unknown model 'lennet'")
+    assert error.count("\n") == 1
+
+
+def test_a_plan_writes_nothing(deployment: Path, capsys: Capture) -> None:
+    assert main(["assess", "--plan", "--fail-above", "psnr=30"]) == 0
+    assert "attacks: best" in capsys.readouterr().out
+    assert [*deployment.parent.iterdir()] == [deployment]
+
+
+@pytest.mark.parametrize("text", ["ssim", "ssim=high", "=1", "sism=0.5"])
+def test_a_threshold_that_cannot_be_read_is_refused(deployment: Path, text: str) -> None:
+    assert main(["assess", "--fail-above", text]) == 2
+
+
+def test_init_writes_a_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["assess", "--init"]) == 0
+    assert main(["assess", "--init"]) == 2
+    assert "deployment.yaml exists already" in capsys.readouterr().err
+    assert main(["assess", "--plan"]) == 0
+
+
+def test_a_missing_workflow_is_named(deployment: Path, capsys: Capture) -> None:
+    assert main(["assess", "--snakefile", "nowhere/Snakefile"]) == 2
+    assert "--snakefile" in capsys.readouterr().err

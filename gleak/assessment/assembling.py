@@ -18,6 +18,7 @@ from gleak.assessment.findings import (
     Labels,
     NotRun,
     Report,
+    Unchecked,
     Variation,
     Varied,
     Verdict,
@@ -72,6 +73,7 @@ def assemble(
         meaning=MEANINGS[verdict],
         exposures=own,
         captured=captured,
+        unchecked=[_unchecked(cell, measured) for cell in measured.unscored],
         crafted=crafted,
         variations=[_variation(field, resolved, measured) for field in resolved.deployment.vary],
         defenses=list(_defenses(resolved, measured)),
@@ -103,6 +105,17 @@ def worst_cell(measured: Measured, grid: str, found: list[Exposure]) -> Cell | N
     """Return the cell of the strongest attack of a grid; None if nothing was measured."""
     cells = measured.cells(grid) if found else []
     return next((cell for cell in cells if str(cell.attack) == found[0].attack), None)
+
+
+def _unchecked(cell: Cell, measured: Measured) -> Unchecked:
+    """Return by how many clients an attack met its own criterion."""
+    converged = measured.reconstruction(cell).converged
+    return Unchecked(
+        capture=cell.client.capture,
+        attack=str(cell.attack),
+        clients=len(converged),
+        converged=int(converged.sum()),
+    )
 
 
 def _variation(field: str, resolved: Resolved, measured: Measured) -> Variation:

@@ -95,7 +95,8 @@ class Assessment:
         settings = self.resolved.settings
         study = load_study(self.study_file, [settings.scale])
         study = study.examined(settings.scale, settings.data_dir)
-        measured = Measured(study, settings.scale, settings.results_dir)
+        unscored = self.resolved.unscored(each.attack for each in self.choice.honest)
+        measured = Measured(study, settings.scale, settings.results_dir, unscored)
         config, log = self.folder / CONFIG, self.folder / LOG
         WorkflowRun(snakefile, config, log, self.source, options).make(measured.targets)
         report = assemble(self.name, self.resolved, self.choice, self.effort, measured)

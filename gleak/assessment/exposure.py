@@ -116,4 +116,12 @@ def mean_in(scores: pd.DataFrame, metric: str, levels: Mapping[str, str]) -> Mea
     if rows.empty:
         return Mean(value=None, low=None, high=None)
     values: Any = average_batches(rows, spec).to_numpy()
-    return mean(mean_of(np.asarray(values), spec.binary))
+    found = mean(mean_of(np.asarray(values), spec.binary))
+    return _within_one(found) if spec.binary else found
+
+
+def _within_one(share: Mean) -> Mean:
+    """Return a share whose interval ends at 0 and 1, which that of a bootstrap may exceed."""
+    if share.low is None or share.high is None:
+        return share
+    return Mean(value=share.value, low=max(0.0, share.low), high=min(1.0, share.high))

@@ -111,6 +111,18 @@ class DefenseCost(Entry):
     guarantees: dict[str, float] = Field(description="metric -> value, such as epsilon_prv")
 
 
+class Unchecked(Entry):
+    """What an attack recovers of captured updates whose true samples are unknown."""
+
+    capture: str
+    attack: str
+    clients: int
+    converged: int = Field(
+        description="clients whose update the attack explains by its own criterion, which needs no "
+        "true sample"
+    )
+
+
 class Labels(Entry):
     """Share of the true labels that an attack names."""
 
@@ -159,6 +171,7 @@ class Report(Entry):
     meaning: str = Field(description="the verdict as a sentence")
     exposures: list[Exposure] = Field(description="the deployment as it is, the worst first")
     captured: list[Exposure] = Field(description="the captured updates")
+    unchecked: list[Unchecked] = Field(description="captured updates without true samples")
     crafted: list[Exposure] = Field(description="parameters that the server crafts")
     variations: list[Variation]
     defenses: list[DefenseCost]

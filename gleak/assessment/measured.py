@@ -55,16 +55,23 @@ class Measured:
         study: the generated study, without cells that the user's network does not fit.
         scale: of the run.
         results: folder of all outputs.
+        unscored: attacked cells of captures without true samples.
     """
 
     study: Study
     scale: Scale
     results: Path
+    unscored: tuple[Cell, ...] = ()
 
     @property
     def targets(self) -> list[Path]:
-        """Return the tables of all grids."""
-        return [self._path(self._table(name)) for name in self.study.grids]
+        """Return the tables of all grids, and reconstructions that nothing scores."""
+        tables = [self._table(name) for name in self.study.grids]
+        return [self._path(made) for made in [*tables, *map(reconstruction_of, self.unscored)]]
+
+    def reconstruction(self, cell: Cell) -> Reconstruction:
+        """Return what an attack recovered."""
+        return Reconstruction.read(self._path(reconstruction_of(cell)))
 
     def _table(self, grid: str) -> Made:
         return table_of(StudyPart(self.study, self.scale), grid)

@@ -26,7 +26,7 @@ class Shown:
 
     Args:
         caption: client, metric and its value.
-        truth, found: data URIs.
+        truth, found: data URIs; ``truth`` is empty if it is unknown.
     """
 
     caption: str
@@ -42,7 +42,8 @@ def render(report: Report, measured: Measured) -> str:
         measured: for the pictures of samples.
     """
     lines = {each.field: variation_uri(each) for each in report.variations if each.points}
-    shown = list(shown_samples(report, measured)) if report.deployment["pictures"] else []
+    pictures = [*shown_samples(report, measured), *unchecked_samples(measured)]
+    shown = pictures if report.deployment["pictures"] else []
     return page_of(report, shown, lines)
 
 
@@ -79,6 +80,16 @@ def shown_samples(report: Report, measured: Measured) -> Iterator[Shown]:
                 sample_uri(pair.truth),
                 sample_uri(pair.found),
             )
+
+
+def unchecked_samples(measured: Measured) -> Iterator[Shown]:
+    """Yield the first samples that attacks recovered of captures without true samples."""
+    for cell in measured.unscored:
+        if cell.dataset.modality == "image":
+            found = measured.reconstruction(cell).inputs[:, 0]
+            for client, sample in enumerate(found[:SHOWN_CLIENTS]):
+                caption = f"Client {client} of {cell.client.capture}, {cell.attack}"
+                yield Shown(caption, "", sample_uri(sample))
 
 
 def format_number(value: float | None) -> str:

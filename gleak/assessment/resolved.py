@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +66,14 @@ class Resolved:
     captured: tuple[Cell, ...]
     scored: bool
     thresholds: tuple[Threshold, ...]
+
+    def unscored(self, attacks: Iterable[Any]) -> tuple[Cell, ...]:
+        """Return the attacked cells of captures without true samples."""
+        if self.scored:
+            return ()
+        return tuple(
+            Cell({**cell.specs, "attack": attack}) for cell in self.captured for attack in attacks
+        )
 
     def client(self, victims: int, **fields: Any) -> Any:
         """Return the simulated client with a number of victims and other fields changed."""

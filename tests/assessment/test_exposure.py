@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from gleak.assessment.exposure import exposures
+from gleak.assessment.exposure import exposures, mean_in
 from gleak.assessment.resolved import threshold_of
 from gleak.metrics.score_table import COLUMNS, TYPES
 
@@ -18,6 +18,7 @@ CELL = {
     "client": "fedsgd+victims=5",
     "defense": "none",
 }
+LABELS = "success_labels"
 SSIM = threshold_of("ssim", 0.5, "image")
 MSE = threshold_of("mse", 0.01, "image")
 
@@ -95,3 +96,9 @@ def test_the_strongest_attack_is_first() -> None:
 def test_a_metric_that_was_not_measured_gives_nothing() -> None:
     table = pd.concat([rows("best", [[0.2]]), rows("blind", [[0.1]])])
     assert exposures(table, [MSE], {}) == []
+
+
+def test_the_interval_of_a_share_is_within_0_and_1() -> None:
+    share = mean_in(rows("best", [[1, 0.5], [1, 1], [0.5, 1], [1, 1], [1, 1]], LABELS), LABELS, {})
+    assert share.value == pytest.approx(0.9)
+    assert 0 < share.low < 0.9 < share.high == 1

@@ -19,6 +19,7 @@ from gleak.assessment.findings import (
     NotRun,
     Refused,
     Report,
+    Unchecked,
     Variation,
     Varied,
 )
@@ -53,6 +54,7 @@ def report(**changes: Any) -> Report:
         "meaning": MEANINGS[own.verdict],
         "exposures": [own],
         "captured": [],
+        "unchecked": [Unchecked(capture="hand", attack="best", clients=4, converged=2)],
         "crafted": [exposure(0, "fishing")],
         "variations": [
             Variation(
@@ -140,7 +142,7 @@ def test_numbers_of_the_report_are_on_the_page() -> None:
     shown = [own.attacked, own.blind, own.gain, report().defenses[0].perturbation]
     assert all(format_mean(each) in text for each in shown)
     assert format_percent(own.share) in text
-    for number in ("3 of 10", "0 of 10", "37.86", "0.7844", "284.4", "60% [15%, 95%]"):
+    for number in ("3 of 10", "2 of 4", "0 of 10", "37.86", "0.7844", "284.4", "60% [15%, 95%]"):
         assert number in text, number
 
 

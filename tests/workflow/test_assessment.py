@@ -112,6 +112,8 @@ def test_what_a_crafting_server_and_other_batches_change(folder: Path) -> None:
     code, report = run(
         folder,
         "crafted",
+        victims=3,
+        budget={"minutes": 1},
         attacker={"kind": "crafting_server", "grants": ["labels"]},
         vary={"batch_size": [2]},
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from gleak.assessment.deployment import Deployment
 from gleak.experiments.study import load_study
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +42,12 @@ def test_the_studies_of_the_guide_are_valid(tmp_path: Path) -> None:
         figures |= {spec.name for spec in study.figures.values()}
     assert cells == {"sizes": 3 * 3, "priors": 3, "attacked": 2 * 2, "trained": 2}
     assert figures == {"line", "tradeoff", "attacks", "losses"}
+
+
+def test_the_deployments_of_the_guide_are_valid() -> None:
+    page = (ROOT / "docs" / "guide" / "assess.md").read_text(encoding="utf-8")
+    found = [Deployment(**yaml.safe_load(block)) for block in blocks(page, "yaml")]
+    assert [each.model for each in found] == ["lenet", "my_models.wide"]
 
 
 def test_every_file_that_is_linked_exists() -> None:

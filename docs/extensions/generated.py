@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 
 from docs.extensions.catalogue import describe_kind
 from docs.extensions.command_line import describe_commands
-from docs.extensions.configuration import describe_settings
+from docs.extensions.configuration import describe_deployment, describe_settings
 from docs.extensions.file_formats import describe_formats
 from docs.extensions.python_api import describe_api, escape_stars
 
@@ -23,6 +23,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "catalogue": describe_kind,
     "command-line": describe_commands,
     "configuration": describe_settings,
+    "deployment": describe_deployment,
     "file-formats": describe_formats,
     "python-api": describe_api,
 }

@@ -57,7 +57,10 @@ class Budget(BaseModel):
 
     model_config = STRICT
 
-    minutes: float = Field(gt=0, description="minutes of one core, as gleak plan estimates them")
+    minutes: float = Field(
+        gt=0,
+        description="minutes of one core, as gleak plan estimates them; without the key budget 5",
+    )
 
 
 class Deployment(BaseModel):

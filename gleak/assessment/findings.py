@@ -45,7 +45,7 @@ class Loss(Entry):
 
 
 class Exposure(Entry):
-    """What one attack recovers of the clients of one cell, by one metric.
+    """Recovery of the clients of one cell by one attack, in one metric.
 
     A client is above the threshold if its best recovered sample is, and is better recovered than by
     the blind guess without the update.
@@ -112,7 +112,7 @@ class DefenseCost(Entry):
 
 
 class Unchecked(Entry):
-    """What an attack recovers of captured updates whose true samples are unknown."""
+    """Recovery of captured updates whose true samples are unknown."""
 
     capture: str
     attack: str

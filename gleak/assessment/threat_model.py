@@ -1,4 +1,4 @@
-"""What an assessment assumes of the attacker, and what it does not try, in words."""
+"""Assumptions of an assessment about the attacker, and what it does not try, in words."""
 
 from __future__ import annotations
 

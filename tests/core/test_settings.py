@@ -68,3 +68,14 @@ def test_results_that_cannot_be_written_are_refused(
     for folder in (tmp_path, tmp_path / "file"):
         with pytest.raises(SpecError, match=f"results_dir = {folder} .*set results_dir"):
             Settings(studies=["cpl"], results_dir=folder).check_results()
+
+
+def test_studies_are_names_or_files() -> None:
+    folder = Path("studies")
+    found = Settings(studies=["cpl", "elsewhere/mine.yaml"]).study_files(folder)
+    assert found == {"cpl": folder / "cpl.yaml", "mine": Path("elsewhere/mine.yaml")}
+
+
+def test_two_studies_of_one_name_are_refused() -> None:
+    with pytest.raises(SpecError, match="have one name"):
+        Settings(studies=["cpl", "elsewhere/cpl.yaml"]).study_files(Path("studies"))

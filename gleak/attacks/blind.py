@@ -28,6 +28,7 @@ class Blind(AttackSpec):
     """The mean training sample with random labels: the baseline without any update."""
 
     source = "docs/design.md, section 5"
+    uses_gpu: ClassVar[bool] = False
 
     @property
     @override
@@ -41,8 +42,8 @@ class Blind(AttackSpec):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        mean = observation.granted["mean_input"].cpu().numpy()
-        inputs = np.repeat(mean[:, None], observation.batch_size, axis=1).clip(0, 1)
+        mean = observation.granted["mean_input"].cpu().numpy().clip(0, 1)
+        inputs = np.repeat(mean[:, None], observation.batch_size, axis=1)
         return _unread(observation, inputs, _random_labels(observation))
 
 

@@ -19,7 +19,7 @@ from gleak.core.errors import GleakError
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.gradients import repeated_steps
 from gleak.matching.problem import Problem
-from gleak.matching.search import Draw, Records, Search, SearchState
+from gleak.matching.search import Draw, Records, Search, SearchState, kept_snapshots
 from gleak.runtime.device import free_memory
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
@@ -27,7 +27,7 @@ from gleak.runtime.seeding import torch_stream
 if TYPE_CHECKING:
     from gleak.matching.parts import Finish, Parts
     from gleak.observation import Observation
-    from gleak.runtime.checkpointing import Part
+    from gleak.runtime.checkpointing import Journal, Part
 
 CPU_BYTES = 4 * 2**30
 GPU_SHARE = 0.6
@@ -127,10 +127,18 @@ def _solve_chunk(
     problem: Problem, observation: Observation, rows: slice, part: Part
 ) -> tuple[SearchState, Records]:
     ids = observation.victim_ids[rows]
-    records = Records((len(ids), *problem.shape), problem.parts.iterations)
+    records = _records(problem, rows, part.journal)
     search = Search(problem, _drawer(problem, observation, rows), records)
     with Progress(problem.parts.iterations, f"searching {len(ids)} victims") as progress:
         return search.run(progress, part.part(f"{rows.start}-{rows.stop}")), records
+
+
+def _records(problem: Problem, rows: slice, journal: Journal) -> Records:
+    """Return empty records of these victims, with snapshots of the first few of all chunks."""
+    most, _ = kept_snapshots(problem.shape, problem.parts.iterations)
+    shown = max(0, most - rows.start) if journal.keeps_images else 0
+    shape = (rows.stop - rows.start, *problem.shape)
+    return Records(shape, problem.parts.iterations, shown)
 
 
 def _drawer(problem: Problem, observation: Observation, rows: slice) -> Draw:
@@ -152,7 +160,6 @@ def _reconstruction(
     problem: Problem, outcomes: list[tuple[SearchState, Records]]
 ) -> Reconstruction:
     ledgers, records = zip(*outcomes, strict=True)
-    shown = records[0].most_shown
 
     def gather(name: str) -> Tensor:
         return torch.cat([getattr(ledger, name) for ledger in ledgers]).cpu()
@@ -171,7 +178,7 @@ def _reconstruction(
         trace_iteration=np.array(records[0].iterations),
         trace_objective=np.concatenate([np.stack(r.objective, 1) for r in records]),
         snapshot_iteration=np.array(records[0].moments),
-        snapshots=np.concatenate([np.stack(r.pictures, 1) for r in records[:shown]])[:shown],
+        snapshots=np.concatenate([np.stack(r.pictures, 1) for r in records]),
     )
 
 
@@ -182,9 +189,10 @@ def finished(inputs: Tensor, finish: Finish) -> np.ndarray:
         inputs: Shape (V, N, *sample shape).
         finish: method of conversion.
     """
-    samples = inputs.nan_to_num().cpu().numpy()
+    values = inputs.nan_to_num()
     if finish == "cut":
-        return samples.clip(0, 1)
+        return values.clamp(0, 1).cpu().numpy()
+    samples = values.cpu().numpy()
     return np.stack([[FINISHES[finish](one) for one in victim] for victim in samples])
 
 

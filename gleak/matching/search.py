@@ -297,11 +297,15 @@ class Records:
     Args:
         shape: (V, N, *sample shape).
         iterations: the budget.
+        most_shown: largest number of victims with snapshots.
     """
 
-    def __init__(self, shape: tuple[int, ...], iterations: int) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], iterations: int, most_shown: int = SHOWN_VICTIMS
+    ) -> None:
         self.iterations = list(range(0, iterations + 1, math.ceil(iterations / RECORDS)))
-        self.most_shown, self.moments = kept_snapshots(shape[1:], iterations)
+        self.most_shown = most_shown
+        _, self.moments = kept_snapshots(shape[1:], iterations)
         self.objective: list[np.ndarray] = []
         self.pictures: list[np.ndarray] = []
         self._values = np.full(shape[0], np.finfo(np.float64).max)

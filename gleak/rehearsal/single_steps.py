@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -10,7 +11,9 @@ from gleak.runtime.checkpointing import Journal, Part, State
 
 
 class SingleSteps(Journal):
-    """Journal whose parts take one step."""
+    """Journal whose parts take one step; snapshots would take most of a rehearsal's memory."""
+
+    keeps_images: ClassVar[bool] = False
 
     @override
     def part(self, name: str = "") -> Part:

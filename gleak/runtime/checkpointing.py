@@ -75,7 +75,12 @@ class Journal:
     Args:
         path: checkpoint file; None stores nothing.
         origin: digest of the job, see `origin_of`.
+
+    Attributes:
+        keeps_images: False if nobody will see the snapshots of the job's searches.
     """
+
+    keeps_images: ClassVar[bool] = True
 
     def __init__(self, path: Path | None = None, origin: str = "") -> None:
         self.path, self.origin = path, origin

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,7 +28,7 @@ aten = torch.ops.aten
 DEVICE = torch.device("meta")
 GIGABYTE = 10**9
 LARGEST_COPY = 2**22
-"""Most values of a tensor copied to the CPU that are drawn; those of a larger one are equal."""
+"""Most values of a tensor copied to the CPU that are drawn; those of a larger one are zero."""
 MOVING = {aten._to_copy, aten.copy_, aten.copy, aten.set_}
 """Operations whose purpose is to combine two devices."""
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
@@ -39,7 +40,8 @@ class VirtualGPU(TorchDispatchMode):
 
     Values are unknown. A number or truth value that the program reads from a tensor is zero, all
     entries of a mask are true, two tensors are equal if they are the same memory and close if they
-    have the same shape, and values that are copied to the CPU are random.
+    have the same shape, and values that are copied to the CPU are random. Those of a large tensor
+    are zero and take no memory until they are written.
 
     Memory is that of the tensors: without the context of CUDA, the workspace of cuDNN and gaps
     between blocks.
@@ -182,18 +184,31 @@ def _run(func: Any, args: Sequence[Any], options: dict[str, Any], virtual: bool)
     if packet in INDEXING:
         return func(args[0], _without_masks(args[1]), *args[2:], **options)
     if packet is aten._to_copy and device and device.type != DEVICE.type and _virtual(args[0]):
-        return func(_invented(args[0]), *args[1:], **options)
+        return _copied(func, args[0], options)
     if packet is aten.copy_ and _virtual(args[1]) and not _virtual(args[0]):
         return func(args[0], _invented(args[1]), *args[2:], **options)
     return func(*args, **options)
 
 
+def _copied(func: Any, value: Tensor, options: dict[str, Any]) -> Tensor:
+    """Copy a tensor of the GPU to the CPU, to another type if the options say so."""
+    if value.numel() > LARGEST_COPY:
+        return _unwritten_zeros(value.shape, options.get("dtype") or value.dtype)
+    copied: Tensor = func(_invented(value), **options)
+    return copied
+
+
+def _unwritten_zeros(shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """Return zeros as the system maps them: the process has no memory of them until it writes."""
+    return (
+        torch.from_numpy(np.zeros(shape.numel() * dtype.itemsize, np.uint8)).view(dtype).view(shape)
+    )
+
+
 def _invented(value: Tensor) -> Tensor:
     """Return values on the CPU in place of those of a tensor on the GPU."""
-    if not value.is_floating_point():
+    if value.numel() > LARGEST_COPY or not value.is_floating_point():
         return torch.zeros((), dtype=value.dtype).expand(value.shape)
-    if value.numel() > LARGEST_COPY:
-        return torch.full((), 0.5, dtype=value.dtype).expand(value.shape)
     generator = torch.Generator().manual_seed(value.numel())
     return torch.randn(value.shape, dtype=value.dtype, generator=generator)
 

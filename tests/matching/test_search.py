@@ -231,3 +231,11 @@ def test_large_samples_have_fewer_snapshots_that_fit_into_memory() -> None:
     some, moments = kept_snapshots((32, 3, 224, 224), 1000)
     assert (some, moments[0], moments[-1]) == (1, 0, 1000)
     assert len(moments) * 32 * 3 * 224 * 224 * 4 <= SNAPSHOT_BYTES
+
+
+def test_without_shown_victims_no_images_are_kept() -> None:
+    records = Records((2, 1, 2), 10, most_shown=0)
+    records.see(torch.arange(2), torch.ones(2), torch.ones(2, 1, 2))
+    records.record(10)
+    assert records.state()["pictures"].size == 0
+    assert records.state()["objective"].min() == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -130,3 +131,18 @@ def test_memory_runs_out_as_on_a_gpu(gpu: VirtualGPU) -> None:
         on_gpu(251)
     assert gpu.used == 0
     on_gpu(250)
+
+
+def test_a_large_copy_takes_no_memory_until_it_is_written() -> None:
+    """Fifty copies of 200 MB."""
+    before = peak_gigabytes()
+    with VirtualGPU(10**12):
+        copies = [on_gpu(100, 250_000).to("cpu", torch.double) for _ in range(50)]
+    assert {(copy.shape, copy.dtype) for copy in copies} == {((100, 250_000), torch.double)}
+    assert peak_gigabytes() - before < 0.5
+    copies[0][1] += 1
+    assert copies[0].sum() == 250_000
+
+
+def peak_gigabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

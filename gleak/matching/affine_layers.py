@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -14,12 +13,21 @@ from torch.nn import functional
 from torch.nn.grad import conv2d_input, conv2d_weight
 from typing_extensions import override
 
+from gleak.matching.layerwise import LEAST_ROWS
+
+FEW_POSITIONS = 32
+"""Positions of an image below which oneDNN, which copies the weight in each call, is slower."""
+LARGE_CONVOLUTION = 2**23
+"""Multiplications of a sample from which each victim's gradient of the weight is a call of its own:
+then oneDNN is slower for groups."""
+
 
 @dataclass(frozen=True)
 class AffineLayer(ABC):
     """A layer that maps a batch to a batch, affine in inputs and in weight and bias.
 
-    Its derivative by its parameters along a direction has the form of the layer itself.
+    Its derivative by its parameters along a direction has the form of the layer itself. All victims
+    share the layer, and each has a direction of its own.
 
     Args:
         weight: the layer's, not differentiated.
@@ -29,10 +37,22 @@ class AffineLayer(ABC):
     weight: Tensor
     bias: Tensor | None
 
-    def along(self, directions: Sequence[Tensor]) -> Self:
-        """Return the derivative by the parameters along these directions, as a layer."""
-        weight, *bias = directions
-        return replace(self, weight=weight, bias=bias[0] if bias else None)
+    @abstractmethod
+    def stacked(self, weight: Tensor, bias: Tensor | None = None) -> AffineLayer:
+        """Return layers of this kind, one for each of V victims, as one layer for split values.
+
+        Args:
+            weight: Shape (V, *shape).
+            bias: Shape (V, *shape).
+        """
+
+    def split(self, rows: Tensor, victims: int) -> Tensor:
+        """Arrange rows, Shape (V * N, ...), as stacked layers take them."""
+        return rows.unflatten(0, (victims, -1))
+
+    def by_victim(self, split: Tensor, victims: int) -> Tensor:
+        """Return a view of split values; Shape (V, N, ...)."""
+        return split
 
     @abstractmethod
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -46,23 +66,38 @@ class AffineLayer(ABC):
     def adjoint(self, outputs: Tensor, shape: torch.Size) -> Tensor:
         """Apply the adjoint of `linear`, whose inputs have this shape, as a new tensor."""
 
-    def gradients(self, inputs: Tensor, grad_outputs: Tensor) -> list[Tensor]:
-        """Compute the gradients of weight and bias from the gradients at the outputs."""
-        weight = self.weight_gradient(inputs, grad_outputs)
-        return [weight] if self.bias is None else [weight, self.bias_gradient(grad_outputs)]
+    def gradients(self, inputs: Tensor, grad_outputs: Tensor, victims: int) -> list[Tensor]:
+        """Compute each victim's gradients of weight and bias from the gradients at the outputs.
+
+        Args:
+            inputs: split.
+            grad_outputs: split.
+            victims: V.
+
+        Returns:
+            Shape (V, *shape) each.
+        """
+        weight = self.weight_gradient(inputs, grad_outputs, victims)
+        return (
+            [weight] if self.bias is None else [weight, self.bias_gradient(grad_outputs, victims)]
+        )
 
     @abstractmethod
-    def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor) -> Tensor:
-        """Compute the weight's gradient."""
+    def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor, victims: int) -> Tensor:
+        """Compute each victim's gradient of the weight from split values."""
 
     @abstractmethod
-    def bias_gradient(self, grad_outputs: Tensor) -> Tensor:
-        """Compute the bias's gradient."""
+    def bias_gradient(self, grad_outputs: Tensor, victims: int) -> Tensor:
+        """Compute each victim's gradient of the bias from split values."""
 
 
 @dataclass(frozen=True)
 class Dense(AffineLayer):
-    """A dense layer."""
+    """A dense layer.
+
+    A product of few rows is computed as one of `LEAST_ROWS`, so that a sample's outputs do not
+    depend on how many others are computed with it.
+    """
 
     @classmethod
     def of(cls, layer: nn.Linear) -> Self:
@@ -70,24 +105,64 @@ class Dense(AffineLayer):
         return cls(*_parameters(layer))
 
     @override
+    def stacked(self, weight: Tensor, bias: Tensor | None = None) -> StackedDense:
+        return StackedDense(weight, bias)
+
+    @override
     def outputs(self, inputs: Tensor) -> Tensor:
-        return functional.linear(inputs, self.weight, self.bias)
+        outputs = self.linear(inputs)
+        return outputs if self.bias is None else outputs + self.bias
 
     @override
     def linear(self, inputs: Tensor) -> Tensor:
-        return inputs @ self.weight.mT
+        return _product(inputs, self.weight.mT)
 
     @override
     def adjoint(self, outputs: Tensor, shape: torch.Size) -> Tensor:
-        return outputs @ self.weight
+        return _product(outputs, self.weight)
 
     @override
-    def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor) -> Tensor:
-        return grad_outputs.flatten(0, -2).mT @ inputs.flatten(0, -2)
+    def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor, victims: int) -> Tensor:
+        return grad_outputs.flatten(1, -2).mT @ inputs.flatten(1, -2)
 
     @override
-    def bias_gradient(self, grad_outputs: Tensor) -> Tensor:
-        return grad_outputs.flatten(0, -2).sum(0)
+    def bias_gradient(self, grad_outputs: Tensor, victims: int) -> Tensor:
+        return grad_outputs.flatten(1, -2).sum(1)
+
+
+def _product(rows: Tensor, matrix: Tensor) -> Tensor:
+    missing = LEAST_ROWS[nn.Linear] - len(rows)
+    if missing <= 0:
+        return rows @ matrix
+    return (torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) @ matrix)[: len(rows)]
+
+
+@dataclass(frozen=True)
+class StackedDense(Dense):
+    """Dense layers of V victims.
+
+    Args:
+        weight: Shape (V, outputs, inputs).
+        bias: Shape (V, outputs).
+    """
+
+    @override
+    def outputs(self, inputs: Tensor) -> Tensor:
+        bias = 0 if self.bias is None else _broadcast(self.bias[:, None], inputs)
+        return self.linear(inputs) + bias
+
+    @override
+    def linear(self, inputs: Tensor) -> Tensor:
+        return inputs @ _broadcast(self.weight.mT, inputs)
+
+    @override
+    def adjoint(self, outputs: Tensor, shape: torch.Size) -> Tensor:
+        return outputs @ _broadcast(self.weight, outputs)
+
+
+def _broadcast(matrices: Tensor, rows: Tensor) -> Tensor:
+    """Give matrices of V victims the number of dimensions of rows, Shape (V, N, ..., features)."""
+    return matrices[(slice(None), *[None] * (rows.ndim - matrices.ndim))]
 
 
 Pair = tuple[int, int]
@@ -96,6 +171,9 @@ Pair = tuple[int, int]
 @dataclass(frozen=True)
 class Convolution(AffineLayer):
     """A convolution with zero padding; its weight has channels last, which is faster on a CPU.
+
+    The convolutions of V victims are one, with the channels of each victim as a group: for a small
+    image, calling a convolution takes as long as computing it.
 
     Args:
         stride, padding, dilation, groups: as in `nn.Conv2d`.
@@ -114,9 +192,23 @@ class Convolution(AffineLayer):
         return cls(weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)
 
     @override
-    def along(self, directions: Sequence[Tensor]) -> Self:
-        weight, *bias = directions
-        return super().along([weight.contiguous(memory_format=torch.channels_last), *bias])
+    def stacked(self, weight: Tensor, bias: Tensor | None = None) -> Self:
+        bias = None if bias is None else bias.flatten()
+        groups = len(weight) * self.groups
+        return replace(self, weight=weight.flatten(0, 1), bias=bias, groups=groups)
+
+    @override
+    def split(self, rows: Tensor, victims: int) -> Tensor:
+        """Put the channels of all victims beside each other; Shape (N, V * C, H, W)."""
+        if victims == 1:
+            return rows
+        return (
+            rows.unflatten(0, (victims, -1)).permute(1, 3, 4, 0, 2).flatten(3).permute(0, 3, 1, 2)
+        )
+
+    @override
+    def by_victim(self, split: Tensor, victims: int) -> Tensor:
+        return split.unflatten(1, (victims, -1)).transpose(0, 1)
 
     @override
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -136,8 +228,9 @@ class Convolution(AffineLayer):
 
     @override
     def adjoint(self, outputs: Tensor, shape: torch.Size) -> Tensor:
-        if self._reflected is not None and _onednn_takes(outputs):
+        if _onednn_takes(outputs) and self._reflected is not None:
             return self._reflected.linear(outputs)
+        shape = torch.Size([len(outputs), self.groups * self.weight.shape[1], *shape[2:]])
         settings = (self.stride, self.padding, self.dilation, self.groups)
         return conv2d_input(shape, self.weight, outputs, *settings)
 
@@ -146,20 +239,29 @@ class Convolution(AffineLayer):
         """The adjoint as a convolution, if the stride is 1."""
         reach = zip(self.dilation, self.weight.shape[2:], self.padding, strict=True)
         across, along = (dilation * (side - 1) - padding for dilation, side, padding in reach)
-        if self.stride != (1, 1) or self.groups > 1 or min(across, along) < 0:
+        if self.stride != (1, 1) or min(across, along) < 0:
             return None
-        weight = self.weight.transpose(0, 1).flip(2, 3)
+        grouped = self.weight.unflatten(0, (self.groups, -1))
+        weight = grouped.transpose(1, 2).flatten(0, 1).flip(2, 3)
         weight = weight.contiguous(memory_format=torch.channels_last)
         return replace(self, weight=weight, bias=None, padding=(across, along))
 
     @override
-    def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor) -> Tensor:
-        settings = (self.stride, self.padding, self.dilation, self.groups)
-        return conv2d_weight(inputs, self.weight.shape, grad_outputs, *settings).contiguous()
+    def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor, victims: int) -> Tensor:
+        if self.weight.numel() * grad_outputs[0, 0].numel() < LARGE_CONVOLUTION:
+            return self._stacked_gradient(inputs, grad_outputs, victims)
+        each = (values.chunk(victims, 1) for values in (inputs, grad_outputs))
+        return torch.cat([self._stacked_gradient(*own) for own in zip(*each, strict=True)])
+
+    def _stacked_gradient(self, inputs: Tensor, grad_outputs: Tensor, victims: int = 1) -> Tensor:
+        outputs, *rest = self.weight.shape
+        settings = (self.stride, self.padding, self.dilation, self.groups * victims)
+        gradient = conv2d_weight(inputs, (victims * outputs, *rest), grad_outputs, *settings)
+        return gradient.contiguous().unflatten(0, (victims, -1))
 
     @override
-    def bias_gradient(self, grad_outputs: Tensor) -> Tensor:
-        return grad_outputs.sum((0, 2, 3))
+    def bias_gradient(self, grad_outputs: Tensor, victims: int) -> Tensor:
+        return self.by_victim(grad_outputs, victims).contiguous().sum((3, 4)).sum(1)
 
 
 def _onednn_takes(images: Tensor) -> bool:
@@ -170,6 +272,7 @@ def _onednn_takes(images: Tensor) -> bool:
     """
     return (
         images.device.type == "cpu"
+        and images[0, 0].numel() >= FEW_POSITIONS
         and images.dtype == torch.float32
         and torch.backends.mkldnn.is_available()
     )
@@ -197,11 +300,16 @@ class Normalisation(AffineLayer):
 
     @cached_property
     def _scale(self) -> Tensor:
-        return (self.weight / self.deviation)[:, None, None]
+        return (self.weight / self.deviation)[..., None, None]
 
     @cached_property
     def _shift(self) -> Tensor:
-        return self.bias[:, None, None] - self.mean[:, None, None] * self._scale
+        return self.bias[..., None, None] - self.mean[:, None, None] * self._scale
+
+    @override
+    def stacked(self, weight: Tensor, bias: Tensor | None = None) -> Self:
+        assert bias is not None
+        return replace(self, weight=weight[:, None], bias=bias[:, None])
 
     @override
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -216,13 +324,13 @@ class Normalisation(AffineLayer):
         return outputs * self._scale
 
     @override
-    def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor) -> Tensor:
+    def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor, victims: int) -> Tensor:
         centred = inputs - self.mean[:, None, None]
-        return centred.mul_(grad_outputs).sum((0, 2, 3)) / self.deviation
+        return centred.mul_(grad_outputs).sum((1, 3, 4)) / self.deviation
 
     @override
-    def bias_gradient(self, grad_outputs: Tensor) -> Tensor:
-        return grad_outputs.sum((0, 2, 3))
+    def bias_gradient(self, grad_outputs: Tensor, victims: int) -> Tensor:
+        return grad_outputs.sum((1, 3, 4))
 
 
 def _parameters(layer: Any) -> tuple[Tensor, Tensor | None]:

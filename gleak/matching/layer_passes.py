@@ -41,8 +41,8 @@ class LayerPasses(ABC):
     def input_gradients(self, grad_outputs: Tensor) -> Sequence[Tensor]:
         """Compute the gradients of L at the inputs from those at the outputs."""
 
-    def parameter_gradients(self) -> Sequence[Tensor]:
-        """Compute the gradients of L by the layer's trained parameters."""
+    def parameter_gradients(self, victims: int) -> Sequence[Tensor]:
+        """Compute the gradients of L by the layer's trained parameters; Shape (V, *shape) each."""
         return ()
 
     @abstractmethod
@@ -51,7 +51,7 @@ class LayerPasses(ABC):
 
         Args:
             tangents: of the inputs.
-            directions: of the layer's trained parameters.
+            directions: of the layer's trained parameters; Shape (V, *shape) each.
         """
 
     @abstractmethod
@@ -72,21 +72,33 @@ class AffinePasses(LayerPasses):
         return [self._layer.adjoint(grad_outputs, self._inputs.shape)]
 
     @override
-    def parameter_gradients(self) -> Sequence[Tensor]:
-        return self._layer.gradients(self._inputs, self._grad_outputs)
+    def parameter_gradients(self, victims: int) -> Sequence[Tensor]:
+        self._victims = victims
+        self._split_inputs = self._layer.split(self._inputs, victims)
+        self._split_gradients = self._layer.split(self._grad_outputs, victims)
+        return self._layer.gradients(self._split_inputs, self._split_gradients, victims)
 
     @override
     def tangent(self, tangents: Sequence[Zero], directions: Sequence[Tensor]) -> Zero:
-        self._along = self._layer.along(directions)
-        own, (tangent,) = self._along.outputs(self._inputs), tangents
-        return own if tangent is None else own.add_(self._layer.linear(tangent))
+        (tangent,) = tangents
+        self._directions = self._layer.stacked(*directions)
+        own = self._layer.by_victim(self._directions.outputs(self._split_inputs), self._victims)
+        return _added(None if tangent is None else self._layer.linear(tangent), own)
 
     @override
     def input_slopes(self, slopes: Zero) -> Sequence[Zero]:
-        own = self._along.adjoint(self._grad_outputs, self._inputs.shape)
-        if slopes is None:
-            return [own]
-        return [own.add_(self._layer.adjoint(slopes, self._inputs.shape))]
+        shape = self._inputs.shape
+        own = self._directions.adjoint(self._split_gradients, shape)
+        shared = None if slopes is None else self._layer.adjoint(slopes, shape)
+        return [_added(shared, self._layer.by_victim(own, self._victims))]
+
+
+def _added(rows: Zero, own: Tensor) -> Tensor:
+    """Add values of each victim, Shape (V, N, ...), to a new tensor of rows; None is zero."""
+    if rows is None:
+        return own.flatten(0, 1)
+    rows.unflatten(0, own.shape[:2]).add_(own)
+    return rows
 
 
 class FunctionPasses(LayerPasses):

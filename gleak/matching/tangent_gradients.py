@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,7 +34,7 @@ from gleak.matching.layer_passes import (
     Zero,
     plus,
 )
-from gleak.matching.layerwise import UnsplittableError
+from gleak.matching.layerwise import UnsplittableError, padded_rows
 from gleak.matching.pieces import FormedPiece
 from gleak.models.parameters import independent_copy
 from gleak.models.sample_losses import Penalised, sample_losses
@@ -74,7 +75,7 @@ class TangentGradients(Gradients):
     """
 
     def __init__(self, training: ClientTraining) -> None:
-        self.model = training.model
+        self.model, self.several_victims = training.model, training.several_victims
         self.steps = traced_steps(training)
         self.trained = list(dict.fromkeys(name for step in self.steps for name in step.trained))
         if training.trained != set(self.trained):
@@ -82,12 +83,19 @@ class TangentGradients(Gradients):
 
     @override
     def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
-        rows = [_Gradient.apply(*batch, self) for batch in zip(inputs, targets, strict=True)]
-        gradients = map(torch.stack, zip(*rows, strict=True))
+        left = len(inputs)
+        if self.several_victims and left == 1:
+            inputs, targets = (values.expand(2, *values.shape[1:]) for values in (inputs, targets))
+        with self._padding(inputs.flatten(0, 1)):
+            gradients = _Gradient.apply(inputs, targets, self)
         return [
-            FormedPiece(name, gradient, observed[name])
+            FormedPiece(name, gradient[:left], observed[name])
             for name, gradient in zip(self.trained, gradients, strict=True)
         ]
+
+    def _padding(self, rows: Tensor) -> AbstractContextManager[None]:
+        """Pad rows in functions between the layers; see `padded_rows`."""
+        return padded_rows(self.model, len(rows)) if self.several_victims else nullcontext()
 
     @override
     def logits(self, inputs: Tensor) -> Tensor:
@@ -95,22 +103,28 @@ class TangentGradients(Gradients):
 
 
 class _Gradient(torch.autograd.Function):
-    """Gradient of one victim's mean loss, as a function of its samples and soft labels."""
+    """Gradients of the victims' mean losses, as functions of their samples and soft labels."""
 
     @staticmethod
     def forward(
         ctx: Any, inputs: Tensor, targets: Tensor, method: TangentGradients
     ) -> tuple[Tensor, ...]:
-        ctx.method, ctx.passes = method, Passes(method.steps, [_copied(inputs), targets])
-        gradients = ctx.passes.gradients()
+        given = [_copied(inputs.flatten(0, 1)), targets.flatten(0, 1)]
+        ctx.method, ctx.passes = method, Passes(method.steps, given)
+        gradients = ctx.passes.gradients(*inputs.shape[:2])
         return tuple(gradients[name] for name in method.trained)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *slopes: Any) -> tuple[Zero, Zero, None]:
         directions = dict(zip(ctx.method.trained, slopes, strict=True))
-        inputs, targets = ctx.passes.slopes(directions)
+        victims = len(slopes[0])
+        inputs, targets = map(partial(_by_victim, victims), ctx.passes.slopes(directions))
         return inputs, targets, None
+
+
+def _by_victim(victims: int, rows: Zero) -> Zero:
+    return None if rows is None else rows.unflatten(0, (victims, -1))
 
 
 def _copied(inputs: Tensor) -> Tensor:
@@ -123,7 +137,7 @@ class Passes:
     """The four passes of one batch through all steps of a network and its loss.
 
     Args:
-        steps: the last one computes the loss, Shape ().
+        steps: the last one computes the sum of all samples' losses, Shape ().
         given: values given to the network, and soft labels.
     """
 
@@ -135,13 +149,13 @@ class Passes:
             self._passes.append(step.passes(*(values[position] for position in step.taken)))
             values.append(self._passes[-1].outputs)
 
-    def gradients(self) -> dict[str, Tensor]:
-        """Compute the loss's gradients by the trained parameters."""
-        last = torch.ones_like(self._passes[-1].outputs)
+    def gradients(self, victims: int, samples: int) -> dict[str, Tensor]:
+        """Compute the gradients of each victim's mean loss; Shape (V, *shape) each."""
+        last = torch.full_like(self._passes[-1].outputs, 1 / samples)
         self._backwards(last, lambda one, outputs: one.input_gradients(outputs))
         gradients: dict[str, Tensor] = {}
         for step, one in zip(self._steps, self._passes, strict=True):
-            gradients |= dict(zip(step.trained, one.parameter_gradients(), strict=True))
+            gradients |= dict(zip(step.trained, one.parameter_gradients(victims), strict=True))
         return gradients
 
     def slopes(self, directions: Parameters) -> list[Zero]:
@@ -187,7 +201,7 @@ def traced_steps(training: ClientTraining) -> list[Step]:
 
 
 def _loss(training: ClientTraining) -> Callable[..., Tensor]:
-    return lambda logits, targets: sample_losses(training.loss, logits, targets).mean()
+    return lambda logits, targets: sample_losses(training.loss, logits, targets).sum()
 
 
 def _step(training: ClientTraining, node: fx.Node, taken: tuple[int, ...]) -> Step:

@@ -10,7 +10,8 @@ from gleak.matching.affine_layers import affine_layer
 
 LAYERS = {
     "dense": nn.Linear(5, 4),
-    "dense, no bias": nn.Linear(5, 4, bias=False),
+    "dense in tokens": nn.Linear(5, 4),
+    "dense without bias": nn.Linear(5, 4, bias=False),
     "convolution": nn.Conv2d(4, 6, 3, padding=1),
     "no padding": nn.Conv2d(4, 6, 3, bias=False),
     "not square": nn.Conv2d(4, 6, (3, 1), padding=(0, 2)),
@@ -22,28 +23,40 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("victims", [1, 3])
+@pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_and_its_derivatives_are_those_of_torch(name: str, samples: int) -> None:
+def test_a_layer_and_its_derivatives_are_those_of_torch(
+    name: str, samples: int, victims: int
+) -> None:
     torch.manual_seed(0)
     layer = LAYERS[name].eval()
-    inputs = torch.rand(samples, *(5,) if name.startswith("dense") else (4, 9, 8))
-    inputs.requires_grad_()
+    shape = (7, 5) if "tokens" in name else (5,) if "dense" in name else (4, 9, 8)
+    inputs = torch.rand(victims * samples, *shape, requires_grad=True)
     expected = layer(inputs)
     slopes = torch.randn_like(expected)
-    wanted = [inputs, *layer.parameters()]
-    adjoint, *gradients = torch.autograd.grad(expected, wanted, slopes)
+    (adjoint,) = torch.autograd.grad(expected, inputs, slopes, retain_graph=True)
+    rows = [
+        torch.autograd.grad(own, [*layer.parameters()], slope, retain_graph=True)
+        for own, slope in zip(expected.chunk(victims), slopes.chunk(victims), strict=True)
+    ]
+    gradients = [torch.stack(values) for values in zip(*rows, strict=True)]
     affine, values = affine_layer(layer), inputs.detach()
     close = {"rtol": 1e-4, "atol": 1e-5}
     torch.testing.assert_close(affine.outputs(values), expected.detach(), **close)
     torch.testing.assert_close(affine.adjoint(slopes, values.shape), adjoint, **close)
-    torch.testing.assert_close(affine.gradients(values, slopes), gradients, **close)
+    split = affine.split(values, victims), affine.split(slopes, victims)
+    torch.testing.assert_close(affine.gradients(*split, victims), gradients, **close)
     moved = affine.outputs(values + 1) - affine.outputs(values)
     torch.testing.assert_close(affine.linear(torch.ones_like(values)), moved, **close)
-    directions = [torch.randn_like(value) for value in layer.parameters()]
-    along = sum((g * d).sum() for g, d in zip(gradients, directions, strict=True))
-    found = (affine.along(directions).outputs(values) * slopes).sum()
-    torch.testing.assert_close(found, along, **close)
+    directions = [torch.randn_like(value) for value in gradients]
+    derivative = sum((g * d).sum() for g, d in zip(gradients, directions, strict=True))
+    stacked = affine.stacked(*directions)
+    found = affine.by_victim(stacked.outputs(split[0]), victims)
+    torch.testing.assert_close((found * slopes.view_as(found)).sum(), derivative, **close)
+    moved = affine.by_victim(stacked.outputs(split[0] + 1), victims) - found
+    product = stacked.adjoint(split[1], values.shape).sum()
+    torch.testing.assert_close(product, (moved * slopes.view_as(moved)).sum(), **close)
 
 
 @pytest.mark.parametrize(

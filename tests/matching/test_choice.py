@@ -62,11 +62,16 @@ def test_plain_layers_are_split(name: str) -> None:
 
 
 def test_the_method_depends_on_the_cell() -> None:
-    """Several victims share passes; dense layers' gradients are not formed."""
-    training = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten()))
-    assert isinstance(choose_gradients(replace(training, classes=72)), TangentGradients)
-    several = replace(training, classes=72, several_victims=True)
-    assert isinstance(choose_gradients(several), LayerwiseGradients)
+    """Dense layers' gradients are not formed; those of half-dense networks only for one victim."""
+    convolutional = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten()))
+    half = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 3), nn.Flatten(), nn.Linear(32, CLASSES)))
+    for training, method in [
+        (replace(convolutional, classes=72), TangentGradients),
+        (half, LayerwiseGradients),
+    ]:
+        assert isinstance(choose_gradients(training), TangentGradients)
+        several = replace(training, several_victims=True)
+        assert isinstance(choose_gradients(several), method)
     dense = training_of(nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)))
     assert isinstance(choose_gradients(dense), LayerwiseGradients)
 

@@ -264,7 +264,6 @@ class TwoBlocks(ResidualNetwork):
 def test_each_piece_of_a_residual_network_is_the_vectorised_one(norm: Norm, samples: int) -> None:
     """Values, and slopes at the inputs along a random direction of each gradient."""
     model = randomised(TwoBlocks(norm=norm).build(SHAPE, CLASSES))
-    assert isinstance(choose_gradients(training_of(model, SHAPE)), LayerwiseGradients)
     (inputs, soft), observed = batch(samples), targets_of(model)
     ways = (LayerwiseGradients, VmappedGradients)
     pieces = [
@@ -308,12 +307,10 @@ def test_networks_of_stages_are_split_by_layers(name: str) -> None:
 def assert_split_as_vectorised(name: str, shape: tuple[int, ...]) -> None:
     """Compare the squared distance, and its gradients at inputs and labels."""
     model = randomised(parse("model", name).build(shape, CLASSES))
-    gradients = choose_gradients(training_of(model, shape))
-    assert isinstance(gradients, LayerwiseGradients)
     (inputs, soft), observed = batch(2, shape), targets_of(model)
     outcomes = []
-    for way in (gradients, VmappedGradients(training_of(model, shape))):
-        distance = L2().measure(way(inputs, soft, observed))
+    for way in (LayerwiseGradients, VmappedGradients):
+        distance = L2().measure(way(training_of(model, shape))(inputs, soft, observed))
         outcomes.append((distance, *torch.autograd.grad(distance.sum(), (inputs, soft))))
     for found, expected in zip(*outcomes, strict=True):
         torch.testing.assert_close(found, expected)

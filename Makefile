@@ -5,7 +5,7 @@
 #   make graph    the rule graph in docs/                     make test-slow    the tests that it leaves out
 #   make setup    the environment alone                       make test-all     all tests, Flower and fuzzing
 #   make weights  the weights of LPIPS, downloaded            make test-slurm   on a SLURM of its own
-#   make bench    timings, and this machine's speed          make test-flower  with Flower, in an environment of its own
+#   make bench    timings, and this machine's speed          make test-flower  with Flower and FLARE, in an environment of their own
 #   make docs     the documentation in docs/_build/html       make docs-check   that, and each page opened in Chromium
 #   make fuzz     INPUTS malformed artifacts read (100,000 by default); what is found is kept in .fuzz
 
@@ -65,7 +65,7 @@ test-slurm: $(READY)
 	$(BIN)/pytest tests/slurm -rs $(ARGS)
 
 test-flower: $(FLOWER)/.ready
-	$(FLOWER)/bin/pytest tests/captures/test_flower.py tests/workflow/test_real_updates.py $(ARGS)
+	$(FLOWER)/bin/pytest tests/captures/test_flower.py tests/captures/test_nvflare.py tests/workflow/test_real_updates.py $(ARGS)
 
 fuzz: $(READY)
 	$(BIN)/pip install --quiet atheris==3.0.0
@@ -109,7 +109,7 @@ $(DOCS): $(READY) envs/requirements-docs.lock
 	touch $(DOCS)
 
 $(FLOWER)/.ready: envs/requirements.lock pyproject.toml
-	$(call install_library,$(FLOWER),[flower])
+	$(call install_library,$(FLOWER),[flower,nvflare])
 	$(FLOWER)/bin/pip install --quiet --requirement envs/requirements.lock
 	touch $@
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gleak.api.client_update import defend as defend
     from gleak.api.crafted_model import CraftedModel as CraftedModel
     from gleak.api.crafted_model import craft as craft
+    from gleak.api.gauge import Gauge as Gauge
     from gleak.api.listing import list_specs as list_specs
     from gleak.api.scoring import Scores as Scores
     from gleak.api.scoring import score as score
@@ -27,6 +28,7 @@ _PLACES = {
     "AttackResult": "gleak.api.attack_result",
     "AuditReport": "gleak.metrics.audits.verdicts",
     "CraftedModel": "gleak.api.crafted_model",
+    "Gauge": "gleak.api.gauge",
     "GleakError": "gleak.core.errors",
     "Scores": "gleak.api.scoring",
     "attack": "gleak.api.attacking",

@@ -106,11 +106,9 @@ class Best(AttackSpec):
 
     def choices(self, observation: Observation) -> Iterator[Choice]:
         """Yield the attacks that suit an observation, in the order in which they are tried."""
-        complete = not observation.sent
-        neurons = neurons_of_samples(observation)
-        if complete and neurons:
-            yield from _dense_first(observation, neurons)
-        elif complete and _smooth_sample(observation):
+        if not observation.sent and neurons_of_samples(observation):
+            yield from exact_attacks(observation)
+        elif not observation.sent and _smooth_sample(observation):
             yield Choice(
                 CPL(), "one sample and a network without kinks, for which L-BFGS converges"
             )
@@ -147,8 +145,16 @@ def neurons_of_samples(observation: Observation) -> int:
     return len(observation.model.get_parameter(f"{layer}.bias"))
 
 
-def _dense_first(observation: Observation, neurons: int) -> Iterator[Choice]:
-    """Yield the attacks on a dense layer whose inputs are the samples."""
+def exact_attacks(observation: Observation, spear: Spear | None = None) -> Iterator[Choice]:
+    """Yield the attacks on a dense layer whose inputs are the samples, the most exact first.
+
+    Args:
+        observation: of the victims.
+        spear: SPEAR with another budget.
+    """
+    neurons = neurons_of_samples(observation)
+    if observation.sent or not neurons:
+        return
     samples = observation.batch_size
     if samples == 1:
         yield Choice(Aono(), "one sample is the ratio of a dense first layer's gradients")
@@ -156,7 +162,9 @@ def _dense_first(observation: Observation, neurons: int) -> Iterator[Choice]:
     if samples > neurons:
         return
     if observation.local_steps == 1 and zeros_in_gradient(observation):
-        yield Choice(Spear(), "a ReLU behind a dense first layer leaves zeros in the gradient")
+        yield Choice(
+            spear or Spear(), "a ReLU behind a dense first layer leaves zeros in the gradient"
+        )
     if observation.modality == "image":
         yield Choice(CPAEdges(), f"{samples} samples are mixed in {neurons} neurons")
 

@@ -43,6 +43,10 @@ class DamagedError(ArtifactError):
         self.path, self.fault = Path(path), fault
 
 
+class ExposedError(GleakError):
+    """An update reveals more than the limit that its user has set."""
+
+
 class StoppedError(GleakError):
     """A job was asked to stop (a time limit, a preemption, Ctrl-C)."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
+from time import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,18 +15,25 @@ import torch
 from safetensors.numpy import load_file
 from torch import nn
 
-from gleak.core.errors import DataError, IncompatibleError
+import gleak
+from gleak.core.errors import DataError, ExposedError, IncompatibleError, SpecError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 pytest.importorskip("flwr", reason="Flower is an extra, not installed: make test-flower")
 
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict  # noqa: E402
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict  # noqa: E402
+from flwr.app.metadata import Metadata  # noqa: E402
 from flwr.common import Code, FitRes, Status, ndarrays_to_parameters  # noqa: E402
 from flwr.server.client_manager import SimpleClientManager  # noqa: E402
 from flwr.server.strategy import FedAvg as ClassicFedAvg  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 
-from gleak.captures.flower import Capturing, CapturingClassic  # noqa: E402
+from gleak.captures.flower import (  # noqa: E402
+    Capturing,
+    CapturingClassic,
+    Gauging,
+    GaugingMod,
+)
 
 CLIENTS = (11, 12)
 STATE = OrderedDict(nn.Linear(3, 2).state_dict())
@@ -171,3 +179,100 @@ def test_classic_strategies_are_captured_too(tmp_path: Path) -> None:
     assert wrapped.evaluate(1, initial) is None
     assert len(wrapped.configure_evaluate(1, initial, clients)) == 2
     assert wrapped.aggregate_evaluate(1, [], []) == (None, {})
+
+
+def shift(before: dict[str, np.ndarray], state: dict[str, np.ndarray], truth: Any) -> dict:
+    """A measure: by how much a client's values grew, and whether the truth was given."""
+    grown = float(np.mean([(state[name] - before[name]).mean() for name in NAMES]))
+    return {"grown": grown, "known": float(truth is not None)}
+
+
+def test_a_round_has_the_largest_measure_of_its_clients() -> None:
+    plain = Plain(fraction_evaluate=0)
+    arrays, metrics = go_through_a_round(Gauging(plain, shift, clients=2), 1, ArrayRecord)
+    expected_arrays, expected = go_through_a_round(plain, 1, ArrayRecord)
+    assert arrays == expected_arrays
+    assert metrics["grown"] == pytest.approx(max(CLIENTS))
+    assert metrics["known"] == 0
+    assert {**metrics, **expected} == dict(metrics)
+    _, of_one = go_through_a_round(Gauging(plain, shift), 1, ArrayRecord)
+    assert of_one["grown"] == pytest.approx(CLIENTS[0])
+
+
+def test_a_federation_is_stopped_above_a_limit() -> None:
+    within = Gauging(Plain(), shift, limits={"grown": CLIENTS[0] + 0.5})
+    go_through_a_round(within, 1, ArrayRecord)
+    above = Gauging(Plain(), shift, limits={"grown": 3})
+    with pytest.raises(ExposedError, match="round 7: grown is 11, limit 3; the federation is"):
+        go_through_a_round(above, 7, ArrayRecord)
+    misspelt = Gauging(Plain(), shift, limits={"grow": 3})
+    with pytest.raises(SpecError, match="no metric 'grow' is measured; did you mean 'grown'"):
+        go_through_a_round(misspelt, 1, ArrayRecord)
+
+
+def test_a_round_without_answers_is_not_measured() -> None:
+    wrapped = Gauging(Plain(), shift)
+    wrapped.configure_train(1, ArrayRecord(STATE), ConfigRecord(), None)
+    assert wrapped.aggregate_train(1, [Note(CLIENTS[0], None)]) == (None, None)
+
+
+def test_wrappers_wrap_each_other(tmp_path: Path) -> None:
+    wrapped = Capturing(Gauging(Plain(fraction_evaluate=0), shift), tmp_path)
+    _, metrics = go_through_a_round(wrapped, 1, ArrayRecord)
+    assert metrics["grown"] == pytest.approx(CLIENTS[0])
+    check_captured(tmp_path / "round-1")
+
+
+def trained(message: Message, context: Any) -> Message:
+    found = {"arrays": ArrayRecord(after(2)), "metrics": MetricRecord({"num-examples": 5})}
+    return Message(RecordDict(found), reply_to=message)
+
+
+def asked(kind: str = "train", state: dict[str, torch.Tensor] = STATE) -> Message:
+    content = RecordDict({"arrays": ArrayRecord(state), "config": ConfigRecord()})
+    addresses = {"run_id": 1, "message_id": "1", "src_node_id": 1, "dst_node_id": CLIENTS[0]}
+    rest = {"reply_to_message_id": "", "group_id": "", "created_at": time(), "ttl": 60.0}
+    return Message(content, metadata=Metadata(**addresses, **rest, message_type=kind))
+
+
+def test_a_client_measures_what_it_sends() -> None:
+    seen: list[Any] = []
+
+    def truth(context: Any) -> tuple[int, int]:
+        seen.append(context)
+        return (1, 2)
+
+    reply = GaugingMod(shift, truth)(asked(), "context", trained)
+    assert seen == ["context"]
+    assert dict(reply.content["metrics"]) == {"num-examples": 5, "grown": 2.0, "known": 1.0}
+    assert reply.content["arrays"] == ArrayRecord(after(2))
+
+
+def test_an_update_above_a_limit_is_withheld() -> None:
+    reply = GaugingMod(shift, limits={"grown": 1})(asked(), None, trained)
+    assert not reply.has_content()
+    assert reply.error.reason == "the update is withheld: grown is 2, limit 1"
+
+
+def test_other_messages_pass_a_mod() -> None:
+    reply = GaugingMod(shift, limits={"grown": 0})(asked("evaluate"), None, trained)
+    assert dict(reply.content["metrics"]) == {"num-examples": 5}
+
+
+def test_the_gauge_measures_a_federation() -> None:
+    """What `gleak.Gauge` gives is accepted by both wrappers."""
+    model = nn.Sequential(nn.Linear(3, 2))
+    gauge = gleak.Gauge(model, shape=(3,), batch_size=1, local_lr=0.1)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    inputs, labels = torch.tensor([[0.1, 0.5, 0.9]]), torch.tensor([1])
+
+    def local(message: Message, context: Any) -> Message:
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+        found = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"n": 1})}
+        return Message(RecordDict(found), reply_to=message)
+
+    reply = GaugingMod(gauge, lambda _: (inputs, labels))(asked(state=start), None, local)
+    metrics = dict(reply.content["metrics"])
+    assert metrics["gleak-recovered"] == metrics["gleak-labels"] == 1
+    assert metrics["gleak-explained"] == pytest.approx(1, abs=1e-3)

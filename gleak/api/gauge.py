@@ -1,0 +1,247 @@
+"""Cheap measurements of what one client's update reveals, for every round of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gleak.api.attack_setting import Setting
+from gleak.api.auditing import audit
+from gleak.api.client_setting import client_of
+from gleak.api.tensors import ArrayLike, Labels, checked_inputs, checked_labels, tensor_of
+from gleak.api.user_network import Shape, examine, modality_of, prepared_copy
+from gleak.artifacts.private import UNKNOWN, Private
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.best import Best, exact_attacks
+from gleak.attacks.spear import Spear
+from gleak.clients.base import ClientSpec
+from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.local_training.base import Loss
+from gleak.matching.label_inference import inferred_labels
+from gleak.matching.problem import mean_gradients
+from gleak.metrics.recovery import SuccessContent
+from gleak.metrics.score import match_to_truth
+from gleak.models.layer_search import features_before, find_classifier
+from gleak.models.parameters import independent_copy, trained_parameters
+from gleak.observation import Observation
+from gleak.simulation.update_error import relative_error
+
+ALARMS, EXPLAINED = "gleak-alarms", "gleak-explained"
+LABELS, RECOVERED = "gleak-labels", "gleak-recovered"
+SEED = 0
+EXACT = 0.99
+"""Share of an update from which the samples behind it count as found."""
+SPEAR_ROUNDS = 4
+"""Budget of SPEAR, about a second for 32 samples."""
+State = Mapping[str, ArrayLike]
+
+
+@dataclass(frozen=True, eq=False)
+class Gauge:
+    """Measurement of what the update of one client reveals, cheap enough for every round.
+
+    It runs the audits of the broadcast parameters, the inference of labels, and the attacks on a
+    first dense layer (`aono`, `spear`, `cpa_edges`) if the network begins with one. That is a lower
+    bound: attacks that take longer may find more, in particular of networks that begin with a
+    convolution. A call gives:
+
+    - ``gleak-alarms``: number of audits that suspect crafted parameters.
+    - ``gleak-explained``: 1 minus the relative error of the update that a client would send of the
+      reconstructed samples, at least 0; close to 1 if the attack has the samples. It needs no
+      truth. 0 if there is no dense first layer.
+    - with the true samples also ``gleak-labels``, the share of their labels that are inferred, and
+      ``gleak-recovered``, the share of samples with a mean squared error below 1e-3.
+
+    Args:
+        model: network of the clients, for its architecture; its values are not used.
+        shape: shape of one sample.
+        batch_size: number of samples of a client.
+        local_lr: learning rate of a client.
+        local_steps: number of its steps.
+        mini_batch: number of samples of a step; by default all.
+        loss: its loss; see `gleak.attack`.
+
+    Raises:
+        SpecError: a value is out of range.
+        IncompatibleError: the model cannot be examined.
+
+    Example:
+        >>> import gleak, torch
+        >>> from torch import nn
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+        >>> gauge = gleak.Gauge(model, shape=(3, 8, 8), batch_size=2, local_lr=0.1)
+        >>> images, labels = torch.rand(2, 3, 8, 8), torch.tensor([0, 3])
+        >>> before = {name: value.clone() for name, value in model.state_dict().items()}
+        >>> nn.functional.cross_entropy(model(images), labels).backward()
+        >>> torch.optim.SGD(model.parameters(), lr=0.1).step()
+        >>> found = gauge(before, model.state_dict(), (images, labels))
+        >>> {name: round(value, 2) for name, value in found.items()}
+        {'gleak-alarms': 0.0, 'gleak-explained': 1.0, 'gleak-labels': 1.0, 'gleak-recovered': 1.0}
+    """
+
+    model: nn.Module
+    shape: Shape
+    batch_size: int
+    local_lr: float
+    local_steps: int = 1
+    mini_batch: int | None = None
+    loss: Loss = "cross_entropy"
+
+    def __post_init__(self) -> None:
+        """Check everything that does not depend on a round."""
+        assert self._client
+        assert self._classes
+
+    @cached_property
+    def _client(self) -> ClientSpec:
+        steps = (self.batch_size, self.local_steps, self.local_lr, self.mini_batch)
+        return client_of(*steps, self.loss, "weights")
+
+    @cached_property
+    def _classes(self) -> int:
+        return examine(prepared_copy(self.model), self.shape)
+
+    @torch.inference_mode(False)
+    @torch.enable_grad()
+    def __call__(
+        self, before: State, after: State, truth: tuple[ArrayLike, Labels] | None = None
+    ) -> dict[str, float]:
+        """Measure one update.
+
+        Args:
+            before: state dict that was broadcast.
+            after: state dict of the client after training.
+            truth: inputs with values in [0, 1], Shape (N, *shape), and labels, Shape (N); None:
+                unknown.
+
+        Returns:
+            Values by name; the same names in every call with, or without, the truth.
+
+        Raises:
+            ArtifactError: the states are not those of the model, or values are not finite; invalid
+                samples.
+        """
+        network = self._network(before)
+        observation = self._observe(network, _difference(network, before, after))
+        samples = None if truth is None else self._checked(*truth)
+        alarms = audit(network, *(samples or ()), shape=self.shape).alarms
+        found, explained = self._reconstruct(network, observation)
+        measures = {ALARMS: float(len(alarms)), EXPLAINED: explained}
+        if samples is not None:
+            measures[LABELS] = _shared_labels(samples[1], labels_of(observation, found))
+            measures[RECOVERED] = 0.0 if found is None else _recovered(found, *samples)
+        return measures
+
+    def _observe(self, network: nn.Module, difference: dict[str, np.ndarray]) -> Observation:
+        """Return what a server observes; it has its own copy of the network."""
+        copied = independent_copy(network)
+        setting = Setting(copied, self.shape, self._classes, self._client)
+        return setting.observe(Best(), setting.update(difference), {}, {}, SEED)
+
+    def _network(self, state: State) -> nn.Module:
+        """Return a copy of the network with the broadcast values."""
+        network = prepared_copy(self.model)
+        try:
+            network.load_state_dict({k: tensor_of(f"before: {k}", v) for k, v in state.items()})
+        except RuntimeError as error:
+            raise ArtifactError(f"before: not a state dict of the gauge's model: {error}") from None
+        return network
+
+    def _checked(self, inputs: ArrayLike, labels: Labels) -> tuple[Tensor, Tensor]:
+        samples = checked_inputs(inputs, self.shape)
+        return samples, checked_labels(labels, len(samples), self._classes)
+
+    def _reconstruct(
+        self, network: nn.Module, observation: Observation
+    ) -> tuple[Reconstruction | None, float]:
+        """Return the samples that explain the update best, and the share that they explain."""
+        best: tuple[Reconstruction | None, float] = (None, 0.0)
+        for choice in exact_attacks(observation, Spear(rounds=SPEAR_ROUNDS)):
+            found = choice.attack.reconstruct(observation)
+            explained = self._explained(network, observation, found)
+            if best[0] is None or explained > best[1]:
+                best = (found, explained)
+            if explained > EXACT:
+                break
+        return best
+
+    def _explained(
+        self, network: nn.Module, observation: Observation, found: Reconstruction
+    ) -> float:
+        """Compute the share of the update that a client with the found samples would send."""
+        inputs = torch.from_numpy(found.inputs[0])
+        sent = self._client.compute(network, inputs, labels_of_samples(observation, inputs))
+        computed = {name: value.detach() for name, value in sent.items()}
+        observed = {name: value[0] for name, value in observation.update.items()}
+        return max(0.0, 1 - relative_error(computed, observed))
+
+
+def labels_of_samples(observation: Observation, inputs: Tensor) -> Tensor:
+    """Infer the label of each reconstructed sample from the gradient of the last layer's weight.
+
+    That gradient is the mean of (p_i - [y_i]) h_i^T over samples i with probabilities p_i and
+    inputs h_i of the layer; without the share of the p_i, the [y_i] are found by least squares.
+
+    Args:
+        observation: of one victim.
+        inputs: Shape (N, *shape).
+
+    Returns:
+        Shape (N); those that are inferred without the samples if the last layer is not dense.
+    """
+    network, samples = observation.model, len(inputs)
+    last = find_classifier(network, observation.input_shape, observation.classes)
+    features = features_before(network, last.name)(inputs)
+    if last.weight is None or features.ndim != 2 or not last.gives_logits:
+        return labels_of(observation, None)
+    shares = samples * mean_gradients(observation)[last.weight][0].T
+    if observation.loss == "cross_entropy":
+        shares = shares - features.T @ network(inputs).softmax(1)
+    return torch.linalg.lstsq(features.T, -shares, driver="gelsd").solution.argmax(1)
+
+
+def labels_of(observation: Observation, found: Reconstruction | None) -> Tensor:
+    """Return the labels found with the samples, or else inferred; Shape (N), empty if none are."""
+    if found is not None:
+        return torch.from_numpy(found.labels[0])
+    try:
+        return inferred_labels("auto", observation, mean_gradients(observation))[0]
+    except IncompatibleError:
+        return torch.empty(0, dtype=torch.long)
+
+
+def _difference(network: nn.Module, before: State, after: State) -> dict[str, np.ndarray]:
+    """Return the trained parameters after training minus those before."""
+    trained = trained_parameters(network)
+    for name in trained:
+        if name not in after:
+            raise ArtifactError(f"after: {name} is missing; give the state dict after training")
+    changes = {
+        name: tensor_of(f"after: {name}", after[name]) - tensor_of(f"before: {name}", before[name])
+        for name in trained
+    }
+    return {name: change.to(trained[name].dtype).numpy() for name, change in changes.items()}
+
+
+def _shared_labels(true: Tensor, inferred: Tensor) -> float:
+    """Return the share of the true labels that are among the inferred ones, with multiplicity."""
+    length = int(max(true.max(), *inferred, 0)) + 1
+    counts = (torch.bincount(labels[labels >= 0], minlength=length) for labels in (true, inferred))
+    return float(torch.minimum(*counts).sum()) / len(true)
+
+
+def _recovered(found: Reconstruction, inputs: Tensor, labels: Tensor) -> float:
+    """Return the share of the true samples that are recovered."""
+    truth = Private(
+        modality=modality_of(tuple(inputs.shape[1:])),
+        inputs=inputs[None].numpy(),
+        labels=labels[None].numpy(),
+        indices=np.full((1, len(labels)), UNKNOWN),
+    )
+    return float(np.nanmean(SuccessContent().measure(match_to_truth(truth, found))))

@@ -1,0 +1,124 @@
+"""What a gauge says of updates whose leak is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import gleak
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
+
+SHAPE, CLASSES, LR = (3, 8, 8), 4, 0.1
+State = dict[str, Tensor]
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def dense() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, CLASSES))
+
+
+def convolutional() -> nn.Module:
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(144, CLASSES)).eval()
+
+
+def trained(model: nn.Module, samples: int, steps: int = 1) -> tuple[State, State, Any]:
+    """States before and after training, and the samples."""
+    truth = torch.rand(samples, *SHAPE), torch.arange(samples) % CLASSES
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(truth[0]), truth[1]).backward()
+        optimizer.step()
+    return before, model.state_dict(), truth
+
+
+def gauge_of(model: nn.Module, samples: int, steps: int = 1) -> gleak.Gauge:
+    return gleak.Gauge(model, SHAPE, samples, LR, steps)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_dense_first_layer_gives_all(samples: int) -> None:
+    model = dense()
+    before, after, truth = trained(model, samples)
+    gauge = gauge_of(model, samples)
+    seen_by_server = gauge(before, after)
+    assert seen_by_server["gleak-explained"] > 0.99
+    assert {"gleak-alarms", "gleak-explained"} == seen_by_server.keys()
+    found = gauge(before, after, truth)
+    assert found == pytest.approx(
+        {**seen_by_server, "gleak-labels": 1, "gleak-recovered": 1}, abs=1e-6
+    )
+
+
+def test_a_convolution_gives_labels() -> None:
+    model = convolutional()
+    before, after, truth = trained(model, 2)
+    found = gauge_of(model, 2)(before, after, truth)
+    assert found["gleak-labels"] == 1
+    assert found["gleak-explained"] == found["gleak-recovered"] == 0
+
+
+def test_an_update_of_other_samples_recovers_none_of_these() -> None:
+    model = dense()
+    before, after, (inputs, labels) = trained(model, 2)
+    others = inputs.flip(0, 3), (labels + 2) % CLASSES
+    found = gauge_of(model, 2)(before, after, others)
+    assert found["gleak-explained"] > 0.99
+    assert found["gleak-recovered"] == found["gleak-labels"] == 0
+
+
+def test_crafted_parameters_raise_alarms() -> None:
+    wide = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
+    model = gleak.craft("fishing", wide, shape=SHAPE).model
+    before, after, _ = trained(model, 2)
+    assert gauge_of(model, 2)(before, after)["gleak-alarms"] >= 1
+
+
+def test_several_steps_and_arrays_are_measured_and_nothing_changes() -> None:
+    model = dense()
+    before, after, truth = trained(model, 1, steps=3)
+    arrays = [{name: value.numpy() for name, value in state.items()} for state in (before, after)]
+    found = gauge_of(model, 1, steps=3)(*arrays, tuple(each.numpy() for each in truth))
+    assert found["gleak-recovered"] == 1
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, after[name])
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"batch_size": 0}, SpecError, "batch_size"),
+        ({"shape": (1, 8, 8)}, IncompatibleError, r"for samples of shape \(1, 8, 8\)"),
+    ],
+)
+def test_a_gauge_that_cannot_measure_is_refused_when_made(
+    fields: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        gleak.Gauge(**{"model": dense(), "shape": SHAPE, "batch_size": 1, "local_lr": LR, **fields})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda b, a: (b, {n: v for n, v in a.items() if n != "1.bias"}), r"after: 1\.bias is mis"),
+        (lambda b, a: ({n: v for n, v in b.items() if n != "1.bias"}, a), "not a state dict of"),
+        (lambda b, a: (b, {n: v * float("nan") for n, v in a.items()}), "NaN or infinite"),
+    ],
+)
+def test_states_of_something_else_are_named(spoil: Any, message: str) -> None:
+    model = dense()
+    before, after, _ = trained(model, 1)
+    with pytest.raises(ArtifactError, match=message):
+        gauge_of(model, 1)(*spoil(before, after))

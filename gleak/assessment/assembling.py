@@ -79,7 +79,7 @@ def assemble(
         defenses=list(_defenses(resolved, measured)),
         labels=list(_labels(measured)),
         audits=list(_audits(measured)),
-        refused=[each for grid in (DEPLOYED, CAPTURED, CRAFTED) for each in measured.refused(grid)],
+        refused=[each for grid in measured.study.grids for each in measured.refused(grid)],
         attacks=[
             AttackRun(attack=str(each.attack), crafting=each.crafting, reason=each.reason)
             for each in choice.chosen
@@ -131,7 +131,7 @@ def _variation(field: str, resolved: Resolved, measured: Measured) -> Variation:
         )
         for cell in cells
     ]
-    return Variation(field=field, points=points, refused=measured.refused(f"{VARIED}{field}"))
+    return Variation(field=field, points=points)
 
 
 def _defenses(resolved: Resolved, measured: Measured) -> Iterator[DefenseCost]:

@@ -22,11 +22,22 @@ def sample_uri(sample: np.ndarray) -> str:
     return _uri("image/png", buffer.getvalue())
 
 
-def variation_uri(variation: Variation) -> str:
-    """Return a line of the leakage along a field, with 95% intervals, as an SVG."""
-    values = [point.value for point in variation.points]
-    first = variation.points[0].exposures[0]
-    rows = [point.exposures[0] for point in variation.points]
+def variation_uris(variation: Variation) -> list[str]:
+    """Return a picture of the leakage along a field for each metric, as SVGs."""
+    metrics = [exposure.metric for point in variation.points for exposure in point.exposures]
+    return [_variation_uri(variation, metric) for metric in dict.fromkeys(metrics)]
+
+
+def _variation_uri(variation: Variation, metric: str) -> str:
+    """Return a line of the leakage along a field in a metric, with 95% intervals, as an SVG."""
+    found = {
+        point.value: exposure
+        for point in variation.points
+        for exposure in point.exposures
+        if exposure.metric == metric
+    }
+    values, rows = list(found), list(found.values())
+    first = rows[0]
     with theme():
         figure = new_figure(WIDTH, HEIGHT)
         axes = figure.subplots()

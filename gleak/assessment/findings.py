@@ -91,7 +91,6 @@ class Variation(Entry):
 
     field: str
     points: list[Varied]
-    refused: list[Refused]
 
     @property
     def table(self) -> list[tuple[str, list[Exposure], bool]]:

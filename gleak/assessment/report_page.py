@@ -9,12 +9,11 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from gleak.assessment.assembling import worst_cell
-from gleak.assessment.drawing import sample_uri, variation_uri
+from gleak.assessment.drawing import sample_uri, variation_uris
 from gleak.assessment.findings import Exposure, Mean, Report
 from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEPLOYED
 from gleak.assessment.measured import Measured
 from gleak.core.numbers import DASH
-from gleak.core.numbers import format_number as format_known
 
 SHOWN_CLIENTS = 3
 TEMPLATE = "report.html.j2"
@@ -41,19 +40,19 @@ def render(report: Report, measured: Measured) -> str:
         report: all numbers of the page.
         measured: for the pictures of samples.
     """
-    lines = {each.field: variation_uri(each) for each in report.variations if each.points}
+    lines = {each.field: variation_uris(each) for each in report.variations}
     pictures = [*shown_samples(report, measured), *unchecked_samples(measured)]
     shown = pictures if report.deployment["pictures"] else []
     return page_of(report, shown, lines)
 
 
-def page_of(report: Report, shown: Sequence[Shown], lines: Mapping[str, str]) -> str:
+def page_of(report: Report, shown: Sequence[Shown], lines: Mapping[str, Sequence[str]]) -> str:
     """Return the HTML of a report with given pictures.
 
     Args:
         report: all numbers of the page.
         shown: samples and their reconstructions.
-        lines: field of the client -> data URI of its line.
+        lines: field of the client -> data URIs of its pictures.
     """
     return _template().render(report=report, shown=shown, lines=lines)
 
@@ -93,8 +92,8 @@ def unchecked_samples(measured: Measured) -> Iterator[Shown]:
 
 
 def format_number(value: float | None) -> str:
-    """Format a number; a dash if there is none."""
-    return DASH if value is None else format_known(value)
+    """Format a number with three significant digits; a dash if there is none."""
+    return DASH if value is None else f"{value:.3g}"
 
 
 def format_mean(mean: Mean) -> str:

@@ -60,7 +60,6 @@ def report(**changes: Any) -> Report:
             Variation(
                 field="batch_size",
                 points=[Varied(value=v, deployed=v == "1", exposures=[own]) for v in ("1", "2")],
-                refused=[Refused(cell="a/b", reason="too large")],
             )
         ],
         "defenses": [
@@ -76,7 +75,7 @@ def report(**changes: Any) -> Report:
         ],
         "labels": [Labels(attack="best", share=Mean(value=0.6, low=0.15, high=0.95))],
         "audits": [Audit(crafting="honest", alarms=0, raised=[], unavailable=[])],
-        "refused": [],
+        "refused": [Refused(cell="a/b", reason="too large")],
         "attacks": [AttackRun(attack="best", crafting="honest", reason="published")],
         "left_out": [NotRun(attack="rog", reason="not run by default")],
         "threat_model": [Fact(name="attacker", text="the server")],
@@ -87,7 +86,7 @@ def report(**changes: Any) -> Report:
 
 
 def page(**changes: Any) -> str:
-    return page_of(report(**changes), [Shown("Client 7", DOT, DOT)], {"batch_size": DOT})
+    return page_of(report(**changes), [Shown("Client 7", DOT, DOT)], {"batch_size": [DOT]})
 
 
 class Outline(HTMLParser):
@@ -142,7 +141,7 @@ def test_numbers_of_the_report_are_on_the_page() -> None:
     shown = [own.attacked, own.blind, own.gain, report().defenses[0].perturbation]
     assert all(format_mean(each) in text for each in shown)
     assert format_percent(own.share) in text
-    for number in ("3 of 10", "2 of 4", "0 of 10", "37.86", "0.7844", "284.4", "60% [15%, 95%]"):
+    for number in ("3 of 10", "2 of 4", "0 of 10", "37.9", "0.784", "284", "60% [15%, 95%]"):
         assert number in text, number
 
 

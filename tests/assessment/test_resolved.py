@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gleak.artifacts.encodings import Dense
+from gleak.artifacts.update import Update
 from gleak.assessment.resolved import Resolved
 from gleak.core.errors import SpecError
+from gleak.core.registry import parse
 
 Resolve = Callable[..., Resolved]
 
@@ -20,6 +23,46 @@ def draw_images(folder: Path, classes: int = 2, each: int = 3) -> None:
         for number in range(each):
             pixels = np.full((8, 8), 20 * number, dtype=np.uint8)
             Image.fromarray(pixels).save(folder / "test" / str(name) / f"{number}.png")
+
+
+def capture(folder: Path, model: str = "lenet", name: str = "hand") -> None:
+    """A capture without true samples, of clients with two local steps."""
+    client = f"captured+victims=1+batch_size=2+local_steps=2+local_lr=0.1+capture={name}"
+    spec = f"digits/{model}/captured+capture={name}/honest/{client}/none/invertgrad"
+    target = folder / "data/captures" / name
+    target.mkdir(parents=True)
+    sent = {"weight": Dense(np.zeros((1, 1, 2), np.float32))}
+    Update(spec=spec, update=sent, batch_size=2, local_steps=2).write(target / "update.h5")
+
+
+def test_simulated_clients_follow_a_capture(resolved: Resolve, tmp_path: Path) -> None:
+    capture(tmp_path)
+    found = resolved(captures=["hand"])
+    assert str(found.specs["training"]) == "captured+capture=hand"
+    simulated = "fedavg+batch_size=2+local_steps=2+local_lr=0.1+sends=weights"
+    assert str(found.specs["client"]) == simulated
+    assert not found.scored
+    attack = parse("attack", "spear")
+    assert [str(cell.attack) for cell in found.unscored([attack])] == ["spear"]
+    (tmp_path / "data/captures/hand/private.h5").touch()
+    told = resolved(captures=["hand"])
+    assert told.scored and told.unscored([attack]) == ()
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        ({"client": {"batch_size": 2}}, "client: captures say what their clients did"),
+        ({"defense": "topk"}, "defense: captured updates contain their defence already"),
+        ({"model": "fc2"}, "captures: 'hand' is a capture of model lenet on digits, not of fc2"),
+    ],
+)
+def test_what_contradicts_a_capture_is_refused(
+    resolved: Resolve, tmp_path: Path, keys: dict[str, Any], fault: str
+) -> None:
+    capture(tmp_path)
+    with pytest.raises(SpecError, match=fault):
+        resolved(captures=["hand"], **keys)
 
 
 def test_five_lines_are_a_whole_cell(resolved: Resolve) -> None:

@@ -14,14 +14,33 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = "from gleak.cli.main import main; raise SystemExit(main())"
+STATES = """
+import torch
+from gleak.core.registry import parse
+from safetensors.torch import save_file
+
+torch.manual_seed(0)
+network = parse("model", "mlp+activation=relu").build((1, 16, 16), 10)
+save_file(network.state_dict(), "before.safetensors")
+inputs, labels = torch.rand(2, 1, 16, 16), torch.tensor([3, 5])
+torch.nn.functional.cross_entropy(network(inputs), labels).backward()
+sent = {name: value.grad for name, value in network.named_parameters()}
+save_file(sent, "sent.safetensors")
+save_file({"inputs": inputs, "labels": labels}, "truth.safetensors")
+"""
 BUDGET = re.compile(r"=\d+")
 SMALL = {"model": "lenet", "data": "digits", "victims": 5, "budget": {"minutes": 0.3}}
 
 
 def assess(folder: Path, *words: str) -> tuple[int, str]:
     """Exit code and output of the command."""
+    return python(folder, PROGRAM, "assess", *words, "--", "--cores", "1")
+
+
+def python(folder: Path, program: str, *words: str) -> tuple[int, str]:
+    """Exit code and output of a program."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "assess", *words, "--", "--cores", "1"],
+        [sys.executable, "-c", program, *words],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -130,3 +149,25 @@ def test_what_a_crafting_server_and_other_batches_change(folder: Path) -> None:
         ("1", True),
         ("2", False),
     ]
+
+
+@pytest.mark.slow
+def test_captured_updates_are_assessed_with_and_without_their_samples(tmp_path: Path) -> None:
+    model = {"model": "mlp+activation=relu", "thresholds": {"psnr": 40}}
+    assert python(tmp_path, STATES)[0] == 0
+    for name, truth in (("told", ["--truth", "truth.safetensors"]), ("bare", [])):
+        words = f"import {name} --dataset digits --model {model['model']} --batch-size 2"
+        files = ["--before", "before.safetensors", "--gradients", "sent.safetensors", *truth]
+        (tmp_path / "config.yaml").write_text("studies: []\n")
+        (tmp_path / "data").mkdir(exist_ok=True)
+        code, printed = python(tmp_path, PROGRAM, *words.split(), *files)
+        assert code == 0, printed
+        code, report = run(tmp_path, f"of-{name}", captures=[name], **model)
+        assert code == 3
+        assert report["exposures"][0]["above"] > 0
+        captured = [(each["above"], each["clients"]) for each in report["captured"]]
+        assert captured == ([(1, 1)] if truth else [])
+        assert [each["converged"] for each in report["unchecked"]] == ([] if truth else [1])
+        assert any("without their true samples" in each for each in report["not_tried"]) != bool(
+            truth
+        )

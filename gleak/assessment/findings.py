@@ -13,8 +13,7 @@ Verdict = Literal["exposed", "partly exposed", "not found", "not measured"]
 MEANINGS: dict[Verdict, str] = {
     "exposed": "at least half of the clients are above the threshold",
     "partly exposed": "some clients are above the threshold, but less than half",
-    "not found": "no client is above a threshold by these attacks at this budget; other attacks "
-    "may find more",
+    "not found": "no client is above a threshold; other attacks, or a larger budget, may find more",
     "not measured": "there is nothing to compare with",
 }
 MAJORITY = 0.5

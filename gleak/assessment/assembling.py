@@ -37,7 +37,7 @@ from gleak.assessment.generated_study import (
 from gleak.assessment.measured import Measured
 from gleak.assessment.resolved import Resolved
 from gleak.assessment.threat_model import describe_threat, list_untried
-from gleak.core.spec import field_text
+from gleak.core.spec import Spec, field_text
 from gleak.experiments.cell import Cell
 from gleak.figures.statistics import select
 from gleak.metrics.audits.alarms import audits
@@ -71,6 +71,7 @@ def assemble(
         deployment=_written(resolved.deployment),
         verdict=verdict,
         meaning=MEANINGS[verdict],
+        terms=[_term(spec) for spec in _named_on_page(resolved, choice)],
         exposures=own,
         captured=captured,
         unchecked=[_unchecked(cell, measured) for cell in measured.unscored],
@@ -89,6 +90,17 @@ def assemble(
         not_tried=list_untried(resolved, choice, effort),
         conditions=list(_conditions(resolved, effort, measured)),
     )
+
+
+def _named_on_page(resolved: Resolved, choice: Choice) -> list[Spec]:
+    metrics: list[Spec] = [threshold.metric for threshold in resolved.thresholds]
+    return [*metrics, *(each.attack for each in choice.chosen)]
+
+
+def _term(spec: Spec) -> Fact:
+    """Return what a spec is, by the first line of its documentation."""
+    first, *_ = (spec.__doc__ or "").splitlines()
+    return Fact(name=str(spec), text=first)
 
 
 def _written(deployment: Deployment) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from gleak.assessment.resolved import Resolved, resolve
 from gleak.assessment.workflow_run import WorkflowRun
 from gleak.core.errors import SpecError
 from gleak.core.settings import Settings
+from gleak.core.spec import FILE_NAME
 from gleak.experiments.study import load_study
 
 PAGE, NUMBERS, COPY, CONFIG, LOG = (
@@ -127,6 +129,10 @@ def prepare(
         SpecError: the file is not valid, what it describes cannot be assessed, or the folder of the
             report belongs to another deployment.
     """
+    if not re.match(FILE_NAME, file.stem):
+        raise SpecError(
+            f"{file}: the name is part of the report's; use letters, digits, '_', '-' and '.'"
+        )
     deployment = read_deployment(file)
     if fail_above:
         deployment = deployment.model_copy(update={"thresholds": dict(fail_above)})

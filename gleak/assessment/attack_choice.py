@@ -27,6 +27,7 @@ GUESSES = {
     "random_noise": "a guess without the update; the control blind is a better one",
     "same_class": "a guess without the update, from granted samples of the same class",
 }
+CRAFTING_SERVER = "crafting_server"
 WHY_BEST = "the published attacks that suit the network and the update, the most exact first"
 
 
@@ -91,7 +92,8 @@ def choose(resolved: Resolved, iterations: int) -> Choice:
     granted = _with_labels(iterations) if "labels" in resolved.deployment.attacker.grants else []
     chosen = [each for each in others if isinstance(each, Chosen)]
     left_out = [each for each in others if isinstance(each, LeftOut)]
-    return Choice((main, *named, *granted, *chosen), tuple(left_out))
+    every = {str(each.attack): each for each in (main, *named, *granted, *chosen)}
+    return Choice(tuple(every.values()), tuple(left_out))
 
 
 def _with_labels(iterations: int) -> list[Chosen]:
@@ -102,8 +104,24 @@ def _with_labels(iterations: int) -> list[Chosen]:
 def _named(text: str, resolved: Resolved) -> Chosen:
     with at_key("attacks"):
         attack = parse("attack", text)
+        _check_attacker(attack, resolved)
         _check(attack, resolved)
     return Chosen(attack, "named in the deployment")
+
+
+def _check_attacker(attack: AttackSpec, resolved: Resolved) -> None:
+    """Raise an `IncompatibleError` if the deployment's attacker cannot run an attack."""
+    attacker = resolved.deployment.attacker
+    if missing := sorted(attack.grants - {*attacker.grants}):
+        raise IncompatibleError(
+            f"{attack} needs what this attacker does not know: {', '.join(missing)}; add it to "
+            "attacker.grants"
+        )
+    if attack.crafting and attacker.kind != CRAFTING_SERVER:
+        raise IncompatibleError(
+            f"{attack} needs a server that crafts its parameters; set attacker.kind to "
+            f"{CRAFTING_SERVER}"
+        )
 
 
 def _decide(name: str, resolved: Resolved) -> Chosen | LeftOut:
@@ -111,23 +129,20 @@ def _decide(name: str, resolved: Resolved) -> Chosen | LeftOut:
     attack = parse("attack", name)
     if name in GUESSES:
         return LeftOut(name, GUESSES[name])
-    if attack.crafting and resolved.deployment.attacker.kind != "crafting_server":
-        return LeftOut(name, f"needs a server that crafts its parameters ({attack.crafting})")
     try:
         _check(attack, resolved)
+        _check_attacker(attack, resolved)
     except IncompatibleError as error:
         return LeftOut(name, " ".join(str(error).split()))
     if attack.crafting:
         return Chosen(attack, "the server may craft the parameters that this attack reads")
-    if reason := next(_reasons(attack, resolved), ""):
+    if reason := next(_reasons(attack), ""):
         return LeftOut(name, reason)
     return Chosen(attack, f"the attacker knows {', '.join(sorted(attack.grants))}")
 
 
-def _reasons(attack: Any, resolved: Resolved) -> Iterator[str]:
+def _reasons(attack: Any) -> Iterator[str]:
     """Yield why an attack that could be run is not."""
-    if missing := sorted(attack.grants - {*resolved.deployment.attacker.grants}):
-        yield f"needs what this attacker does not know: {', '.join(missing)}"
     if attack.knowledge:
         yield "needs a network trained on public data; name it under attacks to train one"
     if attack.name in PARTS:

@@ -167,6 +167,7 @@ class Report(Entry):
     deployment: dict[str, Any] = Field(description="the deployment file with its defaults")
     verdict: Verdict
     meaning: str = Field(description="the verdict as a sentence")
+    terms: list[Fact] = Field(description="the metrics of the thresholds, and the attacks")
     exposures: list[Exposure] = Field(description="the deployment as it is, the worst first")
     captured: list[Exposure] = Field(description="the captured updates")
     unchecked: list[Unchecked] = Field(description="captured updates without true samples")

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from gleak.assessment.attack_choice import Choice
-from gleak.assessment.resolved import Resolved, at_key
+from gleak.assessment.resolved import Resolved, at_key, check_fields
 from gleak.core.registry import parse
 from gleak.core.spec import changed
 from gleak.defenses.none import NoDefense
@@ -159,6 +159,7 @@ def _crafted(choice: Choice) -> Part:
 
 def _varied(field: str, values: list[Any], resolved: Resolved, effort: Effort, main: str) -> Part:
     """Return the grid in which a field of the client varies, the deployed value included."""
+    check_fields([field])
     clients = [resolved.client(effort.victims, **{field: value}) for value in values]
     every = dict.fromkeys(map(str, [resolved.client(effort.victims), *clients]))
     return Part(

@@ -197,12 +197,21 @@ def client_of(written: Mapping[str, Any], varied: Collection[str] = ()) -> Any:
         written: its fields; ``name`` is fedsgd unless a field has to do with local steps.
         varied: other fields that the client must have.
     """
+    check_fields(written)
     fields = dict(written)
-    for key in ("victims", "repeats"):
-        if key in fields:
-            raise SpecError(f"unknown field {key!r}; the number of clients is the key victims")
     name = fields.pop("name", "fedavg" if LOCAL & {*fields, *varied} else "fedsgd")
     return build_spec(find("client", str(name)), fields)
+
+
+def check_fields(names: Iterable[str]) -> None:
+    """Raise an error if a field of a client says how many clients there are.
+
+    Raises:
+        SpecError: names it.
+    """
+    for key in names:
+        if key in ("victims", "repeats"):
+            raise SpecError(f"field {key!r} is not for the client; use the key victims beside it")
 
 
 def _thresholds(written: Mapping[str, float], modality: str) -> tuple[Threshold, ...]:

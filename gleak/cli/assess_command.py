@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.cli.common import CONFIG, EXIT_FINDING, Add, complain, read_settings
-from gleak.core.errors import GleakError, SpecError
+from gleak.core.errors import GleakError, SpecError, needs_extra
 
 if TYPE_CHECKING:
     from gleak.core.settings import Settings
@@ -51,7 +51,8 @@ def add_assess_command(add: Add) -> None:
 
 def run_assess(arguments: Namespace) -> int:
     """Run ``gleak assess [FILE] [-- OPTION ...]``."""
-    from gleak.assessment.assess import PAGE, prepare
+    with needs_extra("workflow"):
+        from gleak.assessment.assess import PAGE, prepare
     from gleak.assessment.deployment import write_template
     from gleak.assessment.workflow_run import find_snakefile
 

@@ -49,3 +49,10 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
         check_folder(tmp_path, "any")
     (tmp_path / COPY).write_text("this")
     check_folder(tmp_path, "this")
+
+
+def test_a_name_that_cannot_be_part_of_a_path_is_refused(deployment: Path) -> None:
+    other = deployment.with_name("my ward.yaml")
+    other.write_text(deployment.read_text())
+    with pytest.raises(SpecError, match=r"my ward.yaml: the name is part"):
+        prepare(other, None, SETTINGS, {})

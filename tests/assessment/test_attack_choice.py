@@ -55,6 +55,20 @@ def test_named_attacks_are_run(resolved: Resolve) -> None:
         names(resolved(attacks=["spear"]))
 
 
+def test_an_attack_that_is_named_twice_is_run_once(resolved: Resolve) -> None:
+    assert names(resolved(attacks=["best", "agic", "agic"])) == ["best", "agic"]
+
+
+@pytest.mark.parametrize(
+    ("attack", "remedy"), [("melis", "add it to attacker.grants"), ("fishing", "set attacker.kind")]
+)
+def test_a_named_attack_must_be_possible_for_the_attacker(
+    resolved: Resolve, attack: str, remedy: str
+) -> None:
+    with pytest.raises(SpecError, match=f"attacks: {attack} needs .*{remedy}"):
+        names(resolved(attacks=[attack]))
+
+
 def test_attacks_said_to_be_run_by_best_are_those_that_it_imports() -> None:
     held = {value for value in vars(best).values() if isinstance(value, type)}
     registered = {cls for cls in held if load("attack").get(getattr(cls, "name", "")) is cls}

@@ -80,6 +80,7 @@ def test_deployments_that_differ_in_one_field_share_cells(
     [
         ({"vary": {"batchsize": [1]}}, r"vary.batchsize: .*did you mean 'batch_size'"),
         ({"vary": {"batch_size": [0]}}, r"vary.batch_size: .*batch_size"),
+        ({"vary": {"victims": [5]}}, r"vary.victims: .*key victims"),
         ({"defenses": ["tok"]}, "defenses: unknown defense 'tok'; did you mean 'topk'"),
     ],
 )

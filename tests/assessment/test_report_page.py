@@ -52,6 +52,7 @@ def report(**changes: Any) -> Report:
         "deployment": {"pictures": True},
         "verdict": own.verdict,
         "meaning": MEANINGS[own.verdict],
+        "terms": [Fact(name="ssim", text="Structural similarity.")],
         "exposures": [own],
         "captured": [],
         "unchecked": [Unchecked(capture="hand", attack="best", clients=4, converged=2)],
@@ -141,7 +142,16 @@ def test_numbers_of_the_report_are_on_the_page() -> None:
     shown = [own.attacked, own.blind, own.gain, report().defenses[0].perturbation]
     assert all(format_mean(each) in text for each in shown)
     assert format_percent(own.share) in text
-    for number in ("3 of 10", "2 of 4", "0 of 10", "37.9", "0.784", "284", "60% [15%, 95%]"):
+    for number in (
+        "3 of 10",
+        "2 of 4",
+        "0 of 10",
+        "37.9",
+        "Structural similarity.",
+        "0.784",
+        "284",
+        "60% [15%, 95%]",
+    ):
         assert number in text, number
 
 

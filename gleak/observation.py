@@ -44,6 +44,8 @@ class Observation:
         journal: stores the progress of a long attack.
         verified_methods: by model of the client, the constructor of dummy gradients that was
             verified for this network (see `gleak.matching.choice`); shared by derived observations.
+        cells: for each parameter that was sent in a code that many values share (rounded values,
+            signs), the code; see `gleak.matching.cells.Cell`.
     """
 
     update: dict[str, Tensor]
@@ -69,6 +71,7 @@ class Observation:
     knowledge: Mapping[str, nn.Module] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
     verified_methods: dict[str, Any] = field(default_factory=dict)
+    cells: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def victims(self) -> int:
@@ -101,6 +104,7 @@ class Observation:
             self,
             update={name: value[:, rounds] for name, value in self.update.items()},
             sent={name: value[:, rounds] for name, value in self.sent.items()},
+            cells={name: cell.at((slice(None), rounds)) for name, cell in self.cells.items()},
             model=model,
             seed=self.seed + number,
             epochs=1,
@@ -117,6 +121,7 @@ class Observation:
             self,
             update={name: value[rows] for name, value in self.update.items()},
             sent={name: value[rows] for name, value in self.sent.items()},
+            cells={name: cell.at(rows) for name, cell in self.cells.items()},
             granted={name: value[rows] for name, value in self.granted.items()},
             victim_ids=self.victim_ids[rows],
             cell_victims=self.total_victims,

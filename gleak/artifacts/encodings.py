@@ -192,6 +192,8 @@ class Factored(Encoding):
 class Quantized(Encoding):
     """Integer codes with one scale for each victim and round (ROG Equation 6).
 
+    A value was rounded at random to one of its two neighbours.
+
     Args:
         codes: Shape (V, R, *shape), sign(g_i) xi_i: between -s and s.
         scales: Shape (V, R), kappa ||g||_p / s: the value of code 1.
@@ -214,6 +216,16 @@ class Quantized(Encoding):
     @override
     def weight_shape(self) -> tuple[int, ...]:
         return self.codes.shape[2:]
+
+
+@dataclass(frozen=True)
+class Rounded(Quantized):
+    """Codes of values that were rounded to the nearest level; those of `Quantized` at random.
+
+    So the error of a value is at most half a level, in place of a whole one.
+    """
+
+    code: ClassVar[str] = "rounded"
 
 
 @dataclass(frozen=True)
@@ -248,7 +260,7 @@ class Signs(Encoding):
 
 Encoded = Dense | Sparse | Factored | Quantized | Signs
 ENCODINGS: dict[str, type[Encoded]] = {
-    cls.code: cls for cls in (Dense, Sparse, Factored, Quantized, Signs)
+    cls.code: cls for cls in (Dense, Sparse, Factored, Quantized, Rounded, Signs)
 }
 
 

@@ -117,6 +117,7 @@ def of_class_alone(observation: Observation, target: int) -> Observation:
         observation,
         update=target_rows(observation.update),
         sent=target_rows(observation.sent),
+        cells={},
         model=_with_one_output(observation.model, names, target),
         classes=1,
         batch_size=1,

@@ -15,6 +15,7 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested
 from gleak.core.spec import parameter
 from gleak.knowledge.postprocessor import Postprocessor
+from gleak.matching.distances.base import DistanceSpec
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.optimizers.first_order import Adam
 from gleak.matching.parts import ClientModel, Compared, Parts
@@ -185,6 +186,7 @@ class SignedAdamAttack(MatchingAttack):
     """Base class of the attacks by the search of InvertGrad: signed Adam on the cosine distance.
 
     The objective includes the total variation, and values are clipped to the box of valid images.
+    Rounded values and signs are matched better by ``distance=likelihood``.
     """
 
     tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
@@ -199,13 +201,16 @@ class SignedAdamAttack(MatchingAttack):
     start: Annotated[StartSpec, nested("start")] = parameter(
         Normal(), "first dummy input", source="InvertGrad"
     )
+    distance: Annotated[DistanceSpec, nested("distance")] = parameter(
+        Cosine(), "between gradients", source="InvertGrad; likelihood: ours"
+    )
 
     @override
     def common(self) -> dict[str, Any]:
         return {
             **super().common(),
             "start": self.start,
-            "distance": Cosine(),
+            "distance": self.distance,
             "optimizer": Adam(lr=self.lr, signed=True, schedule="steps"),
             "total_variation": self.tv,
             "box": True,

@@ -17,6 +17,7 @@ from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.knowledge.loading import load_knowledge
+from gleak.matching.cells import cells_of
 from gleak.models.broadcast import load_network, read_model_spec
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import check_trained, trained_parameters
@@ -266,6 +267,7 @@ def observation_of(
     return Observation(
         update=_tensors(decoded, device),
         sent=_sent_masks(update, device),
+        cells=cells_of(update.update, device),
         model=network,
         modality=target.modality,
         input_shape=target.input_shape,

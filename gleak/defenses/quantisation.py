@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from typing_extensions import override
 
-from gleak.artifacts.encodings import Encoded, Quantized, Signs
+from gleak.artifacts.encodings import Encoded, Quantized, Rounded, Signs
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, scale_rounds, update_norms
@@ -37,6 +37,9 @@ class QuantizerSpec(DefenseSpec):
         "definition of g: each tensor, or a whole round as one vector",
         source="ROG's code",
     )
+
+    encoding: ClassVar[type[Quantized]]
+    """Encoding of the codes, which says how values were rounded."""
 
     @property
     def steps(self) -> int:
@@ -77,7 +80,7 @@ class QuantizerSpec(DefenseSpec):
         shares = torch.where(of_round > 0, value.abs() / of_round, 0)
         numbers = self.rounded(self.steps * shares, generator).clamp(max=self.steps)
         codes = (value.sign() * numbers).to(torch.int8)
-        return Quantized(codes.numpy()[None], (norm / self.steps).numpy()[None])
+        return self.encoding(codes.numpy()[None], (norm / self.steps).numpy()[None])
 
 
 @register("quantize")
@@ -90,6 +93,7 @@ class Quantize(QuantizerSpec):
     """
 
     source = "ROG Equation 6, Example 2, section 4.3"
+    encoding: ClassVar[type[Quantized]] = Rounded
 
     @property
     @override
@@ -112,6 +116,7 @@ class QSGD(QuantizerSpec):
     """
 
     source = "Alistarh et al. 2017 section 3.1; ROG Equations 6 and 7, section 4.3"
+    encoding: ClassVar[type[Quantized]] = Quantized
 
     norm: Literal["max", "l2"] = parameter(
         "max",

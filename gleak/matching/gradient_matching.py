@@ -13,11 +13,19 @@ from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
 from gleak.matching.batch_norm_prior import BatchNormPrior
+from gleak.matching.cells import Cell, coded
 from gleak.matching.choice import verified_method
 from gleak.matching.gradients import ClientTraining, Gradients
 from gleak.matching.joint_pair import joined
 from gleak.matching.label_inference import inferred_labels
-from gleak.matching.problem import IMAGES, Evaluation, Problem, mean_gradients, total_variation
+from gleak.matching.problem import (
+    IMAGES,
+    Evaluation,
+    Problem,
+    gradient_factor,
+    mean_gradients,
+    total_variation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +33,8 @@ if TYPE_CHECKING:
     from gleak.matching.distances.base import Pair
     from gleak.matching.parts import Parts
     from gleak.observation import Observation
+
+ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -36,12 +46,14 @@ class GradientMatching(Problem):
         observed: for each parameter, Shape (V, *shape).
         gradients: method of computing dummy gradients.
         sent: for each parameter that is compared in part, a mask; Shape (V, *shape).
+        cells: codes of the parameters, if the distance depends on them.
         batch_norm: prior by running statistics; None: none.
     """
 
     parts: Parts
     gradients: Gradients
     sent: dict[str, Tensor]
+    cells: dict[str, Cell]
     batch_norm: BatchNormPrior | None = None
 
     @classmethod
@@ -56,6 +68,7 @@ class GradientMatching(Problem):
             classes=observation.classes,
             gradients=_gradients(observation, parts),
             sent=_compared(observation, observed, parts),
+            cells=_cells(observation) if parts.distance.reads_codes else {},
             batch_norm=BatchNormPrior.of(observation.model) if parts.batch_norm else None,
         )
 
@@ -72,7 +85,8 @@ class GradientMatching(Problem):
     @override
     def keep(self, rows: Tensor | slice) -> Self:
         sent = {name: value[rows] for name, value in self.sent.items()}
-        return replace(super().keep(rows), sent=sent)
+        cells = {name: cell.at(rows) for name, cell in self.cells.items()}
+        return replace(super().keep(rows), sent=sent, cells=cells)
 
     @override
     def evaluate(self, points: Tensor) -> Evaluation:
@@ -97,7 +111,7 @@ class GradientMatching(Problem):
             piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
             for piece in pieces
         ]
-        return joined(compared, self.layer_weights)
+        return joined(coded(compared, self.cells), self.layer_weights)
 
     def _label_term(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the squared distance of probabilities to labels (CPL Algorithm 1, line 12)."""
@@ -114,6 +128,12 @@ def _gradients(observation: Observation, parts: Parts) -> Gradients:
         except IncompatibleError as error:
             raise IncompatibleError(f"{observation.spec}: {error}") from error
     return methods[parts.client_model](training)
+
+
+def _cells(observation: Observation) -> dict[str, Cell]:
+    """Return the codes of the mean gradients of the first round."""
+    factor = gradient_factor(observation)
+    return {name: cell.at((ALL, 0)).scaled(factor) for name, cell in observation.cells.items()}
 
 
 def _compared(

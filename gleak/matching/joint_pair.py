@@ -44,6 +44,15 @@ class JointPair:
     pieces: Sequence[FormedPiece]
     weights: Tensor
 
+    @property
+    def entries(self) -> int:
+        """Number of values of all parameters."""
+        return sum(piece.entries for piece in self.pieces)
+
+    def unlikelihood(self) -> Tensor:
+        """Compute the weighted unlikelihood of what was sent; Shape (V)."""
+        return self._sum([piece.unlikelihood() for piece in self.pieces])
+
     def squared_distance(self) -> Tensor:
         """Compute the weighted squared distance; Shape (V)."""
         return self._sum([piece.squared_distance() for piece in self.pieces])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gleak.matching.distances.base import Piece
+    from gleak.matching.distances.base import Pair, Piece
 
 LayerFunction = Literal["linear", "exponential", "logarithmic"]
 FUNCTIONS: Mapping[LayerFunction, Callable[[int], float]] = MappingProxyType(
@@ -98,6 +98,15 @@ class WeightedPiece:
         """Mask both gradients; see `Piece.within`."""
         return WeightedPiece(self.piece.within(sent), self.weight)
 
+    @property
+    def entries(self) -> int:
+        """Number of values of the parameter."""
+        return self.piece.entries
+
+    def unlikelihood(self) -> Tensor:
+        """Compute the weighted unlikelihood of what was sent; Shape (V)."""
+        return self.weight * self.piece.unlikelihood()
+
     def squared_distance(self) -> Tensor:
         """Compute the weighted squared distance; Shape (V)."""
         return self.weight * self.piece.squared_distance()
@@ -119,7 +128,7 @@ class WeightedPiece:
         return self.weight * self.piece.target_squared_norm()
 
 
-def weighted(pieces: Sequence[Piece], weights: Mapping[str, Tensor]) -> list[Piece]:
+def weighted(pieces: Sequence[Piece], weights: Mapping[str, Tensor]) -> list[Pair]:
     """Apply the weights of layers to pieces; those without a weight are unchanged."""
     return [
         WeightedPiece(piece, weights[piece.name]) if piece.name in weights else piece

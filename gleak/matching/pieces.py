@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 BLOCK_ENTRIES = 2**18
+FLOOR = 1e-30
 
 
 def _sum_squares(values: Tensor) -> Tensor:
@@ -33,6 +34,20 @@ class FormedPiece:
     def within(self, sent: Tensor) -> FormedPiece:
         """Mask both gradients; see `Piece.within`."""
         return FormedPiece(self.name, self.gradient * sent, self.target * sent)
+
+    @property
+    def entries(self) -> int:
+        """Number of values of the parameter."""
+        return self.target[0].numel()
+
+    def formed(self) -> FormedPiece:
+        """Return this pair."""
+        return self
+
+    def unlikelihood(self) -> Tensor:
+        """Compute the squared distance relative to the target's mean square; Shape (V)."""
+        mean_square = self.target_squared_norm() / self.entries
+        return self.squared_distance() / mean_square.clamp_min(FLOOR)
 
     def squared_distance(self) -> Tensor:
         """Compute the squared distance; Shape (V)."""
@@ -73,6 +88,15 @@ class OuterPiece:
     output_gradients: Tensor
     inputs: Tensor
     target: Tensor
+
+    @property
+    def entries(self) -> int:
+        """Number of values of the parameter."""
+        return self.target[0].numel()
+
+    def unlikelihood(self) -> Tensor:
+        """Materialise the gradient; see `FormedPiece.unlikelihood`."""
+        return self.formed().unlikelihood()
 
     def formed(self) -> FormedPiece:
         """Materialise the dummy gradient."""

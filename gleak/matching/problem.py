@@ -138,10 +138,15 @@ def mean_gradients(observation: Observation) -> dict[str, Tensor]:
         For each parameter, Shape (V, *shape), of the first round.
     """
     first = {name: value[:, 0] for name, value in observation.update.items()}
+    factor = gradient_factor(observation)
+    return {name: value * factor for name, value in first.items()} if factor != 1 else first
+
+
+def gradient_factor(observation: Observation) -> float:
+    """Return the mean gradient of the local steps, in units of the values sent."""
     if observation.content == "gradient":
-        return first
-    scale = -1 / (observation.local_lr * observation.local_steps)
-    return {name: value * scale for name, value in first.items()}
+        return 1.0
+    return -1 / (observation.local_lr * observation.local_steps)
 
 
 @dataclass(frozen=True)

@@ -2,3 +2,4 @@
 
 from gleak.matching.distances import cosine as cosine
 from gleak.matching.distances import euclidean as euclidean
+from gleak.matching.distances import likelihood as likelihood

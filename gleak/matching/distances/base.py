@@ -11,9 +11,18 @@ from gleak.core.spec import Spec
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from gleak.matching.pieces import FormedPiece
+
 
 class Pair(Protocol):
     """Dummy gradient paired with the observed one, for V victims."""
+
+    @property
+    def entries(self) -> int:
+        """Number of values, whatever was sent of them."""
+
+    def unlikelihood(self) -> Tensor:
+        """Compute minus the logarithm of the likelihood of what was sent; Shape (V)."""
 
     def squared_distance(self) -> Tensor:
         """Compute the sum of squared differences; Shape (V)."""
@@ -38,6 +47,9 @@ class Piece(Pair, Protocol):
     def name(self) -> str:
         """Name of the parameter."""
 
+    def formed(self) -> FormedPiece:
+        """Return the pair with a dummy gradient that is materialised."""
+
     def within(self, sent: Tensor) -> Piece:
         """Return both gradients with all entries outside a mask set to zero.
 
@@ -50,6 +62,9 @@ class DistanceSpec(Spec):
     """Distance between the dummy gradient and the observed one."""
 
     kind: ClassVar[str] = "distance"
+
+    reads_codes: ClassVar[bool] = False
+    """True if the distance depends on the code in which the gradient was sent."""
 
     @abstractmethod
     def measure(self, pieces: Sequence[Pair]) -> Tensor:

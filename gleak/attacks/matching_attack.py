@@ -18,7 +18,7 @@ from gleak.knowledge.postprocessor import Postprocessor
 from gleak.matching.distances.base import DistanceSpec
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.optimizers.first_order import Adam
-from gleak.matching.parts import ClientModel, Compared, Parts
+from gleak.matching.parts import ClientModel, Compared, Draws, Parts
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.random_values import Normal
 from gleak.observation import Observation
@@ -49,6 +49,12 @@ class MatchingAttack(AttackSpec):
         "one_step", "model of local steps", source="CPL Algorithm 1; unrolled: InvertGrad"
     )
 
+    draws: Draws = parameter(
+        "mean",
+        "random numbers of variational layers (PRECODE): zero, their mean, or searched",
+        source="ours; searched: after Balunovic et al. 2022",
+    )
+
     postprocessor: Annotated[Postprocessor, nested("knowledge")] | None = parameter(
         None, "network that enhances the reconstructed images", source="ROG section 4.2"
     )
@@ -59,7 +65,8 @@ class MatchingAttack(AttackSpec):
 
     def common(self) -> dict[str, Any]:
         """Return the components that are fields of every matching attack."""
-        return {name: getattr(self, name) for name in ("iterations", "compared", "client_model")}
+        names = ("iterations", "compared", "client_model", "draws")
+        return {name: getattr(self, name) for name in names}
 
     @override
     def traits(self) -> AttackSummary:
@@ -73,6 +80,12 @@ class MatchingAttack(AttackSpec):
             self.parts().code.check(dataset)
         except IncompatibleError as error:
             raise IncompatibleError(f"attack {self}: {error}") from None
+        steps = client.protocol["local_steps"]
+        if self.draws == "searched" and self.repeats_local_steps and steps > 1:
+            raise IncompatibleError(
+                f"attack {self}: clients of {client} draw in each of {steps} steps, "
+                "and one step's random numbers are searched; use client_model=one_step"
+            )
         samples = client.protocol["batch_size"]
         if dataset.classes is not None:
             self._check_labels(samples, dataset.classes, f"classes of {dataset}")
@@ -92,6 +105,7 @@ class MatchingAttack(AttackSpec):
 
         super().check_network(network, shape, classes, client)
         check_gradients(network, client.loss, shape, classes)
+        self._check_draws(network)
         rule = self.parts().labels
         if rule in RULES:
             check_rule(network, shape, classes, rule)
@@ -103,6 +117,16 @@ class MatchingAttack(AttackSpec):
             raise IncompatibleError(
                 f"attack {self} finds no label twice, but {samples} samples in {classes} {whose} "
                 "repeat some; use labels=auto"
+            )
+
+    def _check_draws(self, network: nn.Module) -> None:
+        """Raise `IncompatibleError` if there are no draws to search."""
+        from gleak.models.variational import sampling
+
+        if self.draws == "searched" and not sampling(network):
+            raise IncompatibleError(
+                f"attack {self} searches what variational layers draw, and this model has none; "
+                "leave out draws"
             )
 
     @property

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import GleakError
+from gleak.matching.drawn_matching import DrawnMatching
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.gradients import repeated_steps
 from gleak.matching.problem import Problem
@@ -25,7 +26,7 @@ from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
 
 if TYPE_CHECKING:
-    from gleak.matching.parts import Finish, Parts
+    from gleak.matching.parts import Draws, Finish, Parts
     from gleak.observation import Observation
     from gleak.runtime.checkpointing import Journal, Part
 
@@ -34,6 +35,10 @@ GPU_SHARE = 0.6
 ACTIVATION_BYTES = 400
 SHORTAGES = ("can't allocate memory", "could not create a primitive", "could not create a memory")
 """Error texts of torch's allocator on a CPU, and of oneDNN, which does not mention memory."""
+STATED: dict[Draws, type[GradientMatching]] = {
+    "mean": GradientMatching,
+    "searched": DrawnMatching,
+}
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -45,7 +50,8 @@ def match(observation: Observation, parts: Parts) -> Reconstruction:
         IncompatibleError: the client or model does not fit these components.
         GleakError: not even one victim fits into memory.
     """
-    problem = parts.code.reparametrized(GradientMatching.of(observation, parts), observation)
+    stated = STATED[parts.draws].of(observation, parts)
+    problem = parts.code.reparametrized(stated, observation)
     return solve(problem, observation, repeated_steps(observation, parts.client_model))
 
 

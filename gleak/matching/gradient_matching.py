@@ -66,7 +66,7 @@ class GradientMatching(Problem):
             targets=_fixed_targets(observation, observed, parts),
             shape=(observation.batch_size, *observation.input_shape),
             classes=observation.classes,
-            gradients=_gradients(observation, parts),
+            gradients=gradients_of(observation, parts),
             sent=_compared(observation, observed, parts),
             cells=_cells(observation) if parts.distance.reads_codes else {},
             batch_norm=BatchNormPrior.of(observation.model) if parts.batch_norm else None,
@@ -92,17 +92,22 @@ class GradientMatching(Problem):
     def evaluate(self, points: Tensor) -> Evaluation:
         points = points.detach().requires_grad_()
         inputs, targets = self.inputs(points), self.soft_labels(points)
-        distance = self.parts.distance.measure(self._pairs(inputs, targets))
+        given = self.network_inputs(points)
+        distance = self.parts.distance.measure(self._pairs(given, targets))
         objective = distance
         if self.parts.total_variation and inputs.ndim == IMAGES:
             objective = objective + self.parts.total_variation * total_variation(inputs)
         if self.batch_norm:
             objective = objective + self.parts.batch_norm * self.batch_norm(inputs)
         if self.parts.label_term:
-            objective = objective + self.parts.label_term * self._label_term(inputs, targets)
+            objective = objective + self.parts.label_term * self._label_term(given, targets)
         relative = objective / self.scale
         (gradient,) = torch.autograd.grad(relative.sum(), points)
         return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
+
+    def network_inputs(self, points: Tensor) -> Tensor:
+        """Return what the network takes at these points: the samples."""
+        return self.inputs(points)
 
     def _pairs(self, inputs: Tensor, targets: Tensor) -> Sequence[Pair]:
         """Compute the weighted pairs of gradients, masked to the compared values."""
@@ -118,7 +123,7 @@ class GradientMatching(Problem):
         return (self.gradients.logits(inputs).softmax(2) - targets).square().sum((1, 2))
 
 
-def _gradients(observation: Observation, parts: Parts) -> Gradients:
+def gradients_of(observation: Observation, parts: Parts) -> Gradients:
     """Return the method of computing gradients, verified once for all observations of a job."""
     training = ClientTraining.of(observation, parts.client_model)
     methods = observation.verified_methods

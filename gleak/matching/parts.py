@@ -27,6 +27,11 @@ Compared = Literal["sent", "nonzero", "all"]
 ones among them (a defence such as Soteria may have set the others to zero), or all.
 """
 
+Draws = Literal["mean", "searched"]
+"""Random numbers of a client's variational layers (PRECODE): zero, which is their mean, or searched
+together with the samples.
+"""
+
 Finish = Literal["cut", "stretched", "equalized"]
 """Conversion of the final samples to [0, 1]: clipped, divided by the largest magnitude, or divided
 and then equalised by their histogram.
@@ -73,6 +78,7 @@ class Parts(SearchParts):
         client_model: treatment of an update of several local steps.
         compared: for an update of which only some values were sent: match these alone, or all
             values, with unsent ones counted as zeros; or the nonzero values, sent or not.
+        draws: treatment of the random numbers that variational layers draw.
         label_term: weight of the output's squared distance to the label (CPL, line 12: alpha).
         batch_norm: weight of the distance of batch statistics from the network's running ones
             (`gleak.matching.batch_norm_prior`).
@@ -84,5 +90,6 @@ class Parts(SearchParts):
     layers: LayerWeights | None = None
     client_model: ClientModel = "one_step"
     compared: Compared = "sent"
+    draws: Draws = "mean"
     label_term: float = 0.0
     batch_norm: float = 0.0

@@ -108,7 +108,8 @@ class Problem(ABC):
         """Return the label probabilities at these points; Shape (V, N, classes)."""
         if self.targets is not None:
             return self.targets
-        return points[:, self.values :].unflatten(1, (self.shape[0], -1)).softmax(2)
+        logits = points[:, self.values :][:, : self.shape[0] * self.classes]
+        return logits.unflatten(1, (self.shape[0], -1)).softmax(2)
 
     @abstractmethod
     def evaluate(self, points: Tensor) -> Evaluation:
@@ -184,6 +185,11 @@ class CodedProblem(Problem):
     @override
     def values(self) -> int:
         return self.shape[0] * self.code_size
+
+    @property
+    @override
+    def unknowns(self) -> int:
+        return self.values + self.whole.unknowns - self.whole.values
 
     @override
     def keep(self, rows: Tensor | slice) -> Self:

@@ -128,6 +128,11 @@ class AGICEpochs(AGIC):
                 f"attack {self} needs updates of {self.only or 2} epochs, but client {client} "
                 f"sends those of {epochs}; use client epochs"
             )
+        if self.draws == "searched":
+            raise IncompatibleError(
+                f"attack {self} searches the random numbers of no update; leave out draws, or use "
+                "agic"
+            )
         if self.labels == "joint":
             raise IncompatibleError(
                 f"attack {self} pairs updates by fixed labels, not labels=joint; use labels=rows"

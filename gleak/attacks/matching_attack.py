@@ -13,7 +13,7 @@ from gleak.attacks.attack_summary import AttackSummary, traits_of
 from gleak.attacks.base import AttackSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested
-from gleak.core.spec import parameter
+from gleak.core.spec import FILE_NAME, parameter
 from gleak.knowledge.postprocessor import Postprocessor
 from gleak.matching.distances.base import DistanceSpec
 from gleak.matching.distances.cosine import Cosine
@@ -49,6 +49,13 @@ class MatchingAttack(AttackSpec):
         "one_step", "model of local steps", source="CPL Algorithm 1; unrolled: InvertGrad"
     )
 
+    skip: str | None = parameter(
+        None,
+        "layers or parameters left out of the match: names with - between them; first_dense, "
+        "classifier",
+        source="ours; after Balunovic et al. 2022",
+        pattern=FILE_NAME,
+    )
     draws: Draws = parameter(
         "mean",
         "random numbers of variational layers (PRECODE): zero, their mean, or searched",
@@ -65,7 +72,7 @@ class MatchingAttack(AttackSpec):
 
     def common(self) -> dict[str, Any]:
         """Return the components that are fields of every matching attack."""
-        names = ("iterations", "compared", "client_model", "draws")
+        names = ("iterations", "compared", "client_model", "draws", "skip")
         return {name: getattr(self, name) for name in names}
 
     @override
@@ -80,7 +87,7 @@ class MatchingAttack(AttackSpec):
             self.parts().code.check(dataset)
         except IncompatibleError as error:
             raise IncompatibleError(f"attack {self}: {error}") from None
-        steps = client.protocol["local_steps"]
+        steps = client.protocol.get("local_steps", 1)
         if self.draws == "searched" and self.repeats_local_steps and steps > 1:
             raise IncompatibleError(
                 f"attack {self}: clients of {client} draw in each of {steps} steps, "
@@ -102,9 +109,12 @@ class MatchingAttack(AttackSpec):
         """Check that second derivatives exist and that labels can be inferred."""
         from gleak.matching.choice import check_gradients
         from gleak.matching.label_inference import RULES, check_rule
+        from gleak.matching.skipped import skipped_parameters
+        from gleak.models.parameters import trained_parameters
 
         super().check_network(network, shape, classes, client)
         check_gradients(network, client.loss, shape, classes)
+        skipped_parameters(network, shape, trained_parameters(network), self.skip)
         self._check_draws(network)
         rule = self.parts().labels
         if rule in RULES:

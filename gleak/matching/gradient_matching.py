@@ -26,6 +26,7 @@ from gleak.matching.problem import (
     mean_gradients,
     total_variation,
 )
+from gleak.matching.skipped import skipped_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +47,7 @@ class GradientMatching(Problem):
         observed: for each parameter, Shape (V, *shape).
         gradients: method of computing dummy gradients.
         sent: for each parameter that is compared in part, a mask; Shape (V, *shape).
+        skipped: names of the parameters that are left out.
         cells: codes of the parameters, if the distance depends on them.
         batch_norm: prior by running statistics; None: none.
     """
@@ -53,6 +55,7 @@ class GradientMatching(Problem):
     parts: Parts
     gradients: Gradients
     sent: dict[str, Tensor]
+    skipped: frozenset[str]
     cells: dict[str, Cell]
     batch_norm: BatchNormPrior | None = None
 
@@ -68,6 +71,9 @@ class GradientMatching(Problem):
             classes=observation.classes,
             gradients=gradients_of(observation, parts),
             sent=_compared(observation, observed, parts),
+            skipped=skipped_parameters(
+                observation.model, observation.input_shape, observed, parts.skip
+            ),
             cells=_cells(observation) if parts.distance.reads_codes else {},
             batch_norm=BatchNormPrior.of(observation.model) if parts.batch_norm else None,
         )
@@ -75,7 +81,8 @@ class GradientMatching(Problem):
     @cached_property
     def scale(self) -> Tensor:
         """Scale of the distances, the distance of a zero gradient; Shape (V)."""
-        return self.parts.distance.scale(list(self.observed.values()))
+        matched = [value for name, value in self.observed.items() if name not in self.skipped]
+        return self.parts.distance.scale(matched)
 
     @cached_property
     def layer_weights(self) -> dict[str, Tensor]:
@@ -115,6 +122,7 @@ class GradientMatching(Problem):
         compared = [
             piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
             for piece in pieces
+            if piece.name not in self.skipped
         ]
         return joined(coded(compared, self.cells), self.layer_weights)
 

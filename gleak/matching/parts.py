@@ -79,6 +79,7 @@ class Parts(SearchParts):
         compared: for an update of which only some values were sent: match these alone, or all
             values, with unsent ones counted as zeros; or the nonzero values, sent or not.
         draws: treatment of the random numbers that variational layers draw.
+        skip: parameters that are left out of the match (`gleak.matching.skipped`).
         label_term: weight of the output's squared distance to the label (CPL, line 12: alpha).
         batch_norm: weight of the distance of batch statistics from the network's running ones
             (`gleak.matching.batch_norm_prior`).
@@ -91,5 +92,6 @@ class Parts(SearchParts):
     client_model: ClientModel = "one_step"
     compared: Compared = "sent"
     draws: Draws = "mean"
+    skip: str | None = None
     label_term: float = 0.0
     batch_norm: float = 0.0

@@ -58,6 +58,8 @@ def test_every_field_changes_the_parts(name: str) -> None:
         "box": "false",
         "client_model": "unrolled",
         "compared": "all",
+        "draws": "searched",
+        "skip": "classifier",
         "beta": "3",
         "weights": "exponential",
         "relu_modifier": "false",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
@@ -22,12 +22,16 @@ from gleak.attacks.spear import Spear
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
+from gleak.matching.distances.likelihood import Likelihood
 from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import nn
 
     from gleak.clients.base import ClientSpec
+
+DENSE_UPDATE = 4
+"""Dimensions of the update of a dense layer's weight: victims, rounds, outputs and inputs."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,9 @@ class Best(AttackSpec):
     first layer's gradients for one sample, SPEAR for a batch behind a ReLU, then CPA on edges.
     L-BFGS follows for one sample of a network without kinks, where it converges to the sample, and
     gradient matching last, with a prior by the network's running statistics if it has any. Values
-    that were not sent are not zero, so only gradient matching is run on updates of which some
-    values were sent. The log names the attacks and the reasons. Attacks that need grants, knowledge
+    that were not sent are not zero, and rounded ones are not exact, so only gradient matching is
+    run on updates with such values. It suits the defence that shows: `defence_fields`. The log
+    names the attacks and the reasons. Attacks that need grants, knowledge
     or crafted parameters are never among them.
     """
 
@@ -106,9 +111,10 @@ class Best(AttackSpec):
 
     def choices(self, observation: Observation) -> Iterator[Choice]:
         """Yield the attacks that suit an observation, in the order in which they are tried."""
-        if not observation.sent and neurons_of_samples(observation):
+        complete = not (observation.sent or observation.cells)
+        if complete and neurons_of_samples(observation):
             yield from exact_attacks(observation)
-        elif not observation.sent and _smooth_sample(observation):
+        elif complete and not defence_fields(observation) and _smooth_sample(observation):
             yield Choice(
                 CPL(), "one sample and a network without kinks, for which L-BFGS converges"
             )
@@ -120,12 +126,43 @@ class Best(AttackSpec):
             "iterations": self.budget,
             "tv": self.tv,
             "client_model": "unrolled" if unrolled else "one_step",
+            **defence_fields(observation),
         }
         if has_statistics(observation.model):
             return Choice(
                 GradInversion(**fields), "the network keeps statistics of its training data"
             )
         return Choice(InvertGrad(**fields), "matches the gradients of any network")
+
+
+def defence_fields(observation: Observation) -> dict[str, Any]:
+    """Return the fields of gradient matching that suit the defence which a server sees.
+
+    Rounded values and signs have the cosine distance only where rounded values are those of a
+    network with kinks, on which a search by likelihood gets stuck (docs/results/masks.md).
+    """
+    from gleak.matching.cells import SignCell
+    from gleak.models.variational import sampling
+
+    fields: dict[str, Any] = {}
+    signs = any(isinstance(cell, SignCell) for cell in observation.cells.values())
+    if signs or (observation.cells and not zeros_in_gradient(observation)):
+        fields["distance"] = Likelihood()
+    if has_zero_columns(observation):
+        fields["compared"] = "nonzero"
+    if sampling(observation.model) and observation.local_steps == 1:
+        fields["draws"] = "searched"
+    return fields
+
+
+def has_zero_columns(observation: Observation) -> bool:
+    """Return True if columns of a dense layer's gradient are zero where the network leaves none.
+
+    Soteria sets them to zero, and a ReLU before the layer may.
+    """
+    dense = [value for value in observation.update.values() if value.ndim == DENSE_UPDATE]
+    masked = any(bool((value == 0).all(2).any()) for value in dense if value.any())
+    return masked and not observation.cells and not zeros_in_gradient(observation)
 
 
 def has_statistics(network: nn.Module) -> bool:

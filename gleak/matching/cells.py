@@ -15,7 +15,7 @@ from gleak.artifacts.encodings import Encoded, Quantized, Rounded, Signs
 from gleak.matching.distances.base import Piece
 from gleak.matching.pieces import FLOOR, FormedPiece
 
-LEAST_PROBABILITY = 0.05
+LEAST_PROBABILITY = 0.3
 """Probability below which minus its logarithm is continued by a line, to be finite everywhere."""
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 DENSE_UPDATE = 4
 """Dimensions of the update of a dense layer's weight: victims, rounds, outputs and inputs."""
+DRAWN_TV, ROUNDED_TV = 1e-4, 0.3
+"""Weights of the total variation where random numbers are searched, and for rounded values."""
 
 
 @dataclass(frozen=True)
@@ -138,31 +140,42 @@ class Best(AttackSpec):
 def defence_fields(observation: Observation) -> dict[str, Any]:
     """Return the fields of gradient matching that suit the defence which a server sees.
 
-    Rounded values and signs have the cosine distance only where rounded values are those of a
-    network with kinks, on which a search by likelihood gets stuck (docs/results/masks.md).
+    They were chosen on training images of CIFAR-10 (docs/results/masks.md).
     """
-    from gleak.matching.cells import SignCell
     from gleak.models.variational import sampling
 
     fields: dict[str, Any] = {}
-    signs = any(isinstance(cell, SignCell) for cell in observation.cells.values())
-    if signs or (observation.cells and not zeros_in_gradient(observation)):
-        fields["distance"] = Likelihood()
-    if has_zero_columns(observation):
+    if observation.cells:
+        fields |= _fields_of_codes(observation)
+    elif has_zero_columns(observation):
         fields["compared"] = "nonzero"
     if sampling(observation.model) and observation.local_steps == 1:
-        fields["draws"] = "searched"
+        fields |= {"draws": "searched", "distance": Likelihood(), "tv": DRAWN_TV}
     return fields
 
 
-def has_zero_columns(observation: Observation) -> bool:
-    """Return True if columns of a dense layer's gradient are zero where the network leaves none.
+def _fields_of_codes(observation: Observation) -> dict[str, Any]:
+    """Return the fields for rounded values and signs.
 
-    Soteria sets them to zero, and a ReLU before the layer may.
+    In a network with kinks a search by the likelihood of rounded values gets stuck.
+    """
+    from gleak.matching.cells import RandomCell, SignCell
+
+    kinds = {type(cell) for cell in observation.cells.values()}
+    if SignCell in kinds:
+        return {"distance": Likelihood()}
+    if zeros_in_gradient(observation):
+        return {"tv": ROUNDED_TV}
+    return {"distance": Likelihood(), **({"tv": ROUNDED_TV} if RandomCell in kinds else {})}
+
+
+def has_zero_columns(observation: Observation) -> bool:
+    """Return True if columns of a dense layer's gradient are zero, as Soteria leaves them.
+
+    A ReLU before the layer leaves some, too.
     """
     dense = [value for value in observation.update.values() if value.ndim == DENSE_UPDATE]
-    masked = any(bool((value == 0).all(2).any()) for value in dense if value.any())
-    return masked and not observation.cells and not zeros_in_gradient(observation)
+    return any(bool((value == 0).all(2).any()) for value in dense)
 
 
 def has_statistics(network: nn.Module) -> bool:

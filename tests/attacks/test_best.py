@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import gleak
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY
-from gleak.attacks.best import Best, completed
+from gleak.attacks.best import Best, completed, defence_fields
 from gleak.testing.tiny_cells import TinyCells
 
 SHAPE = (3, 8, 8)
@@ -83,6 +83,30 @@ def test_values_that_were_not_sent_leave_gradient_matching(cells: TinyCells) -> 
     levels = {"model": "mlp", "client": "fedsgd+victims=2", "defense": "topk+keep=0.5"}
     seen = cells.observe(cells.simulate("image", **levels), Best())
     assert [choice.attack.name for choice in Best().choices(seen)] == ["invertgrad"]
+
+
+SEEN = [
+    ("lenet+width=4", "none", {}),
+    ("lenet+width=4", "soteria", {"compared": "nonzero"}),
+    ("lenet+width=4", "quantize", {"distance": "likelihood"}),
+    ("lenet+width=4", "qsgd", {"distance": "likelihood", "tv": "0.3"}),
+    ("lenet+width=4+activation=relu", "qsgd", {"tv": "0.3"}),
+    ("lenet+width=4+activation=relu", "signsgd", {"distance": "likelihood"}),
+    (
+        "lenet+width=4+precode=5",
+        "none",
+        {"draws": "searched", "distance": "likelihood", "tv": "0.0001"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "defense", "expected"), SEEN)
+def test_gradient_matching_suits_the_defence(
+    model: str, defense: str, expected: dict[str, str], cells: TinyCells
+) -> None:
+    levels = {"model": model, "client": "fedsgd+victims=2", "defense": defense}
+    seen = cells.observe(cells.simulate("image", **levels), Best())
+    assert {name: str(value) for name, value in defence_fields(seen).items()} == expected
 
 
 def reconstruction(*victims: list[list[float]], converged: list[bool]) -> Reconstruction:

@@ -9,7 +9,7 @@ from docstring_parser import parse_from_object
 
 import gleak.artifacts
 from docs.extensions.markdown import blocks, code, docstring, plain, summary, table
-from gleak.artifacts.encodings import Encoding
+from gleak.artifacts.encodings import ENCODINGS, Encoding
 from gleak.artifacts.schema import ArraySchema, array_fields, attribute_fields
 from gleak.artifacts.store import Artifact
 from gleak.core.spec import format_value
@@ -29,7 +29,7 @@ def describe_formats() -> str:
         table(ATTRIBUTES, describe_attributes(Artifact)),
         *map(describe_format, formats),
         "## Encodings of an update",
-        *map(describe_encoding, Encoding.__subclasses__()),
+        *map(describe_encoding, ENCODINGS.values()),
     )
 
 

@@ -223,6 +223,10 @@ class Rounded(Quantized):
     """Codes of values that were rounded to the nearest level; those of `Quantized` at random.
 
     So the error of a value is at most half a level, in place of a whole one.
+
+    Args:
+        codes: Shape (V, R, *shape), between -s and s, as in `Quantized`.
+        scales: Shape (V, R), the value of code 1.
     """
 
     code: ClassVar[str] = "rounded"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.encodings import Dense, Encoded, Factored, Quantized, Signs, Sparse
+from gleak.artifacts.encodings import Dense, Encoded, Factored, Quantized, Rounded, Signs, Sparse
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.model import Model, Secret
@@ -97,16 +97,16 @@ def artifacts(draw: st.DrawFn, cls: type[Artifact]) -> Artifact:
 @st.composite
 def encodings(draw: st.DrawFn, leading: tuple[int, int]) -> Encoded:
     shape = tuple(draw(st.lists(st.integers(1, 4), max_size=4)))
-    kind = draw(st.sampled_from([Dense, Sparse, Factored, Quantized, Signs]))
+    kind = draw(st.sampled_from([Dense, Sparse, Factored, Quantized, Rounded, Signs]))
     if kind is Dense:
         return Dense(draw(of_shape("float", (*leading, *shape))))
     if kind is Factored:
         return draw(factored(leading, (2, *shape)))
     if kind is Signs:
         return Signs(draw(npst.arrays(np.int8, (*leading, *shape), elements=st.integers(-1, 1))))
-    if kind is Quantized:
+    if issubclass(kind, Quantized):
         codes = draw(npst.arrays(np.int8, (*leading, *shape), elements=st.integers(-127, 127)))
-        return Quantized(
+        return kind(
             codes, draw(npst.arrays(np.float32, leading, elements=st.floats(0, 9, width=32)))
         )
     slots = draw(st.integers(0, 5))

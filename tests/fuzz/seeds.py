@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from gleak.artifacts.dataset import Dataset
-from gleak.artifacts.encodings import Dense, Factored, Quantized, Signs, Sparse
+from gleak.artifacts.encodings import Dense, Factored, Quantized, Rounded, Signs, Sparse
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.model import Model, Secret
@@ -56,6 +56,7 @@ def make_update() -> Update:
                 np.tile([0, 5, -1], (2, 1, 1)), np.ones((2, 1, 3), "f4"), np.array([2, 3])
             ),
             "quantized": Quantized(np.ones((2, 1, 5), "i1"), np.ones((2, 1), "f4")),
+            "rounded": Rounded(np.ones((2, 1, 5), "i1"), np.ones((2, 1), "f4")),
             "signs": Signs(np.ones((2, 1, 5), "i1")),
         },
         broadcast={"dense": images(1)},

@@ -45,7 +45,7 @@ class Observation:
         verified_methods: by model of the client, the constructor of dummy gradients that was
             verified for this network (see `gleak.matching.choice`); shared by derived observations.
         cells: for each parameter that was sent in a code that many values share (rounded values,
-            signs), the code; see `gleak.matching.cells.Cell`.
+            signs), the code; see `gleak.matching.code_cells.Cell`.
     """
 
     update: dict[str, Tensor]

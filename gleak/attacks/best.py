@@ -159,7 +159,7 @@ def _fields_of_codes(observation: Observation) -> dict[str, Any]:
 
     In a network with kinks a search by the likelihood of rounded values gets stuck.
     """
-    from gleak.matching.cells import RandomCell, SignCell
+    from gleak.matching.code_cells import RandomCell, SignCell
 
     kinds = {type(cell) for cell in observation.cells.values()}
     if SignCell in kinds:

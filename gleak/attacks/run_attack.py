@@ -17,7 +17,7 @@ from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.knowledge.loading import load_knowledge
-from gleak.matching.cells import cells_of
+from gleak.matching.code_cells import cells_of
 from gleak.models.broadcast import load_network, read_model_spec
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import check_trained, trained_parameters

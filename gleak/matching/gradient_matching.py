@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
 from gleak.matching.batch_norm_prior import BatchNormPrior
-from gleak.matching.cells import Cell, coded
 from gleak.matching.choice import verified_method
+from gleak.matching.code_cells import Cell, coded
 from gleak.matching.gradients import ClientTraining, Gradients
 from gleak.matching.joint_pair import joined
 from gleak.matching.label_inference import inferred_labels

@@ -19,9 +19,10 @@ class Likelihood(DistanceSpec):
     """Mean over all values of minus the logarithm of the probability of the code that was sent.
 
     For codes of values that were rounded (`qsgd`, `quantize`) and for signs (`signsgd`), of which
-    many gradients have the same; see `gleak.matching.cells`. A gradient that cannot have been sent
-    so is as far as it lies outside. Other updates have the squared distance of each parameter,
-    relative to its mean square. Every gradient is materialised, whatever its size.
+    many gradients have the same (`gleak.matching.code_cells`). A gradient that cannot have been
+    sent so is as far as it lies outside. Other updates have the squared distance of each parameter,
+    relative to its mean square, so that small layers count as much as their values do. Every
+    gradient is materialised, whatever its size.
     """
 
     source = "ours; the probabilities of QSGD are ROG Equation 7"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.core.registry import parse
-from gleak.matching.cells import (
+from gleak.matching.code_cells import (
     LEAST_PROBABILITY,
     Cell,
     CodedPiece,

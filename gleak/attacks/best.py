@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 
 DENSE_UPDATE = 4
 """Dimensions of the update of a dense layer's weight: victims, rounds, outputs and inputs."""
-DRAWN_TV, ROUNDED_TV = 1e-4, 0.3
-"""Weights of the total variation where random numbers are searched, and for rounded values."""
+SMOOTH_TV, KINKED_TV = 1e-4, 0.1
+"""Weights of the total variation where random numbers are searched, in networks without kinks and
+with them."""
+ROUNDED_TV = 0.3
+"""Weight of the total variation for rounded values."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,8 @@ def defence_fields(observation: Observation) -> dict[str, Any]:
     elif has_zero_columns(observation):
         fields["compared"] = "nonzero"
     if sampling(observation.model) and observation.local_steps == 1:
-        fields |= {"draws": "searched", "distance": Likelihood(), "tv": DRAWN_TV}
+        tv = KINKED_TV if zeros_in_gradient(observation) else SMOOTH_TV
+        fields |= {"draws": "searched", "distance": Likelihood(), "tv": tv}
     return fields
 
 

@@ -97,6 +97,11 @@ SEEN = [
         "none",
         {"draws": "searched", "distance": "likelihood", "tv": "0.0001"},
     ),
+    (
+        "lenet+width=4+activation=relu+precode=5",
+        "none",
+        {"draws": "searched", "distance": "likelihood", "tv": "0.1"},
+    ),
 ]
 
 

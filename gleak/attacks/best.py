@@ -26,12 +26,10 @@ from gleak.matching.distances.likelihood import Likelihood
 from gleak.observation import Observation
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from gleak.clients.base import ClientSpec
 
-DENSE_UPDATE = 4
-"""Dimensions of the update of a dense layer's weight: victims, rounds, outputs and inputs."""
 SMOOTH_TV, KINKED_TV = 1e-4, 0.1
 """Weights of the total variation where random numbers are searched, in networks without kinks and
 with them."""
@@ -150,7 +148,7 @@ def defence_fields(observation: Observation) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if observation.cells:
         fields |= _fields_of_codes(observation)
-    elif has_zero_columns(observation):
+    elif not observation.sent and has_zero_columns(observation):
         fields["compared"] = "nonzero"
     if sampling(observation.model) and observation.local_steps == 1:
         tv = KINKED_TV if zeros_in_gradient(observation) else SMOOTH_TV
@@ -174,12 +172,23 @@ def _fields_of_codes(observation: Observation) -> dict[str, Any]:
 
 
 def has_zero_columns(observation: Observation) -> bool:
-    """Return True if columns of a dense layer's gradient are zero, as Soteria leaves them.
+    """Return True if a defence has set columns of the first dense layer's gradient to zero.
 
-    A ReLU before the layer leaves some, too.
+    Soteria does. A ReLU before the layer leaves some, too, as in the gradient of random samples:
+    then more than half of the other columns must be zero.
     """
-    dense = [value for value in observation.update.values() if value.ndim == DENSE_UPDATE]
-    return any(bool((value == 0).all(2).any()) for value in dense)
+    import torch
+
+    from gleak.models.layer_search import first_dense_input
+
+    samples = random_samples(observation, observation.batch_size)
+    with torch.no_grad():
+        entry = first_dense_input(observation.model, samples)
+    if entry is None or f"{entry.layer}.weight" not in observation.update:
+        return False
+    zero = (observation.update[f"{entry.layer}.weight"] == 0).all(-2).double().mean().item()
+    natural = (entry.embeddings == 0).all(0).double().mean().item()
+    return zero > (1 + natural) / 2 if natural else zero > 0
 
 
 def has_statistics(network: nn.Module) -> bool:
@@ -233,16 +242,23 @@ def zeros_in_gradient(observation: Observation) -> bool:
 
     A ReLU and a maximum leave them, a sigmoid does not.
     """
+    from gleak.attacks.first_layer import output_slopes
+
+    (sample,) = random_samples(observation, 1)
+    first = next(iter(observation.model.named_parameters()))[0].rpartition(".")[0]
+    slopes = output_slopes(observation, first, sample)
+    return bool((slopes == 0).any())
+
+
+def random_samples(observation: Observation, count: int) -> Tensor:
+    """Draw uniform samples, always the same; Shape (N, *shape)."""
     import torch
 
-    from gleak.attacks.first_layer import output_slopes
     from gleak.runtime.seeding import torch_stream
 
     generator = torch_stream(observation.seed, "best")
-    sample = torch.rand(observation.input_shape, generator=generator)
-    first = next(iter(observation.model.named_parameters()))[0].rpartition(".")[0]
-    slopes = output_slopes(observation, first, sample.to(next(observation.model.parameters())))
-    return bool((slopes == 0).any())
+    samples = torch.rand(count, *observation.input_shape, generator=generator)
+    return samples.to(next(observation.model.parameters()))
 
 
 def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray) -> Reconstruction:

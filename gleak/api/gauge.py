@@ -134,7 +134,7 @@ class Gauge:
         found, explained = self._reconstruct(network, observation)
         measures = {ALARMS: float(len(alarms)), EXPLAINED: explained}
         if samples is not None:
-            measures[LABELS] = _shared_labels(samples[1], labels_of(observation, found))
+            measures[LABELS] = _shared_labels(samples[1], labels_of(observation))
             measures[RECOVERED] = 0.0 if found is None else _recovered(found, *samples)
         return measures
 
@@ -199,17 +199,15 @@ def labels_of_samples(observation: Observation, inputs: Tensor) -> Tensor:
     last = find_classifier(network, observation.input_shape, observation.classes)
     features = features_before(network, last.name)(inputs)
     if last.weight is None or features.ndim != 2 or not last.gives_logits:
-        return labels_of(observation, None)
+        return labels_of(observation)
     shares = samples * mean_gradients(observation)[last.weight][0].T
     if observation.loss == "cross_entropy":
         shares = shares - features.T @ network(inputs).softmax(1)
     return torch.linalg.lstsq(features.T, -shares, driver="gelsd").solution.argmax(1)
 
 
-def labels_of(observation: Observation, found: Reconstruction | None) -> Tensor:
-    """Return the labels found with the samples, or else inferred; Shape (N), empty if none are."""
-    if found is not None:
-        return torch.from_numpy(found.labels[0])
+def labels_of(observation: Observation) -> Tensor:
+    """Return the inferred labels; Shape (N), empty if the network has no layer to infer from."""
     try:
         return inferred_labels("auto", observation, mean_gradients(observation))[0]
     except IncompatibleError:

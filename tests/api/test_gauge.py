@@ -69,6 +69,16 @@ def test_a_convolution_gives_labels() -> None:
     assert found["gleak-explained"] == found["gleak-recovered"] == 0
 
 
+def test_labels_are_found_where_samples_are_not() -> None:
+    """Several steps mix random images, which `cpa_edges` does not separate."""
+    model = dense()
+    before, after, truth = trained(model, 4, steps=5)
+    found = gauge_of(model, 4, steps=5)(before, after, truth)
+    assert found["gleak-labels"] == 1
+    assert found["gleak-recovered"] == 0
+    assert 0 < found["gleak-explained"] < 0.9
+
+
 def test_an_update_of_other_samples_recovers_none_of_these() -> None:
     model = dense()
     before, after, (inputs, labels) = trained(model, 2)

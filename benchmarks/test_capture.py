@@ -1,4 +1,6 @@
-"""What `gleak.capture` costs beside a round of 50 local steps, in CPU seconds, files included.
+"""What `gleak.capture` and a `gleak.Gauge` cost beside a round of 50 local steps, in CPU seconds.
+
+The files of a capture are included; a gauge looks at the update of one step on eight random images.
 
 Batches of 32 colour images of 32 pixels.
 """
@@ -54,3 +56,21 @@ def test_capture_of_a_round(benchmark: Any, name: str, tmp_path: Path, compare: 
     captured = min(capture(tmp_path / str(number)) for number in range(REPEATS))
     benchmark.pedantic(capture, (tmp_path / "timed",))
     compare(captured - step, plain, f"capture of {name}, to a round")
+
+
+@pytest.mark.parametrize("name", ["lenet", "fc2", "resnet20"])
+def test_gauge_of_a_round(benchmark: Any, name: str, compare: Compare) -> None:
+    prepare_cpu(1)
+    model = parse("model", name).build(SHAPE, CLASSES)
+    truth = torch.rand(8, *SHAPE), torch.arange(8)
+    sent = gleak.compute_update(model, *truth, local_lr=0.1, sends="weights")
+    before = model.state_dict()
+    after = {key: value + sent.get(key, 0) for key, value in before.items()}
+    gauge = gleak.Gauge(model, SHAPE, batch_size=8, local_lr=0.1)
+    gauge(before, after, truth)
+    start = time.process_time()
+    benchmark.pedantic(gauge, (before, after, truth))
+    measured = time.process_time() - start
+    compare(
+        measured, seconds(model, STEPS, lambda _: nullcontext()), f"gauge on {name}, to a round"
+    )

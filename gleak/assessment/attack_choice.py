@@ -15,7 +15,7 @@ from gleak.attacks.dlg import CPL
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
 from gleak.attacks.spear import Spear
-from gleak.core.errors import IncompatibleError
+from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import load, parse
 from gleak.experiments.axis_labels import BLIND
 from gleak.experiments.own_models import check_own_model
@@ -29,6 +29,7 @@ GUESSES = {
 }
 CRAFTING_SERVER = "crafting_server"
 WHY_BEST = "the published attacks that suit the network and the update, the most exact first"
+WHY_PART = "best does not fit the network, but this part of it does"
 
 
 @dataclass(frozen=True)
@@ -83,21 +84,46 @@ def choose(resolved: Resolved, iterations: int) -> Choice:
         iterations: budget of `best` for each victim.
 
     Raises:
-        SpecError: an attack that the deployment names is unknown or cannot be run.
+        SpecError: an attack that the deployment names is unknown or cannot be run, or none can.
     """
-    main = Chosen(Best(budget=iterations), WHY_BEST)
+    main = _main(resolved, iterations)
     named = [_named(text, resolved) for text in resolved.deployment.attacks]
-    known = {main.attack.name, *(each.attack.name for each in named)}
+    known = {each.attack.name for each in (*main, *named)}
     others = [_decide(name, resolved) for name in load("attack") if name not in known]
-    granted = _with_labels(iterations) if "labels" in resolved.deployment.attacker.grants else []
+    granted = _with_labels(resolved, iterations)
     chosen = [each for each in others if isinstance(each, Chosen)]
     left_out = [each for each in others if isinstance(each, LeftOut)]
-    every = {str(each.attack): each for each in (main, *named, *granted, *chosen)}
+    every = {str(each.attack): each for each in (*main, *named, *granted, *chosen)}
     return Choice(tuple(every.values()), tuple(left_out))
 
 
-def _with_labels(iterations: int) -> list[Chosen]:
+def _main(resolved: Resolved, iterations: int) -> list[Chosen]:
+    """Return `best`, or those of its parts that fit a network that it does not fit."""
+    best = Best(budget=iterations)
+    if (reason := _misfit(best, resolved)) is None:
+        return [Chosen(best, WHY_BEST)]
+    parts = [parse("attack", name) for name in PARTS]
+    fitting = [each for each in parts if _misfit(each, resolved) is None]
+    if not fitting:
+        raise SpecError(f"model: {reason}")
+    return [Chosen(each, WHY_PART) for each in fitting]
+
+
+def _misfit(attack: AttackSpec, resolved: Resolved) -> str | None:
+    """Return why an attack does not fit the deployment's clients; None if it does."""
+    try:
+        _check(attack, resolved)
+    except IncompatibleError as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def _with_labels(resolved: Resolved, iterations: int) -> list[Chosen]:
+    """Return gradient matching with granted labels, if they are granted and it fits."""
     attack = InvertGrad(iterations=iterations, labels="known")
+    granted = "labels" in resolved.deployment.attacker.grants
+    if not granted or _misfit(attack, resolved) is not None:
+        return []
     return [Chosen(attack, "the attacker knows the labels")]
 
 

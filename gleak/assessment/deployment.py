@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from gleak.core.errors import SpecError
 from gleak.core.yaml_input import load_mapping, read_model
@@ -40,6 +40,12 @@ budget: {{minutes: 5}}      # of one core, by the estimate of gleak plan
 """
 
 
+def _name_or_fields(value: Any) -> Any:
+    if not isinstance(value, str | dict):
+        raise ValueError("give the name of a dataset, a folder of images, or {folder: ...}")
+    return value
+
+
 class Attacker(BaseModel):
     """The attacker, who is always the server."""
 
@@ -69,7 +75,7 @@ class Deployment(BaseModel):
     model_config = STRICT
 
     model: str = Field(description="a registered model, or a function as module.function")
-    data: str | dict[str, Any] = Field(
+    data: Annotated[str | dict[str, Any], BeforeValidator(_name_or_fields)] = Field(
         description="a registered dataset, a folder of images, or {folder: ..., size: ...}"
     )
     training: str = Field("untrained", description="how the broadcast parameters came about")

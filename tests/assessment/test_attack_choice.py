@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from math import prod
+from types import SimpleNamespace
 
 import pytest
+from torch import nn
 
 from gleak.assessment.attack_choice import PARTS, choose
 from gleak.assessment.resolved import Resolved
@@ -29,6 +33,22 @@ def test_every_registered_attack_is_run_or_left_out_with_a_reason(resolved: Reso
 
 def test_an_honest_server_runs_best(resolved: Resolve) -> None:
     assert names(resolved()) == ["best"]
+
+
+def hard(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A network without second derivatives, so that gradients cannot be matched."""
+    layers = (nn.Linear(prod(shape), 4), nn.Hardsigmoid(), nn.Linear(4, classes))
+    return nn.Sequential(nn.Flatten(), *layers)
+
+
+def test_parts_of_best_are_run_where_it_does_not_fit(
+    resolved: Resolve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "my_networks", SimpleNamespace(hard=hard))
+    choice = choose(resolved(model="my_networks.hard"), 100)
+    assert [each.attack.name for each in choice.chosen] == ["aono", "cpa_edges", "spear"]
+    (reason,) = (each.reason for each in choice.left_out if each.name == "best")
+    assert "Hardsigmoid" in reason
 
 
 def test_a_crafting_server_runs_what_the_network_allows(resolved: Resolve) -> None:

@@ -42,6 +42,7 @@ def test_two_keys_suffice(tmp_path: Path) -> None:
         ("model: lenet\ndata: digits\nbudget: {}\n", "key 'budget.minutes' is missing"),
         ("model: lenet\ndata: digits\nbudget: {minutes: 0}\n", "budget.minutes = 0"),
         ("model: lenet\ndata: digits\nattacker: {kind: evil}\n", "attacker.kind = 'evil'"),
+        ("model: lenet\ndata: [digits]\n", "give the name of a dataset, a folder of images"),
         ("- lenet\n", "the deployment must be a mapping"),
     ],
 )

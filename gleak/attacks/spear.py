@@ -91,8 +91,8 @@ class Spear(DenseFirstAttack):
 
     @override
     def rehearse(self, observation: Observation) -> None:
-        """Take one round, as the end of the search depends on values."""
-        self.model_copy(update={"rounds": 1}).reconstruct(observation)
+        """Take one round, as the end of the search depends on values, for one victim of all."""
+        self.model_copy(update={"rounds": 1}).reconstruct(observation.of_victim(0))
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:

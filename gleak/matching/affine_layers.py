@@ -248,7 +248,7 @@ class Convolution(AffineLayer):
 
     @override
     def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor, victims: int) -> Tensor:
-        if self.weight.numel() * grad_outputs[0, 0].numel() < LARGE_CONVOLUTION:
+        if self.weight.numel() * grad_outputs.shape[2:].numel() < LARGE_CONVOLUTION:
             return self._stacked_gradient(inputs, grad_outputs, victims)
         each = (values.chunk(victims, 1) for values in (inputs, grad_outputs))
         return torch.cat([self._stacked_gradient(*own) for own in zip(*each, strict=True)])
@@ -272,7 +272,7 @@ def _onednn_takes(images: Tensor) -> bool:
     """
     return (
         images.device.type == "cpu"
-        and images[0, 0].numel() >= FEW_POSITIONS
+        and images.shape[2:].numel() >= FEW_POSITIONS
         and images.dtype == torch.float32
         and torch.backends.mkldnn.is_available()
     )
@@ -283,8 +283,10 @@ class Normalisation(AffineLayer):
     """Batch norm by running statistics.
 
     Args:
-        mean: running mean; Shape (C).
-        deviation: by which the layer divides; Shape (C).
+        weight: Shape (C, 1, 1), like all other values.
+        bias: of the layer.
+        mean: running mean.
+        deviation: by which the layer divides.
     """
 
     bias: Tensor
@@ -295,21 +297,22 @@ class Normalisation(AffineLayer):
     def of(cls, layer: Any) -> Self:
         """Return the layer at its parameters and statistics."""
         deviation = (layer.running_var + layer.eps).sqrt()
-        weight, bias = layer.weight.detach(), layer.bias.detach()
-        return cls(weight, bias, layer.running_mean, deviation)
+        values = (layer.weight.detach(), layer.bias.detach(), layer.running_mean, deviation)
+        return cls(*(value[:, None, None] for value in values))
 
     @cached_property
     def _scale(self) -> Tensor:
-        return (self.weight / self.deviation)[..., None, None]
+        return self.weight / self.deviation
 
     @cached_property
     def _shift(self) -> Tensor:
-        return self.bias[..., None, None] - self.mean[:, None, None] * self._scale
+        return torch.addcmul(self.bias, self.mean, self._scale, value=-1)
 
     @override
     def stacked(self, weight: Tensor, bias: Tensor | None = None) -> Self:
         assert bias is not None
-        return replace(self, weight=weight[:, None], bias=bias[:, None])
+        shape = (len(weight), 1, -1, 1, 1)
+        return replace(self, weight=weight.view(shape), bias=bias.view(shape))
 
     @override
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -325,8 +328,8 @@ class Normalisation(AffineLayer):
 
     @override
     def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor, victims: int) -> Tensor:
-        centred = inputs - self.mean[:, None, None]
-        return centred.mul_(grad_outputs).sum((1, 3, 4)) / self.deviation
+        products = (inputs - self.mean).mul_(grad_outputs)
+        return products.sum((1, 3, 4)) / self.deviation.flatten()
 
     @override
     def bias_gradient(self, grad_outputs: Tensor, victims: int) -> Tensor:

@@ -160,7 +160,7 @@ class ReluPasses(LayerPasses):
 
     def __init__(self, inputs: Tensor) -> None:
         self.outputs = inputs.clamp_min(0)
-        self._mask = (inputs > 0).to(inputs.dtype)
+        self._mask = self.outputs.sign()
 
     @override
     def input_gradients(self, grad_outputs: Tensor) -> Sequence[Tensor]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -83,19 +82,23 @@ class TangentGradients(Gradients):
 
     @override
     def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
-        left = len(inputs)
-        if self.several_victims and left == 1:
-            inputs, targets = (values.expand(2, *values.shape[1:]) for values in (inputs, targets))
-        with self._padding(inputs.flatten(0, 1)):
-            gradients = _Gradient.apply(inputs, targets, self)
+        gradients = (self._of_several if self.several_victims else self._of_one)(inputs, targets)
         return [
-            FormedPiece(name, gradient[:left], observed[name])
+            FormedPiece(name, gradient, observed[name])
             for name, gradient in zip(self.trained, gradients, strict=True)
         ]
 
-    def _padding(self, rows: Tensor) -> AbstractContextManager[None]:
-        """Pad rows in functions between the layers; see `padded_rows`."""
-        return padded_rows(self.model, len(rows)) if self.several_victims else nullcontext()
+    def _of_one(self, inputs: Tensor, targets: Tensor) -> Sequence[Tensor]:
+        gradients: tuple[Tensor, ...] = _Gradient.apply(inputs, targets, self)
+        return gradients
+
+    def _of_several(self, inputs: Tensor, targets: Tensor) -> Sequence[Tensor]:
+        """Compute the gradients with kernels that do not depend on the number of victims left."""
+        if len(inputs) == 1:
+            twice = (values.expand(2, *values.shape[1:]) for values in (inputs, targets))
+            return [gradient[:1] for gradient in self._of_several(*twice)]
+        with padded_rows(self.model, inputs.shape[:2].numel()):
+            return self._of_one(inputs, targets)
 
     @override
     def logits(self, inputs: Tensor) -> Tensor:

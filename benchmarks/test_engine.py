@@ -123,7 +123,8 @@ def test_a_network_of_the_size_of_a_resnet20(benchmark, compare, victims):
 
 
 @pytest.mark.parametrize(
-    ("model", "victims"), [("resnet20", 1), ("resnet20", 16), ("resnet20+width=4", 1)]
+    ("model", "victims"),
+    [("resnet20", 1), ("resnet20", 4), ("resnet20", 16), ("resnet20+width=4", 1), ("resnet18", 1)],
 )
 def test_residual_networks_with_weighted_layers(benchmark, compare, model, victims):
     """What AGIC does in an iteration, also as a share of plain automatic differentiation's time.

@@ -1,4 +1,4 @@
-"""Gradients of one victim after the other, differentiated by a pass of tangents.
+"""Gradients of the dummy samples of all victims in one batch, differentiated by a pass of tangents.
 
 A search needs the derivative of a function of the gradient g of the loss L by the parameters. With
 v, the function's derivative by g, this is the derivative of S = <v, g> by the samples, and S is the
@@ -60,14 +60,14 @@ class Step:
 
 
 class TangentGradients(Gradients):
-    """Gradients of one victim after the other, differentiated without a graph.
+    """Gradients of all victims' samples in one batch, differentiated without a graph.
 
-    A victim's gradient does not depend on the victims that are computed with it, nor on their
-    number. For networks that `torch.fx` traces, with trained layers as in
-    `gleak.matching.affine_layers`.
+    In cells of several victims, a victim's gradient does not depend on the victims that are
+    computed with it, nor on their number, to the last bit. For networks that `torch.fx` traces,
+    with trained layers as in `gleak.matching.affine_layers`.
 
     Args:
-        training: the network and its loss.
+        training: the network, whose samples do not interact, and its loss.
 
     Raises:
         UnsplittableError: a trained parameter is used in another way.

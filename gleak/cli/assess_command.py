@@ -56,16 +56,17 @@ def run_assess(arguments: Namespace) -> int:
     from gleak.assessment.deployment import write_template
     from gleak.assessment.workflow_run import find_snakefile
 
+    file, options = words_of(arguments)
     try:
         if arguments.init:
-            write_template(arguments.file)
-            print(arguments.file)
+            write_template(file)
+            print(file)
             return 0
         snakefile = find_snakefile(arguments.snakefile)
         thresholds = read_thresholds(arguments.fail_above)
-        assessment = prepare(arguments.file, arguments.output, configured(), thresholds)
+        assessment = prepare(file, arguments.output, configured(), thresholds)
     except GleakError as error:
-        place = f"{arguments.file}: "
+        place = f"{file}: "
         text = str(error)
         complain(SpecError(text if text.startswith(place) else f"{place}{text}"))
         return EXIT_BAD_FILE
@@ -73,11 +74,18 @@ def run_assess(arguments: Namespace) -> int:
     if arguments.plan:
         return 0
     assessment.write()
-    report = assessment.run(snakefile, arguments.options)
+    report = assessment.run(snakefile, options)
     print(f"{report.headline}: {report.meaning}\n{assessment.folder / PAGE}")
     if report.verdict == "not measured":
-        raise GleakError(f"{arguments.file}: nothing was measured; see {assessment.folder / PAGE}")
+        raise GleakError(f"{file}: nothing was measured; see {assessment.folder / PAGE}")
     return EXIT_FINDING if report.exposed else 0
+
+
+def words_of(arguments: Namespace) -> tuple[Path, list[str]]:
+    """Return the file and Snakemake's words; argparse takes the first of these for the file."""
+    if str(arguments.file).startswith("-"):
+        return DEPLOYMENT, [str(arguments.file), *arguments.options]
+    return arguments.file, arguments.options
 
 
 def configured() -> Settings:

@@ -30,7 +30,8 @@ def test_the_exit_code_is_the_verdict(
     options = []
     monkeypatch.setattr(Assessment, "run", lambda *words: options.append(words[2]) or found)
     assert main(["assess", "deployment.yaml", "--", "--cores", "2"]) == code
-    assert options == [["--cores", "2"]]
+    assert main(["assess", "--", "--cores", "2"]) == code
+    assert options == [["--cores", "2"]] * 2
 
 
 def test_a_bad_file_is_one_line_and_exits_with_2(deployment: Path, capsys: Capture) -> None:

@@ -64,7 +64,7 @@ def audit(
         raise SpecError("give samples as inputs and labels, or neither")
     samples = None if inputs is None else checked_inputs(inputs, shape)
     shape = shape or (IMAGE if samples is None else tuple(samples.shape[1:]))
-    network = prepared_copy(model)
+    network = prepared_copy(model).float()
     classes = examine(network, shape)
     data = None
     if samples is not None:

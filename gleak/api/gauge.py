@@ -27,7 +27,7 @@ from gleak.matching.problem import mean_gradients
 from gleak.metrics.recovery import SuccessContent
 from gleak.metrics.score import match_to_truth
 from gleak.models.layer_search import features_before, find_classifier
-from gleak.models.parameters import independent_copy, trained_parameters
+from gleak.models.parameters import dtype_of, independent_copy, trained_parameters
 from gleak.observation import Observation
 from gleak.simulation.update_error import relative_error
 
@@ -94,9 +94,8 @@ class Gauge:
     loss: Loss = "cross_entropy"
 
     def __post_init__(self) -> None:
-        """Check everything that does not depend on a round."""
-        assert self._client
-        assert self._classes
+        """Compute, and so check, everything that does not depend on a round."""
+        _ = self._client, self._classes
 
     @cached_property
     def _client(self) -> ClientSpec:
@@ -175,7 +174,7 @@ class Gauge:
         self, network: nn.Module, observation: Observation, found: Reconstruction
     ) -> float:
         """Compute the share of the update that a client with the found samples would send."""
-        inputs = torch.from_numpy(found.inputs[0])
+        inputs = torch.from_numpy(found.inputs[0]).to(dtype_of(network))
         sent = self._client.compute(network, inputs, labels_of_samples(observation, inputs))
         computed = {name: value.detach() for name, value in sent.items()}
         observed = {name: value[0] for name, value in observation.update.items()}

@@ -37,6 +37,14 @@ def test_the_verdicts_are_those_of_the_command(
     assert bool(report.alarms) == (crafting != "honest")
 
 
+def test_a_network_in_double_precision_is_audited_with_samples() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
+    samples = torch.rand(9, 3, 2, 2), np.arange(9) % 3
+    expected = str(gleak.audit(network, *samples))
+    assert str(gleak.audit(network.double(), *samples)) == expected
+    assert next(network.parameters()).dtype == torch.float64
+
+
 def test_the_callers_network_stays() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).train()
     network[1].bias.requires_grad_(False)

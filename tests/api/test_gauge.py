@@ -33,7 +33,8 @@ def convolutional() -> nn.Module:
 
 def trained(model: nn.Module, samples: int, steps: int = 1) -> tuple[State, State, Any]:
     """States before and after training, and the samples."""
-    truth = torch.rand(samples, *SHAPE), torch.arange(samples) % CLASSES
+    images = torch.rand(samples, *SHAPE, dtype=next(model.parameters()).dtype)
+    truth = images, torch.arange(samples) % CLASSES
     before = {name: value.clone() for name, value in model.state_dict().items()}
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     for _ in range(steps):
@@ -47,9 +48,10 @@ def gauge_of(model: nn.Module, samples: int, steps: int = 1) -> gleak.Gauge:
     return gleak.Gauge(model, SHAPE, samples, LR, steps)
 
 
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64])
 @pytest.mark.parametrize("samples", [1, 3])
-def test_a_dense_first_layer_gives_all(samples: int) -> None:
-    model = dense()
+def test_a_dense_first_layer_gives_all(samples: int, precision: torch.dtype) -> None:
+    model = dense().to(precision)
     before, after, truth = trained(model, samples)
     gauge = gauge_of(model, samples)
     seen_by_server = gauge(before, after)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
 from gleak.artifacts.encodings import Dense, Encoded
+from gleak.artifacts.private import Private
 from gleak.core.registry import parse
 from gleak.matching.code_cells import (
     LEAST_PROBABILITY,
@@ -20,7 +23,9 @@ from gleak.matching.code_cells import (
 )
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.distances.likelihood import Likelihood
+from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.pieces import FormedPiece, OuterPiece
+from gleak.testing.tiny_cells import TinyCells
 
 CPU = torch.device("cpu")
 ROUNDED = ["quantize", "qsgd", "qsgd+norm=l2", "quantize+bits=4", "quantize+scope=global"]
@@ -154,3 +159,22 @@ def test_a_gradient_of_zeros_is_certain_of_its_zeros() -> None:
     cells: list[Cell] = [NearestCell(torch.zeros(1)), RandomCell(torch.zeros(1)), SignCell()]
     nothing = torch.zeros(1, 4)
     assert all(cell.unlikelihood(nothing, nothing).sum() == 0 for cell in cells)
+
+
+@pytest.mark.parametrize("defense", ["quantize", "qsgd", "signsgd"])
+@pytest.mark.parametrize("model", ["lenet+width=4", "mlp"])
+def test_the_truth_has_the_code_that_its_client_sent(
+    model: str, defense: str, cells: TinyCells
+) -> None:
+    """From the file of an update: the change of the weights after local steps."""
+    client = "fedavg+victims=2+batch_size=2+local_steps=2+local_lr=0.1+sends=weights"
+    folder = cells.simulate("image", model=model, client=client, defense=defense)
+    attack = parse("attack", "rog+code=pixels+distance=likelihood+labels=known")
+    problem = GradientMatching.of(cells.observe(folder, attack), attack.parts())
+    assert set(problem.cells) == set(problem.observed)
+    inputs = torch.from_numpy(Private.read(folder / "private.h5").inputs).flatten(1)
+    order = inputs.unflatten(1, (2, -1)).flip(1).flatten(1)
+    found = torch.minimum(problem.evaluate(inputs).distance, problem.evaluate(order).distance)
+    possible = -math.log(LEAST_PROBABILITY) if defense == "qsgd" else 1e-6
+    assert (found < possible).all()
+    assert (problem.evaluate(1 - inputs).distance > found).all()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.dataset import Dataset
+from gleak.artifacts.encodings import Encoded
 from gleak.attacks.run_attack import parameters_read
 from gleak.core.errors import IncompatibleError
 from gleak.data.base import DatasetSpec
 from gleak.experiments.cell import Cell
 from gleak.experiments.job_costs import ASSUMED_SAMPLES
+from gleak.matching.code_cells import cells_of
 from gleak.models.base import ModelSpec
 from gleak.models.broadcast import prepare_layers
 from gleak.models.examination import count_logits
@@ -67,7 +69,7 @@ def blank_observation(
     cell: Cell,
     network: nn.Module,
     classes: int,
-    masked: Collection[str],
+    encoded: Mapping[str, Encoded],
     *,
     secret: Mapping[str, np.ndarray],
     knowledge: Mapping[str, nn.Module],
@@ -79,7 +81,7 @@ def blank_observation(
         cell: with an attack.
         network: as broadcast; its parameters are frozen by this function.
         classes: number of outputs.
-        masked: names of the parameters of which only some values are sent.
+        encoded: by parameter, small values of one client in the encoding of the defence.
         secret: see `Observation`.
         knowledge: see `Observation`.
         verified_methods: see `Observation`.
@@ -95,9 +97,13 @@ def blank_observation(
     network.requires_grad_(False)
     several = trained if client.rounds > 1 else {}
     update = {name: _blank(client.victims, client.rounds, *v.shape) for name, v in read.items()}
+    masked = {name for name, value in encoded.items() if value.sent() is not None}
+    codes = cells_of({name: encoded[name] for name in read if name in encoded}, DEVICE)
+    first = torch.zeros(client.victims, client.rounds, dtype=torch.long, device=DEVICE)
     return Observation(
         update=update,
         sent={name: value.bool() for name, value in update.items() if name in masked},
+        cells={name: code.at((first, first)) for name, code in codes.items()},
         model=network,
         modality=cell.dataset.modality,
         input_shape=shape,

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from gleak.artifacts.encodings import Encoded
 from gleak.attacks.run_attack import rehearse
 from gleak.defenses.base import DefenseSpec
 from gleak.defenses.sending import compute_update
@@ -98,12 +99,11 @@ def rehearse_attack(cell: Cell, classes: int, verified_methods: dict[str, Any]) 
         verified_methods: see `gleak.observation.Observation`.
     """
     network = blank_network(cell.model, cell.dataset.shape, classes)
-    masked = masked_parameters(cell.defense, network)
     observation = blank_observation(
         cell,
         network,
         classes,
-        masked,
+        encoded_parameters(cell.defense, network),
         secret=_secret(cell, network, classes),
         knowledge={
             each.knowledge.name: blank_knowledge(each, classes) for each in cell.pretrainings
@@ -122,8 +122,8 @@ def _secret(cell: Cell, network: nn.Module, classes: int) -> Mapping[str, np.nda
     return secret
 
 
-def masked_parameters(defense: DefenseSpec, network: nn.Module) -> frozenset[str]:
-    """Return the names of the parameters of which a defence sends only some values.
+def encoded_parameters(defense: DefenseSpec, network: nn.Module) -> dict[str, Encoded]:
+    """Return small tensors as a defence encodes them, by parameter; of one client and round.
 
     Args:
         defense: applied to small tensors of the parameters' number of dimensions.
@@ -133,7 +133,6 @@ def masked_parameters(defense: DefenseSpec, network: nn.Module) -> frozenset[str
         name: torch.rand(1, *(min(side, SMALL_SIDE) for side in value.shape))
         for name, value in trained_parameters(network).items()
     }
-    sent = defense.protect(small, torch_stream(0, "defense"), {})
     if defense.clients_per_update > 1:
-        return frozenset()
-    return frozenset(name for name, encoded in sent.items() if encoded.sent() is not None)
+        return {}
+    return defense.protect(small, torch_stream(0, "defense"), {})

@@ -32,6 +32,8 @@ CHEAP = (
     "tiny_imagenet/fc2/untrained/honest/fedsgd+victims=5+batch_size=8/none/cpa",
     "mnist/lenet5/untrained/mkor/fedsgd+victims=10+batch_size=100+loss=nll_raw/none/mkor",
     "mnist/lenet5/untrained/mkor/fedsgd+victims=10+loss=nll_raw/none/blind",
+    "cifar10/lenet+precode=8/untrained/honest/fedsgd+victims=3/qsgd/"
+    "invertgrad+draws=searched+distance=likelihood",
 )
 DEAR = (
     "adult/mlp/untrained/honest/fedsgd+victims=1000+repeats=10/none/dlg",

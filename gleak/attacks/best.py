@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
 
 SMOOTH_TV, KINKED_TV = 1e-4, 0.1
-"""Weights of the total variation where random numbers are searched, in networks without kinks and
-with them."""
+"""Weights of the total variation under masks and PRECODE, in networks without kinks and with."""
 ROUNDED_TV = 0.3
 """Weight of the total variation for rounded values."""
 
@@ -145,18 +144,19 @@ def defence_fields(observation: Observation) -> dict[str, Any]:
     """
     from gleak.models.variational import sampling
 
+    kinked = zeros_in_gradient(observation)
+    exact = {"distance": Likelihood(), "tv": KINKED_TV if kinked else SMOOTH_TV}
     fields: dict[str, Any] = {}
     if observation.cells:
-        fields |= _fields_of_codes(observation)
+        fields |= _fields_of_codes(observation, kinked)
     elif not observation.sent and has_zero_columns(observation):
-        fields["compared"] = "nonzero"
+        fields |= {"compared": "nonzero", **({"tv": KINKED_TV} if kinked else exact)}
     if sampling(observation.model) and observation.local_steps == 1:
-        tv = KINKED_TV if zeros_in_gradient(observation) else SMOOTH_TV
-        fields |= {"draws": "searched", "distance": Likelihood(), "tv": tv}
+        fields |= {"draws": "searched", **exact}
     return fields
 
 
-def _fields_of_codes(observation: Observation) -> dict[str, Any]:
+def _fields_of_codes(observation: Observation, kinked: bool) -> dict[str, Any]:
     """Return the fields for rounded values and signs.
 
     In a network with kinks a search by the likelihood of rounded values gets stuck.
@@ -166,7 +166,7 @@ def _fields_of_codes(observation: Observation) -> dict[str, Any]:
     kinds = {type(cell) for cell in observation.cells.values()}
     if SignCell in kinds:
         return {"distance": Likelihood()}
-    if zeros_in_gradient(observation):
+    if kinked:
         return {"tv": ROUNDED_TV}
     return {"distance": Likelihood(), **({"tv": ROUNDED_TV} if RandomCell in kinds else {})}
 

@@ -87,7 +87,12 @@ def test_values_that_were_not_sent_leave_gradient_matching(cells: TinyCells) -> 
 
 SEEN = [
     ("lenet+width=4", "none", {}),
-    ("lenet+width=4", "soteria", {"compared": "nonzero"}),
+    (
+        "lenet+width=4",
+        "soteria",
+        {"compared": "nonzero", "distance": "likelihood", "tv": "0.0001"},
+    ),
+    ("lenet+width=4+activation=relu", "soteria", {"compared": "nonzero", "tv": "0.1"}),
     ("lenet+width=4", "quantize", {"distance": "likelihood"}),
     ("lenet+width=4", "qsgd", {"distance": "likelihood", "tv": "0.3"}),
     ("lenet+width=4+activation=relu", "qsgd", {"tv": "0.3"}),

@@ -116,7 +116,7 @@ def worst_of(found: list[Exposure]) -> Verdict:
 def worst_cell(measured: Measured, grid: str, found: list[Exposure]) -> Cell | None:
     """Return the cell of the strongest attack of a grid; None if nothing was measured."""
     cells = measured.cells(grid) if found else []
-    return next((cell for cell in cells if str(cell.attack) == found[0].attack), None)
+    return next((cell for cell in cells if str(cell) == found[0].cell), None)
 
 
 def _unchecked(cell: Cell, measured: Measured) -> Unchecked:

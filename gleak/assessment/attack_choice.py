@@ -88,9 +88,9 @@ def choose(resolved: Resolved, iterations: int) -> Choice:
     """
     main = _main(resolved, iterations)
     named = [_named(text, resolved) for text in resolved.deployment.attacks]
-    known = {each.attack.name for each in (*main, *named)}
-    others = [_decide(name, resolved) for name in load("attack") if name not in known]
     granted = _with_labels(resolved, iterations)
+    known = {each.attack.name for each in (*main, *named, *granted)}
+    others = [_decide(name, resolved) for name in load("attack") if name not in known]
     chosen = [each for each in others if isinstance(each, Chosen)]
     left_out = [each for each in others if isinstance(each, LeftOut)]
     every = {str(each.attack): each for each in (*main, *named, *granted, *chosen)}

@@ -13,7 +13,7 @@ from gleak.assessment.findings import Exposure, Loss, Mean
 from gleak.assessment.resolved import Threshold
 from gleak.experiments.axis_labels import BLIND, read_metric
 from gleak.experiments.cell import TRUTH
-from gleak.figures.evidence import fill_with_blind
+from gleak.figures.evidence import UNCRAFTED, fill_with_blind
 from gleak.figures.intervals import (
     CONFIDENCE,
     SHOWN,
@@ -23,7 +23,7 @@ from gleak.figures.intervals import (
     mean_of,
     paired_difference,
 )
-from gleak.figures.statistics import average_batches, counted, records, select
+from gleak.figures.statistics import CELL, Row, average_batches, counted, records, select
 from gleak.metrics.score_table import UNMATCHED
 
 CONTROLS = (BLIND, TRUTH)
@@ -40,26 +40,29 @@ def exposures(
         levels: level -> spec of these cells; others are left out.
     """
     rows = select(scores, levels)
-    attacks = [name for name in dict.fromkeys(rows["attack"]) if name not in CONTROLS]
+    attacked = rows[~rows["attack"].isin(CONTROLS)]
+    cells = records(attacked[CELL].drop_duplicates())
     found = [
         exposure
         for threshold in thresholds
-        for attack in attacks
-        if (exposure := _exposure(rows, attack, threshold)) is not None
+        for cell in cells
+        if (exposure := _exposure(rows, cell, threshold)) is not None
     ]
     return sorted(found, key=lambda each: (-each.above / each.clients, -(each.gain.value or 0.0)))
 
 
-def _exposure(rows: pd.DataFrame, attack: str, threshold: Threshold) -> Exposure | None:
-    """Return the exposure by an attack; None if the metric was not measured."""
-    metric, sign = threshold.metric, threshold.sign
-    losses = _losses(rows, attack, threshold)
+def _exposure(rows: pd.DataFrame, cell: Row, threshold: Threshold) -> Exposure | None:
+    """Return the exposure in a cell; None if the metric was not measured."""
+    metric, sign, attack = threshold.metric, threshold.sign, cell["attack"]
+    peers = select(rows, {level: cell[level] for level in UNCRAFTED})
+    losses = _losses(peers, attack, threshold)
     if not losses:
         return None
     ours = np.array([loss.value for loss in losses])
     blind = np.array([loss.blind for loss in losses])
     beyond = (sign * ours >= sign * threshold.value) & (sign * ours > sign * blind)
     return Exposure(
+        cell="/".join(cell[level] for level in CELL),
         attack=attack,
         metric=str(metric),
         threshold=threshold.value,

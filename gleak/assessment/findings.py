@@ -50,6 +50,7 @@ class Exposure(Entry):
     the blind guess without the update.
     """
 
+    cell: str = Field(description="the specs of all levels, as in the folders of its results")
     attack: str
     metric: str
     threshold: float
@@ -182,6 +183,11 @@ class Report(Entry):
     threat_model: list[Fact]
     not_tried: list[str]
     conditions: list[Fact]
+
+    @property
+    def captured_table(self) -> list[tuple[str, list[Exposure], bool]]:
+        """Rows of a table: the client's spec, which names its capture, and the exposure."""
+        return [(each.cell.split("/")[-3], [each], False) for each in self.captured]
 
     @property
     def headline(self) -> str:

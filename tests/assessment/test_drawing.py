@@ -17,6 +17,7 @@ def content(uri: str) -> bytes:
 def exposure(metric: str, value: float | None) -> Exposure:
     mean = Mean(value=value, low=None, high=None)
     return Exposure(
+        cell="d/m/t/c/clients/n/a",
         attack="best",
         metric=metric,
         threshold=0.5,

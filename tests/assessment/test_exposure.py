@@ -102,3 +102,20 @@ def test_the_interval_of_a_share_is_within_0_and_1() -> None:
     share = mean_in(rows("best", [[1, 0.5], [1, 1], [0.5, 1], [1, 1], [1, 1]], LABELS), LABELS, {})
     assert share.value == pytest.approx(0.9)
     assert 0 < share.low < 0.9 < share.high == 1
+
+
+def test_clients_of_two_cells_are_not_mixed() -> None:
+    other = {"client": "fedsgd+victims=2"}
+    table = pd.concat(
+        [
+            rows("best", [[0.9], [0.1]]),
+            rows("blind", [[0.2], [0.2]]),
+            rows("best", [[0.1], [0.1]]).assign(**other),
+            rows("blind", [[0.2], [0.2]]).assign(**other),
+        ]
+    )
+    found = exposures(table, [SSIM], {})
+    assert [(each.cell.split("/")[4], each.above, each.clients) for each in found] == [
+        ("fedsgd+victims=5", 1, 2),
+        ("fedsgd+victims=2", 0, 2),
+    ]

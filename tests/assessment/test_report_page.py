@@ -31,6 +31,7 @@ DOT = "data:image/png;base64,AAAA"
 
 def exposure(above: int = 3, attack: str = "best") -> Exposure:
     return Exposure(
+        cell="d/m/t/c/clients/n/a",
         attack=attack,
         metric="ssim",
         threshold=0.5,

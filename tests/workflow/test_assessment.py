@@ -72,13 +72,14 @@ def outline(content: Any) -> Any:
     return "number" if isinstance(content, float) else content
 
 
-def expected(above: int, verdict: str) -> dict[str, Any]:
+def expected(above: int, verdict: str, defense: str = "none") -> dict[str, Any]:
     """The part of a report that says what was found."""
     mean = {"value": "number", "low": "number", "high": "number"}
     return {
         "verdict": verdict,
         "exposures": [
             {
+                "cell": f"digits/lenet/untrained/honest/fedsgd+victims=N/{defense}/best+budget=N",
                 "attack": "best+budget=N",
                 "metric": "ssim",
                 "threshold": "number",
@@ -112,7 +113,7 @@ def test_noise_hides_the_client_and_cells_are_shared(folder: Path) -> None:
     code, report = run(folder, "noisy", defense="dp+sigma=0.1", defenses=["topk"])
     assert code == 0
     found = {key: outline(report[key]) for key in ("verdict", "exposures")}
-    assert found == expected(0, "not found")
+    assert found == expected(0, "not found", "dp+sigma=N.1")
     gain = report["exposures"][0]["gain"]
     assert gain["low"] <= 0, "not better than the guess without the update"
     rows = {each["defense"]: each for each in report["defenses"]}

@@ -216,6 +216,6 @@ def _conditions(resolved: Resolved, effort: Effort, measured: Measured) -> Itera
         "commit of gleak": ", ".join(str(commit) for commit in facts.commits),
         "devices": ", ".join(facts.devices),
         "computed": f"{facts.begun} to {facts.ended}",
-        "CPU time of attacks and audits": f"{3600 * facts.cpu_hours:.0f} s",
+        "CPU time of attacks and audits": f"{measured.cpu_seconds:.3g} s",
     }
     yield from (Fact(name=name, text=text) for name, text in texts.items())

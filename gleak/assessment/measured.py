@@ -27,10 +27,11 @@ from gleak.experiments.stage_files import (
 )
 from gleak.experiments.stages import path_of
 from gleak.experiments.study import Study
-from gleak.figures.recorded import Conditions, conditions_of
+from gleak.figures.recorded import LAST_LEVEL, Conditions, conditions_of
 from gleak.figures.statistics import records, refusals
 from gleak.metrics.reconstruction.assignment import match_samples
 from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
+from gleak.runtime import provenance
 
 KILOBYTE = 1000
 
@@ -127,8 +128,18 @@ class Measured:
     @cached_property
     def conditions(self) -> Conditions:
         """Summary of the provenance of all attacks and audits."""
+        return conditions_of(self._every_cell, self.results)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of all attacks, audits and trainings of grids."""
+        made = [LAST_LEVEL[cell.end](cell) for cell in self._every_cell]
+        return sum(provenance.load(self._path(file).parent)["cpu_seconds"] for file in made)
+
+    @property
+    def _every_cell(self) -> list[Cell]:
         every = [cell for name in self.study.grids for cell in self.cells(name)]
-        return conditions_of(list(dict.fromkeys(every)), self.results)
+        return list(dict.fromkeys(every))
 
 
 def _bytes(encoded: Encoded) -> int:

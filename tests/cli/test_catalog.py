@@ -82,7 +82,7 @@ def test_a_line_says_what_the_first_line_of_the_docstring_says(twin: type[Spec])
         "cosine",
         "One minus the cosine of all parameters taken as one vector (InvertGrad).",
     ]
-    assert "    cpl     Somebody else." in list_registered("distance")
+    assert row_of(list_registered("distance"), "cpl") == ["cpl", "Somebody else."]
 
 
 def test_the_spec_is_described_in_its_canonical_form():

@@ -59,9 +59,9 @@ class Best(AttackSpec):
     L-BFGS follows for one sample of a network without kinks, where it converges to the sample, and
     gradient matching last, with a prior by the network's running statistics if it has any. Values
     that were not sent are not zero, and rounded ones are not exact, so only gradient matching is
-    run on updates with such values. It suits the defence that shows: `defence_fields`. The log
-    names the attacks and the reasons. Attacks that need grants, knowledge
-    or crafted parameters are never among them.
+    run on updates with such values, with the fields that suit the defence (`defence_fields`). The
+    log names the attacks and the reasons. Attacks that need grants, knowledge or crafted parameters
+    are never among them.
     """
 
     source = "ours, of the attacks that it runs"

@@ -25,7 +25,7 @@ NEAR = 1e-5
 Draw = Callable[[int, int], Tensor]
 """Function from a victim's row and the number of its attempt to a first point, Shape (P)."""
 RECORDS = 100
-SHOWN_VICTIMS = 4
+SHOWN_VICTIMS = 6
 SNAPSHOT_BYTES = 2**28
 """Largest memory of all snapshots, if it is enough for two of one victim."""
 

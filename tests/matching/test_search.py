@@ -202,7 +202,7 @@ def test_only_the_first_victims_are_shown_and_each_keeps_its_place() -> None:
     records.see(torch.tensor([2, 8]), torch.tensor([5.0, 7.0]), torch.tensor([[[0.5]], [[0.7]]]))
     records.record(0)
     assert records.pictures[0].shape == (SHOWN_VICTIMS, 1, 1)
-    assert records.pictures[0].ravel().tolist() == [0, 0, 0.5, 0]
+    assert records.pictures[0].ravel().tolist() == [0, 0, 0.5] + [0] * (SHOWN_VICTIMS - 3)
     assert records.objective[0][[2, 8]].tolist() == [5, 7]
 
 

@@ -1,0 +1,187 @@
+"""gleak's attacks and public tools on the same updates, in one table.
+
+    python benchmarks/peers/compare.py --peers DIR --data DIR --output docs/results/peers
+
+``DIR`` of ``--peers`` contains the public repositories, one folder each, as `tools.TOOLS` names
+them; one that is missing or fails has a row that says so. The settings are in ``settings.yaml``.
+Finished runs are kept in ``--work`` and not repeated. Writes ``scores.csv``, one row for each
+victim and metric, ``costs.csv``, and ``table.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import yaml
+from tools import TOOLS
+
+from gleak.core.registry import parse
+from gleak.experiments.cell import LEVELS
+from gleak.figures.intervals import mean_of
+from gleak.metrics.score import score
+
+HERE = Path(__file__).parent
+METRICS = ("psnr", "ssim", "lpips", "success_content")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A cell on which tools are compared.
+
+    Args:
+        name: in the table.
+        cell: path of its levels up to the defence.
+        iterations: budget of the public tools.
+        ours: specs of gleak's attacks.
+        peers: names of `tools.TOOLS`.
+        metrics: columns of the table; by default `METRICS`.
+    """
+
+    name: str
+    cell: str
+    iterations: int
+    ours: list[str]
+    peers: list[str]
+    metrics: tuple[str, ...] = METRICS
+
+    @property
+    def levels(self) -> dict[str, str]:
+        """Spec of each level, as in a table of scores."""
+        return dict(zip(LEVELS, self.cell.split("/"), strict=False))
+
+    @property
+    def folder(self) -> Path:
+        """Folder of its ``update.h5``, relative to the results."""
+        return Path("artifacts", self.cell)
+
+    @property
+    def parameters(self) -> Path:
+        """``model.h5``, relative to the results."""
+        return Path("artifacts", *self.cell.split("/")[:3], "model.h5")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs of all tools.
+
+    Args:
+        peers: folder with the public repositories.
+        data: folder of the datasets.
+        work: folder for results.
+    """
+
+    peers: Path
+    data: Path
+    work: Path
+
+    def run(self, setting: Setting) -> Iterator[tuple[pd.DataFrame, dict[str, object]]]:
+        """Yield the scores and the costs of every tool in a setting."""
+        self._simulate(setting)
+        for tool in ("blind", *setting.ours, *setting.peers):
+            folder = self.work / "peers" / setting.name / tool
+            cost = {"setting": setting.name, "tool": tool, **self._run(setting, tool, folder)}
+            yield self._scores(setting, tool, folder), cost
+
+    def _simulate(self, setting: Setting) -> None:
+        """Make the update, the truth and the labels, with the workflow."""
+        files = ["update.h5", "private.h5", "granted/labels.h5"]
+        targets = [str(self.work / setting.folder / file) for file in files]
+        config = [f"data_dir={self.data}", f"results_dir={self.work}", "device=cpu"]
+        command = ["snakemake", "--cores", "1", *targets, "--quiet", "all", "--config", *config]
+        subprocess.run([sys.executable, "-m", *command], check=True)
+
+    def _run(self, setting: Setting, tool: str, folder: Path) -> dict[str, object]:
+        """Run a tool in a process of its own, and return its cost, or the reason of a failure."""
+        if not (folder / "cost.json").exists():
+            paths = {
+                "--peers": self.peers,
+                "--cell": self.work / setting.folder,
+                "--parameters": self.work / setting.parameters,
+                "--output": folder,
+                "--iterations": setting.iterations,
+            }
+            options = [str(part) for pair in paths.items() for part in pair]
+            script = str(HERE / "run_tool.py")
+            done = subprocess.run(
+                [sys.executable, script, tool, *options],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                return {"failed": done.stderr.strip().splitlines()[-1]}
+        cost: dict[str, object] = json.loads((folder / "cost.json").read_text())
+        return cost
+
+    def _scores(self, setting: Setting, tool: str, folder: Path) -> pd.DataFrame:
+        """Return the scores of a tool; no rows if it failed."""
+        found = folder / "reconstruction.h5"
+        if not found.exists():
+            return pd.DataFrame()
+        columns = {**setting.levels, "attack": tool, "grants": "labels"}
+        metrics = [parse("metric", name) for name in setting.metrics]
+        truth = self.work / setting.folder / "private.h5"
+        table = score(truth, folder / "scores.csv", columns, found, metrics)
+        return table.assign(setting=setting.name, tool=tool)
+
+
+def main() -> None:
+    options = parse_options()
+    settings = [
+        Setting(name, **{**fields, "metrics": tuple(fields.get("metrics", METRICS))})
+        for name, fields in yaml.safe_load((HERE / "settings.yaml").read_text()).items()
+        if options.only in name
+    ]
+    comparison = Comparison(options.peers, options.data, options.work)
+    results = [result for setting in settings for result in comparison.run(setting)]
+    scores, costs = zip(*results, strict=True)
+    options.output.mkdir(parents=True, exist_ok=True)
+    joined, spent = pd.concat(scores, ignore_index=True), pd.DataFrame(costs)
+    kept = ["setting", "tool", "victim", "sample", "metric", "value", "status"]
+    joined[kept].to_csv(options.output / "scores.csv.gz", index=False)
+    spent.to_csv(options.output / "costs.csv", index=False)
+    (options.output / "table.md").write_text(table_of(joined, spent))
+
+
+def table_of(scores: pd.DataFrame, costs: pd.DataFrame) -> str:
+    """Return the table: the mean of every metric with its 95% interval over victims, and costs."""
+    rows = [_row(scores, cost) for cost in costs.fillna("").to_dict("records")]
+    return pd.DataFrame(rows).fillna("–").to_markdown(index=False, disable_numparse=True) + "\n"
+
+
+def _row(scores: pd.DataFrame, cost: dict[str, object]) -> dict[str, object]:
+    own = scores[(scores["setting"] == cost["setting"]) & (scores["tool"] == cost["tool"])]
+    row: dict[str, object] = {"setting": cost["setting"], "tool": cost["tool"]}
+    for metric, values in own.groupby("metric", sort=False):
+        victims = values.groupby("victim")["value"].mean().dropna().to_numpy()
+        if len(victims):
+            row[str(metric)] = _with_interval(victims)
+    row["CPU s a victim"], row["MB"] = cost.get("cpu_seconds", ""), cost.get("memory", "")
+    return {**row, "failed": cost.get("failed", "")}
+
+
+def _with_interval(victims: object) -> str:
+    estimate = mean_of(victims, binary=False)
+    low, high = estimate.interval()
+    return f"{estimate.value:.3g} [{low:.3g}, {high:.3g}]"
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", type=Path, required=True, help=", ".join(TOOLS))
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--work", type=Path, default=Path("results"))
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--only", default="", help="settings whose name contains this")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

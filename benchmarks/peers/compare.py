@@ -91,7 +91,7 @@ class Comparison:
 
     def _simulate(self, setting: Setting) -> None:
         """Make the update, the truth and the labels, with the workflow."""
-        files = ["update.h5", "private.h5", "granted/labels.h5"]
+        files = ["update.h5", "private.h5", "granted/labels.h5", "granted/mean_input.h5"]
         targets = [str(self.work / setting.folder / file) for file in files]
         config = [f"data_dir={self.data}", f"results_dir={self.work}", "device=cpu"]
         command = ["snakemake", "--cores", "1", *targets, "--quiet", "all", "--config", *config]
@@ -137,7 +137,7 @@ def main() -> None:
     settings = [
         Setting(name, **{**fields, "metrics": tuple(fields.get("metrics", METRICS))})
         for name, fields in yaml.safe_load((HERE / "settings.yaml").read_text()).items()
-        if options.only in name
+        if any(part in name for part in options.only)
     ]
     comparison = Comparison(options.peers, options.data, options.work)
     results = [result for setting in settings for result in comparison.run(setting)]
@@ -152,23 +152,22 @@ def main() -> None:
 
 def table_of(scores: pd.DataFrame, costs: pd.DataFrame) -> str:
     """Return the table: the mean of every metric with its 95% interval over victims, and costs."""
-    rows = [_row(scores, cost) for cost in costs.fillna("").to_dict("records")]
-    return pd.DataFrame(rows).fillna("–").to_markdown(index=False, disable_numparse=True) + "\n"
+    means = {
+        key: _with_interval(str(key[2]), values)
+        for key, values in scores.groupby(["setting", "tool", "metric"])
+    }
+    table = costs.fillna("").rename(columns={"cpu_seconds": "CPU s a victim", "memory": "MB"})
+    for place, metric in enumerate(dict.fromkeys(scores["metric"]), start=2):
+        pairs = zip(costs["setting"], costs["tool"], strict=True)
+        table.insert(place, metric, [means.get((*pair, metric), "–") for pair in pairs])
+    return table.to_markdown(index=False, disable_numparse=True) + "\n"
 
 
-def _row(scores: pd.DataFrame, cost: dict[str, object]) -> dict[str, object]:
-    own = scores[(scores["setting"] == cost["setting"]) & (scores["tool"] == cost["tool"])]
-    row: dict[str, object] = {"setting": cost["setting"], "tool": cost["tool"]}
-    for metric, values in own.groupby("metric", sort=False):
-        victims = values.groupby("victim")["value"].mean().dropna().to_numpy()
-        if len(victims):
-            row[str(metric)] = _with_interval(victims)
-    row["CPU s a victim"], row["MB"] = cost.get("cpu_seconds", ""), cost.get("memory", "")
-    return {**row, "failed": cost.get("failed", "")}
-
-
-def _with_interval(victims: object) -> str:
-    estimate = mean_of(victims, binary=False)
+def _with_interval(metric: str, values: pd.DataFrame) -> str:
+    victims = values.groupby("victim")["value"].mean().dropna().to_numpy()
+    if not len(victims):
+        return "–"
+    estimate = mean_of(victims, parse("metric", metric).binary)
     low, high = estimate.interval()
     return f"{estimate.value:.3g} [{low:.3g}, {high:.3g}]"
 
@@ -179,7 +178,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("results"))
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--only", default="", help="settings whose name contains this")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], help="settings whose name contains one of these"
+    )
     return parser.parse_args()
 
 

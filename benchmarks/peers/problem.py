@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,10 +48,10 @@ Tool = Callable[[Problem], Tensor]
 """Function of a problem that returns images with intensities in [0, 1]; Shape (N, C, H, W)."""
 
 
-def read_observation(cell: Path, parameters: Path, seed: int) -> Observation:
-    """Read the update of a cell and the labels, which all tools are granted."""
+def read_observation(cell: Path, parameters: Path, grants: Iterable[str], seed: int) -> Observation:
+    """Read the update of a cell, and what a tool is granted."""
     prepare_cpu(threads=1)
-    granted = {"labels": cell / "granted" / "labels.h5"}
+    granted = {name: cell / "granted" / f"{name}.h5" for name in grants}
     return observe(cell / "update.h5", parameters, granted, seed=seed, device="cpu")
 
 

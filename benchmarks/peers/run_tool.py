@@ -12,12 +12,12 @@ import argparse
 import json
 import resource
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from problem import problem_of, read_observation
+from problem import Tool, problem_of, read_observation
 from tools import TOOLS
 
 from gleak.artifacts.reconstruction import Reconstruction
@@ -28,10 +28,15 @@ from gleak.observation import Observation
 
 def main() -> None:
     options = parse_options()
-    observation = read_observation(options.cell, options.parameters, options.seed)
-    method = method_of(options)
+    spec = None if options.tool in TOOLS else parse("attack", options.tool)
+    grants = ["labels"] if spec is None else spec.grants
+    observation = read_observation(options.cell, options.parameters, grants, options.seed)
+    if spec is None:
+        method = partial(attack_one_by_one, TOOLS[options.tool](options.peers), options)
+    else:
+        method = partial(reconstruct, spec, seed=options.seed)
     begin = time.process_time()
-    found = method(observation)
+    found = method(observation=observation)
     seconds = (time.process_time() - begin) / observation.victims
     options.output.mkdir(parents=True, exist_ok=True)
     found.write(options.output / "reconstruction.h5")
@@ -40,30 +45,24 @@ def main() -> None:
     (options.output / "cost.json").write_text(json.dumps(cost))
 
 
-def method_of(options: argparse.Namespace) -> Callable[[Observation], Reconstruction]:
-    """Return the function that attacks all victims of an observation."""
-    if options.tool not in TOOLS:
-        spec = parse("attack", options.tool)
-        return lambda observation: reconstruct(spec, observation, options.seed)
-    tool = TOOLS[options.tool](options.peers)
-
-    def one_by_one(observation: Observation) -> Reconstruction:
-        images = []
-        for victim in range(observation.victims):
-            torch.manual_seed(options.seed + victim)
-            images.append(tool(problem_of(observation, victim, options.iterations)).numpy())
-        labels = observation.granted["labels"].numpy()
-        return Reconstruction(
-            spec=f"{observation.spec}/{options.tool}",
-            seed=options.seed,
-            inputs=np.stack(images),
-            labels=labels,
-            converged=np.ones(len(labels), dtype=bool),
-            mirrored=1 - np.stack(images),
-            paired=True,
-        )
-
-    return one_by_one
+def attack_one_by_one(
+    tool: Tool, options: argparse.Namespace, observation: Observation
+) -> Reconstruction:
+    """Give a public tool the problem of each victim, and collect its images."""
+    images = []
+    for victim in range(observation.victims):
+        torch.manual_seed(options.seed + victim)
+        images.append(tool(problem_of(observation, victim, options.iterations)).numpy())
+    inputs, labels = np.stack(images), observation.granted["labels"].numpy()
+    return Reconstruction(
+        spec=f"{observation.spec}/{options.tool}",
+        seed=options.seed,
+        inputs=inputs,
+        labels=labels,
+        converged=np.ones(len(labels), dtype=bool),
+        mirrored=1 - inputs,
+        paired=True,
+    )
 
 
 def parse_options() -> argparse.Namespace:

@@ -156,7 +156,11 @@ def table_of(scores: pd.DataFrame, costs: pd.DataFrame) -> str:
         key: _with_interval(str(key[2]), values)
         for key, values in scores.groupby(["setting", "tool", "metric"])
     }
-    table = costs.astype(object).fillna("").rename(columns={"cpu_seconds": "CPU s a victim", "memory": "MB"})
+    table = (
+        costs.astype(object)
+        .fillna("")
+        .rename(columns={"cpu_seconds": "CPU s a victim", "memory": "MB"})
+    )
     for place, metric in enumerate(dict.fromkeys(scores["metric"]), start=2):
         pairs = zip(costs["setting"], costs["tool"], strict=True)
         table.insert(place, metric, [means.get((*pair, metric), "–") for pair in pairs])

@@ -14,6 +14,7 @@ from gleak.matching.drawn_matching import DrawnMatching
 from gleak.matching.engine import match
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.models.variational import GaussianSample, noise_sizes, sampling, with_noise_as_input
+from tests.matching.slopes import assert_gradient_of_objective
 
 MODEL = "lenet+width=3+precode=5"
 SHAPE = (3, 8, 8)
@@ -93,14 +94,7 @@ def test_the_gradient_is_that_of_the_objective(
 ) -> None:
     observation, _ = observed_with(noise, make_observation)
     problem = DrawnMatching.of(observation, make_parts(labels=labels, label_term=0.1))
-    stream = torch.Generator().manual_seed(0)
-    points = torch.rand(3, problem.unknowns, generator=stream)
-    direction = torch.randn(3, problem.unknowns, generator=stream)
-    slope = (problem.evaluate(points).gradient * direction).sum(1)
-    ahead, behind = (
-        problem.evaluate(points + step * direction).objective for step in (1e-2, -1e-2)
-    )
-    torch.testing.assert_close(slope, (ahead - behind) / 2e-2, rtol=2e-2, atol=1e-3)
+    assert_gradient_of_objective(problem, 3, 2e-2)
 
 
 def test_the_search_comes_closer_than_with_the_mean(

@@ -11,6 +11,7 @@ from torch.nn import functional
 from gleak.matching.gradient_matching import GradientMatching
 from gleak.matching.parts import Parts
 from gleak.matching.problem import total_variation
+from tests.matching.slopes import assert_gradient_of_objective
 
 MakeParts = Callable[..., Parts]
 MakeObservation = Callable[..., Any]
@@ -57,17 +58,9 @@ def test_tables_have_no_total_variation(
 def test_the_gradient_is_that_of_the_objective(
     labels: str, make_observation: MakeObservation, make_parts: MakeParts
 ) -> None:
-    """Compared with central differences along a random direction."""
     observation, _, _ = make_observation("mlp+hidden=5")
     problem = GradientMatching.of(observation, make_parts(labels=labels, label_term=0.1))
-    stream = torch.Generator().manual_seed(0)
-    points = torch.rand(3, problem.unknowns, generator=stream)
-    direction = torch.randn(3, problem.unknowns, generator=stream)
-    slope = (problem.evaluate(points).gradient * direction).sum(1)
-    ahead, behind = (
-        problem.evaluate(points + step * direction).objective for step in (1e-2, -1e-2)
-    )
-    torch.testing.assert_close(slope, (ahead - behind) / 2e-2, rtol=1e-2, atol=1e-3)
+    assert_gradient_of_objective(problem, 3, 1e-2)
 
 
 def test_joint_labels_are_unknowns_behind_the_pixels(

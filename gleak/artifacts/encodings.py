@@ -48,6 +48,11 @@ class Encoding(ABC):
     def weight_shape(self) -> tuple[int, ...]:
         """Shape of the parameter, without decoding."""
 
+    @property
+    @abstractmethod
+    def bits(self) -> int:
+        """Size of what all victims send in all rounds, with codes of equal length."""
+
     def sent(self) -> np.ndarray | None:
         """Return the mask of transmitted values, Shape (V, R, *shape); None if complete."""
         return None
@@ -86,6 +91,11 @@ class Dense(Encoding):
     @override
     def weight_shape(self) -> tuple[int, ...]:
         return self.values.shape[2:]
+
+    @property
+    @override
+    def bits(self) -> int:
+        return 8 * self.values.nbytes
 
 
 @dataclass(frozen=True)
@@ -135,6 +145,14 @@ class Sparse(Encoding):
     def weight_shape(self) -> tuple[int, ...]:
         return tuple(map(int, self.shape))
 
+    @property
+    @override
+    def bits(self) -> int:
+        """Size of the values and of their positions, numbers or a mask, whichever is smaller."""
+        size, counts = prod(self.weight_shape), (self.indices >= 0).sum(-1)
+        positions = np.minimum(counts * code_bits(size), size)
+        return int((8 * self.values.itemsize * counts + positions).sum())
+
     @override
     def sent(self) -> np.ndarray | None:
         entries = Sparse(self.indices, np.ones(self.indices.shape, dtype=bool), self.shape)
@@ -179,6 +197,11 @@ class Factored(Encoding):
     def weight_shape(self) -> tuple[int, ...]:
         return tuple(map(int, self.shape))
 
+    @property
+    @override
+    def bits(self) -> int:
+        return 8 * (self.left.nbytes + self.right.nbytes)
+
     @override
     def fault(self) -> str | None:
         rows, columns = self.left.shape[2], self.right.shape[3]
@@ -216,6 +239,13 @@ class Quantized(Encoding):
     @override
     def weight_shape(self) -> tuple[int, ...]:
         return self.codes.shape[2:]
+
+    @property
+    @override
+    def bits(self) -> int:
+        """Size of the scales, and of the codes with as many levels as the highest one needs."""
+        highest = int(np.abs(self.codes, dtype=np.int64).max(initial=0))
+        return self.codes.size * code_bits(2 * highest + 1) + 8 * self.scales.nbytes
 
 
 @dataclass(frozen=True)
@@ -255,11 +285,22 @@ class Signs(Encoding):
     def weight_shape(self) -> tuple[int, ...]:
         return self.codes.shape[2:]
 
+    @property
+    @override
+    def bits(self) -> int:
+        """Size of the signs; zero needs a second bit where it occurs."""
+        return self.codes.size * code_bits(2 if self.codes.all() else 3)
+
     @override
     def fault(self) -> str | None:
         if self.codes.size and not -1 <= self.codes.min() <= self.codes.max() <= 1:
             return " contains codes other than -1, 0 and 1"
         return None
+
+
+def code_bits(codes: int) -> int:
+    """Return the number of bits by which so many codes are told apart."""
+    return max(codes - 1, 0).bit_length()
 
 
 Encoded = Dense | Sparse | Factored | Quantized | Signs

@@ -35,6 +35,8 @@ class Private(Artifact):
             rounds, relative to the step's sensitivity to one sample; absent without such noise.
         perturbation: Shape (V, R), relative change of each update by the defence (see
             `gleak.simulation.update_error`); absent for captured clients.
+        sent_bytes: Shape (V, R), size of each update as one client sends it (see
+            `gleak.artifacts.encodings`); absent for captured clients.
     """
 
     format: ClassVar[str] = "gleak/private"
@@ -49,3 +51,4 @@ class Private(Artifact):
     drift: np.ndarray | None = array("victim", "relative error", optional=True)
     noise_multipliers: np.ndarray | None = array("victim step", "sensitivity", optional=True)
     perturbation: np.ndarray | None = array("victim round", "relative error", optional=True)
+    sent_bytes: np.ndarray | None = array("victim round", "byte", optional=True)

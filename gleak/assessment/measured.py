@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from gleak.artifacts.encodings import Encoded
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
@@ -114,7 +113,7 @@ class Measured:
     def kilobytes(self, cell: Cell) -> float:
         """Return the size of one client's update as sent, in 1000 bytes, before any coding."""
         update = Update.read(self._path(update_of(cell)))
-        size = sum(_bytes(encoded) for encoded in update.update.values())
+        size = sum(encoded.bits for encoded in update.update.values()) / 8
         return size / update.victims / KILOBYTE
 
     def pair(self, cell: Cell, victim: int, sample: int) -> Pair:
@@ -140,11 +139,3 @@ class Measured:
     def _every_cell(self) -> list[Cell]:
         every = [cell for name in self.study.grids for cell in self.cells(name)]
         return list(dict.fromkeys(every))
-
-
-def _bytes(encoded: Encoded) -> int:
-    """Return the size of the arrays that depend on the client."""
-    arrays = {field.name: getattr(encoded, field.name) for field in fields(encoded)}
-    return sum(
-        array.nbytes for name, array in arrays.items() if encoded.schemas[name].dims[0] == "victim"
-    )

@@ -42,6 +42,7 @@ class Comparison:
         rounds: samples used in each observed round, as in `gleak.artifacts.private.Private`.
         noise_multipliers: of the local steps, as in `gleak.artifacts.private.Private`.
         perturbation: by the defence, as in `gleak.artifacts.private.Private`.
+        sent_bytes: size of the updates, as in `gleak.artifacts.private.Private`.
         levels: spec string of each level of the cell.
         evaluators: networks trained on public data for scoring attacks, by name ("tagger").
     """
@@ -59,6 +60,7 @@ class Comparison:
     rounds: np.ndarray | None = None
     noise_multipliers: np.ndarray | None = None
     perturbation: np.ndarray | None = None
+    sent_bytes: np.ndarray | None = None
     levels: Mapping[str, str] = field(default_factory=dict)
     evaluators: Mapping[str, Any] = field(default_factory=dict)
 

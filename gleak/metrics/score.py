@@ -154,6 +154,7 @@ def match_to_truth(
         rounds=truth.rounds,
         noise_multipliers=truth.noise_multipliers,
         perturbation=truth.perturbation,
+        sent_bytes=truth.sent_bytes,
         levels=levels or {},
     )
 

@@ -13,6 +13,8 @@ from gleak.metrics.base import MetricSpec, MetricUnavailable
 if TYPE_CHECKING:
     from gleak.metrics.base import Comparison
 
+KILOBYTE = 1000
+
 
 @register("drift")
 class Drift(MetricSpec):
@@ -79,6 +81,37 @@ class Perturbation(MetricSpec):
                 "/perturbation"
             )
         return np.asarray(comparison.perturbation, dtype=np.float64).mean(1)
+
+
+@register("sent_kilobytes")
+class SentKilobytes(MetricSpec):
+    """Size of one client's update as sent in a round, averaged over observed rounds.
+
+    In 1000 bytes, with codes of equal length: 32 bits per value, the bits that tell the levels
+    apart for rounded values and signs, and, for values that are sent alone, their positions as
+    numbers or as one bit per value, whichever is less. Random positions and bases are counted as
+    sent, although a seed would do. Headers and entropy coding are left out.
+    """
+
+    source = "ours"
+    per: ClassVar[Literal["sample", "victim"]] = "victim"
+    unit: ClassVar[str] = "kilobytes"
+
+    @override
+    def applies(self, comparison: Comparison) -> bool:
+        """Return True if clients were simulated."""
+        return super().applies(comparison) and comparison.sent_bytes is not None
+
+    @override
+    def measure(self, comparison: Comparison) -> np.ndarray:
+        """Return the mean over rounds; Shape (V).
+
+        Raises:
+            MetricUnavailable: the encoding that captured clients use is unknown.
+        """
+        if comparison.sent_bytes is None:
+            raise MetricUnavailable("captured clients do not tell how they encode what they send")
+        return np.asarray(comparison.sent_bytes, dtype=np.float64).mean(1) / KILOBYTE
 
 
 @register("unique_samples")

@@ -74,6 +74,7 @@ def simulate_clients(
         drift=drift,
         noise_multipliers=observed.noise_multipliers,
         perturbation=observed.perturbations,
+        sent_bytes=observed.sent_bytes,
     )
     Update(
         spec=spec,

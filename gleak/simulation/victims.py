@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -35,6 +35,7 @@ class Victim:
         gradient: substitute for the gradient in local steps, if the defence has one.
         memories: values not sent yet, for each of its clients.
         perturbations: perturbation of each round so far.
+        sent_bytes: size of what one of its clients sent, of each round so far.
     """
 
     number: int
@@ -44,6 +45,7 @@ class Victim:
     gradient: LocalGradient | None
     memories: list[Memory]
     perturbations: list[float] = field(default_factory=list)
+    sent_bytes: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class Observed:
         noise_multipliers: Shape (V, S), for every local step (see
             `gleak.local_training.base.LocalGradient`); None for defences of updates only.
         perturbations: Shape (V, R), see `gleak.simulation.update_error`.
+        sent_bytes: Shape (V, R), mean over the clients of a victim.
     """
 
     update: dict[str, Encoded]
@@ -92,6 +95,7 @@ class Observed:
     positions: np.ndarray | None
     noise_multipliers: np.ndarray | None
     perturbations: np.ndarray
+    sent_bytes: np.ndarray
 
 
 class Simulation:
@@ -154,6 +158,7 @@ class Simulation:
             positions=self._positions() if several else None,
             noise_multipliers=self._noise_multipliers(),
             perturbations=np.array([victim.perturbations for victim in self.victims]),
+            sent_bytes=np.array([victim.sent_bytes for victim in self.victims]),
         )
 
     def _observe(self, victim: Victim, number: int) -> dict[str, Encoded]:
@@ -166,6 +171,7 @@ class Simulation:
         )
         observed = sent[0] if len(sent) == 1 else _mean(sent)
         victim.perturbations.append(perturbation(observed, computed))
+        victim.sent_bytes.append(float(np.mean([size_in_bytes(update) for update in sent])))
         return observed
 
     def _send(
@@ -217,6 +223,11 @@ class Simulation:
 def split_among_clients(values: Tensor, clients_per_update: int) -> Tensor:
     """Split a victim's samples equally among its clients; (B, ...) to (clients, share, ...)."""
     return values.unflatten(0, (clients_per_update, -1))
+
+
+def size_in_bytes(update: Mapping[str, Encoded]) -> float:
+    """Return the size of the update of one or more clients as sent, before any entropy coding."""
+    return sum(encoded.bits for encoded in update.values()) / 8
 
 
 def _mean(sent: Sequence[dict[str, Encoded]]) -> dict[str, Encoded]:

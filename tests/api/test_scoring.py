@@ -22,7 +22,7 @@ from gleak.metrics.score_table import LEVEL_COLUMNS
 from gleak.models.broadcast import load_network
 
 SPEC = "invertgrad+iterations=3"
-OF_FILES = {"perturbation", "seconds", "peak_memory"}
+OF_FILES = {"perturbation", "sent_kilobytes", "seconds", "peak_memory"}
 
 
 def test_the_values_are_those_of_the_score_stage(

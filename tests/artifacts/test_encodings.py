@@ -162,3 +162,31 @@ def test_signs_decode_to_numbers() -> None:
 def test_codes_that_cannot_be_are_refused(encoded: Encoded, fault: str) -> None:
     with pytest.raises(ArtifactError, match=f"^file.h5: {fault}"):
         check_encoded("file.h5", "/update/w", encoded)
+
+
+def test_bits_of_dense_values_and_factors_are_those_of_their_numbers() -> None:
+    assert Dense(np.zeros((2, 3, 5), np.float32)).bits == 2 * 3 * 5 * 32
+    left, right = np.zeros((1, 1, 4, 2), np.float32), np.zeros((1, 1, 2, 6), np.float32)
+    assert Factored(left, right, np.array([4, 6])).bits == (8 + 12) * 32
+
+
+@pytest.mark.parametrize(("entries", "positions"), [(2, 2 * 7), (20, 100)])
+def test_positions_are_numbers_or_a_mask_whichever_is_smaller(entries: int, positions: int) -> None:
+    """Seven bits tell 100 positions apart, so from 15 entries on a mask is smaller."""
+    indices = np.array([[[*range(entries), -1]]])
+    values = np.ones(indices.shape, np.float32)
+    assert Sparse(indices, values, np.array([100])).bits == entries * 32 + positions
+
+
+@pytest.mark.parametrize(("highest", "each"), [(0, 0), (1, 2), (3, 3), (7, 4), (127, 8)])
+def test_codes_take_the_bits_of_their_levels(highest: int, each: int) -> None:
+    codes = np.zeros((1, 1, 50), np.int8)
+    codes[..., 0] = -highest
+    assert Quantized(codes, np.ones((1, 1), np.float32)).bits == 50 * each + 32
+
+
+def test_signs_take_one_bit_and_two_if_some_are_zero() -> None:
+    signs = np.ones((1, 1, 50), np.int8)
+    assert Signs(signs).bits == 50
+    signs[..., 3] = 0
+    assert Signs(signs).bits == 100

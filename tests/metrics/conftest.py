@@ -100,6 +100,7 @@ def make_comparison(
             embeddings=truth.reshape(victims, samples, -1),
             drift=np.arange(victims) / 8,
             perturbation=np.arange(2 * victims).reshape(victims, 2) / 8,
+            sent_bytes=1000.0 + np.arange(2 * victims).reshape(victims, 2),
             rounds=np.tile(np.arange(samples), (victims, 2))[:, :, None],
             levels={**LEVELS, "defense": "dp+sigma=1"},
             evaluators={"tagger": Brightest()},

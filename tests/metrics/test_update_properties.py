@@ -18,6 +18,7 @@ from gleak.metrics.update_properties import UniqueSamples
 DRIFT_METRIC = parse("metric", "drift")
 DRIFT = np.array([0.25, 0.5])
 PERTURBATION = parse("metric", "perturbation")
+SENT_KILOBYTES = parse("metric", "sent_kilobytes")
 UNIQUE_SAMPLES = UniqueSamples()
 
 
@@ -49,6 +50,22 @@ def test_captured_clients_have_no_perturbation(truth: Private, tmp_path: Path) -
     assert not PERTURBATION.applies(comparison)
     with pytest.raises(MetricUnavailable, match="captured clients"):
         PERTURBATION.measure(comparison)
+
+
+def test_sent_kilobytes_are_the_mean_over_rounds(truth: Private, tmp_path: Path) -> None:
+    sent = np.array([[1000.0, 3000.0], [500.0, 500.0]])
+    replace(truth, sent_bytes=sent).write(tmp_path / "private.h5")
+    comparison = compare(tmp_path / "private.h5", None)
+    assert SENT_KILOBYTES.applies(comparison)
+    assert SENT_KILOBYTES.measure(comparison).tolist() == [2, 0.5]
+
+
+def test_captured_clients_have_no_size_of_what_they_sent(truth: Private, tmp_path: Path) -> None:
+    truth.write(tmp_path / "private.h5")
+    comparison = compare(tmp_path / "private.h5", None)
+    assert not SENT_KILOBYTES.applies(comparison)
+    with pytest.raises(MetricUnavailable, match="captured clients"):
+        SENT_KILOBYTES.measure(comparison)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

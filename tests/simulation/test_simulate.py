@@ -201,3 +201,17 @@ def test_parameters_that_are_not_finite_are_refused(source: Path, tmp_path: Path
     model.parameters["0.weight"][0, 0] = np.nan
     with pytest.raises(ArtifactError, match=r"model\.h5: /parameters/0\.weight"):
         model.write(tmp_path / "model.h5")
+
+
+@pytest.mark.parametrize(
+    ("defense", "of_each"), [("none", 32), ("signsgd", 1), ("secure_aggregation+clients=2", 32)]
+)
+def test_the_size_of_what_one_client_sends_is_kept_with_the_truth(
+    source: Path, tmp_path: Path, defense: str, of_each: int
+) -> None:
+    """The sigmoids of the network leave no zeros, for which signs would need a second bit."""
+    run(source, tmp_path, defense=defense)
+    network = load_network(Model.read(source / "model.h5"), "model.h5")
+    values = sum(value.numel() for value in network.parameters())
+    found = Private.read(tmp_path / "private.h5").sent_bytes
+    np.testing.assert_array_equal(found, np.full((3, 1), values * of_each / 8))

@@ -26,7 +26,9 @@ class Tradeoff(GridFigure):
     The utility is that of a cell of another grid, of models, which is selected by ``joined``: with
     ``defense: training.defense`` it is the model trained under the defence of the attacked cell.
     Privacy increases to the right, utility upwards. For each colour the region dominated by its
-    points is filled: the trade-offs that defences achieve against this attack.
+    points is filled: the trade-offs that defences achieve against this attack. Bars are 95%
+    confidence intervals over victims and over networks. A dotted line is the mean of the blind
+    control, if the grid has it.
     """
 
     models: str = Field(description="the grid of models whose utility is drawn")
@@ -37,6 +39,10 @@ class Tradeoff(GridFigure):
     privacy: str = parameter("lpips", "metric of the attacked cells")
     utility: str = parameter("test_accuracy", "metric of the models")
     hue: str = parameter(ATTACK, "axis told apart by colour")
+    facets: str | None = parameter(None, "axis told apart by panels, side by side")
+    area: str | None = parameter(
+        None, "metric of the attacked cells that the area of a point shows, such as sent_kilobytes"
+    )
     circled: dict[str, str] = parameter({}, "level: spec, of points to look at twice")
 
     @property
@@ -44,7 +50,8 @@ class Tradeoff(GridFigure):
     def reading(self) -> str:
         return (
             "Points are means. Privacy increases to the right, utility upwards; the filled region "
-            "is what the defences achieve against an attack."
+            "is what the defences achieve against an attack, and its edge their Pareto front. Bars "
+            "are 95% confidence intervals, absent for fewer than three victims or networks."
         )
 
     @property
@@ -55,12 +62,13 @@ class Tradeoff(GridFigure):
     @property
     @override
     def used_metrics(self) -> Sequence[str]:
-        return [self.privacy]
+        return [self.privacy, *([self.area] if self.area else [])]
 
     @property
     @override
     def used_axes(self) -> Sequence[str]:
-        return list(dict.fromkeys([self.hue, *self.joined]))
+        panels = [self.facets] if self.facets else []
+        return list(dict.fromkeys([self.hue, *self.joined, *panels]))
 
     @override
     def check_together(self, grids: Sequence[tuple[AxisLabels, Sequence[Cell]]]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +13,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from gleak.core.numbers import REFUSED
+from gleak.core.numbers import REFUSED, format_number
 from gleak.experiments.axes import Axis
-from gleak.experiments.axis_labels import AxisLabels, read_metric
+from gleak.experiments.axis_labels import BLIND, AxisLabels, read_metric
 from gleak.experiments.cell import Cell
 from gleak.experiments.figure_spec import FigureData
 from gleak.experiments.refusals import levels_of
 from gleak.figures.canvas.panels import PAPER, Colour, hues, new_panels
 from gleak.figures.canvas.style import NEUTRAL, save, save_numbers, theme
+from gleak.figures.intervals import mean_interval
 from gleak.figures.kinds.tradeoff import ATTACK, Tradeoff
 from gleak.figures.published import add_published
 from gleak.figures.statistics import (
     CELL,
     Row,
+    band_over_victims,
     cells_of,
     records,
     select,
@@ -39,8 +43,15 @@ COLUMNS = [
     *CELL,
     "hue",
     "point",
+    "facet",
     "privacy",
+    "privacy_low",
+    "privacy_high",
     "utility",
+    "utility_low",
+    "utility_high",
+    "area",
+    "blind",
     "published",
     "incomparable",
     "circled",
@@ -55,6 +66,9 @@ RING: dict[str, Any] = {
     "color": "black",
     "ls": "",
 }
+BESIDE = ["privacy", "blind", "published"]
+POINT, SMALLEST, LARGEST = 20.0, 8.0, 160.0  # area of a point, in square points of print
+BLIND_LINE: dict[str, Any] = {"color": NEUTRAL, "lw": 1, "ls": (0, (1, 1.5)), "zorder": 1}
 OPEN: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "ls": ""}
 
 
@@ -69,20 +83,55 @@ def draw_tradeoff(figure: Tradeoff, material: FigureData, stem: Path) -> None:
 def tabulate_points(figure: Tradeoff, material: FigureData) -> pd.DataFrame:
     """Compute one row per point, in the order of the grid; columns `COLUMNS`.
 
-    Levels are those of the attacked cell; privacy and utility are means, NaN if there is no value;
+    Levels are those of the attacked cell; privacy and utility are means with the ends of their
+    intervals, NaN if there is no value; ``blind`` is the mean privacy of the control in the panel;
     ``published`` is the paper's privacy.
     """
     names, cells = material.names, cells_of(material.scores)
     attacked = figure.chosen(names, [cell for cell in cells if ATTACK in cell.specs])
     trained = [cell for cell in cells if ATTACK not in cell.specs]
-    means = summarise(material.scores, read_metric(figure.privacy))
-    means = means.rename(columns={"ours": "privacy"})
+    means = _means(figure.privacy, material.scores, "privacy")
     compared = add_published(table_of(attacked).merge(means), material.published, names)
     rows = [
         {**row, **_labels(figure, names, row["cell"]), **_utility(figure, material, row, trained)}
         for row in records(compared)
     ]
-    return pd.DataFrame(rows)
+    blind = _blind(figure, material)
+    points = pd.DataFrame(rows).assign(area=_areas(figure, material, compared))
+    return points.assign(blind=points["facet"].map(blind))
+
+
+def _means(metric: str, scores: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Compute the mean of each cell, with the ends of its interval; named after a column."""
+    spec = read_metric(metric)
+    ends = band_over_victims(scores, spec, "all", partial(mean_interval, binary=spec.binary))
+    table = summarise(scores, spec).merge(ends, on=CELL, how="left")
+    named = {"ours": column, "low": f"{column}_low", "high": f"{column}_high"}
+    return table.rename(columns=named)
+
+
+def _areas(figure: Tradeoff, material: FigureData, points: pd.DataFrame) -> list[float]:
+    """Compute the mean of the metric that areas show, of each point; NaN if there is none."""
+    if figure.area is None:
+        return [math.nan] * len(points)
+    means = summarise(material.scores, read_metric(figure.area))
+    return list(points[CELL].merge(means, on=CELL, how="left")["ours"])
+
+
+def _blind(figure: Tradeoff, material: FigureData) -> dict[str, float]:
+    """Compute the mean of the blind control in each panel."""
+    names = material.names
+    wanted = {lv: str(spec) for lv, spec in names.select(figure.where).items() if lv != ATTACK}
+    scores = select(material.scores, {**wanted, ATTACK: BLIND})
+    means = summarise(scores, read_metric(figure.privacy)).merge(table_of(cells_of(scores)))
+    facets = [_facet(figure, names, cell) for cell in means["cell"]]
+    return {str(key): float(mean) for key, mean in means.groupby(facets)["ours"].mean().items()}
+
+
+def _facet(figure: Tradeoff, names: AxisLabels, cell: Cell) -> str:
+    """Return the label of the panel of a cell."""
+    axis = Axis.read(figure.facets) if figure.facets else None
+    return "" if axis is None else axis.label_alone(names, axis.spec(cell))
 
 
 def _utility(
@@ -91,8 +140,9 @@ def _utility(
     """Compute the utility of the model joined with a cell; the reason if either was refused."""
     model = figure.model_of(row["cell"], trained)
     scores = select(material.scores, levels_of(model))
-    (summary,) = records(summarise(scores, read_metric(figure.utility)))
-    return {"utility": float(summary["ours"]), "reason": row["reason"] or summary["reason"]}
+    (found,) = records(_means(figure.utility, scores, "utility"))
+    numbers = {key: float(found[key]) for key in ("utility", "utility_low", "utility_high")}
+    return {**numbers, "reason": row["reason"] or found["reason"]}
 
 
 def _labels(figure: Tradeoff, names: AxisLabels, cell: Cell) -> dict[str, Any]:
@@ -101,13 +151,19 @@ def _labels(figure: Tradeoff, names: AxisLabels, cell: Cell) -> dict[str, Any]:
     return {
         "hue": hue.label(names, hue.spec(cell)),
         "point": label_point(figure, names, cell),
+        "facet": _facet(figure, names, cell),
         "circled": bool(circled) and all(cell.specs[lv] == circled[lv] for lv in circled),
     }
 
 
 def label_point(figure: Tradeoff, names: AxisLabels, cell: Cell) -> str:
-    """Return the label of a point: its joined levels that differ from the first of the grid."""
-    levels = list(dict.fromkeys(Axis.read(text).level for text in figure.joined))
+    """Return the label of a point: its joined levels that differ from the first of the grid.
+
+    The level that panels tell apart is left out.
+    """
+    panels = Axis.read(figure.facets).level if figure.facets else ""
+    joined = dict.fromkeys(Axis.read(text).level for text in figure.joined)
+    levels = [level for level in joined if level != panels]
     changed = [level for level in levels if cell.specs[level] != names.axis(level)[0]]
     return ", ".join(names.heading(level, cell.specs[level]) for level in changed or levels[:1])
 
@@ -122,26 +178,50 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def _draw(figure: Tradeoff, names: AxisLabels, points: pd.DataFrame) -> Figure:
-    canvas, panels = new_panels(1, 1, SIZE)
-    axes, looks = panels[0, 0], hues(points)
-    drawn = points.dropna(subset=["privacy", "utility"])
-    axes.set(xlabel=names.metric(figure.privacy), ylabel=names.metric(figure.utility))
-    _set_limits(axes, figure, drawn)
-    if drawn.empty:
-        reason = why_missing(figure.privacy)
-        _write_centred(axes, f"{names.metric(figure.privacy)} {reason}")
+    facets = list(dict.fromkeys(points["facet"]))
+    canvas, panels = new_panels(1, len(facets), SIZE)
+    looks, drawn = hues(points), points.dropna(subset=["privacy", "utility"])
     numbers = {point: str(k) for k, point in enumerate(dict.fromkeys(drawn["point"]), start=1)}
-    for hue, colour in looks.items():
-        _draw_hue(axes, drawn[drawn["hue"] == hue], colour, numbers)
-    ringed = drawn[drawn["circled"]]
-    axes.plot(ringed["privacy"], ringed["utility"], **RING)
+    for axes, facet in zip(panels[0], facets, strict=True):
+        shown = drawn[drawn["facet"] == facet]
+        _draw_panel(axes, figure, names, shown, looks, numbers)
+        axes.set_title(_title(figure, names, facet, shown))
     canvas.legend(
-        handles=[*_handles(drawn, looks), *_keys(numbers), *_refused(points)],
+        handles=[*_handles(names, drawn, looks), *_keys(numbers), *_refused(points)],
         title=Axis.read(figure.hue).title(names),
         loc="outside right center",
         frameon=False,
     )
     return canvas
+
+
+def _draw_panel(
+    axes: Axes,
+    figure: Tradeoff,
+    names: AxisLabels,
+    points: pd.DataFrame,
+    looks: Mapping[str, Colour],
+    numbers: Mapping[str, str],
+) -> None:
+    """Draw the points of a panel, those of each hue with their region."""
+    axes.set(xlabel=names.metric(figure.privacy), ylabel=names.metric(figure.utility))
+    _set_limits(axes, figure, points)
+    if points.empty:
+        _write_centred(axes, f"{names.metric(figure.privacy)} {why_missing(figure.privacy)}")
+    for hue, colour in looks.items():
+        _draw_hue(axes, points[points["hue"] == hue], colour, numbers)
+    for value in points["blind"].dropna().head(1):
+        axes.axvline(value, **BLIND_LINE)
+    ringed = points[points["circled"]]
+    axes.plot(ringed["privacy"], ringed["utility"], **RING)
+
+
+def _title(figure: Tradeoff, names: AxisLabels, facet: str, points: pd.DataFrame) -> str:
+    """Return the title of a panel, with what its largest point stands for."""
+    if figure.area is None or points["area"].isna().all():
+        return facet
+    largest = f"largest point: {format_number(points['area'].max())} {names.metric(figure.area)}"
+    return "\n".join(filter(None, [facet, largest]))
 
 
 def _write_centred(axes: Axes, text: str) -> None:
@@ -153,7 +233,7 @@ def _write_centred(axes: Axes, text: str) -> None:
 def _set_limits(axes: Axes, figure: Tradeoff, points: pd.DataFrame) -> None:
     """Set margins around all points; a metric where higher is less private has an inverted axis."""
     for values, limit in (
-        (pd.concat([points["privacy"], points["published"].dropna()]), axes.set_xlim),
+        (pd.concat([points[key].dropna() for key in BESIDE]), axes.set_xlim),
         (points["utility"], axes.set_ylim),
     ):
         if len(values):
@@ -166,13 +246,28 @@ def _set_limits(axes: Axes, figure: Tradeoff, points: pd.DataFrame) -> None:
 def _draw_hue(axes: Axes, points: pd.DataFrame, colour: Colour, numbers: Mapping[str, str]) -> None:
     """Draw the region of an attack, its points with their numbers, and the paper's privacy."""
     _fill_region(axes, points, colour)
-    axes.plot(points["privacy"], points["utility"], "o", color=colour, markeredgewidth=0)
+    axes.scatter(points["privacy"], points["utility"], _sizes(points), color=colour, lw=0)
     for row in records(points):
+        _draw_interval(axes, row, colour)
         at = (row["privacy"], row["utility"])
         axes.annotate(numbers[row["point"]], at, (2, 3), textcoords="offset points", fontsize=6.5)
         beside = ([at[0], row["published"]], [at[1], at[1]])
         axes.plot(*beside, color=colour, ls=":", lw=0.8)
     axes.plot(points["published"], points["utility"], color=colour, **OPEN)
+
+
+def _sizes(points: pd.DataFrame) -> pd.Series:
+    """Return the areas of points, in square points of print."""
+    if points["area"].isna().all():
+        return points["area"].fillna(POINT)
+    return (LARGEST * points["area"] / points["area"].max()).clip(lower=SMALLEST)
+
+
+def _draw_interval(axes: Axes, row: Row, colour: Colour) -> None:
+    """Draw the intervals of a point's privacy and utility; NaN draws nothing."""
+    look: dict[str, Any] = {"color": colour, "lw": 0.8, "alpha": 0.7}
+    axes.hlines(row["utility"], row["privacy_low"], row["privacy_high"], **look)
+    axes.vlines(row["privacy"], row["utility_low"], row["utility_high"], **look)
 
 
 def _fill_region(axes: Axes, points: pd.DataFrame, colour: Colour) -> None:
@@ -195,13 +290,17 @@ def _fill_region(axes: Axes, points: pd.DataFrame, colour: Colour) -> None:
     )
 
 
-def _handles(points: pd.DataFrame, looks: dict[str, Colour]) -> list[Line2D]:
+def _handles(names: AxisLabels, points: pd.DataFrame, looks: Mapping[str, Colour]) -> list[Line2D]:
+    """Return the legend entries of the colours, of the paper's values and of the control."""
     handles = [
         Line2D([], [], color=colour, marker="o", ls="", markeredgewidth=0, label=hue)
         for hue, colour in looks.items()
     ]
     if points["published"].notna().any():
         handles.append(Line2D([], [], color=NEUTRAL, label=PAPER, **OPEN))
+    if points["blind"].notna().any():
+        label = names.label(ATTACK, names.specs[ATTACK][BLIND])
+        handles.append(Line2D([], [], label=label, **BLIND_LINE))
     return handles
 
 

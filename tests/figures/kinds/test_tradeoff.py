@@ -98,6 +98,50 @@ def test_each_attacked_cell_has_the_utility_of_its_own_model(material: FigureDat
     assert points["published"].dropna().to_dict() == {2: 0.35}
 
 
+@pytest.fixture
+def several(material: FigureData, scored: Callable[..., pd.DataFrame]) -> FigureData:
+    """The same with four victims and four networks each, sizes of updates, and blind."""
+    names = AxisLabels.read(
+        {**material.names.values, "attack": ("cpl", "dlg", "blind")}, labels=material.names.labels
+    )
+    rows = material.scores.drop_duplicates([*levels_of(material.scores["cell"].iloc[0])])
+    tables = []
+    for row in rows.to_dict("records"):
+        levels, spread = levels_of(row["cell"]), (-0.02, -0.01, 0.01, 0.02)
+        values: list[Any] = [row["value"] + step for step in spread]
+        one_each = row["metric"] == "test_accuracy"
+        tables.append(
+            scored(row["metric"], values if one_each else [[v] for v in values], **levels)
+        )
+        if one_each:
+            continue
+        tables.append(scored("sent_kilobytes", [10.0 * row["value"]] * 4, **levels))
+        tables.append(scored("mse", [[0.45]] * 4, **{**levels, "attack": "blind"}))
+    return replace(material, scores=pd.concat(tables), names=names)
+
+
+def test_points_have_intervals_the_size_of_the_update_and_the_control(several: FigureData) -> None:
+    points = tabulate_points(make(area="sent_kilobytes", facets="model"), several)
+    assert points["facet"].tolist() == ["lenet (precode=0)"] * 4 + ["PRECODE"] * 2
+    assert points["point"].tolist() == ["none"] * 2 + ["gaussian"] * 2 + ["none"] * 2
+    assert points["area"].tolist() == pytest.approx([1, 2, 3, 4, 5, 6])
+    assert points["blind"].tolist() == pytest.approx([0.45] * 6)
+    for column in ("privacy", "utility"):
+        low, mean, high = (points[f"{column}{end}"] for end in ("_low", "", "_high"))
+        assert ((low < mean) & (mean < high)).all()
+
+
+def test_panels_are_the_same_each_time_and_say_what_their_largest_point_is(
+    several: FigureData, draw_twice: Callable[[FigureSpec, FigureData], None], tmp_path: Path
+) -> None:
+    figure = make(area="sent_kilobytes", facets="model")
+    draw_twice(figure, several)
+    figure.draw(several, tmp_path / "a")
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert "largest point: 4" in text
+    assert "largest point: 6" in text
+
+
 def test_a_metric_without_values_leaves_points_out_and_draws_the_rest(
     material: FigureData, tmp_path: Path
 ):

@@ -129,7 +129,7 @@ class StudyFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     title: str
-    paper: str = Field(description="short citation")
+    paper: str = Field(description="short citation; of a study without a paper, whose it is")
     base: dict[str, Item] = Field({}, description="level -> default spec of all grids")
     variants: dict[str, dict[str, Item]] = Field(
         {}, description="level -> name, also its label -> spec or modified variant"

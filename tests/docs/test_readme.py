@@ -20,7 +20,8 @@ def test_it_is_read_in_a_few_minutes() -> None:
 
 
 def test_every_study_is_listed_with_its_page() -> None:
-    listed = re.findall(r"^\| \[`(\w+)`\]\(docs/papers/(\w+)\.md\)", text_of(README), re.MULTILINE)
+    page = r"^\| \[`(\w+)`\]\(docs/(?:papers|results)/(\w+)\.md\)"
+    listed = re.findall(page, text_of(README), re.MULTILINE)
     studies = {path.stem for path in (ROOT / "studies").glob("*.yaml")}
     assert {name for name, _ in listed} == studies
     assert all(name == page for name, page in listed)

@@ -21,6 +21,7 @@ from gleak.figures.judge import find_compared
 from gleak.figures.published import published_values, read_published
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
+OF_PAPERS = [path for path in STUDIES if (path.parent / "published" / f"{path.stem}.csv").is_file()]
 VICTIMS = 100
 SCALES = {"psnr": 40.0, "iterations": 300.0, "seconds": 1000.0, "unique_samples": 74.0}
 """Largest value of a metric where it is not 1."""
@@ -120,7 +121,7 @@ def published_effects(
             yield from ((each, effect(each, means)) for each in claim.comparisons)
 
 
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", OF_PAPERS, ids=lambda path: path.stem)
 def test_claims_are_true_of_the_papers_numbers_and_of_half_of_its_differences(path: Path) -> None:
     study = read_study(path)
     papers = read_published(path.parent / "published" / f"{path.stem}.csv")

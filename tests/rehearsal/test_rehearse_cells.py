@@ -70,7 +70,7 @@ def test_a_cell_of_a_paper_runs(path: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", ["agic", "cpa", "cpl", "mkor", "rog"])
+@pytest.mark.parametrize("study", ["agic", "cpa", "cpl", "defences", "mkor", "rog"])
 def test_the_first_cell_of_every_grid_runs(study: str) -> None:
     """Whatever memory they take: AGIC's pairing of 1,000 updates a victim needs shards."""
     runs = rehearsal(1000)

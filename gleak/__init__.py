@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from gleak.api.attack_result import AttackResult as AttackResult
     from gleak.api.attacking import attack as attack
     from gleak.api.auditing import audit as audit
+    from gleak.api.client_update import batch_norm_statistics as batch_norm_statistics
     from gleak.api.client_update import compute_update as compute_update
     from gleak.api.client_update import defend as defend
     from gleak.api.crafted_model import CraftedModel as CraftedModel
@@ -33,6 +34,7 @@ _PLACES = {
     "Scores": "gleak.api.scoring",
     "attack": "gleak.api.attacking",
     "audit": "gleak.api.auditing",
+    "batch_norm_statistics": "gleak.api.client_update",
     "capture": "gleak.captures.local_capture",
     "compute_update": "gleak.api.client_update",
     "craft": "gleak.api.crafted_model",

@@ -30,6 +30,7 @@ from gleak.core.errors import ArtifactError, IncompatibleError, SpecError, neare
 from gleak.core.registry import load, parse
 from gleak.crafting.base import CraftingSpec
 from gleak.knowledge.loading import load_knowledge
+from gleak.models.batch_norm import batch_norm_passes
 from gleak.models.parameters import trained_parameters
 from gleak.observation import Observation
 
@@ -96,12 +97,30 @@ class Setting:
         value = tensor_of(f"grant {name}", given)
         if name == "auxiliary_labels":
             return checked_labels(value, len(value), self.classes)
+        if name == "batch_norm_statistics":
+            return self._statistics(value)
         expected = self.shape if name == "mean_input" else (len(value), *self.shape)
         if name != "embeddings" and value.shape != expected:
             raise ArtifactError(
                 f"grant {name}: shape {tuple(value.shape)}, expected samples of {self.shape}"
             )
         return value.float()
+
+    def _statistics(self, given: Tensor) -> Tensor:
+        """Check statistics of batch normalisation against the network's layers."""
+        channels = [layer.num_features for layer in batch_norm_passes(self.network, self.shape)]
+        if not channels:
+            raise IncompatibleError(
+                "grant batch_norm_statistics: no batch normalisation layer runs in this model, so "
+                "its clients have no such statistics; leave the grant out"
+            )
+        if given.shape != (2, sum(channels)):
+            raise ArtifactError(
+                f"grant batch_norm_statistics: shape {tuple(given.shape)}, expected "
+                f"{(2, sum(channels))}: means and variances of layers of {channels} channels in a "
+                "row, as gleak.batch_norm_statistics returns them"
+            )
+        return given.float()
 
     def check(self, spec: AttackSpec, granted: frozenset[str]) -> None:
         """Check that an attack can be run.

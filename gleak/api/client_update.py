@@ -21,6 +21,9 @@ from gleak.api.user_network import examine, prepared_copy
 from gleak.core.errors import IncompatibleError
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.local_training.base import Loss
+from gleak.models.batch_norm import batch_statistics
+from gleak.models.examination import count_logits
+from gleak.models.parameters import dtype_of
 from gleak.simulation.victims import Simulation, Streams
 
 G = TypeVar("G", bound=Gradients)
@@ -93,6 +96,39 @@ def compute_update(
     )
     update = simulation.run().update
     return {name: torch.from_numpy(each.decode()[0, 0]) for name, each in update.items()}
+
+
+@torch.inference_mode(False)
+def batch_norm_statistics(model: nn.Module, inputs: ArrayLike) -> Tensor:
+    """Compute the statistics that a client's samples have in batch normalisation layers.
+
+    They are the grant ``batch_norm_statistics`` of `gleak.attack`. A client that sends the running
+    statistics of its network after a step in training mode reveals them: they have moved from the
+    broadcast ones towards these, by the layer's momentum.
+
+    Args:
+        model: network with the broadcast parameters; it is not changed.
+        inputs: samples with values in [0, 1], Shape (N, *shape).
+
+    Returns:
+        Means and variances of the channels of all layers in the order in which they run,
+        Shape (2, K).
+
+    Raises:
+        ArtifactError: invalid samples.
+        IncompatibleError: the model does not accept the samples.
+
+    Example:
+        >>> import gleak, torch
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(2))
+        >>> gleak.batch_norm_statistics(model, torch.tensor([[0.0, 1.0], [0.5, 1.0]]))
+        tensor([[0.2500, 1.0000],
+                [0.0625, 0.0000]])
+    """
+    samples, network = checked_inputs(inputs), prepared_copy(model)
+    count_logits(network, tuple(samples.shape[1:]))
+    batch = samples.to(dtype_of(network))
+    return torch.from_numpy(batch_statistics(network, batch[None].numpy())[0])
 
 
 def defend(

@@ -20,6 +20,7 @@ GRANTS = (
     "class_sample",
     "auxiliary_inputs",
     "auxiliary_labels",
+    "batch_norm_statistics",
 )
 
 
@@ -32,14 +33,17 @@ class Granted(Artifact):
     Args:
         grant: one of `GRANTS`.
         shared: True if the values are the same for all victims, and stored once.
-        values: Shape (V, ...), samples in [0, 1] or activations; (1, ...) if shared.
+        values: Shape (V, ...), samples in [0, 1], labels, activations or their
+            statistics; (1, ...) if shared.
     """
 
     format: ClassVar[str] = "gleak/granted"
 
     grant: str = attribute("")
     shared: bool = attribute(False)
-    values: np.ndarray = array("victim ...", "class index, intensity or activation", "number")
+    values: np.ndarray = array(
+        "victim ...", "class index, intensity, activation, or its mean and variance", "number"
+    )
 
     @classmethod
     def _load(cls, file: h5py.File, only: Collection[str] | None, victims: slice) -> dict[str, Any]:

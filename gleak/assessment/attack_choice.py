@@ -84,11 +84,12 @@ def choose(resolved: Resolved, iterations: int) -> Choice:
         iterations: budget of `best` for each victim.
 
     Raises:
-        SpecError: an attack that the deployment names is unknown or cannot be run, or none can.
+        SpecError: an attack that the deployment names is unknown or cannot be run, or none can; or
+            a grant that the clients cannot have.
     """
     main = _main(resolved, iterations)
     named = [_named(text, resolved) for text in resolved.deployment.attacks]
-    granted = _with_labels(resolved, iterations)
+    granted = [*_with_labels(resolved, iterations), *_with_statistics(resolved, iterations)]
     known = {each.attack.name for each in (*main, *named, *granted)}
     others = [_decide(name, resolved) for name in load("attack") if name not in known]
     chosen = [each for each in others if isinstance(each, Chosen)]
@@ -125,6 +126,20 @@ def _with_labels(resolved: Resolved, iterations: int) -> list[Chosen]:
     if not granted or _misfit(attack, resolved) is not None:
         return []
     return [Chosen(attack, "the attacker knows the labels")]
+
+
+def _with_statistics(resolved: Resolved, iterations: int) -> list[Chosen]:
+    """Return gradient matching with granted statistics of batch normalisation, if granted.
+
+    Raises:
+        SpecError: they are granted, but the deployment's clients cannot have them.
+    """
+    attack = GradInversion(iterations=iterations, statistics="granted")
+    if not attack.grants <= {*resolved.deployment.attacker.grants}:
+        return []
+    with at_key("attacker.grants"):
+        _check(attack, resolved)
+    return [Chosen(attack, "the attacker knows the statistics of the batch")]
 
 
 def _named(text: str, resolved: Resolved) -> Chosen:

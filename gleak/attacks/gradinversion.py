@@ -10,7 +10,7 @@ from gleak.attacks.matching_attack import SignedAdamAttack
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.matching.parts import LabelRule, Parts
+from gleak.matching.parts import LabelRule, Parts, StatisticsSource
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,15 +19,19 @@ if TYPE_CHECKING:
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
 
+GRANT = "batch_norm_statistics"
+
 
 @register("gradinversion")
 class GradInversion(SignedAdamAttack):
-    """Signed Adam on the cosine distance with a prior by the network's running statistics.
+    """Signed Adam on the cosine distance with a prior by the statistics of batch normalisation.
 
-    The network that the server broadcasts keeps means and variances of the data it was trained on,
-    layer by layer. The prior asks for images with such statistics, which an untrained network does
-    not have. GradInversion matches gradients by their squared distance, and averages the images of
-    several starts; here one start is searched as by InvertGrad.
+    The network that the server broadcasts keeps running means and variances of the data it was
+    trained on, layer by layer. The prior asks for images with such statistics, which an untrained
+    network does not have. With statistics=granted it asks for those of the client's batch, as in
+    GradInversion; a client that sends its running statistics with the update reveals them.
+    GradInversion matches gradients by their squared distance, and averages the images of several
+    starts; here one start is searched as by InvertGrad.
     """
 
     source = "Yin et al. 2021 (GradInversion), section 3"
@@ -37,31 +41,54 @@ class GradInversion(SignedAdamAttack):
     tv: float = parameter(0.01, "weight of the total variation", source="ours", ge=0)
     batch_norm: float = parameter(
         0.03,
-        "weight of the prior by running statistics",
+        "weight of the prior by statistics of batch normalisation",
         source="ours; of 0.001 to 0.1 best on training images of CIFAR-10",
         gt=0,
     )
+    statistics: StatisticsSource = parameter(
+        "running",
+        "statistics of the prior: those that the network keeps, or the granted ones of the batch",
+        source="ours; granted: GradInversion",
+    )
     labels: LabelRule = parameter("auto", "label inference rule", source="ours")
+
+    @property
+    @override
+    def grants(self) -> frozenset[str]:
+        """Grants of the search, and the statistics if the spec says that they are granted."""
+        known = {GRANT} if self.statistics == "granted" else set()
+        return super().grants | known
 
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
         super().check(dataset, model, client)
         if not model.has_batch_norm:
             raise IncompatibleError(
-                f"attack {self} needs the running statistics of batch normalisation, which model "
-                f"{model} has not; use norm=batch where the model has it, or invertgrad"
+                f"attack {self} needs the {self.statistics} statistics of batch normalisation, "
+                f"and model {model} has no such layer; use norm=batch where the model has it, or "
+                "invertgrad"
+            )
+        if self.statistics == "granted" and client.protocol["batch_size"] < client.batch_size:
+            raise IncompatibleError(
+                f"attack {self}: statistics are granted of all {client.batch_size} samples of a "
+                f"client, but an update of {client} contains fewer; use statistics=running"
             )
 
     @override
     def check_network(
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
-        """Check that a layer keeps running statistics, and that gradients can be matched."""
-        from gleak.matching.batch_norm_prior import BatchNormPrior
+        """Check that layers have the statistics, and that gradients can be matched."""
+        from gleak.matching.batch_norm_prior import check_statistics
 
         super().check_network(network, shape, classes, client)
-        BatchNormPrior.of(network)
+        check_statistics(network, shape, self.statistics)
 
     @override
     def parts(self) -> Parts:
-        return Parts(labels=self.labels, batch_norm=self.batch_norm, **self.common())
+        return Parts(
+            labels=self.labels,
+            batch_norm=self.batch_norm,
+            statistics=self.statistics,
+            **self.common(),
+        )

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from gleak.artifacts.atomic import atomic
+from gleak.artifacts.atomic import renamed
 from gleak.captures.round_folder import RoundFolder
 from gleak.captures.states import State
 from gleak.captures.truth import check_samples
@@ -194,5 +194,5 @@ def _copy(value: Tensor) -> Tensor:
 
 
 def _write(tensors: State, path: Path, metadata: dict[str, str] | None = None) -> None:
-    with atomic(path) as temporary:
+    with renamed(path) as temporary:
         save_file(dict(tensors), temporary, metadata)

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 from typing_extensions import override
 
-from gleak.artifacts.atomic import atomic
+from gleak.artifacts.atomic import renamed
 from gleak.captures.round_folder import RoundFolder
 from gleak.captures.states import State, read_state
 from gleak.core.errors import needs_extra
@@ -67,7 +67,7 @@ class CapturingFilter(DXOFilter):
 
 def _write_before(files: RoundFolder, site: str, before: State) -> None:
     files.check_new(site, before)
-    with atomic(files.before) as temporary:
+    with renamed(files.before) as temporary:
         save_file(dict(before), temporary)
 
 
@@ -78,7 +78,7 @@ def _write_after(files: RoundFolder, site: str, dxo: DXO) -> None:
         before = read_state(files.before)
         after = {**before, **{name: before[name] + change for name, change in after.items()}}
     steps = dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)
-    with atomic(files.client(site)) as temporary:
+    with renamed(files.client(site)) as temporary:
         save_file(dict(after), temporary, {"local_steps": str(steps)} if steps else None)
 
 

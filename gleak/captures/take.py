@@ -15,6 +15,7 @@ from gleak.artifacts.update import Update
 from gleak.captures.locations import IMPORT_AGAIN, check_field
 from gleak.core.errors import ArtifactError
 from gleak.knowledge.fingerprints import fingerprints
+from gleak.models.batch_norm import batch_statistics
 from gleak.models.broadcast import load_network
 from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
@@ -111,7 +112,8 @@ def take_captured_truth(
         embeddings=true_embeddings(network, private.inputs),
         drift=measure_drift(cell.client, network, *truth, seed, clients_per_update),
     )
-    write_truth(dataset, complete, _others(dataset, private), folder, seed)
+    statistics = batch_statistics(network, private.inputs)
+    write_truth(dataset, complete, statistics, _others(dataset, private), folder, seed)
 
 
 def _others(dataset: Dataset, private: Private) -> np.ndarray:

@@ -1,62 +1,75 @@
-"""Prior of images by the running statistics of batch normalisation (GradInversion)."""
+"""Prior of images by the statistics of batch normalisation (GradInversion)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
+from gleak.models.batch_norm import InputStatistics, batch_norm_passes, input_statistics
 
-Statistics = tuple[Tensor, Tensor]
-"""Mean and variance of each victim's channels; Shape (V, C) each."""
+if TYPE_CHECKING:
+    from gleak.matching.parts import StatisticsSource
+    from gleak.observation import Observation
+
 EPSILON = 1e-12
 """Added under roots, whose derivative at zero is infinite."""
 
 
 @dataclass(frozen=True)
 class BatchNormPrior:
-    """Distance of a batch's statistics from those that the broadcast network has kept.
+    """Distance of a batch's statistics from expected ones, in every batch normalisation layer.
 
     A network that was trained with batch normalisation keeps running means and variances of its
-    training data. Images of that kind have similar statistics in every layer.
+    training data. Images of that kind have similar statistics in every layer. The statistics of
+    the client's batch are known to a server that receives the network's buffers with the update.
 
     Args:
         network: in evaluation mode.
-        layers: its batch normalisation layers.
+        expected: for each pass through a batch normalisation layer, in order, the statistics of
+            each victim; None where none are known.
     """
 
     network: nn.Module
-    layers: Sequence[nn.BatchNorm2d]
+    expected: Sequence[InputStatistics | None]
 
     @classmethod
-    def of(cls, network: nn.Module) -> BatchNormPrior:
-        """Return the prior of a network.
+    def of(cls, observation: Observation, source: StatisticsSource) -> Self:
+        """Return the prior of an observation's victims.
 
         Raises:
-            IncompatibleError: no layer keeps running statistics.
+            IncompatibleError: see `check_statistics`.
         """
-        layers = [
-            layer
-            for layer in network.modules()
-            if isinstance(layer, nn.BatchNorm2d) and layer.running_mean is not None
-        ]
-        if not layers:
-            raise IncompatibleError(
-                "the prior by batch normalisation needs a network that keeps running statistics, "
-                "and this one has no such layer; use batch_norm=0, or a network with norm=batch"
+        network, shape = observation.model, observation.input_shape
+        check_statistics(network, shape, source)
+        layers = batch_norm_passes(network, shape)
+        if source == "running":
+            return cls(network, [_running(layer, observation.victims) for layer in layers])
+        means, variances = (
+            observation.granted["batch_norm_statistics"][:, row].split(
+                [layer.num_features for layer in layers], 1
             )
-        return cls(network, layers)
+            for row in range(2)
+        )
+        return cls(network, list(map(InputStatistics, layers, means, variances)))
+
+    def keep(self, rows: Tensor | slice) -> Self:
+        """Return the prior of these victims alone."""
+        kept = [
+            each and replace(each, mean=each.mean[rows], variance=each.variance[rows])
+            for each in self.expected
+        ]
+        return replace(self, expected=kept)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Compute the prior of each victim (GradInversion Eq. 8).
 
         Norms are divided by the square root of the channels, so that layers count alike, and means
-        and variances by the running deviation and variance, so that they have no unit.
+        and variances by the expected deviation and variance, so that they have no unit.
 
         Args:
             inputs: Shape (V, N, C, H, W).
@@ -64,32 +77,48 @@ class BatchNormPrior:
         Returns:
             Shape (V), the mean over layers, differentiable.
         """
-        found: dict[nn.Module, Statistics] = {}
-        hooks = [
-            layer.register_forward_pre_hook(partial(_keep, found, len(inputs)))
-            for layer in self.layers
-        ]
-        try:
-            self.network(inputs.flatten(0, 1))
-        finally:
-            for hook in hooks:
-                hook.remove()
-        distances = [_distance(layer, *found[layer]) for layer in self.layers if layer in found]
-        return torch.stack(distances).mean(0)
+        found = input_statistics(self.network, inputs)
+        pairs = zip(found, self.expected, strict=True)
+        return torch.stack([_distance(one, known) for one, known in pairs if known]).mean(0)
 
 
-def _keep(
-    found: dict[nn.Module, Statistics], victims: int, layer: nn.Module, given: tuple[Any, ...]
-) -> None:
-    values = given[0].unflatten(0, (victims, -1)).transpose(1, 2).flatten(2)
-    found[layer] = (values.mean(2), values.var(2, unbiased=False))
+def check_statistics(network: nn.Module, shape: tuple[int, ...], source: StatisticsSource) -> None:
+    """Check that a network has layers whose statistics can be compared.
+
+    Args:
+        network: in evaluation mode; not changed.
+        shape: of a sample.
+        source: of the expected statistics.
+
+    Raises:
+        IncompatibleError: no batch normalisation layer runs, or none keeps running statistics.
+    """
+    layers = batch_norm_passes(network, shape)
+    if not layers:
+        raise IncompatibleError(
+            "the prior by batch normalisation needs a network with such layers, and in this one "
+            "none runs; use invertgrad, or a network with norm=batch"
+        )
+    if source == "running" and all(layer.running_mean is None for layer in layers):
+        raise IncompatibleError(
+            "the prior by batch normalisation needs a network that keeps running statistics, and "
+            "no layer of this one does; use statistics=granted, or invertgrad"
+        )
 
 
-def _distance(layer: nn.BatchNorm2d, mean: Tensor, variance: Tensor) -> Tensor:
+def _running(layer: nn.modules.batchnorm._BatchNorm, victims: int) -> InputStatistics | None:
+    """Return the running statistics of a layer for each victim."""
+    if layer.running_mean is None or layer.running_var is None:
+        return None
+    mean, variance = (
+        value.expand(victims, -1) for value in (layer.running_mean, layer.running_var)
+    )
+    return InputStatistics(layer, mean, variance)
+
+
+def _distance(found: InputStatistics, expected: InputStatistics) -> Tensor:
     """Compute a layer's distance; Shape (V)."""
-    assert layer.running_mean is not None
-    assert layer.running_var is not None
-    kept = layer.running_var + layer.eps
-    of_means = ((mean - layer.running_mean) / kept.sqrt()).square().mean(1)
-    of_variances = ((variance - layer.running_var) / kept).square().mean(1)
+    scale = expected.variance + expected.layer.eps
+    of_means = ((found.mean - expected.mean) / scale.sqrt()).square().mean(1)
+    of_variances = ((found.variance - expected.variance) / scale).square().mean(1)
     return (of_means + EPSILON).sqrt() + (of_variances + EPSILON).sqrt()

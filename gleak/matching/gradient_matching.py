@@ -49,7 +49,7 @@ class GradientMatching(Problem):
         sent: for each parameter that is compared in part, a mask; Shape (V, *shape).
         skipped: names of the parameters that are left out.
         cells: codes of the parameters, if the distance depends on them.
-        batch_norm: prior by running statistics; None: none.
+        batch_norm: prior by statistics of batch normalisation; None: none.
     """
 
     parts: Parts
@@ -75,7 +75,9 @@ class GradientMatching(Problem):
                 observation.model, observation.input_shape, observed, parts.skip
             ),
             cells=_cells(observation) if parts.distance.reads_codes else {},
-            batch_norm=BatchNormPrior.of(observation.model) if parts.batch_norm else None,
+            batch_norm=BatchNormPrior.of(observation, parts.statistics)
+            if parts.batch_norm
+            else None,
         )
 
     @cached_property
@@ -93,7 +95,8 @@ class GradientMatching(Problem):
     def keep(self, rows: Tensor | slice) -> Self:
         sent = {name: value[rows] for name, value in self.sent.items()}
         cells = {name: cell.at(rows) for name, cell in self.cells.items()}
-        return replace(super().keep(rows), sent=sent, cells=cells)
+        prior = self.batch_norm and self.batch_norm.keep(rows)
+        return replace(super().keep(rows), sent=sent, cells=cells, batch_norm=prior)
 
     @override
     def evaluate(self, points: Tensor) -> Evaluation:

@@ -32,6 +32,11 @@ Draws = Literal["mean", "searched"]
 together with the samples.
 """
 
+StatisticsSource = Literal["running", "granted"]
+"""Statistics of batch normalisation that the samples should have: those that the broadcast network
+keeps of its training data, or those of the client's batch, if they are granted.
+"""
+
 Finish = Literal["cut", "stretched", "equalized"]
 """Conversion of the final samples to [0, 1]: clipped, divided by the largest magnitude, or divided
 and then equalised by their histogram.
@@ -81,8 +86,9 @@ class Parts(SearchParts):
         draws: treatment of the random numbers that variational layers draw.
         skip: parameters that are left out of the match (`gleak.matching.skipped`).
         label_term: weight of the output's squared distance to the label (CPL, line 12: alpha).
-        batch_norm: weight of the distance of batch statistics from the network's running ones
+        batch_norm: weight of the distance of batch statistics from the expected ones
             (`gleak.matching.batch_norm_prior`).
+        statistics: source of the expected statistics.
     """
 
     labels: LabelRule
@@ -95,3 +101,4 @@ class Parts(SearchParts):
     skip: str | None = None
     label_term: float = 0.0
     batch_norm: float = 0.0
+    statistics: StatisticsSource = "running"

@@ -95,7 +95,7 @@ class SentKilobytes(MetricSpec):
 
     source = "ours"
     per: ClassVar[Literal["sample", "victim"]] = "victim"
-    unit: ClassVar[str] = "kilobytes"
+    unit: ClassVar[str] = "kB"
 
     @override
     def applies(self, comparison: Comparison) -> bool:

@@ -18,6 +18,7 @@ from gleak.experiments.cell import Cell
 from gleak.experiments.job_costs import ASSUMED_SAMPLES
 from gleak.matching.code_cells import cells_of
 from gleak.models.base import ModelSpec
+from gleak.models.batch_norm import batch_norm_passes
 from gleak.models.broadcast import prepare_layers
 from gleak.models.examination import count_logits
 from gleak.models.layer_search import first_biased_input, first_dense_layer
@@ -134,6 +135,7 @@ def _grants(cell: Cell, network: nn.Module) -> dict[str, Tensor]:
     wanted, shape = cell.attack.grants, cell.dataset.shape
     victims, samples = cell.client.victims, cell.client.batch_size
     embeddings = embedding_size(network, shape) if "embeddings" in wanted else 0
+    channels = sum(layer.num_features for layer in batch_norm_passes(network, shape))
     makers = {
         "labels": lambda: _blank(victims, samples).long(),
         "embeddings": lambda: _blank(victims, samples, embeddings),
@@ -141,6 +143,7 @@ def _grants(cell: Cell, network: nn.Module) -> dict[str, Tensor]:
         "mean_input": lambda: _blank(1, *shape).expand(victims, *shape),
         "auxiliary_inputs": lambda: _blank(1, AUXILIARY, *shape).expand(victims, -1, *shape),
         "auxiliary_labels": lambda: _blank(1, AUXILIARY).long().expand(victims, -1),
+        "batch_norm_statistics": lambda: _blank(victims, 2, channels),
     }
     return {grant: make() for grant, make in makers.items() if grant in wanted}
 

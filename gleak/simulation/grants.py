@@ -20,23 +20,31 @@ READ_AT_ONCE = 1024
 
 
 def write_truth(
-    dataset: Dataset, private: Private, free: np.ndarray, folder: Path, seed: int
+    dataset: Dataset,
+    private: Private,
+    statistics: np.ndarray,
+    free: np.ndarray,
+    folder: Path,
+    seed: int,
 ) -> None:
     """Write ``private.h5``, and ``granted/*.h5`` computed from it.
 
     Args:
         dataset: dataset of the samples.
         private: samples of the victims.
+        statistics: see `make_grants`.
         free: see `make_grants`.
         folder: output folder.
         seed: seed of the run.
     """
-    for granted in make_grants(dataset, private, free, seed):
+    for granted in make_grants(dataset, private, statistics, free, seed):
         granted.write(folder / "granted" / f"{granted.grant}.h5")
     private.write(folder / "private.h5")
 
 
-def make_grants(dataset: Dataset, private: Private, free: np.ndarray, seed: int) -> list[Granted]:
+def make_grants(
+    dataset: Dataset, private: Private, statistics: np.ndarray, free: np.ndarray, seed: int
+) -> list[Granted]:
     """Compute all grants for victims with these samples.
 
     - ``labels``: labels of the victim's samples in ascending order, so that their order reveals
@@ -50,12 +58,17 @@ def make_grants(dataset: Dataset, private: Private, free: np.ndarray, seed: int)
       victim; Shape (V, N, *shape), or (V, 0, *shape) if a class has no free sample.
     - ``auxiliary_inputs``, ``auxiliary_labels``: at most `AUXILIARY` training samples, from all
       classes in turn; Shape (1, M, *shape) and (1, M).
+    - ``batch_norm_statistics``: means and variances that the victim's samples have together in the
+      batch normalisation layers of the broadcast model (`gleak.models.batch_norm`), which a server
+      reads off the running statistics that a client sends with its update; Shape (V, 2, K), with K
+      zero if there are no such layers.
 
     Samples of the victims are never granted, but they are included in the mean.
 
     Args:
         dataset: dataset of the samples.
         private: samples of the victims.
+        statistics: of the victims in batch normalisation layers, Shape (V, 2, K).
         free: positions of the training samples that no victim has.
         seed: seed of the run.
     """
@@ -65,6 +78,7 @@ def make_grants(dataset: Dataset, private: Private, free: np.ndarray, seed: int)
         "labels": np.sort(private.labels, axis=1),
         "embeddings": _by_norm(private),
         "class_sample": dataset.samples("train", same_class),
+        "batch_norm_statistics": statistics,
     }
     for_all = {
         "mean_input": _mean_input(dataset),

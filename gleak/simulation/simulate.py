@@ -13,6 +13,7 @@ from gleak.artifacts.update import Update
 from gleak.clients.base import ClientSpec, check_batch
 from gleak.core.errors import error_context
 from gleak.defenses.base import DefenseSpec
+from gleak.models.batch_norm import batch_statistics
 from gleak.models.broadcast import load_network
 from gleak.models.layer_search import true_embeddings
 from gleak.runtime.device import choose_device
@@ -20,7 +21,7 @@ from gleak.simulation.batches import draw_batches
 from gleak.simulation.drift import measure_drift
 from gleak.simulation.grants import free_positions, write_truth
 from gleak.simulation.update_error import log_perturbation
-from gleak.simulation.victims import Simulation
+from gleak.simulation.victims import Observed, Simulation
 
 
 def simulate_clients(
@@ -57,7 +58,7 @@ def simulate_clients(
     inputs, labels = dataset.samples(client.split, indices), split[indices]
     network = load_network(Model.read(parameters_path), str(parameters_path))
     network.to(choose_device(device))
-    embeddings = true_embeddings(network, inputs)
+    embeddings, statistics = true_embeddings(network, inputs), batch_statistics(network, inputs)
     drift = measure_drift(client, network, inputs, labels, seed, defense.clients_per_update)
     observed = Simulation(client, defense, network, inputs, labels, seed).run()
     log_perturbation(client, defense, observed.perturbations)
@@ -76,11 +77,17 @@ def simulate_clients(
         perturbation=observed.perturbations,
         sent_bytes=observed.sent_bytes,
     )
-    Update(
+    _update_of(client, observed, spec).write(folder / "update.h5")
+    free = free_positions(dataset, private, client.split)
+    write_truth(dataset, private, statistics, free, folder, seed)
+
+
+def _update_of(client: ClientSpec, observed: Observed, spec: str) -> Update:
+    """Return the update file of a cell, with what the server knows of the clients' training."""
+    return Update(
         spec=spec,
         content=client.content,
         update=observed.update,
         broadcast=observed.broadcast,
         **client.protocol,
-    ).write(folder / "update.h5")
-    write_truth(dataset, private, free_positions(dataset, private, client.split), folder, seed)
+    )

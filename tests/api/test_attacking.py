@@ -283,6 +283,11 @@ def test_gradients_of_another_network_and_unusable_ones_are_named(
             ArtifactError,
             r"grant mean_input: shape \(8, 8\), expected samples of \(3, 8, 8\)",
         ),
+        (
+            {"grants": {"batch_norm_statistics": torch.zeros(2, 9)}},
+            IncompatibleError,
+            "no batch normalisation layer runs in this model, .*leave the grant out",
+        ),
         ({"device": "tpu"}, gleak.GleakError, "unknown device 'tpu'"),
         ({"shape": (3, 9, 9)}, IncompatibleError, r"'1' .* does not accept samples .*\(3, 9, 9\)"),
     ],

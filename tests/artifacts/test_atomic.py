@@ -1,15 +1,32 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from gleak.artifacts.atomic import whole_folder
+from gleak.artifacts.atomic import atomic, renamed, whole_folder
 from gleak.core.errors import ArtifactError
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("written", [atomic, renamed])
+def test_a_file_appears_when_the_block_succeeds(
+    tmp_path: Path, written: Callable[[Path], AbstractContextManager[Path]]
+) -> None:
+    (tmp_path / ".it.1.partial").touch()
+    with pytest.raises(RuntimeError), written(tmp_path / "it") as temporary:
+        temporary.touch()
+        raise RuntimeError
+    assert names(tmp_path) == []
+    with written(tmp_path / "it") as temporary:
+        temporary.touch()
+        assert not (tmp_path / "it").exists()
+    assert names(tmp_path) == ["it"]
 
 
 def test_a_folder_appears_when_the_block_succeeds(tmp_path: Path) -> None:

@@ -69,6 +69,14 @@ def test_granted_labels_are_used(resolved: Resolve) -> None:
     assert "invertgrad+labels=known" in names(resolved(attacker={"grants": ["labels"]}))
 
 
+def test_granted_statistics_are_used_or_refused(resolved: Resolve) -> None:
+    grants = {"grants": ["batch_norm_statistics"]}
+    found = names(resolved(model="resnet20", attacker=grants))
+    assert "gradinversion+statistics=granted" in found
+    with pytest.raises(SpecError, match=r"attacker.grants: .* model lenet has no such layer; use"):
+        names(resolved(attacker=grants))
+
+
 def test_named_attacks_are_run(resolved: Resolve) -> None:
     assert names(resolved(attacks=["agic"])) == ["best", "agic"]
     with pytest.raises(SpecError, match="attacks: attack spear needs a first layer that is dense"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,6 +87,21 @@ def test_training_is_the_same_in_the_block(model: nn.Module, truth: Truth, tmp_p
     for file, state in (("before", start), ("client-0", expected)):
         found = load_file(tmp_path / f"{file}.safetensors")
         assert all(torch.equal(found[name], value) for name, value in state.items())
+
+
+def test_training_does_not_wait_for_the_disk(
+    model: nn.Module, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that a power cut left without its end is refused when it is read."""
+    monkeypatch.setattr("os.fsync", lambda _: pytest.fail("waits for the disk"))
+    optimizer = sgd(model)
+    with gleak.capture(model, optimizer, tmp_path):
+        train(model, optimizer, truth)
+    file = tmp_path / "client-0.safetensors"
+    for left in (file.stat().st_size - 1, 0):
+        os.truncate(file, left)
+        with pytest.raises(ArtifactError, match="not a complete safetensors file"):
+            recorded_fields([file])
 
 
 def test_shared_weights_and_views_are_written(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ CHEAP = (
     "invertgrad+draws=searched+distance=likelihood",
 )
 DEAR = (
+    "cifar10/resnet20/untrained/honest/fedsgd+victims=2+batch_size=2/none/"
+    "gradinversion+statistics=granted",
     "adult/mlp/untrained/honest/fedsgd+victims=1000+repeats=10/none/dlg",
     "cifar10/mlp/untrained/honest/fedsgd+victims=100+batch_size=4/none/melis",
     "cifar10/lenet/federated+rounds=3",

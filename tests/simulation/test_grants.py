@@ -27,12 +27,18 @@ def private_of(dataset: Dataset, split: str, indices: list[list[int]]) -> Privat
     )
 
 
+def statistics_of(private: Private) -> np.ndarray:
+    """Statistics of victims in one batch normalisation layer of two channels."""
+    return np.linspace(0, 1, 4 * len(private.labels), dtype=np.float32).reshape(-1, 2, 2)
+
+
 def granted(
     dataset: Dataset, split: str, indices: list[list[int]], seed: int = 1
 ) -> dict[str, np.ndarray]:
     """The values of every grant by its name."""
     private = private_of(dataset, split, indices)
-    made = make_grants(dataset, private, free_positions(dataset, private, split), seed)
+    free = free_positions(dataset, private, split)
+    made = make_grants(dataset, private, statistics_of(private), free, seed)
     return {grant.grant: grant.values for grant in made}
 
 
@@ -55,7 +61,8 @@ def positions(samples: np.ndarray) -> np.ndarray:
 
 
 def test_every_grant_is_made_and_what_all_share_is_stored_once(images: Dataset) -> None:
-    made = make_grants(images, private_of(images, "test", [[0, 1], [2, 3]]), np.arange(40), 1)
+    private = private_of(images, "test", [[0, 1], [2, 3]])
+    made = make_grants(images, private, statistics_of(private), np.arange(40), 1)
     assert sorted(grant.grant for grant in made) == sorted(GRANTS)
     for grant in made:
         grant.validate()
@@ -75,9 +82,16 @@ def test_labels_are_in_ascending_order(images: Dataset) -> None:
 def test_embeddings_come_shortest_first(images: Dataset) -> None:
     embeddings = np.array([[[3, 4], [0, 1], [-2, 0]], [[0, 0], [1, 1], [-9, 0]]], np.float32)
     private = replace(private_of(images, "test", [[0, 1, 2], [3, 4, 5]]), embeddings=embeddings)
-    made = {grant.grant: grant.values for grant in make_grants(images, private, np.arange(40), 1)}
+    every = make_grants(images, private, statistics_of(private), np.arange(40), 1)
+    made = {grant.grant: grant.values for grant in every}
     expected = [[[0, 1], [-2, 0], [3, 4]], [[0, 0], [1, 1], [-9, 0]]]
     assert made["embeddings"].tolist() == expected
+
+
+def test_statistics_are_granted_as_they_are(images: Dataset) -> None:
+    expected = statistics_of(private_of(images, "test", [[0, 1], [2, 3]]))
+    found = granted(images, "test", [[0, 1], [2, 3]])["batch_norm_statistics"]
+    assert np.array_equal(found, expected)
 
 
 def test_without_embeddings_none_are_granted(images: Dataset) -> None:

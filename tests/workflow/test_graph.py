@@ -166,12 +166,15 @@ def test_attacks_read_the_secret_and_the_grants_that_their_specs_name_and_others
 ) -> None:
     granted = {
         "cpl": [],
-        "cpl+labels=known": [Path(CELL) / "granted/labels.h5"],
-        "blind": [Path(CELL) / "granted/mean_input.h5"],
+        "cpl+labels=known": ["labels"],
+        "blind": ["mean_input"],
+        "gradinversion": [],
+        "gradinversion+statistics=granted": ["batch_norm_statistics"],
     }
     sent = CELL.replace("honest/fedsgd/none", "fishing/fedsgd/gaussian")
     crafted = [f"{sent}/{attack}/scores.csv" for attack in ("fishing", "invertgrad", "blind")]
-    honest = [f"{CELL}/{attack}/reconstruction.h5" for attack in granted]
+    normalised = CELL.replace("/lenet/", "/resnet20/")
+    honest = [f"{normalised}/{attack}/reconstruction.h5" for attack in granted]
     jobs = planned.jobs(*crafted, *honest)
     readers = [job for job in jobs if "secret.h5" in {path.name for path in job.files("input")}]
     assert [job.wildcards["attack"] for job in readers] == ["fishing"]
@@ -179,7 +182,7 @@ def test_attacks_read_the_secret_and_the_grants_that_their_specs_name_and_others
         check_secret(job)
     for job in jobs:
         if job.attacks and job.wildcards["crafting"] == "honest":
-            found = [path for path in job.files("input") if path.parent.name == "granted"]
+            found = [path.stem for path in job.files("input") if path.parent.name == "granted"]
             assert found == granted.pop(job.wildcards["attack"])
     assert not granted
 

@@ -66,7 +66,8 @@ RING: dict[str, Any] = {
     "color": "black",
     "ls": "",
 }
-BESIDE = ["privacy", "blind", "published"]
+ACROSS = ["privacy", "privacy_low", "privacy_high", "blind", "published"]
+UPWARDS = ["utility", "utility_low", "utility_high"]
 POINT, SMALLEST, LARGEST = 20.0, 8.0, 160.0  # area of a point, in square points of print
 BLIND_LINE: dict[str, Any] = {"color": NEUTRAL, "lw": 1, "ls": (0, (1, 1.5)), "zorder": 1}
 OPEN: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "ls": ""}
@@ -89,6 +90,7 @@ def tabulate_points(figure: Tradeoff, material: FigureData) -> pd.DataFrame:
     """
     names, cells = material.names, cells_of(material.scores)
     attacked = figure.chosen(names, [cell for cell in cells if ATTACK in cell.specs])
+    attacked.sort(key=lambda cell: [names.axis(lv).index(cell.specs[lv]) for lv in cell.specs])
     trained = [cell for cell in cells if ATTACK not in cell.specs]
     means = _means(figure.privacy, material.scores, "privacy")
     compared = add_published(table_of(attacked).merge(means), material.published, names)
@@ -220,7 +222,7 @@ def _title(figure: Tradeoff, names: AxisLabels, facet: str, points: pd.DataFrame
     """Return the title of a panel, with what its largest point stands for."""
     if figure.area is None or points["area"].isna().all():
         return facet
-    largest = f"largest point: {format_number(points['area'].max())} {names.metric(figure.area)}"
+    largest = f"area: {names.metric(figure.area)}, at most {format_number(points['area'].max())}"
     return "\n".join(filter(None, [facet, largest]))
 
 
@@ -232,10 +234,8 @@ def _write_centred(axes: Axes, text: str) -> None:
 
 def _set_limits(axes: Axes, figure: Tradeoff, points: pd.DataFrame) -> None:
     """Set margins around all points; a metric where higher is less private has an inverted axis."""
-    for values, limit in (
-        (pd.concat([points[key].dropna() for key in BESIDE]), axes.set_xlim),
-        (points["utility"], axes.set_ylim),
-    ):
+    for columns, limit in ((ACROSS, axes.set_xlim), (UPWARDS, axes.set_ylim)):
+        values = pd.concat([points[column].dropna() for column in columns])
         if len(values):
             free = MARGIN * (values.max() - values.min() or 1.0)
             limit(values.min() - free, values.max() + free)

@@ -138,8 +138,8 @@ def test_panels_are_the_same_each_time_and_say_what_their_largest_point_is(
     draw_twice(figure, several)
     figure.draw(several, tmp_path / "a")
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    assert "largest point: 4" in text
-    assert "largest point: 6" in text
+    assert "at most 4" in text
+    assert "at most 6" in text
 
 
 def test_a_metric_without_values_leaves_points_out_and_draws_the_rest(

@@ -1,0 +1,129 @@
+"""Means and variances of the inputs of batch normalisation layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from gleak.models.batching import batch_slices, interacting_layer
+from gleak.models.parameters import random_samples
+
+PROBES = 2
+"""Samples of a probe; batch normalisation by the batch needs two."""
+
+
+@dataclass(frozen=True)
+class InputStatistics:
+    """Statistics of a batch of each victim at the input of a batch normalisation layer.
+
+    Args:
+        layer: the layer.
+        mean: of each channel, over samples and positions; Shape (V, C).
+        variance: likewise, without Bessel's correction; Shape (V, C).
+    """
+
+    layer: _BatchNorm
+    mean: Tensor
+    variance: Tensor
+
+
+def input_statistics(network: nn.Module, inputs: Tensor) -> list[InputStatistics]:
+    """Compute the statistics that the samples of each victim have in batch normalisation layers.
+
+    Victims are computed together only where samples do not interact.
+
+    Args:
+        network: in the mode in which it runs.
+        inputs: Shape (V, N, *shape).
+
+    Returns:
+        One entry for each pass through such a layer, in the order in which they run;
+        differentiable.
+    """
+    if interacting_layer(network, tuple(inputs.shape[2:])) is None:
+        return _statistics_together(network, inputs)
+    alone = [_statistics_together(network, samples[None]) for samples in inputs]
+    return [_stacked(each) for each in zip(*alone, strict=True)]
+
+
+def batch_norm_passes(network: nn.Module, shape: tuple[int, ...]) -> list[_BatchNorm]:
+    """Return the batch normalisation layers that run, in order, once for each pass.
+
+    Args:
+        network: in evaluation mode; not changed.
+        shape: of a sample.
+    """
+    probe = random_samples(network, PROBES, shape)[None]
+    with torch.no_grad():
+        return [each.layer for each in _statistics_together(network, probe)]
+
+
+@torch.no_grad()
+def batch_statistics(network: nn.Module, inputs: np.ndarray) -> np.ndarray:
+    """Compute the statistics of each victim's samples in all batch normalisation layers.
+
+    Args:
+        network: in the mode in which it runs.
+        inputs: Shape (V, N, *shape).
+
+    Returns:
+        Shape (V, 2, K): means, then variances, of the channels of all passes of
+        `batch_norm_passes` in a row; K is zero without such layers.
+    """
+    device = next(network.parameters()).device
+    rows = [_moments(network, samples.to(device)) for samples in torch.from_numpy(inputs)]
+    return torch.stack(rows).float().cpu().numpy()
+
+
+def _moments(network: nn.Module, samples: Tensor) -> Tensor:
+    """Compute means and variances of one victim's samples, in double precision; Shape (2, K)."""
+    first, second = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    for indices in batch_slices(network, samples):
+        chunk = samples[indices]
+        mean, variance = _in_a_row(_statistics_together(network, chunk[None]), chunk)
+        share = len(chunk) / len(samples)
+        first, second = first + share * mean, second + share * (variance + mean.square())
+    return torch.stack([first, second - first.square()])
+
+
+def _in_a_row(found: Sequence[InputStatistics], like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return means and variances of all passes of one victim; Shape (K) each."""
+    empty = like.new_zeros(0, dtype=torch.float64)
+    means = [each.mean[0].double() for each in found]
+    variances = [each.variance[0].double() for each in found]
+    return torch.cat([empty, *means]), torch.cat([empty, *variances])
+
+
+def _statistics_together(network: nn.Module, inputs: Tensor) -> list[InputStatistics]:
+    """Compute statistics of the samples of all victims in one batch."""
+    found: list[InputStatistics] = []
+    with _watched(network, len(inputs), found):
+        network(inputs.flatten(0, 1))
+    return found
+
+
+@contextmanager
+def _watched(network: nn.Module, victims: int, found: list[InputStatistics]) -> Iterator[None]:
+    """Append the statistics of each pass through a batch normalisation layer in the block."""
+
+    def keep(layer: Any, given: tuple[Any, ...]) -> None:
+        values = given[0].unflatten(0, (victims, -1)).transpose(1, 2).flatten(2)
+        found.append(InputStatistics(layer, values.mean(2), values.var(2, unbiased=False)))
+
+    with ExitStack() as stack:
+        for layer in network.modules():
+            if isinstance(layer, _BatchNorm):
+                stack.enter_context(layer.register_forward_pre_hook(keep))
+        yield
+
+
+def _stacked(alone: Sequence[InputStatistics]) -> InputStatistics:
+    means, variances = ([getattr(each, key) for each in alone] for key in ("mean", "variance"))
+    return InputStatistics(alone[0].layer, torch.cat(means), torch.cat(variances))

@@ -1,0 +1,98 @@
+"""Statistics of batches at the inputs of batch normalisation layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.models import batching
+from gleak.models.batch_norm import batch_norm_passes, batch_statistics, input_statistics
+
+SHAPE = (3, 6, 6)
+
+
+def network(**options: bool) -> nn.Module:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, **options), nn.Tanh(), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(64, 5), nn.BatchNorm1d(5, **options)).eval()
+
+
+class Repeated(nn.Module):
+    """One layer that runs twice, and one that never does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused, self.norm = nn.BatchNorm2d(7), nn.BatchNorm2d(3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.norm(2 * self.norm(images)).flatten(1)
+
+
+def buffers_after_a_step(model: nn.Module, samples: Tensor) -> Tensor:
+    """What a server computes from the running statistics that a client sends: Shape (2, K)."""
+    norms = [
+        layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d | nn.BatchNorm1d)
+    ]
+    for layer in norms:
+        layer.momentum = 1.0
+    counts: list[int] = []
+    for layer in norms:
+        layer.register_forward_pre_hook(lambda _, given: counts.append(given[0][:, 0].numel()))
+    with torch.no_grad():
+        model.train()(samples)
+    means = torch.cat([layer.running_mean for layer in norms])
+    unbiased = [v.running_var * (n - 1) / n for v, n in zip(norms, counts, strict=True)]
+    return torch.stack([means, torch.cat(unbiased)])
+
+
+def test_a_server_reads_the_first_layers_statistics_off_the_buffers_of_a_step() -> None:
+    """Later layers see other inputs in training mode, where those before normalise by the batch."""
+    samples = torch.rand(5, *SHAPE)
+    found = torch.from_numpy(batch_statistics(network(), samples[None].numpy())[0])
+    expected = buffers_after_a_step(network(), samples)
+    assert torch.allclose(found[:, :4], expected[:, :4], rtol=1e-4, atol=1e-6)
+
+
+def test_they_are_those_of_all_passes_in_the_order_in_which_they_run() -> None:
+    model, samples = Repeated().eval(), torch.rand(4, *SHAPE)
+    assert batch_norm_passes(model, SHAPE) == [model.norm, model.norm]
+    means, variances = batch_statistics(model, samples[None].numpy())[0]
+    first = samples.mean((0, 2, 3)).numpy()
+    assert means == pytest.approx([*first, *(2 * first)], rel=1e-4)
+    assert variances[3:] == pytest.approx(4 * variances[:3], rel=1e-3)
+
+
+@pytest.mark.parametrize("options", [{}, {"track_running_stats": False}], ids=["running", "batch"])
+def test_victims_do_not_share_statistics(options: dict[str, bool]) -> None:
+    model, inputs = network(**options), torch.rand(3, 4, *SHAPE)
+    together = input_statistics(model, inputs)
+    for victim, samples in enumerate(inputs):
+        for one, alone in zip(together, input_statistics(model, samples[None]), strict=True):
+            assert torch.allclose(one.mean[victim], alone.mean[0], atol=1e-6)
+            assert torch.allclose(one.variance[victim], alone.variance[0], atol=1e-6)
+
+
+def test_a_batch_that_is_cut_to_fit_into_memory_has_the_statistics_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inputs = torch.rand(2, 5, *SHAPE).numpy()
+    whole = batch_statistics(network(), inputs)
+    monkeypatch.setattr(batching, "VALUES", 2 * 3 * 6 * 6)
+    np.testing.assert_allclose(batch_statistics(network(), inputs), whole, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("build", "channels"),
+    [(network, 9), (lambda: nn.Sequential(nn.Flatten(), nn.Linear(108, 2)), 0)],
+    ids=["two layers", "none"],
+)
+def test_there_is_a_mean_and_a_variance_of_each_channel(
+    build: Callable[[], nn.Module], channels: int
+) -> None:
+    found = batch_statistics(build(), torch.rand(3, 2, *SHAPE).numpy())
+    assert found.shape == (3, 2, channels)
+    assert found.dtype == np.float32

@@ -198,7 +198,7 @@ class Search:
         again = failed & may_restart & self.running
         self.points = self.optimizer.step(self.points, evaluation.gradient)
         if self.parts.box:
-            self.points[:, : self.problem.values].clamp_(0, 1)
+            self.problem.clip(self.points)
         if again.any():
             self._restart(again)
         self._compact()

@@ -49,7 +49,7 @@ def test_every_field_changes_the_parts(name: str) -> None:
         "start": "uniform",
         "labels": "known",
         "distance": "signs",
-        "code": "pixels",
+        "code": "normalised",
         "finish": "stretched",
         "optimizer": "adam",
         "alpha": "0.5",

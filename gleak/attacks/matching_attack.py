@@ -87,6 +87,7 @@ class MatchingAttack(AttackSpec):
         try:
             self.parts().start.check(dataset)
             self.parts().code.check(dataset)
+            self.parts().optimizer.check_parts(self.parts())
         except IncompatibleError as error:
             raise IncompatibleError(f"attack {self}: {error}") from None
         steps = client.protocol.get("local_steps", 1)
@@ -152,7 +153,7 @@ class MatchingAttack(AttackSpec):
     @property
     @override
     def evaluations(self) -> int:
-        return self.iterations * self.parts().optimizer.evaluations_per_iteration
+        return self.iterations * self.parts().optimizer.cost_per_iteration
 
     @property
     @override

@@ -70,4 +70,4 @@ def _null_columns(factors: Factors, outputs: Tensor, share: float) -> Tensor:
     taken = (share * inactive).clamp(min=factors.rank + SPARE)
     lowest = outputs.argsort(1).argsort(1) < taken
     squares = gram(factors.unit_rows(), lowest.to(outputs))
-    return torch.linalg.eigh(squares).eigenvectors[:, :, 0]
+    return torch.linalg.eigh(squares).eigenvectors.mT[:, :1].flatten(1)

@@ -66,6 +66,7 @@ RING: dict[str, Any] = {
     "color": "black",
     "ls": "",
 }
+DIAGONAL = 0.4  # from a point's centre to its edge, along a diagonal, over the root of its area
 ACROSS = ["privacy", "privacy_low", "privacy_high", "blind", "published"]
 UPWARDS = ["utility", "utility_low", "utility_high"]
 POINT, SMALLEST, LARGEST = 20.0, 8.0, 160.0  # area of a point, in square points of print
@@ -246,11 +247,13 @@ def _set_limits(axes: Axes, figure: Tradeoff, points: pd.DataFrame) -> None:
 def _draw_hue(axes: Axes, points: pd.DataFrame, colour: Colour, numbers: Mapping[str, str]) -> None:
     """Draw the region of an attack, its points with their numbers, and the paper's privacy."""
     _fill_region(axes, points, colour)
-    axes.scatter(points["privacy"], points["utility"], _sizes(points), color=colour, lw=0)
-    for row in records(points):
+    sizes = _sizes(points)
+    axes.scatter(points["privacy"], points["utility"], sizes, color=colour, lw=0)
+    for row, size in zip(records(points), sizes, strict=True):
         _draw_interval(axes, row, colour)
-        at = (row["privacy"], row["utility"])
-        axes.annotate(numbers[row["point"]], at, (2, 3), textcoords="offset points", fontsize=6.5)
+        at, free = (row["privacy"], row["utility"]), 1 + DIAGONAL * math.sqrt(size)
+        label = numbers[row["point"]]
+        axes.annotate(label, at, (free, free), textcoords="offset points", fontsize=6.5)
         beside = ([at[0], row["published"]], [at[1], at[1]])
         axes.plot(*beside, color=colour, ls=":", lw=0.8)
     axes.plot(points["published"], points["utility"], color=colour, **OPEN)

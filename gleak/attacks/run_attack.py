@@ -238,6 +238,8 @@ def observation_of(
 ) -> Observation:
     """Return everything an attacker knows, on the device of the network.
 
+    Updates of several rounds stay in host memory, of which `Observation.of_round` moves one.
+
     The attacker's seed is derived from the run's. With the run's own seed it could repeat the
     random numbers of a client, such as the noise of a defence.
 
@@ -262,12 +264,13 @@ def observation_of(
     check_shapes(found, trained, only, where, target.origin)
     network.requires_grad_(False)
     decoded = {name: encoded.decode() for name, encoded in update.update.items()}
-    broadcasts = _tensors(update.broadcast or {}, device)
+    storage = device if update.rounds == 1 else torch.device("cpu")
+    broadcasts = _tensors(update.broadcast or {}, storage)
     _check_broadcast(broadcasts, trained, update.rounds, where.partition(":")[0])
     return Observation(
-        update=_tensors(decoded, device),
-        sent=_sent_masks(update, device),
-        cells=cells_of(update.update, device),
+        update=_tensors(decoded, storage),
+        sent=_sent_masks(update, storage),
+        cells=cells_of(update.update, storage),
         model=network,
         modality=target.modality,
         input_shape=target.input_shape,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gleak.api.tensors import ArrayLike, Labels, checked_inputs, checked_labels
 from gleak.api.user_network import Shape, examine, modality_of, prepared_copy
@@ -51,7 +51,7 @@ def audit(
 
     Example:
         >>> import gleak, torch
-        >>> from torch import nn
+        >>> from torch import Tensor, nn
         >>> _ = torch.manual_seed(0)
         >>> model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 10))
         >>> gleak.audit(model, shape=(3, 8, 8)).alarms
@@ -64,18 +64,40 @@ def audit(
         raise SpecError("give samples as inputs and labels, or neither")
     samples = None if inputs is None else checked_inputs(inputs, shape)
     shape = shape or (IMAGE if samples is None else tuple(samples.shape[1:]))
-    network = prepared_copy(model).float()
+    network = prepared_copy(model)
     classes = examine(network, shape)
-    data = None
-    if samples is not None:
-        known = checked_labels(labels, len(samples), classes)
-        data = _dataset(samples.numpy(), known.numpy(), classes)
-    received = with_state(_empty_model(shape, classes), network)
-    return run_audits(Broadcast(received, data, seed, lambda: independent_copy(network)))
+    if samples is None:
+        return audit_examined(network, shape, classes, seed=seed)
+    known = checked_labels(labels, len(samples), classes)
+    return audit_examined(network, shape, classes, (samples, known), seed)
 
 
-def _dataset(inputs: np.ndarray, labels: np.ndarray, classes: int) -> Dataset:
+def audit_examined(
+    network: nn.Module,
+    shape: Shape,
+    classes: int,
+    samples: tuple[Tensor, Tensor] | None = None,
+    seed: int = 0,
+) -> AuditReport:
+    """Audit a prepared network that was examined.
+
+    Args:
+        network: not changed.
+        shape: shape of one sample.
+        classes: number of classes.
+        samples: checked inputs, Shape (M, *shape), and labels, Shape (M), of the client; None:
+            unknown.
+        seed: seed of the draw of samples.
+    """
+    single = independent_copy(network).float()
+    received = with_state(_empty_model(shape, classes), single)
+    data = None if samples is None else _dataset(*samples, classes)
+    return run_audits(Broadcast(received, data, seed, lambda: independent_copy(single)))
+
+
+def _dataset(samples: Tensor, known: Tensor, classes: int) -> Dataset:
     """Return a client's samples as the train split of a dataset."""
+    inputs, labels = samples.numpy(), known.numpy()
     return Dataset(
         spec="of the client",
         modality=modality_of(inputs.shape[1:]),

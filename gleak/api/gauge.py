@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.api.attack_setting import Setting
-from gleak.api.auditing import audit
+from gleak.api.auditing import audit_examined
 from gleak.api.client_setting import client_of
 from gleak.api.tensors import ArrayLike, Labels, checked_inputs, checked_labels, tensor_of
 from gleak.api.user_network import Shape, examine, modality_of, prepared_copy
@@ -129,7 +129,7 @@ class Gauge:
         network = self._network(before)
         observation = self._observe(network, _difference(network, before, after))
         samples = None if truth is None else self._checked(*truth)
-        alarms = audit(network, *(samples or ()), shape=self.shape).alarms
+        alarms = audit_examined(network, self.shape, self._classes, samples).alarms
         found, explained = self._reconstruct(network, observation)
         measures = {ALARMS: float(len(alarms)), EXPLAINED: explained}
         if samples is not None:

@@ -11,6 +11,8 @@ from gleak.attacks.matching_attack import MatchingAttack
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
+from gleak.matching.codes.base import CodeSpec
+from gleak.matching.codes.sample_codes import Pixels
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.layer_weights import LayerFunction, LayerWeights
 from gleak.matching.optimizers.first_order import Adam
@@ -67,6 +69,11 @@ class AGIC(MatchingAttack):
     relu_modifier: bool = parameter(
         True, "give layers with zeros in their gradients more weight", source="AGIC Eq. 8"
     )
+    code: Annotated[CodeSpec, nested("code")] = parameter(
+        Pixels(),
+        "what is searched, in whose unit learning rates are; normalised: as InvertGrad's code does",
+        source="ours",
+    )
 
     @override
     def parts(self) -> Parts:
@@ -75,6 +82,7 @@ class AGIC(MatchingAttack):
             start=self.start,
             labels=self.labels,
             distance=Cosine(),
+            code=self.code,
             layers=LayerWeights(
                 beta=self.beta, function=self.weights, relu_modifier=self.relu_modifier
             ),
@@ -132,6 +140,10 @@ class AGICEpochs(AGIC):
             raise IncompatibleError(
                 f"attack {self} searches the random numbers of no update; leave out draws, or use "
                 "agic"
+            )
+        if self.code != Pixels():
+            raise IncompatibleError(
+                f"attack {self} searches pixels jointly; leave out code, or use agic"
             )
         if self.labels == "joint":
             raise IncompatibleError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gleak.matching.codes.sample_codes import Pixels
+from gleak.matching.codes.sample_codes import Normalised, Pixels
 from gleak.matching.parts import Parts, SearchParts
 
 LABELS = {
@@ -52,7 +52,7 @@ class AttackSummary:
 def traits_of(parts: Parts) -> AttackSummary:
     """Return the summary of a gradient matching search."""
     used = {
-        "codes": not isinstance(parts.code, Pixels),
+        "codes": not isinstance(parts.code, Pixels | Normalised),
         "layer weights": parts.layers is not None,
         "label term": parts.label_term > 0,
     }

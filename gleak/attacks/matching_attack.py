@@ -15,6 +15,8 @@ from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested
 from gleak.core.spec import FILE_NAME, parameter
 from gleak.knowledge.postprocessor import Postprocessor
+from gleak.matching.codes.base import CodeSpec
+from gleak.matching.codes.sample_codes import Pixels
 from gleak.matching.distances.base import DistanceSpec
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.optimizers.first_order import Adam
@@ -85,6 +87,7 @@ class MatchingAttack(AttackSpec):
         try:
             self.parts().start.check(dataset)
             self.parts().code.check(dataset)
+            self.parts().optimizer.check_parts(self.parts())
         except IncompatibleError as error:
             raise IncompatibleError(f"attack {self}: {error}") from None
         steps = client.protocol.get("local_steps", 1)
@@ -116,6 +119,7 @@ class MatchingAttack(AttackSpec):
         check_gradients(network, client.loss, shape, classes)
         skipped_parameters(network, shape, trained_parameters(network), self.skip)
         self._check_draws(network)
+        self.parts().code.check_network(network)
         rule = self.parts().labels
         if rule in RULES:
             check_rule(network, shape, classes, rule)
@@ -149,7 +153,7 @@ class MatchingAttack(AttackSpec):
     @property
     @override
     def evaluations(self) -> int:
-        return self.iterations * self.parts().optimizer.evaluations_per_iteration
+        return self.iterations * self.parts().optimizer.cost_per_iteration
 
     @property
     @override
@@ -238,6 +242,11 @@ class SignedAdamAttack(MatchingAttack):
     distance: Annotated[DistanceSpec, nested("distance")] = parameter(
         Cosine(), "between gradients", source="InvertGrad; likelihood: ours"
     )
+    code: Annotated[CodeSpec, nested("code")] = parameter(
+        Pixels(),
+        "what is searched, in whose unit learning rates are; normalised: as InvertGrad's code does",
+        source="ours",
+    )
 
     @override
     def common(self) -> dict[str, Any]:
@@ -245,6 +254,7 @@ class SignedAdamAttack(MatchingAttack):
             **super().common(),
             "start": self.start,
             "distance": self.distance,
+            "code": self.code,
             "optimizer": Adam(lr=self.lr, signed=True, schedule="steps"),
             "total_variation": self.tv,
             "box": True,

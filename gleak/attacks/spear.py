@@ -32,12 +32,14 @@ class Spear(DenseFirstAttack):
 
     Like SPEAR, the attack uses the zeros that the ReLU leaves in a low-rank gradient (see
     `gleak.unmixing.relu_sparsity`) and verifies samples without the truth: a sample must activate
-    the neurons at which its gradient is not zero. SPEAR draws random submatrices; here sparse
-    directions are searched by iteratively reweighted least squares and, if the network has only one
-    more layer, also by the sign and size that its weights give a sample's gradient (see
-    `gleak.unmixing.relu_search`). Samples that are not recovered are mid-grey; a victim has
-    converged when all are recovered. The attack needs a single gradient: in several local steps the
-    gradients of the layers differ.
+    the neurons at which its gradient is not zero. SPEAR draws random submatrices. Here images are
+    first separated approximately by `cpa_edges`, and the neurons at which they are surely inactive
+    give exact directions; those found leave fewer images to separate (see
+    `gleak.unmixing.relu_patterns`). Then, and for tables, sparse directions are searched by
+    iteratively reweighted least squares and, if the network has only one more layer, also by the
+    sign and size that its weights give a sample's gradient (see `gleak.unmixing.relu_search`).
+    Samples that are not recovered are mid-grey; a victim has converged when all are recovered. The
+    attack needs a single gradient: in several local steps the gradients of the layers differ.
     """
 
     source = "Dimitrov et al. 2024 (SPEAR), sections 3 and 4"
@@ -45,7 +47,7 @@ class Spear(DenseFirstAttack):
     instead: ClassVar[str] = "use fc2 or mlp+activation=relu"
     takes_local_steps: ClassVar[bool] = False
 
-    rounds: int = parameter(64, "of 128 directions each, budget of one victim", ge=1)
+    rounds: int = parameter(64, "searches for directions, budget of one victim", ge=1)
 
     @override
     def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
@@ -84,15 +86,15 @@ class Spear(DenseFirstAttack):
     @override
     def traits(self) -> AttackSummary:
         return AttackSummary(
-            losses=("sparsity of directions",),
-            optimizers=("reweighted least squares",),
+            losses=("sparsity of directions", "likelihood of edges"),
+            optimizers=("reweighted least squares", "quasi-Newton"),
             labels=LABELS["argmin"],
         )
 
     @override
     def rehearse(self, observation: Observation) -> None:
-        """Take one round, as the end of the search depends on values, for one victim of all."""
-        self.model_copy(update={"rounds": 1}).reconstruct(observation.of_victim(0))
+        """Take few rounds, as the end of the search depends on values, for one victim of all."""
+        self.model_copy(update={"rounds": 3}).reconstruct(observation.of_victim(0))
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:

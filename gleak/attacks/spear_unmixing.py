@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.first_layer import scaled_layer
 from gleak.matching.label_inference import classifier_of
+from gleak.runtime.checkpointing import Journal
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
-from gleak.unmixing.relu_search import draw_guess, search, signal_columns, sparse_columns
+from gleak.unmixing.relu_patterns import pattern_columns, remaining_mixture
+from gleak.unmixing.relu_search import (
+    Proposal,
+    draw_guess,
+    search,
+    signal_columns,
+    sparse_columns,
+)
 from gleak.unmixing.relu_sparsity import Factors, factorise
 
 if TYPE_CHECKING:
@@ -71,7 +78,7 @@ def unmix_victims(
     )
     part = observation.journal.part()
     with Progress(observation.victims, "victims") as progress:
-        for victim, number in enumerate(observation.victim_ids):
+        for victim in range(observation.victims):
             progress.advance()
             if saved := part.part(str(victim)).stored:
                 found[victim] = torch.from_numpy(saved["inputs"]).to(found)
@@ -79,8 +86,8 @@ def unmix_victims(
             gradients = [observed[f"{name}.{part}"][victim] for part in PARTS]
             of_samples = scaling.gradient_of_samples(*gradients)
             factors = factorise(of_samples, gradients[1], observation.batch_size)
-            stream = torch_stream(observation.seed, "spear", int(number))
-            proposals = _proposals(factors, layers, scores[victim].double(), stream)
+            seen = observation.of_victim(victim)
+            proposals = _proposals(seen, factors, layers, scores[victim].double())
             result = search(factors, weight, bias, layers.head, proposals, rounds)
             if result is not None:
                 consistent = result.inputs[result.consistent]
@@ -128,16 +135,50 @@ def without_probabilities(observation: Observation, scores: Tensor, inputs: Tens
 
 
 def _proposals(
-    factors: Factors, layers: Layers, scores: Tensor, stream: torch.Generator
-) -> list[Callable[[], Tensor]]:
-    """Return the searches that suit the network."""
-    sparse = partial(sparse_columns, factors, stream)
-    head = layers.head
-    if head is None:
-        return [sparse]
+    observation: Observation, factors: Factors, layers: Layers, scores: Tensor
+) -> list[Proposal]:
+    """Return the searches that suit the samples and the network of one victim.
 
-    def signal() -> Tensor:
+    Args:
+        observation: of the victim.
+        factors: of its gradients.
+        layers: that the searches use.
+        scores: gradient of the last layer's bias; Shape (classes).
+    """
+    stream = torch_stream(observation.seed, "spear", int(observation.victim_ids[0]))
+    proposals: list[Proposal] = [lambda _: sparse_columns(factors, stream)]
+    if layers.head is not None:
+        proposals.insert(0, _signal_search(factors, layers, layers.head, scores, stream))
+    if observation.modality == "image":
+        proposals.insert(0, _pattern_search(observation, factors, layers))
+    return proposals
+
+
+def _signal_search(
+    factors: Factors, layers: Layers, head: Tensor, scores: Tensor, stream: torch.Generator
+) -> Proposal:
+    def propose(_: Tensor) -> Tensor:
         guess = draw_guess(layers.shape, layers.weight, layers.bias, scores, layers.softmax, stream)
         return signal_columns(factors, head, guess)
 
-    return [signal, sparse]
+    return propose
+
+
+def _pattern_search(observation: Observation, factors: Factors, layers: Layers) -> Proposal:
+    """Return the search from the samples that `cpa_edges` separates."""
+    separator = CPAEdges()
+    silent = replace(observation, journal=Journal())
+
+    def propose(known: Tensor) -> Tensor:
+        rest = remaining_mixture(factors, known)
+        count = factors.rank - len(known)
+        sources = (
+            separator.separate_counted(silent, rest, [count], count)
+            if len(known)
+            else separator.separate(silent)
+        )
+        inputs = sources.values[0].double() / sources.factors[0].double()
+        inputs = inputs[inputs.isfinite().all(1)]
+        return pattern_columns(factors, inputs, layers.weight, layers.bias)
+
+    return propose

@@ -3,32 +3,25 @@
 For each captured round the folder contains the broadcast ``round-<number>/before.safetensors`` and
 each client's reply ``round-<number>/client-<node>.safetensors``, in the format of ``gleak import``
 (docs/guide/real-updates.md). `Capturing` is for strategies that exchange messages
-(`flwr.serverapp.strategy`), `CapturingClassic` for the older ones (`flwr.server.strategy`).
+(`flwr.serverapp.strategy`); for the older ones see `gleak.captures.flower_classic`.
 
 `Gauging` (on the server) and `GaugingMod` (on a client) measure what updates reveal, with any
-`Measure` such as `gleak.Gauge`, and stop what exceeds a limit.
+`Measure` such as `gleak.Gauge`, and stop what exceeds a limit. `Periodic` makes that cheaper.
 
-Only this module needs Flower, which is installed by ``pip install 'gleak[flower]'``.
+Only this module and `flower_classic` need Flower (``pip install 'gleak[flower]'``).
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from gleak.captures.round_folder import Arrays, Recorder
-from gleak.core.errors import (
-    ExposedError,
-    IncompatibleError,
-    SpecError,
-    nearest,
-    needs_extra,
-)
+from gleak.captures.observers import Gauged, Measure, Observer, Recorder, Truth, over_limits
+from gleak.captures.round_folder import Arrays
+from gleak.core.errors import IncompatibleError, needs_extra
 
 with needs_extra("flower"):
     from flwr.app import (
@@ -40,20 +33,13 @@ with needs_extra("flower"):
         MetricRecord,
         RecordDict,
     )
-    from flwr.clientapp.typing import ClientAppCallable
-    from flwr.common import EvaluateRes, FitIns, FitRes, Parameters, Scalar, parameters_to_ndarrays
-    from flwr.server.client_manager import ClientManager
-    from flwr.server.client_proxy import ClientProxy
-    from flwr.server.strategy import Strategy as ClassicStrategy
+    from flwr.clientapp.typing import ClientAppCallable, Mod
     from flwr.serverapp.grid import Grid
     from flwr.serverapp.strategy import Strategy
 
-Truth = tuple[Any, Any]
-"""Inputs with values in [0, 1], Shape (N, *shape), and labels, Shape (N)."""
-Measure = Callable[[Arrays, Arrays, Truth | None], dict[str, float]]
-"""Function from states before and after training, and the truth if it is known, to metrics."""
 FIRST = (1,)
 TRAIN = "train"
+ROUND = "server-round"
 WITHHELD = 20_001
 """Code of the error that a client sends in place of an update; Flower's own are lower."""
 
@@ -91,36 +77,26 @@ def arrays_of(content: RecordDict, names: Sequence[str] | None = None) -> Arrays
     return named(arrays.values(), names or arrays)
 
 
-def over_limits(measured: Mapping[str, float], limits: Mapping[str, float]) -> str:
-    """Return which metrics exceed their limits, as a clause; empty if none does.
-
-    Raises:
-        SpecError: a limit is for a metric that is not measured.
-    """
-    for name in limits:
-        if name not in measured:
-            raise SpecError(f"limits: no metric {name!r} is measured; {nearest(name, measured)}")
-    over = {name: value for name, value in measured.items() if value > limits.get(name, np.inf)}
-    return ", ".join(f"{name} is {over[name]:.3g}, limit {limits[name]:.3g}" for name in over)
-
-
 class Wrapping(Strategy):
-    """Base of the wrappers of a strategy that exchanges messages; leaves everything to it.
+    """Wrapper that observes the rounds of a strategy, and leaves everything else to it.
 
     Args:
         strategy: wrapped strategy.
+        observer: of the rounds.
         names: names of the arrays, if clients send plain lists of arrays; None: as sent.
 
     Raises:
         IncompatibleError: the strategy overrides start(), so its rounds cannot be observed.
     """
 
-    def __init__(self, strategy: Strategy, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, strategy: Strategy, observer: Observer, names: Sequence[str] | None = None
+    ) -> None:
         if type(strategy).start is not Strategy.start:
             raise IncompatibleError(
                 f"{type(strategy).__name__} overrides start(); wrap another strategy"
             )
-        self.strategy, self.names = strategy, names
+        self.strategy, self.observer, self.names = strategy, observer, names
         self.before: Arrays = {}
 
     @override
@@ -128,7 +104,7 @@ class Wrapping(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
-        if messages and self.observes(server_round):
+        if messages and self.observer.observes(server_round):
             self.before = arrays_of(messages[0].content, self.names)
         return messages
 
@@ -138,31 +114,15 @@ class Wrapping(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         replies = list(replies)
         observed: dict[str, float] = {}
-        if self.observes(server_round):
+        if self.observer.observes(server_round):
             answered = [reply for reply in replies if reply.has_content()]
             after = {
                 str(reply.metadata.src_node_id): arrays_of(reply.content, self.names)
                 for reply in answered
             }
-            observed = self.observe(server_round, after)
+            observed = self.observer.observe(server_round, self.before, after)
         arrays, metrics = self.strategy.aggregate_train(server_round, replies)
         return arrays, MetricRecord({**(metrics or {}), **observed}) if observed else metrics
-
-    @abstractmethod
-    def observes(self, server_round: int) -> bool:
-        """Return True if a round is observed."""
-
-    @abstractmethod
-    def observe(self, server_round: int, after: Mapping[str, Arrays]) -> dict[str, float]:
-        """Observe a round.
-
-        Args:
-            server_round: number of the round; `before` has the arrays that were broadcast.
-            after: arrays returned by each client, by the name of the client.
-
-        Returns:
-            Metrics to add to those of the round.
-        """
 
     @override
     def configure_evaluate(
@@ -202,17 +162,7 @@ class Capturing(Wrapping):
         rounds: Collection[int] = FIRST,
         names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(strategy, names)
-        self.recorder = Recorder(folder, rounds)
-
-    @override
-    def observes(self, server_round: int) -> bool:
-        return server_round in self.recorder.rounds
-
-    @override
-    def observe(self, server_round: int, after: Mapping[str, Arrays]) -> dict[str, float]:
-        self.recorder.write(server_round, self.before, after)
-        return {}
+        super().__init__(strategy, Recorder(folder, rounds), names)
 
 
 class Gauging(Wrapping):
@@ -240,29 +190,7 @@ class Gauging(Wrapping):
         clients: int = 1,
         names: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(strategy, names)
-        self.measure, self.limits, self.clients = measure, limits or {}, clients
-
-    @override
-    def observes(self, server_round: int) -> bool:
-        return True
-
-    @override
-    def observe(self, server_round: int, after: Mapping[str, Arrays]) -> dict[str, float]:
-        """Measure the first clients.
-
-        Raises:
-            ExposedError: a metric exceeds its limit; names the round.
-        """
-        measured = [
-            self.measure(self.before, state, None) for state in [*after.values()][: self.clients]
-        ]
-        if not measured:
-            return {}
-        largest = {name: max(each[name] for each in measured) for name in measured[0]}
-        if over := over_limits(largest, self.limits):
-            raise ExposedError(f"round {server_round}: {over}; the federation is stopped")
-        return largest
+        super().__init__(strategy, Gauged(measure, limits, clients), names)
 
 
 class GaugingMod:
@@ -291,10 +219,11 @@ class GaugingMod:
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Train, measure, and send or withhold the update."""
-        trains = message.metadata.message_type.partition(".")[0] == TRAIN
-        before = arrays_of(message.content, self.names) if trains else {}
+        if not trains(message):
+            return call_next(message, context)
+        before = arrays_of(message.content, self.names)
         reply = call_next(message, context)
-        if not trains or not reply.has_content():
+        if not reply.has_content():
             return reply
         truth = None if self.truth is None else self.truth(context)
         measured = self.measure(before, arrays_of(reply.content, self.names), truth)
@@ -305,74 +234,47 @@ class GaugingMod:
         return reply
 
 
-class CapturingClassic(ClassicStrategy):
-    """Wrapper that captures rounds of a strategy of `flwr.server.strategy`.
+class Periodic:
+    """Mod that applies another one in every n-th round only, so that it costs less.
+
+    It is applied in the first round, then after every n rounds. All clients agree on these rounds,
+    since strategies refuse replies of one round with different metrics. The updates of the other
+    rounds are sent as they are, so limits of a `GaugingMod` are not checked in them.
 
     Args:
-        strategy: wrapped strategy.
-        folder: output folder.
-        names: names of the arrays that clients send, those of ``model.state_dict()``.
-        rounds: numbers of the rounds to capture; by default only the first.
-
-    Raises:
-        DataError: a captured round of that number already exists in the folder.
+        mod: such as a `GaugingMod`.
+        every: n, at least 1.
     """
 
-    def __init__(
-        self,
-        strategy: ClassicStrategy,
-        folder: Path | str,
-        names: Sequence[str],
-        rounds: Collection[int] = FIRST,
-    ) -> None:
-        self.strategy, self.names = strategy, names
-        self.recorder, self.before = Recorder(folder, rounds), dict[str, np.ndarray]()
+    def __init__(self, mod: Mod, every: int) -> None:
+        self.mod, self.every = mod, every
 
-    @override
-    def configure_fit(
-        self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
-        asked = self.strategy.configure_fit(server_round, parameters, client_manager)
-        if asked and server_round in self.recorder.rounds:
-            self.before = self._arrays(asked[0][1].parameters)
-        return asked
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Train, with or without the mod.
 
-    @override
-    def aggregate_fit(
-        self,
-        server_round: int,
-        results: list[tuple[ClientProxy, FitRes]],
-        failures: list[tuple[ClientProxy, FitRes] | BaseException],
-    ) -> tuple[Parameters | None, dict[str, Scalar]]:
-        if server_round in self.recorder.rounds:
-            after = {client.cid: self._arrays(reply.parameters) for client, reply in results}
-            self.recorder.write(server_round, self.before, after)
-        return self.strategy.aggregate_fit(server_round, results, failures)
+        Raises:
+            IncompatibleError: the message does not contain the number of the round.
+        """
+        if trains(message) and (round_of(message) - 1) % self.every:
+            return call_next(message, context)
+        return self.mod(message, context, call_next)
 
-    def _arrays(self, parameters: Parameters) -> Arrays:
-        return named(parameters_to_ndarrays(parameters), self.names)
 
-    @override
-    def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
-        return self.strategy.initialize_parameters(client_manager)
+def round_of(message: Message) -> int:
+    """Return the number of a message's round, as Flower's strategies send it.
 
-    @override
-    def configure_evaluate(
-        self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, Any]]:
-        return self.strategy.configure_evaluate(server_round, parameters, client_manager)
+    Raises:
+        IncompatibleError: it is missing.
+    """
+    for record in message.content.config_records.values():
+        if ROUND in record:
+            return int(record[ROUND])
+    raise IncompatibleError(
+        f"the message has no {ROUND!r}, which Flower's strategies add to the configuration of a "
+        "round; let the strategy add it, or use the mod without Periodic"
+    )
 
-    @override
-    def aggregate_evaluate(
-        self,
-        server_round: int,
-        results: list[tuple[ClientProxy, EvaluateRes]],
-        failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
-    ) -> tuple[float | None, dict[str, Scalar]]:
-        return self.strategy.aggregate_evaluate(server_round, results, failures)
 
-    @override
-    def evaluate(
-        self, server_round: int, parameters: Parameters
-    ) -> tuple[float, dict[str, Scalar]] | None:
-        return self.strategy.evaluate(server_round, parameters)
+def trains(message: Message) -> bool:
+    """Return True if a message asks a client to train."""
+    return message.metadata.message_type.partition(".")[0] == TRAIN

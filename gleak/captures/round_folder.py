@@ -8,16 +8,14 @@ truth-<name>.safetensors     inputs and labels of that client, if they are known
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.numpy import save_file
 
-from gleak.artifacts.atomic import whole_folder
 from gleak.captures.states import State, read_state
 from gleak.core.errors import ArtifactError, DataError
 
@@ -104,45 +102,6 @@ class RoundFolder:
                 f"{missing}: no such file, but other clients have one; add it, or remove all"
             )
         return Files(self.before, clients, known)
-
-
-class Recorder:
-    """Writer of captured rounds.
-
-    Args:
-        folder: contains a folder for each round.
-        rounds: numbers of the rounds to capture; Flower counts from 1.
-
-    Raises:
-        DataError: the folder of a round already exists.
-    """
-
-    def __init__(self, folder: Path | str, rounds: Collection[int]) -> None:
-        self.folder, self.rounds = Path(folder), rounds
-        for path in map(self.of_round, rounds):
-            if path.exists():
-                raise DataError(f"{path} already exists; choose another folder, or remove it")
-
-    def of_round(self, number: int) -> Path:
-        """Return the folder of a round."""
-        return self.folder / f"round-{number}"
-
-    def write(self, number: int, before: Arrays, after: Mapping[str, Arrays]) -> None:
-        """Write a round atomically.
-
-        Args:
-            number: number of the round.
-            before: arrays that were broadcast.
-            after: arrays returned by each client, by the name of the client.
-
-        Raises:
-            ArtifactError: no permission or no space.
-        """
-        with whole_folder(self.of_round(number)) as folder:
-            files = RoundFolder(folder)
-            save_file(before, files.before)
-            for client, arrays in after.items():
-                save_file(arrays, files.client(client))
 
 
 def recorded_fields(clients: Sequence[Path]) -> dict[str, str]:

@@ -93,7 +93,7 @@ def verified_method(training: ClientTraining) -> Method:
 
 
 def _first_correct_method(training: ClientTraining) -> Method:
-    copied = replace(training, model=_double_model(training))
+    copied = double_training(training)
     one_step = replace(copied, local_steps=1)
     trials = [plain_trial(one_step, *batch) for batch in _batches(one_step, BATCHES)]
     _check_general_method(one_step, trials)
@@ -118,6 +118,16 @@ def _candidates(training: ClientTraining) -> Iterator[Method]:
         yield lambda local: LayerwiseUnrolled(local, LayerwiseGradients(local))
     yield lambda local: GeneralUnrolled(local, VmappedGradients(local))
     yield _looped_steps
+
+
+def general_method(training: ClientTraining) -> Gradients:
+    """Return the most general method, whose results can be differentiated as often as needed."""
+    return LoopedGradients(training) if training.local_steps == 1 else _looped_steps(training)
+
+
+def double_training(training: ClientTraining) -> ClientTraining:
+    """Return the training of a copy in double precision, where the network allows it."""
+    return replace(training, model=_double_model(training))
 
 
 def _looped_steps(training: ClientTraining) -> GeneralUnrolled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -13,7 +14,7 @@ from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
 from gleak.matching.batch_norm_prior import BatchNormPrior
-from gleak.matching.choice import verified_method
+from gleak.matching.choice import double_training, general_method, verified_method
 from gleak.matching.code_cells import Cell, coded
 from gleak.matching.gradients import ClientTraining, Gradients
 from gleak.matching.joint_pair import joined
@@ -27,12 +28,14 @@ from gleak.matching.problem import (
     total_variation,
 )
 from gleak.matching.skipped import skipped_parameters
+from gleak.models.parameters import dtype_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from gleak.matching.distances.base import Pair
     from gleak.matching.parts import Parts
+    from gleak.matching.pieces import FormedPiece
     from gleak.observation import Observation
 
 ALL = slice(None)
@@ -50,6 +53,7 @@ class GradientMatching(Problem):
         skipped: names of the parameters that are left out.
         cells: codes of the parameters, if the distance depends on them.
         batch_norm: prior by statistics of batch normalisation; None: none.
+        precise: local training in double precision, if the optimizer needs residuals.
     """
 
     parts: Parts
@@ -58,6 +62,7 @@ class GradientMatching(Problem):
     skipped: frozenset[str]
     cells: dict[str, Cell]
     batch_norm: BatchNormPrior | None = None
+    precise: ClientTraining | None = None
 
     @classmethod
     def of(cls, observation: Observation, parts: Parts) -> Self:
@@ -78,6 +83,7 @@ class GradientMatching(Problem):
             batch_norm=BatchNormPrior.of(observation, parts.statistics)
             if parts.batch_norm
             else None,
+            precise=_precise(observation, parts),
         )
 
     @cached_property
@@ -90,6 +96,34 @@ class GradientMatching(Problem):
     def layer_weights(self) -> dict[str, Tensor]:
         """Weight of each parameter, Shape (V); empty where all weights are equal."""
         return self.parts.layers.of(self.observed) if self.parts.layers else {}
+
+    @cached_property
+    def layers(self) -> list[list[str]]:
+        """Names of the matched parameters by layer, from the first to the last."""
+        names = [name for name in self.observed if name not in self.skipped]
+        return [list(each) for _, each in groupby(names, lambda name: name.rpartition(".")[0])]
+
+    def residuals(self, point: Tensor, names: Collection[str]) -> Tensor:
+        """Compute the difference of dummy and observed gradient of one victim.
+
+        Args:
+            point: Shape (P), in double precision.
+            names: of the parameters that are compared.
+
+        Returns:
+            Shape (R), of all compared values, differentiable; zero where a value was not sent.
+        """
+        assert self.precise
+        at = point.to(dtype_of(self.precise.model))[None]
+        pieces = general_method(self.precise)(
+            self.inputs(at), self.soft_labels(at).to(at), self.observed
+        )
+        compared = [piece.formed() for piece in pieces if piece.name in names]
+        return torch.cat([self._difference(piece).flatten().double() for piece in compared])
+
+    def _difference(self, piece: FormedPiece) -> Tensor:
+        masked = piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
+        return masked.gradient - masked.target
 
     @override
     def keep(self, rows: Tensor | slice) -> Self:
@@ -149,6 +183,12 @@ def gradients_of(observation: Observation, parts: Parts) -> Gradients:
         except IncompatibleError as error:
             raise IncompatibleError(f"{observation.spec}: {error}") from error
     return methods[parts.client_model](training)
+
+
+def _precise(observation: Observation, parts: Parts) -> ClientTraining | None:
+    if not parts.optimizer.needs_residuals:
+        return None
+    return double_training(ClientTraining.of(observation, parts.client_model))
 
 
 def _cells(observation: Observation) -> dict[str, Cell]:

@@ -112,6 +112,10 @@ class Problem(ABC):
         """Return the samples at these points, not clipped; Shape (V, N, *sample shape)."""
         return points[:, : self.values].unflatten(1, self.shape)
 
+    def clip(self, points: Tensor) -> None:
+        """Clip the unknowns of all samples so that their values are in [0, 1], in place."""
+        points[:, : self.values].clamp_(0, 1)
+
     def soft_labels(self, points: Tensor) -> Tensor:
         """Return the label probabilities at these points; Shape (V, N, classes)."""
         if self.targets is not None:
@@ -165,19 +169,21 @@ class CodedProblem(Problem):
     Args:
         whole: the problem in the values of the samples themselves.
         coder: between samples and codes.
-        code_size: unknowns of one sample.
+        black: code of an image of zeros; Shape (code size).
+        white: code of an image of ones; Shape (code size).
     """
 
     whole: Problem
     coder: Coder
-    code_size: int
+    black: Tensor
+    white: Tensor
 
     @classmethod
     def of(cls, problem: Problem, coder: Coder) -> Self:
         """Reparametrize a problem by the codes of its samples."""
         blank = next(iter(problem.observed.values())).new_zeros(1, *problem.shape[1:])
         with torch.no_grad():
-            size = coder.encode(blank).shape[1]
+            black, white = coder.encode(torch.cat([blank, blank + 1]))
         return cls(
             parts=problem.parts,
             observed=problem.observed,
@@ -186,13 +192,14 @@ class CodedProblem(Problem):
             classes=problem.classes,
             whole=problem,
             coder=coder,
-            code_size=size,
+            black=black,
+            white=white,
         )
 
     @property
     @override
     def values(self) -> int:
-        return self.shape[0] * self.code_size
+        return self.shape[0] * len(self.black)
 
     @property
     @override
@@ -212,6 +219,12 @@ class CodedProblem(Problem):
     def point(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return self.coder.encode(inputs).flatten()
+
+    @override
+    def clip(self, points: Tensor) -> None:
+        """Clip codes to those of a black and a white image, in place."""
+        codes = points[:, : self.values].unflatten(1, (self.shape[0], -1))
+        codes.clamp_(self.black, self.white)
 
     @override
     def inputs(self, points: Tensor) -> Tensor:

@@ -196,9 +196,9 @@ class Search:
             if not self.running.any():
                 return
         again = failed & may_restart & self.running
-        self.points = self.optimizer.step(self.points, evaluation.gradient)
+        self.points = self.optimizer.advance(self.problem, self.points, evaluation, self.running)
         if self.parts.box:
-            self.points[:, : self.problem.values].clamp_(0, 1)
+            self.problem.clip(self.points)
         if again.any():
             self._restart(again)
         self._compact()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gleak.matching.optimizers.base import OptimizerSpec
+from gleak.matching.optimizers.base import GradientOptimizerSpec
 from gleak.runtime.checkpointing import Part, strip_prefix
 from gleak.runtime.progress import Progress
 from gleak.unmixing.edges import differences, variation_weights
@@ -138,7 +138,7 @@ class DescentResult:
 def descend(
     objective: Objective,
     first: Tensor,
-    optimizer: OptimizerSpec,
+    optimizer: GradientOptimizerSpec,
     iterations: int,
     tolerance: float | None,
     part: Part,
@@ -175,7 +175,11 @@ class Descent:
     KEPT = ("points", "best", "least", "spent", "resting")
 
     def __init__(
-        self, points: Tensor, optimizer: OptimizerSpec, iterations: int, tolerance: float | None
+        self,
+        points: Tensor,
+        optimizer: GradientOptimizerSpec,
+        iterations: int,
+        tolerance: float | None,
     ) -> None:
         self.points, self.iterations = points, iterations
         self.least_gain = -torch.inf if tolerance is None else tolerance

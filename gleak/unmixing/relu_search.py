@@ -2,7 +2,8 @@
 
 SPEAR draws submatrices of N - 1 rows at random and keeps null vectors with many zeros: about
 2^(N-1) draws a sample. Two searches by iteratively reweighted least squares, from many starts at
-once, go further. The *sparse* one looks for directions with many zeros and assumes nothing else.
+once, go further, and for images that of `gleak.unmixing.relu_patterns` goes furthest. The *sparse*
+one looks for directions with many zeros and assumes nothing else.
 The *signal* one serves a network whose next layer is its last: at an active neuron the loss has
 the slope s_j = sum over classes of W_cj d_c, with d = p - [label] for a sample's probabilities p,
 whatever the sample's image. So its output gradients have two wells, 0 and s_j, and the sign is
@@ -13,12 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from gleak.unmixing.relu_sparsity import Factors, Unmixed, gram, sharpen, solve, unmix
+
+Proposal = Callable[[Tensor], Tensor]
+"""Search for columns: from those known so far, Shape (K, rank), to candidates, Shape (T, rank)."""
 
 STARTS = 128
 """Number of directions that are searched at once."""
@@ -188,13 +193,19 @@ class Collection:
         order = self._zeros(joined).argsort(descending=True, stable=True)
         self._columns = self._distinct(joined[order])
 
-    def complete(self) -> bool:
-        """Return True if there are as many columns as samples."""
-        return len(self._columns) == self._factors.rank
-
-    def unmix(self, weight: Tensor, bias: Tensor) -> Unmixed:
-        """Unmix the gradients by the columns, which must be complete."""
+    def unmix(self, weight: Tensor, bias: Tensor) -> Unmixed | None:
+        """Unmix the gradients by the columns; None if they are fewer than the samples."""
+        if len(self._columns) < self._factors.rank:
+            return None
         return unmix(self._factors, self._columns, weight, bias)
+
+    def trusted(self, unmixed: Unmixed | None) -> Tensor:
+        """Return the columns that are not known to be wrong; Shape (K, rank).
+
+        Args:
+            unmixed: by the columns; None if they are fewer than the samples.
+        """
+        return self._columns if unmixed is None else self._columns[unmixed.consistent]
 
     def _zeros(self, columns: Tensor) -> Tensor:
         return (self._factors.zeros(columns) & self._factors.live()).sum(1)
@@ -233,28 +244,38 @@ def search(
     weight: Tensor,
     bias: Tensor,
     head: Tensor | None,
-    proposals: list[Callable[[], Tensor]],
+    proposals: list[Proposal],
     rounds: int,
 ) -> Unmixed | None:
     """Collect columns until there are as many as samples and each explains its zeros.
+
+    A search is repeated as long as more columns become known, then the next one takes its turn.
 
     Args:
         factors: of one victim's gradients.
         weight: of the layer; Shape (neurons, F).
         bias: Shape (neurons).
         head: weight of the last layer, if it is the next layer; Shape (classes, neurons).
-        proposals: searches that alternate, each returning candidates of Shape (T, rank).
+        proposals: searches that take turns.
         rounds: maximum number of searches.
 
     Returns:
         The last complete choice, consistent or not; None if there was none.
     """
-    unmixed, collection = None, Collection(factors, head)
-    for turn in range(rounds):
-        collection.add(proposals[turn % len(proposals)]())
-        unmixed = collection.unmix(weight, bias) if collection.complete() else None
+    collection = Collection(factors, head)
+    unmixed = collection.unmix(weight, bias)
+    turns = cycle(proposals)
+    propose = next(turns)
+    known = collection.trusted(unmixed)
+    for _ in range(rounds):
         if unmixed is not None and unmixed.consistent.all():
             break
+        collection.add(propose(known))
+        unmixed = collection.unmix(weight, bias)
+        trusted = collection.trusted(unmixed)
+        if len(trusted) <= len(known):
+            propose = next(turns)
+        known = trusted
     return unmixed
 
 

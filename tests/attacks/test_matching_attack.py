@@ -49,7 +49,7 @@ def test_every_field_changes_the_parts(name: str) -> None:
         "start": "uniform",
         "labels": "known",
         "distance": "signs",
-        "code": "pixels",
+        "code": "normalised",
         "finish": "stretched",
         "optimizer": "adam",
         "alpha": "0.5",
@@ -65,6 +65,7 @@ def test_every_field_changes_the_parts(name: str) -> None:
         "relu_modifier": "false",
         "descent": "plain",
         "batch_norm": "0.5",
+        "statistics": "granted",
     }
     if issubclass(load("attack")[name], ROG):
         changes |= {"client_model": "one_step", "start": "normal"}

@@ -35,6 +35,14 @@ def test_a_batch_is_found_with_its_labels(make_case: Make, modality: str, loss: 
     assert np.array_equal(np.sort(found.labels), np.sort(truth.labels))
 
 
+def test_without_a_gradient_nothing_is_found(make_case: Make) -> None:
+    seen, _ = make_case(SPEAR, model=RELU, client=CLIENT)
+    zero = {name: torch.zeros_like(value) for name, value in seen.update.items()}
+    found = SPEAR.reconstruct(replace(seen, update=zero))
+    assert not found.converged.any()
+    assert (found.inputs == 0.5).all()
+
+
 class Deeper(nn.Module):
     """The network with a layer more before its last, which changes nothing."""
 
@@ -53,6 +61,18 @@ def test_without_a_last_layer_next_the_zeros_suffice(make_case: Make) -> None:
     found = SPEAR.reconstruct(replace(seen, model=Deeper(seen.model), update=update))
     assert found.converged.all()
     np.testing.assert_allclose(matched(truth, found.inputs), truth.inputs, atol=1e-4)
+
+
+def test_edges_show_more_samples_than_zeros(make_photo_case: Make) -> None:
+    spec = parse("attack", "spear+rounds=2")
+    seen, truth = make_photo_case(spec, "fedsgd+batch_size=8+victims=1")
+    update = {f"shallow.{name}": value for name, value in seen.update.items()}
+    deeper = replace(seen, model=Deeper(seen.model), update=update)
+    found = spec.reconstruct(deeper)
+    assert found.converged.all()
+    np.testing.assert_allclose(matched(truth, found.inputs), truth.inputs, atol=1e-3)
+    by_zeros = spec.reconstruct(replace(deeper, modality="tabular"))
+    assert not by_zeros.converged.any()
 
 
 @pytest.mark.parametrize(("neurons", "serves"), [(8, False), (9, True)])

@@ -23,17 +23,9 @@ pytest.importorskip("flwr", reason="Flower is an extra, not installed: make test
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict  # noqa: E402
 from flwr.app.metadata import Metadata  # noqa: E402
-from flwr.common import Code, FitRes, Status, ndarrays_to_parameters  # noqa: E402
-from flwr.server.client_manager import SimpleClientManager  # noqa: E402
-from flwr.server.strategy import FedAvg as ClassicFedAvg  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 
-from gleak.captures.flower import (  # noqa: E402
-    Capturing,
-    CapturingClassic,
-    Gauging,
-    GaugingMod,
-)
+from gleak.captures.flower import Capturing, Gauging, GaugingMod, Periodic, round_of  # noqa: E402
 
 CLIENTS = (11, 12)
 STATE = OrderedDict(nn.Linear(3, 2).state_dict())
@@ -71,13 +63,6 @@ class Plain(FedAvg):
         return [
             Note(client, RecordDict({"arrays": arrays, "config": config})) for client in CLIENTS
         ]
-
-
-class Proxy:
-    """All that a strategy asks of a client."""
-
-    def __init__(self, cid: str) -> None:
-        self.cid = cid
 
 
 def after(client: int) -> dict[str, torch.Tensor]:
@@ -156,31 +141,6 @@ def test_a_strategy_with_rounds_of_its_own_is_refused(tmp_path: Path) -> None:
         Capturing(Own(), tmp_path)
 
 
-def test_classic_strategies_are_captured_too(tmp_path: Path) -> None:
-    initial = ndarrays_to_parameters(as_list(STATE))
-    plain = ClassicFedAvg(initial_parameters=initial, min_available_clients=2)
-    wrapped = CapturingClassic(plain, tmp_path, NAMES)
-    clients = SimpleClientManager()
-    for client in CLIENTS:
-        clients.register(Proxy(str(client)))
-    assert wrapped.initialize_parameters(clients) == initial
-    assert len(wrapped.configure_fit(1, initial, clients)) == 2
-    results = [
-        (
-            Proxy(str(client)),
-            FitRes(
-                Status(Code.OK, ""), ndarrays_to_parameters(as_list(after(client))), 1, metrics={}
-            ),
-        )
-        for client in CLIENTS
-    ]
-    assert wrapped.aggregate_fit(1, results, []) == plain.aggregate_fit(1, results, [])
-    check_captured(tmp_path / "round-1")
-    assert wrapped.evaluate(1, initial) is None
-    assert len(wrapped.configure_evaluate(1, initial, clients)) == 2
-    assert wrapped.aggregate_evaluate(1, [], []) == (None, {})
-
-
 def shift(before: dict[str, np.ndarray], state: dict[str, np.ndarray], truth: Any) -> dict:
     """A measure: by how much a client's values grew, and whether the truth was given."""
     grown = float(np.mean([(state[name] - before[name]).mean() for name in NAMES]))
@@ -228,8 +188,8 @@ def trained(message: Message, context: Any) -> Message:
     return Message(RecordDict(found), reply_to=message)
 
 
-def asked(kind: str = "train", state: dict[str, torch.Tensor] = STATE) -> Message:
-    content = RecordDict({"arrays": ArrayRecord(state), "config": ConfigRecord()})
+def asked(kind: str = "train", state: dict[str, torch.Tensor] = STATE, **config: int) -> Message:
+    content = RecordDict({"arrays": ArrayRecord(state), "config": ConfigRecord(config)})
     addresses = {"run_id": 1, "message_id": "1", "src_node_id": 1, "dst_node_id": CLIENTS[0]}
     rest = {"reply_to_message_id": "", "group_id": "", "created_at": time(), "ttl": 60.0}
     return Message(content, metadata=Metadata(**addresses, **rest, message_type=kind))
@@ -257,6 +217,27 @@ def test_an_update_above_a_limit_is_withheld() -> None:
 def test_other_messages_pass_a_mod() -> None:
     reply = GaugingMod(shift, limits={"grown": 0})(asked("evaluate"), None, trained)
     assert dict(reply.content["metrics"]) == {"num-examples": 5}
+
+
+def test_a_mod_of_some_rounds_is_left_out_of_the_others() -> None:
+    sparing = Periodic(GaugingMod(shift), every=3)
+    found = {
+        number: "grown"
+        in sparing(asked(**{"server-round": number}), None, trained).content["metrics"]
+        for number in range(1, 8)
+    }
+    assert [number for number, measured in found.items() if measured] == [1, 4, 7]
+    assert "grown" not in sparing(asked("evaluate"), None, trained).content["metrics"]
+    with pytest.raises(IncompatibleError, match="no 'server-round'"):
+        sparing(asked(), None, trained)
+
+
+def test_flower_numbers_its_rounds_as_the_mod_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in ("_run_id", "_node_id", "_task_id"):
+        monkeypatch.setattr(f"flwr.supercore.task_identity.TaskIdentity.{field}", 1)
+    grid: Any = SimpleNamespace(get_node_ids=lambda: CLIENTS)
+    messages = FedAvg().configure_train(5, ArrayRecord(STATE), ConfigRecord(), grid)
+    assert [round_of(message) for message in messages] == [5, 5]
 
 
 def test_the_gauge_measures_a_federation() -> None:

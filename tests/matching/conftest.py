@@ -41,6 +41,9 @@ class Bowl:
     def inputs(self, points: Tensor) -> Tensor:
         return points.unflatten(1, self.shape)
 
+    def clip(self, points: Tensor) -> None:
+        points.clamp_(0, 1)
+
     def evaluate(self, points: Tensor) -> Evaluation:
         gap = points - self.observed["target"]
         distance = gap.square().sum(1)

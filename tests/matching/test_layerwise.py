@@ -21,6 +21,7 @@ ATTACKS = {
     "adam": f"invertgrad+iterations={ITERATIONS}+labels=known",
     "sgd": "cpl+iterations=10+labels=known+optimizer=sgd~lr=0.1",
     "adagrad": "cpl+iterations=10+labels=known+optimizer=adagrad",
+    "gauss_newton": "cpl+iterations=3+labels=known+optimizer=gauss_newton~products=30",
 }
 
 

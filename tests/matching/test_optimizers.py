@@ -16,7 +16,7 @@ from gleak.matching.engine import match
 from gleak.matching.optimizers.base import OptimizerSpec
 from gleak.matching.optimizers.first_order import Adam
 
-FIRST_ORDER = sorted(set(load("optimizer")) - {"lbfgs"})
+FIRST_ORDER = sorted(set(load("optimizer")) - {"lbfgs", "gauss_newton"})
 STEPS = 60
 Torch = Callable[[list[Tensor]], optim.Optimizer]
 ADAMS = [

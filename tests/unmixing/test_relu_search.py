@@ -88,9 +88,10 @@ def test_only_true_columns_are_collected_and_each_once() -> None:
     for head in (case.head, None):
         collection = Collection(case.factors, head)
         for columns in (candidates[:4], candidates):
+            assert collection.unmix(case.weight, case.bias) is None
             collection.add(columns)
-        assert collection.complete()
         found = collection.unmix(case.weight, case.bias)
+        assert found is not None
         assert found.consistent.all()
         gaps = torch.cdist(found.inputs, case.samples)
         assert (gaps.min(0).values < 1e-6).all()
@@ -102,8 +103,8 @@ def test_a_search_ends_when_all_is_found_and_gives_up_otherwise() -> None:
     true = (case.factors.basis.T @ case.output_gradients).T
     true = true / true.norm(dim=1, keepdim=True)
 
-    def propose() -> Tensor:
-        turns.append(len(turns))
+    def propose(known: Tensor) -> Tensor:
+        turns.append(len(known))
         return true[: 2 * len(turns)]
 
     layers = (case.weight, case.bias, case.head)
@@ -111,7 +112,25 @@ def test_a_search_ends_when_all_is_found_and_gives_up_otherwise() -> None:
     found = search(case.factors, *layers, [propose], rounds=9)
     assert found is not None
     assert found.consistent.all()
-    assert len(turns) == 2
+    assert turns == [0, 0]
+
+
+def test_a_search_takes_its_turn_when_the_one_before_finds_nothing_more() -> None:
+    case = make_case(4)
+    true = (case.factors.basis.T @ case.output_gradients).T
+    true = true / true.norm(dim=1, keepdim=True)
+    turns: list[str] = []
+
+    def first(known: Tensor) -> Tensor:
+        turns.append("first")
+        return true[:2]
+
+    def second(known: Tensor) -> Tensor:
+        turns.append("second")
+        return true[: len(known) + 1]
+
+    search(case.factors, case.weight, case.bias, case.head, [first, second], rounds=9)
+    assert turns == ["first", "first", "second", "second"]
 
 
 def test_guesses_are_of_classes_that_seem_to_occur() -> None:

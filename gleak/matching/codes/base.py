@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from gleak.data.base import DatasetSpec
     from gleak.matching.problem import Problem
@@ -35,6 +35,13 @@ class CodeSpec(Spec):
 
         Raises:
             IncompatibleError: names the code and what does not fit it.
+        """
+
+    def check_network(self, network: nn.Module) -> None:
+        """Check that the network has what the code needs.
+
+        Raises:
+            IncompatibleError: names what it lacks.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Codes of samples: pixels, small images, and the codes of an autoencoder."""
+"""Codes of samples: pixels, normalised pixels, small images, and the codes of an autoencoder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gleak.core.spec import parameter
 from gleak.matching.codes.base import CodeSpec
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from gleak.data.base import DatasetSpec
     from gleak.matching.problem import Problem
@@ -27,6 +27,77 @@ class Pixels(CodeSpec):
     @override
     def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
         return problem
+
+
+@register("normalised")
+class Normalised(CodeSpec):
+    """Values as the network's own normalisation passes them on, in deviations from the mean.
+
+    Starts, boxes and the total variation stay in intensities, and learning rates are in deviations.
+    The start `natural` is standard normal here: with it, rates of papers that search normalised
+    images apply as printed.
+    """
+
+    source = "InvertGrad's code"
+
+    @override
+    def check(self, dataset: DatasetSpec) -> None:
+        if dataset.modality != "image":
+            raise IncompatibleError(
+                f"code {self} is of images, whose colours networks normalise, not of {dataset}; "
+                "use code=pixels"
+            )
+
+    @override
+    def check_network(self, network: nn.Module) -> None:
+        normalisation_of(network)
+
+    @override
+    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
+        from gleak.matching.problem import CodedProblem
+
+        mean, deviation = normalisation_of(observation.model)
+        return CodedProblem.of(problem, NormalisedCoder(mean, deviation, observation.input_shape))
+
+
+def normalisation_of(network: nn.Module) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of the network's layer of normalisation; Shape (C, 1, 1) each.
+
+    Raises:
+        IncompatibleError: it has none.
+    """
+    from gleak.models.layers import Normalisation
+
+    for layer in network.modules():
+        if isinstance(layer, Normalisation):
+            return layer.mean, layer.deviation
+    raise IncompatibleError(
+        "code normalised needs a network that normalises its input, and this one has no such "
+        "layer; use normalise=cifar10, say, where the model has the field, or code=pixels"
+    )
+
+
+@dataclass(frozen=True)
+class NormalisedCoder:
+    """Coder by mean and deviation (see `gleak.matching.codes.base.Coder`).
+
+    Args:
+        mean: Shape (C, 1, 1).
+        deviation: Shape (C, 1, 1).
+        shape: (C, H, W) of the images.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    shape: tuple[int, ...]
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Normalise images; Shape (M, C, H, W) to (M, C H W)."""
+        return ((images - self.mean) / self.deviation).flatten(1)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Undo the normalisation; Shape (M, C H W) to (M, C, H, W)."""
+        return codes.unflatten(1, self.shape) * self.deviation + self.mean
 
 
 @register("bicubic")

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.matching.optimizers.base import OptimizerSpec, OptimizerState
+from gleak.matching.optimizers.base import GradientOptimizerSpec, GradientState
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +19,7 @@ EPSILON = 1e-8
 
 
 @register("adam")
-class Adam(OptimizerSpec):
+class Adam(GradientOptimizerSpec):
     """Adam (Kingma and Ba 2015), on the gradient or on its sign; one evaluation per iteration."""
 
     lr: float = parameter(0.1, "learning rate at the start", source="InvertGrad", gt=0)
@@ -43,11 +43,11 @@ class Adam(OptimizerSpec):
         return self.lr
 
     @override
-    def begin(self, points: Tensor, iterations: int) -> OptimizerState:
+    def begin(self, points: Tensor, iterations: int) -> GradientState:
         return AdamState(self, points, iterations)
 
 
-class AdamState(OptimizerState):
+class AdamState(GradientState):
     """Moments of V problems; each problem counts its own steps, so a restart resets the count."""
 
     def __init__(self, spec: Adam, points: Tensor, iterations: int) -> None:
@@ -89,7 +89,7 @@ class AdamState(OptimizerState):
 
 
 @register("sgd")
-class SGD(OptimizerSpec):
+class SGD(GradientOptimizerSpec):
     """Gradient descent with momentum (Qian 1999), one evaluation per iteration.
 
     Steps are proportional to the gradient, so the learning rate has to suit the model: for a LeNet
@@ -114,11 +114,11 @@ class SGD(OptimizerSpec):
     )
 
     @override
-    def begin(self, points: Tensor, iterations: int) -> OptimizerState:
+    def begin(self, points: Tensor, iterations: int) -> GradientState:
         return SGDState(self, points)
 
 
-class SGDState(OptimizerState):
+class SGDState(GradientState):
     """Velocities of V problems; a restart sets them to zero."""
 
     def __init__(self, spec: SGD, points: Tensor) -> None:
@@ -140,7 +140,7 @@ class SGDState(OptimizerState):
 
 
 @register("adagrad")
-class Adagrad(OptimizerSpec):
+class Adagrad(GradientOptimizerSpec):
     """Adagrad with diagonal scaling (Duchi et al. 2011), one evaluation per iteration."""
 
     source: ClassVar[str] = "CPL section 3.1"
@@ -156,11 +156,11 @@ class Adagrad(OptimizerSpec):
     )
 
     @override
-    def begin(self, points: Tensor, iterations: int) -> OptimizerState:
+    def begin(self, points: Tensor, iterations: int) -> GradientState:
         return AdagradState(self, points)
 
 
-class AdagradState(OptimizerState):
+class AdagradState(GradientState):
     """Sums of squared gradients of V problems; a restart sets them to zero."""
 
     def __init__(self, spec: Adagrad, points: Tensor) -> None:

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.matching.optimizers.base import OptimizerSpec, OptimizerState
+from gleak.matching.optimizers.base import GradientOptimizerSpec, GradientState
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +27,7 @@ _STATE = (
 
 
 @register("lbfgs")
-class LBFGS(OptimizerSpec):
+class LBFGS(GradientOptimizerSpec):
     """Limited-memory BFGS with a fixed step, like `torch.optim.LBFGS` without a line search.
 
     One iteration is ``inner`` evaluations, which is how papers that use torch's optimizer count.
@@ -52,11 +52,11 @@ class LBFGS(OptimizerSpec):
         return 8 * self.history + 32
 
     @override
-    def begin(self, points: Tensor, iterations: int) -> OptimizerState:
+    def begin(self, points: Tensor, iterations: int) -> GradientState:
         return LBFGSState(points, self.lr, min(self.history, iterations * self.inner))
 
 
-class LBFGSState(OptimizerState):
+class LBFGSState(GradientState):
     """Histories of V problems and the search directions computed from them.
 
     The inverse Hessian is applied in its compact form (Byrd, Nocedal and Schnabel 1994, Eq. 3.1):

@@ -22,12 +22,13 @@ class Observation:
             Shape (V, R, *shape). On the device of the model if R = 1, else in host memory.
         sent: for each parameter of which only some values were sent, their mask;
             Shape (V, R, *shape).
-        model: the architecture with the broadcast parameters, on the device of the search.
+        model: the architecture with the broadcast parameters, as the clients run it (in
+            evaluation mode, but normalising by the batch if they do), on the device of the search.
         modality: "image" or "tabular".
         input_shape: shape of one sample.
         classes: number of outputs.
         batch_size: number of samples averaged in one update.
-        mini_batch, local_steps, local_lr, loss, content, epochs: as in
+        mini_batch, local_steps, local_lr, loss, content, epochs, batch_norm: as in
             `gleak.artifacts.update.Update`.
         granted: by grant name, Shape (V, ...); only those that the attack's spec requests.
         victim_ids: number of each victim, which with the seed determines its random stream;
@@ -67,6 +68,7 @@ class Observation:
     spec: str = ""
     secret: Mapping[str, np.ndarray] = field(default_factory=dict)
     epochs: int = 1
+    batch_norm: str | None = None
     broadcast: Mapping[str, Tensor] = field(default_factory=dict)
     knowledge: Mapping[str, nn.Module] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)

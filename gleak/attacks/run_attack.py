@@ -18,6 +18,7 @@ from gleak.attacks.base import AttackSpec
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.knowledge.loading import load_knowledge
 from gleak.matching.code_cells import cells_of
+from gleak.models.batch_norm import run_by_clients
 from gleak.models.broadcast import load_network, read_model_spec
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import check_trained, trained_parameters
@@ -27,7 +28,16 @@ from gleak.runtime.device import choose_device
 from gleak.runtime.seeding import derived_seed
 
 ALL = slice(None)
-PROTOCOL = ("batch_size", "mini_batch", "local_steps", "local_lr", "loss", "content", "epochs")
+PROTOCOL = (
+    "batch_size",
+    "mini_batch",
+    "local_steps",
+    "local_lr",
+    "loss",
+    "content",
+    "epochs",
+    "batch_norm",
+)
 """Fields of an update that describe the client's training, named as in `Observation`."""
 Reads = Callable[[nn.Module, tuple[int, ...]], frozenset[str] | None]
 """Function of a network and the shape of a sample; see `AttackSpec.reads`."""
@@ -271,7 +281,7 @@ def observation_of(
         update=_tensors(decoded, storage),
         sent=_sent_masks(update, storage),
         cells=cells_of(update.update, storage),
-        model=network,
+        model=run_by_clients(network, update.batch_norm),
         modality=target.modality,
         input_shape=target.input_shape,
         classes=target.classes,

@@ -106,7 +106,7 @@ def blank_observation(
         update=update,
         sent={name: value.bool() for name, value in update.items() if name in masked},
         cells={name: code.at((first, first)) for name, code in codes.items()},
-        model=network,
+        model=client.run(network),
         modality=cell.dataset.modality,
         input_shape=shape,
         classes=classes,

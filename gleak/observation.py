@@ -19,15 +19,16 @@ class Observation:
 
     Args:
         update: for each parameter that the attack reads, the server's estimate from what was sent;
-            Shape (V, R, *shape).
+            Shape (V, R, *shape). On the device of the model if R = 1, else in host memory.
         sent: for each parameter of which only some values were sent, their mask;
             Shape (V, R, *shape).
-        model: the architecture with the broadcast parameters, on the device of the update.
+        model: the architecture with the broadcast parameters, as the clients run it (in
+            evaluation mode, but normalising by the batch if they do), on the device of the search.
         modality: "image" or "tabular".
         input_shape: shape of one sample.
         classes: number of outputs.
         batch_size: number of samples averaged in one update.
-        mini_batch, local_steps, local_lr, loss, content, epochs: as in
+        mini_batch, local_steps, local_lr, loss, content, epochs, batch_norm: as in
             `gleak.artifacts.update.Update`.
         granted: by grant name, Shape (V, ...); only those that the attack's spec requests.
         victim_ids: number of each victim, which with the seed determines its random stream;
@@ -40,7 +41,7 @@ class Observation:
         broadcast: parameters before each round, Shape (R, *shape); empty if there is one round,
             at the parameters of the model.
         knowledge: by name ("codec"), the attacker's networks, trained on public data; only those
-            that the attack's spec requests, in evaluation mode, on the device of the update.
+            that the attack's spec requests, in evaluation mode, on the device of the model.
         journal: stores the progress of a long attack.
         verified_methods: by model of the client, the constructor of dummy gradients that was
             verified for this network (see `gleak.matching.choice`); shared by derived observations.
@@ -67,6 +68,7 @@ class Observation:
     spec: str = ""
     secret: Mapping[str, np.ndarray] = field(default_factory=dict)
     epochs: int = 1
+    batch_norm: str | None = None
     broadcast: Mapping[str, Tensor] = field(default_factory=dict)
     knowledge: Mapping[str, nn.Module] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
@@ -91,20 +93,22 @@ class Observation:
     def of_round(self, number: int) -> Observation:
         """Return the observation of one round, at the parameters that were broadcast before it.
 
-        Its random streams differ from those of other rounds, like those of another seed.
+        It is on the device of the model. Its random streams differ from those of other rounds,
+        like those of another seed.
         """
-        rounds = slice(number, number + 1)
         from gleak.models.parameters import independent_copy
 
+        index = (slice(None), slice(number, number + 1))
         model = independent_copy(self.model)
+        device = next(model.parameters()).device
         for name, parameter in model.named_parameters():
             if name in self.broadcast:
-                parameter.data = self.broadcast[name][number].clone()
+                parameter.data = self.broadcast[name][number].to(device, copy=True)
         return replace(
             self,
-            update={name: value[:, rounds] for name, value in self.update.items()},
-            sent={name: value[:, rounds] for name, value in self.sent.items()},
-            cells={name: cell.at((slice(None), rounds)) for name, cell in self.cells.items()},
+            update={name: value[index].to(device) for name, value in self.update.items()},
+            sent={name: value[index].to(device) for name, value in self.sent.items()},
+            cells={name: cell.at(index).to(device) for name, cell in self.cells.items()},
             model=model,
             seed=self.seed + number,
             epochs=1,

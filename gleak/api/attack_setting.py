@@ -141,7 +141,9 @@ class Setting:
         spec.check_crafting(crafting_of(self.secret))
         check_granted(spec, granted)
         try:
-            spec.check_network(self.network, self.shape, self.classes, self.client)
+            self.client.check_network(self.network, self.shape)
+            network = self.client.run(self.network)
+            spec.check_network(network, self.shape, self.classes, self.client)
         except IncompatibleError as error:
             raise IncompatibleError(f"attack {spec} on this model: {error}") from None
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from gleak.api.attack_result import AttackResult
 from gleak.api.attack_setting import Setting, load_networks
-from gleak.api.client_setting import Sends, as_spec, client_of
+from gleak.api.client_setting import BatchNormMode, Sends, as_spec, client_of
 from gleak.api.tensors import ArrayLike, Gradients, Labels, named_gradients
 from gleak.api.user_network import Shape, examine, prepared_copy
 from gleak.artifacts.model import Secret
@@ -40,6 +40,7 @@ def attack(
     mini_batch: int | None = None,
     loss: Loss = "cross_entropy",
     sends: Sends = "gradient",
+    batch_norm: BatchNormMode = "evaluation",
     grants: Mapping[str, ArrayLike] | None = None,
     secret: Secret | None = None,
     knowledge: Iterable[Path | str] = (),
@@ -49,8 +50,7 @@ def attack(
     """Reconstruct a client's samples from the update that it sent.
 
     The computation is that of the workflow for one victim: equal updates, parameters and seeds give
-    equal results. The model is attacked in evaluation mode, on a copy; the client is assumed to
-    have normalised batches by running statistics, and without dropout.
+    equal results. The model is attacked in evaluation mode, on a copy, and without dropout.
 
     Args:
         spec: attack, such as ``"cpl"`` or ``"cpl+restarts=2"`` (see ``gleak list attack`` and
@@ -71,6 +71,8 @@ def attack(
         sends: "gradient", or "weights": the values are weights after training minus weights before.
             The gradient of several local steps is their mean, -(after - before) / (local_lr
             local_steps).
+        batch_norm: "evaluation" if the client normalised by the running statistics of the model,
+            "training" if by those of its batches.
         grants: further knowledge of the attacker by name, such as ``mean_input``; the error of an
             attack that needs one names it.
         secret: secret of the server, if `gleak.craft` made the parameters.
@@ -106,7 +108,7 @@ def attack(
     attacker = with_known_labels(as_spec("attack", spec), labels is not None)
     network = prepared_copy(model)
     count = samples_of(batch_size, labels)
-    client = client_of(count, local_steps, local_lr, mini_batch, loss, sends)
+    client = client_of(count, local_steps, local_lr, mini_batch, loss, sends, batch_norm)
     values = named_gradients(gradients, network)
     setting = Setting(network, shape, examine(network, shape), client, secret)
     update = setting.update(values)

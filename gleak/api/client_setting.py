@@ -12,6 +12,7 @@ from gleak.core.registry import load, parse
 from gleak.core.spec import Spec, build_spec
 
 Sends = Literal["gradient", "weights"]
+BatchNormMode = Literal["evaluation", "training"]
 
 
 def client_of(
@@ -21,13 +22,14 @@ def client_of(
     mini_batch: int | None,
     loss: str,
     sends: str,
+    batch_norm: str = "evaluation",
 ) -> ClientSpec:
     """Return the client with these hyperparameters.
 
     Raises:
         SpecError: a value is out of range, or the learning rate is missing.
     """
-    batch = {"victims": 1, "batch_size": batch_size, "loss": loss}
+    batch = {"victims": 1, "batch_size": batch_size, "loss": loss, "batch_norm": batch_norm}
     if local_steps == 1 and sends == "gradient" and mini_batch is None:
         return _built(FedSGD, batch)
     if local_lr is None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from gleak.api.client_setting import Sends, as_spec, client_of
+from gleak.api.client_setting import BatchNormMode, Sends, as_spec, client_of
 from gleak.api.tensors import (
     ArrayLike,
     Gradients,
@@ -41,13 +41,14 @@ def compute_update(
     mini_batch: int | None = None,
     loss: Loss = "cross_entropy",
     sends: Sends = "gradient",
+    batch_norm: BatchNormMode = "evaluation",
     defense: str | DefenseSpec = "none",
     seed: int = 0,
 ) -> dict[str, Tensor]:
     """Compute the update that a client sends, as simulated clients of the workflow do.
 
-    Batches are normalised by running statistics; dropout and other random layers draw. Equal
-    parameters, samples and seeds give the update of the workflow's first victim.
+    Dropout and other random layers draw. Equal parameters, samples and seeds give the update of the
+    workflow's first victim.
 
     Args:
         model: network with the broadcast parameters, which maps samples with values in [0, 1] to
@@ -59,6 +60,8 @@ def compute_update(
         mini_batch: number of samples of a local step; by default all.
         loss: "cross_entropy", or "nll_raw" (minus the logit of the label).
         sends: "gradient" (the mean over local steps), or "weights" (after minus before).
+        batch_norm: batch normalisation in "evaluation" mode, by the model's running statistics, or
+            in "training" mode, by those of each batch.
         defense: defence of the client (see ``gleak list defense``). Of several clients whose
             updates are summed (``secure_aggregation``) the samples are divided among them.
         seed: seed of random layers and of the defence.
@@ -86,7 +89,9 @@ def compute_update(
     network = prepared_copy(model)
     shape = tuple(samples.shape[1:])
     targets = checked_labels(labels, len(samples), examine(network, shape))
-    client = client_of(len(samples), local_steps, local_lr, mini_batch, loss, sends)
+    client = client_of(len(samples), local_steps, local_lr, mini_batch, loss, sends, batch_norm)
+    client.check_network(network, shape)
+    network = client.run(network)
     defended: DefenseSpec = as_spec("defense", defense)
     defended.check(client)
     defended.check_network(network, shape)

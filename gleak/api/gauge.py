@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gleak.api.attack_setting import Setting
 from gleak.api.auditing import audit_examined
-from gleak.api.client_setting import client_of
+from gleak.api.client_setting import BatchNormMode, client_of
 from gleak.api.tensors import ArrayLike, Labels, checked_inputs, checked_labels, tensor_of
 from gleak.api.user_network import Shape, examine, modality_of, prepared_copy
 from gleak.artifacts.private import UNKNOWN, Private
@@ -65,6 +65,7 @@ class Gauge:
         local_steps: number of its steps.
         mini_batch: number of samples of a step; by default all.
         loss: its loss; see `gleak.attack`.
+        batch_norm: mode of its batch normalisation; see `gleak.attack`.
 
     Raises:
         SpecError: a value is out of range.
@@ -92,6 +93,7 @@ class Gauge:
     local_steps: int = 1
     mini_batch: int | None = None
     loss: Loss = "cross_entropy"
+    batch_norm: BatchNormMode = "evaluation"
 
     def __post_init__(self) -> None:
         """Compute, and so check, everything that does not depend on a round."""
@@ -100,7 +102,7 @@ class Gauge:
     @cached_property
     def _client(self) -> ClientSpec:
         steps = (self.batch_size, self.local_steps, self.local_lr, self.mini_batch)
-        return client_of(*steps, self.loss, "weights")
+        return client_of(*steps, self.loss, "weights", self.batch_norm)
 
     @cached_property
     def _classes(self) -> int:
@@ -175,7 +177,8 @@ class Gauge:
     ) -> float:
         """Compute the share of the update that a client with the found samples would send."""
         inputs = torch.from_numpy(found.inputs[0]).to(dtype_of(network))
-        sent = self._client.compute(network, inputs, labels_of_samples(observation, inputs))
+        run = self._client.run(network)
+        sent = self._client.compute(run, inputs, labels_of_samples(observation, inputs))
         computed = {name: value.detach() for name, value in sent.items()}
         observed = {name: value[0] for name, value in observation.update.items()}
         return max(0.0, 1 - relative_error(computed, observed))

@@ -34,6 +34,8 @@ class Update(Artifact):
         local_lr: learning rate of those steps.
         reduction: reduction of the loss over the samples of a batch.
         loss: "cross_entropy" or "nll_raw".
+        batch_norm: "training" if clients normalise by the statistics of their batches; absent if
+            they do so by the running statistics.
         epochs: number of passes of the rounds over all samples of a client.
         broadcast: for each parameter, its value broadcast before each round, Shape (R, *shape);
             absent if one round was observed, before which it was the model of the cell.
@@ -48,6 +50,7 @@ class Update(Artifact):
     local_lr: float = attribute(1.0)
     reduction: str = attribute("mean")
     loss: str = attribute("cross_entropy")
+    batch_norm: str | None = attribute()
     epochs: int = attribute(1)
     update: dict[str, Encoded]
     broadcast: dict[str, np.ndarray] | None = arrays("round weight...", "weight", optional=True)

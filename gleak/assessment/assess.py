@@ -14,7 +14,7 @@ from gleak.artifacts.atomic import atomic
 from gleak.assessment.assembling import assemble
 from gleak.assessment.attack_choice import Choice, choose
 from gleak.assessment.deployment import read_deployment
-from gleak.assessment.effort import within_budget
+from gleak.assessment.effort import choose_effort
 from gleak.assessment.findings import Report
 from gleak.assessment.generated_study import Effort, study_text
 from gleak.assessment.measured import Measured
@@ -33,6 +33,7 @@ PAGE, NUMBERS, COPY, CONFIG, LOG = (
     "config.yaml",
     "run.log",
 )
+MANY_MINUTES = 99
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,16 @@ class Assessment:
         """Path of the generated study."""
         return self.folder / f"assessment-{self.name}.yaml"
 
+    @property
+    def log(self) -> Path:
+        """Path of all that Snakemake prints."""
+        return self.folder / LOG
+
     def summary(self) -> str:
         """Describe what will be run."""
         attacks = ", ".join(str(each.attack) for each in self.choice.chosen)
         return (
-            f"{self.name}: {self.effort}; attacks: {attacks}; about {self.minutes:.2g} minutes on "
+            f"{self.name}: {self.effort}; attacks: {attacks}; about {duration(self.minutes)} on "
             f"one core\n{self.study_file}"
         )
 
@@ -84,12 +90,15 @@ class Assessment:
             with atomic(self.folder / name) as temporary:
                 temporary.write_text(content, encoding="utf-8")
 
-    def run(self, snakefile: Path, options: Sequence[str]) -> Report:
+    def run(self, snakefile: Path, options: Sequence[str]) -> Report | None:
         """Run the workflow, and write the report.
 
         Args:
             snakefile: of the workflow.
             options: further words of Snakemake's command line.
+
+        Returns:
+            The report; None if the options kept Snakemake from running, as ``--dry-run`` does.
 
         Raises:
             GleakError: the run failed or was interrupted.
@@ -99,8 +108,9 @@ class Assessment:
         study = study.examined(settings.scale, settings.data_dir)
         unscored = self.resolved.unscored(each.attack for each in self.choice.honest)
         measured = Measured(study, settings.scale, settings.results_dir, unscored)
-        config, log = self.folder / CONFIG, self.folder / LOG
-        WorkflowRun(snakefile, config, log, self.source, options).make(measured.targets)
+        workflow = WorkflowRun(snakefile, self.folder / CONFIG, self.log, self.source, options)
+        if not workflow.make(measured.targets):
+            return None
         report = assemble(self.name, self.resolved, self.choice, self.effort, measured)
         pages = {
             NUMBERS: report.model_dump_json(indent=1) + "\n",
@@ -110,6 +120,13 @@ class Assessment:
             with atomic(self.folder / name) as temporary:
                 temporary.write_text(content, encoding="utf-8")
         return report
+
+
+def duration(minutes: float) -> str:
+    """Return a duration with its unit, to two digits."""
+    if minutes < MANY_MINUTES:
+        return f"{minutes:.2g} minutes"
+    return f"{float(f'{minutes / 60:.2g}'):g} hours"
 
 
 def prepare(
@@ -150,7 +167,7 @@ def _decide(name: str, text: str, source: Path, folder: Path, resolved: Resolved
     def written(effort: Effort) -> str:
         return study_text(name, resolved, choose(resolved, effort.iterations), effort)
 
-    effort, minutes = within_budget(resolved, written)
+    effort, minutes = choose_effort(resolved, written)
     choice = choose(resolved, effort.iterations)
     return Assessment(
         name, text, source, folder, resolved, choice, effort, minutes, written(effort)

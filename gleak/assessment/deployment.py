@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from gleak.core.errors import SpecError
 from gleak.core.yaml_input import load_mapping, read_model
 
 STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 MINUTES = 5.0
+Scale = Literal["quick", "small", "gpu"]
 TEMPLATE = """\
 # A deployment of federated learning, for: gleak assess {name}
 # Names are those of gleak list; gleak describe NAME shows the fields of one (lenet+width=24).
@@ -32,7 +33,7 @@ attacker:
   kind: honest_but_curious         # or crafting_server, which may change the parameters it sends
   # grants: [labels]      # what the attacker knows besides: gleak describe an attack for names
 thresholds: {{ssim: 0.5}}   # a client above one of these is exposed: gleak list metric
-budget: {{minutes: 5}}      # of one core, by the estimate of gleak plan
+budget: {{minutes: 5}}      # of one core, by gleak plan; or scale: quick, small or gpu
 # victims: 20             # number of simulated clients; unless given, what the budget allows
 # attacks: [invertgrad+tv=0.1]     # to run beside those that gleak chooses
 # pictures: false         # no true and recovered samples in the report
@@ -59,14 +60,26 @@ class Attacker(BaseModel):
 
 
 class Budget(BaseModel):
-    """Upper bound of the work."""
+    """Size of the work: the largest that a time allows, or that of a scale."""
 
     model_config = STRICT
 
-    minutes: float = Field(
+    minutes: float | None = Field(
+        None,
         gt=0,
         description="minutes of one core, as gleak plan estimates them; without the key budget 5",
     )
+    scale: Scale | None = Field(
+        None,
+        description="in place of minutes: clients and iterations of the attack, however long they "
+        "take; quick: 10 and 1000, small: 20 and 4800, gpu: 100 and 24000, for a cluster",
+    )
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if (self.minutes is None) == (self.scale is None):
+            raise ValueError("give either minutes or scale")
+        return self
 
 
 class Deployment(BaseModel):

@@ -1,4 +1,4 @@
-"""The size of an assessment: the largest whose estimated time is within the budget."""
+"""The size of an assessment: that of a scale, or the largest within a time by the estimates."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from gleak.assessment.deployment import Scale
 from gleak.assessment.generated_study import Effort, trainings_of
 from gleak.assessment.resolved import Resolved
 from gleak.core.errors import SpecError
@@ -27,6 +28,11 @@ STEPS = (
     Effort(100, 4800),
 )
 """Sizes, in the order of their cost: an attack that is too weak hides more than few clients do."""
+SCALES: dict[Scale, Effort] = {
+    "quick": Effort(10, 1000),
+    "small": Effort(20, 4800),
+    "gpu": Effort(100, 24000),
+}
 
 
 def efforts(victims: int | None) -> list[Effort]:
@@ -36,35 +42,62 @@ def efforts(victims: int | None) -> list[Effort]:
     return list(dict.fromkeys(Effort(victims, step.iterations) for step in STEPS))
 
 
-def within_budget(resolved: Resolved, text_of: Callable[[Effort], str]) -> tuple[Effort, float]:
-    """Return the largest size within the budget, and its estimated minutes on one core.
+def choose_effort(resolved: Resolved, text_of: Callable[[Effort], str]) -> tuple[Effort, float]:
+    """Return the size of an assessment, and its estimated minutes on one core.
 
     Args:
         resolved: the deployment.
         text_of: returns the study file of a size.
 
     Raises:
-        SpecError: the smallest size exceeds the budget; says how long it takes.
+        SpecError: the smallest size exceeds the minutes of the budget; says how long it takes.
     """
-    allowed = resolved.deployment.budget.minutes
     machine = Machine.configured(resolved.settings)
+
+    def minutes(effort: Effort) -> float:
+        return _minutes(text_of(effort), resolved, machine)
+
+    budget = resolved.deployment.budget
+    if budget.scale is not None:
+        effort = of_scale(budget.scale, resolved)
+        return effort, minutes(effort)
+    assert budget.minutes is not None
+    return _within(budget.minutes, resolved, minutes)
+
+
+def of_scale(scale: Scale, resolved: Resolved) -> Effort:
+    """Return the size of a scale, with the victims of the deployment if it names them."""
+    effort = SCALES[scale]
+    victims = resolved.deployment.victims or effort.victims
+    return replace(effort, victims=victims, trained=_trains(resolved))
+
+
+def _within(
+    allowed: float, resolved: Resolved, minutes: Callable[[Effort], float]
+) -> tuple[Effort, float]:
+    """Return the largest size within the allowed minutes, and its own."""
     found: tuple[Effort, float] | None = None
     for effort in efforts(resolved.deployment.victims):
-        minutes = _minutes(text_of(effort), resolved, machine)
-        if minutes > allowed:
+        estimated = minutes(effort)
+        if estimated > allowed:
             break
-        found = effort, minutes
+        found = effort, estimated
     if found is None:
         raise SpecError(
             f"budget.minutes: {allowed:g} is too little: the smallest assessment of this "
-            f"deployment ({effort}) takes about {minutes:.2g} minutes; allow more, vary less, or "
+            f"deployment ({effort}) takes about {estimated:.2g} minutes; allow more, vary less, or "
             "compare fewer defences"
         )
-    if resolved.deployment.defenses and trainings_of(resolved):
-        trained = replace(found[0], trained=True)
-        minutes = _minutes(text_of(trained), resolved, machine)
-        found = (trained, minutes) if minutes <= allowed else found
-    return found
+    if not _trains(resolved):
+        return found
+    trained = replace(found[0], trained=True)
+    estimated = minutes(trained)
+    return (trained, estimated) if estimated <= allowed else found
+
+
+def _trains(resolved: Resolved) -> bool:
+    """Return True if there are trainings to repeat under each defence."""
+    return bool(resolved.deployment.defenses and trainings_of(resolved))
 
 
 def _minutes(text: str, resolved: Resolved, machine: Machine) -> float:

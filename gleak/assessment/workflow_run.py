@@ -36,8 +36,11 @@ class WorkflowRun:
     modules: Path
     options: Sequence[str] = ()
 
-    def make(self, targets: Sequence[Path]) -> None:
+    def make(self, targets: Sequence[Path]) -> bool:
         """Make files and all that they depend on; print the progress.
+
+        Returns:
+            False if the options kept Snakemake from making them, as a dry run does.
 
         Raises:
             GleakError: Snakemake failed; gives the last lines that it printed.
@@ -49,6 +52,7 @@ class WorkflowRun:
             last = self.log.read_text(encoding="utf-8").splitlines()[-SHOWN_LINES:]
             print(*last, sep="\n", file=sys.stderr)
             raise GleakError(f"snakemake ended with exit code {code}; all that it said: {self.log}")
+        return all(target.exists() for target in targets)
 
     def _command(self, targets: Sequence[Path]) -> list[str]:
         snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(self.snakefile)]

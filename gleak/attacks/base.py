@@ -36,6 +36,8 @@ class AttackSpec(Spec):
       attack knows no secret, whatever is broadcast.
     - ``takes_local_steps``: True if the attack supports clients that send the result of several
       local steps.
+    - ``takes_batch_statistics``: True if the attack supports clients whose samples depend on each
+      other by the statistics of their batch.
     - ``uses_gpu``: False if everything is computed on the CPU, so that nothing can be rehearsed.
     - ``tuned``: names of the weights that are tuned for each setting. A weight of zero disables its
       term.
@@ -45,6 +47,7 @@ class AttackSpec(Spec):
     modalities: ClassVar[frozenset[str]] = frozenset({"image", "tabular"})
     crafting: ClassVar[str | None] = None
     takes_local_steps: ClassVar[bool] = True
+    takes_batch_statistics: ClassVar[bool] = True
     uses_gpu: ClassVar[bool] = True
     tuned: ClassVar[frozenset[str]] = frozenset()
 
@@ -88,6 +91,11 @@ class AttackSpec(Spec):
             raise IncompatibleError(
                 f"attack {self} needs the gradient of one step, but client {client} sends the "
                 f"mean of {steps}; use local_steps=1 or fedsgd"
+            )
+        if client.batch_norm == "training" and not self.takes_batch_statistics:
+            raise IncompatibleError(
+                f"attack {self} treats every sample by itself, but client {client} normalises by "
+                "the whole batch; leave out batch_norm, or match gradients, as invertgrad does"
             )
 
     def check_network(

@@ -123,6 +123,8 @@ class Best(AttackSpec):
         yield self._matching(observation)
 
     def _matching(self, observation: Observation) -> Choice:
+        from gleak.models.batch_norm import has_trained_statistics
+
         unrolled = observation.local_steps > 1
         fields = {
             "iterations": self.budget,
@@ -130,7 +132,7 @@ class Best(AttackSpec):
             "client_model": "unrolled" if unrolled else "one_step",
             **defence_fields(observation),
         }
-        if has_statistics(observation.model):
+        if has_trained_statistics(observation.model):
             return Choice(
                 GradInversion(**fields), "the network keeps statistics of its training data"
             )
@@ -191,12 +193,6 @@ def has_zero_columns(observation: Observation) -> bool:
     return zero > (1 + natural) / 2 if natural else zero > 0
 
 
-def has_statistics(network: nn.Module) -> bool:
-    """Return True if a layer's running mean is not zero, as it is before training."""
-    means = (value for name, value in network.named_buffers() if name.endswith("running_mean"))
-    return any(bool(mean.any()) for mean in means)
-
-
 def neurons_of_samples(observation: Observation) -> int:
     """Return the number of neurons of the dense layer whose inputs are the samples; 0: no such."""
     from gleak.attacks.first_layer import dense_layer_of_samples
@@ -224,7 +220,8 @@ def exact_attacks(observation: Observation, spear: Spear | None = None) -> Itera
         return
     if samples > neurons:
         return
-    if observation.local_steps == 1 and zeros_in_gradient(observation):
+    single = observation.local_steps == 1 and observation.batch_norm is None
+    if single and zeros_in_gradient(observation):
         yield Choice(
             spear or Spear(), "a ReLU behind a dense first layer leaves zeros in the gradient"
         )

@@ -39,6 +39,7 @@ class Fishing(SignedAdamAttack):
     """
 
     source = "Wen et al. 2022, class fishing; CF in MKOR section 4"
+    takes_batch_statistics: ClassVar[bool] = False
     crafting: ClassVar[str | None] = "fishing"
 
     @override

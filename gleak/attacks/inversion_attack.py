@@ -42,6 +42,7 @@ class FeatureInvertingAttack(AttackSpec):
 
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
     tuned: ClassVar[frozenset[str]] = frozenset({"tv"})
+    takes_batch_statistics: ClassVar[bool] = False
     budget_fields: ClassVar[frozenset[str]] = frozenset({"inversion_iterations"})
 
     inversion_iterations: int = parameter(

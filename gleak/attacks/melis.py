@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -50,6 +50,7 @@ class Melis(AttackSpec):
     """
 
     source = "Melis et al. 2019, section IV; [29] in CPL section 4.2 and Figure 10"
+    takes_batch_statistics: ClassVar[bool] = False
 
     @property
     @override

@@ -46,6 +46,7 @@ class MKOR(AttackSpec):
 
     source = "Wang, Velipasalar and Gursoy 2023 (MKOR), sections 3.2 to 3.6"
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
+    takes_batch_statistics: ClassVar[bool] = False
     uses_gpu: ClassVar[bool] = False
     crafting: ClassVar[str | None] = "mkor"
 

@@ -18,6 +18,7 @@ from gleak.attacks.base import AttackSpec
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.knowledge.loading import load_knowledge
 from gleak.matching.code_cells import cells_of
+from gleak.models.batch_norm import run_by_clients
 from gleak.models.broadcast import load_network, read_model_spec
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import check_trained, trained_parameters
@@ -27,7 +28,16 @@ from gleak.runtime.device import choose_device
 from gleak.runtime.seeding import derived_seed
 
 ALL = slice(None)
-PROTOCOL = ("batch_size", "mini_batch", "local_steps", "local_lr", "loss", "content", "epochs")
+PROTOCOL = (
+    "batch_size",
+    "mini_batch",
+    "local_steps",
+    "local_lr",
+    "loss",
+    "content",
+    "epochs",
+    "batch_norm",
+)
 """Fields of an update that describe the client's training, named as in `Observation`."""
 Reads = Callable[[nn.Module, tuple[int, ...]], frozenset[str] | None]
 """Function of a network and the shape of a sample; see `AttackSpec.reads`."""
@@ -238,6 +248,8 @@ def observation_of(
 ) -> Observation:
     """Return everything an attacker knows, on the device of the network.
 
+    Updates of several rounds stay in host memory, of which `Observation.of_round` moves one.
+
     The attacker's seed is derived from the run's. With the run's own seed it could repeat the
     random numbers of a client, such as the noise of a defence.
 
@@ -262,13 +274,14 @@ def observation_of(
     check_shapes(found, trained, only, where, target.origin)
     network.requires_grad_(False)
     decoded = {name: encoded.decode() for name, encoded in update.update.items()}
-    broadcasts = _tensors(update.broadcast or {}, device)
+    storage = device if update.rounds == 1 else torch.device("cpu")
+    broadcasts = _tensors(update.broadcast or {}, storage)
     _check_broadcast(broadcasts, trained, update.rounds, where.partition(":")[0])
     return Observation(
-        update=_tensors(decoded, device),
-        sent=_sent_masks(update, device),
-        cells=cells_of(update.update, device),
-        model=network,
+        update=_tensors(decoded, storage),
+        sent=_sent_masks(update, storage),
+        cells=cells_of(update.update, storage),
+        model=run_by_clients(network, update.batch_norm),
         modality=target.modality,
         input_shape=target.input_shape,
         classes=target.classes,

@@ -46,6 +46,7 @@ class Spear(DenseFirstAttack):
     budget_fields: ClassVar[frozenset[str]] = frozenset({"rounds"})
     instead: ClassVar[str] = "use fc2 or mlp+activation=relu"
     takes_local_steps: ClassVar[bool] = False
+    takes_batch_statistics: ClassVar[bool] = False
 
     rounds: int = parameter(64, "searches for directions, budget of one victim", ge=1)
 

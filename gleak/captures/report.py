@@ -93,6 +93,7 @@ def _cause(comparison: Comparison, client: Captured) -> str:
         )
     return (
         f"attacks assume the training as given: check batch size, steps, {given}, loss and order, "
-        "that inputs are those of the network, and that there was no momentum, weight decay, "
-        f"dropout, batch statistics or defence (best factor: {comparison.factor:.3g})"
+        f"that batch normalisation was in {client.batch_norm} mode (--batch-norm), that inputs are "
+        "those of the network, and that there was no momentum, weight decay, dropout or defence "
+        f"(best factor: {comparison.factor:.3g})"
     )

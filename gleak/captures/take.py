@@ -102,7 +102,7 @@ def take_captured_truth(
     check_field(cell.client.victims, victims, "victims", captured)
     check_field(cell.client.batch_size, samples, "batch_size", captured)
     network = load_network(Model.read(parameters_path), str(parameters_path))
-    network.to(choose_device(device))
+    network = cell.client.run(network.to(choose_device(device)))
     truth, clients_per_update = (private.inputs, private.labels), cell.defense.clients_per_update
     complete = replace(
         private,

@@ -148,9 +148,9 @@ def compare_updates(
 ) -> Comparison:
     """Compare captured updates with those computed from the true samples.
 
-    Stochastic layers are made deterministic, and batches are normalised by the running statistics,
-    as attacks assume. If the updates differ, a learning rate is estimated from their ratio, again
-    with the updates computed at that rate, and accepted if these agree in the end.
+    Stochastic layers are made deterministic, and batch normalisation is in the clients' mode. If
+    the updates differ, a learning rate is estimated from their ratio, again with the updates
+    computed at that rate, and accepted if these agree in the end.
 
     Args:
         client: spec of the clients.
@@ -187,7 +187,7 @@ def _computed(client: Captured, network: nn.Module, truth: Private) -> list[Stat
     for victim, (inputs, labels) in enumerate(zip(truth.inputs, truth.labels, strict=True)):
         samples = torch.from_numpy(inputs), torch.from_numpy(labels)
         with drawing_from(torch_stream(0, "client", victim)):
-            update = client.compute(deterministic_copy(network), *samples)
+            update = client.compute(deterministic_copy(client.run(network)), *samples)
         updates.append({name: value.detach() for name, value in update.items()})
     return updates
 

@@ -75,6 +75,9 @@ def run_assess(arguments: Namespace) -> int:
         return 0
     assessment.write()
     report = assessment.run(snakefile, options)
+    if report is None:
+        print(assessment.log.read_text(encoding="utf-8"), "nothing was run, so no report", sep="\n")
+        return 0
     print(f"{report.headline}: {report.meaning}\n{assessment.folder / PAGE}")
     if report.verdict == "not measured":
         raise GleakError(f"{file}: nothing was measured; see {assessment.folder / PAGE}")

@@ -21,6 +21,7 @@ PROTOCOL = {
     "local_lr": "learning rate of the local steps",
     "mini_batch": "samples per step; default all",
     "loss": "cross_entropy (default) or nll_raw",
+    "batch_norm": "evaluation (default), or training: clients normalised by their batches",
     "split": "test (default) or train (victims for searches)",
 }
 """Options for the client's fields, with their help."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gleak.data.base import DatasetSpec
     from gleak.local_training.base import LocalGradient
     from gleak.local_training.gradient_descent import LocalDescent
+    from gleak.models.base import ModelSpec
 
 
 class ClientSpec(Spec):
@@ -43,6 +44,11 @@ class ClientSpec(Spec):
     )
     loss: Loss = parameter(
         "cross_entropy", "training loss; nll_raw is minus the raw logit of the label"
+    )
+    batch_norm: Literal["evaluation", "training"] = parameter(
+        "evaluation",
+        "mode of batch normalisation: by running statistics, or in training by those of the batch",
+        source="ours; training: GradInversion",
     )
 
     @property
@@ -79,7 +85,19 @@ class ClientSpec(Spec):
     @property
     def protocol(self) -> dict[str, Any]:
         """Hyperparameters known to the server: fields of `gleak.artifacts.update.Update`."""
-        return {"batch_size": self.batch_size, "mini_batch": self.batch_size, "loss": self.loss}
+        sizes = {"batch_size": self.batch_size, "mini_batch": self.batch_size}
+        return {**sizes, "loss": self.loss, "batch_norm": self._by_batch}
+
+    @property
+    def _by_batch(self) -> str | None:
+        """Mode of batch normalisation as update files have it: None in evaluation mode."""
+        return None if self.batch_norm == "evaluation" else self.batch_norm
+
+    def run(self, network: nn.Module) -> nn.Module:
+        """Return the broadcast network as these clients run it (`gleak.models.batch_norm`)."""
+        from gleak.models.batch_norm import run_by_clients
+
+        return run_by_clients(network, self.batch_norm)
 
     @property
     def update_scale(self) -> float:
@@ -132,11 +150,13 @@ class ClientSpec(Spec):
     ) -> dict[str, Tensor]:
         """Compute one client's update of one round, before defences that act on updates.
 
+        The mode of batch normalisation is that of the model: see `run`.
+
         Random numbers (dropout, the order of samples) are drawn from torch's global generator,
         which the caller sets to the victim's stream.
 
         Args:
-            model: model with the broadcast parameters; not changed.
+            model: model with the broadcast parameters, as `run` returns it; not changed.
             inputs: samples of the round, Shape (B, *shape).
             labels: Shape (B).
             gradient: substitute for the gradient of every step, if the defence has one.
@@ -153,6 +173,34 @@ class ClientSpec(Spec):
         """
         sizes = dataset.sizes
         check_batch(self, sizes[self.split] if sizes else None, dataset.classes, str(dataset))
+
+    def check_model(self, model: ModelSpec) -> None:
+        """Raise if a model cannot be trained in this way, as far as its spec tells.
+
+        Raises:
+            IncompatibleError: batch normalisation is in training mode, and the model has none.
+        """
+        if self.batch_norm == "training" and not model.has_batch_norm:
+            raise IncompatibleError(
+                f"client {self} normalises by its batch, and model {model} has no batch "
+                "normalisation; leave out batch_norm, or use norm=batch where the model has it"
+            )
+
+    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+        """Raise if a network cannot be trained in this way.
+
+        Args:
+            network: in evaluation mode; not changed.
+            shape: of a sample.
+
+        Raises:
+            IncompatibleError: batch normalisation is in training mode, and the network has none or
+                needs larger batches.
+        """
+        if self.batch_norm == "training":
+            from gleak.models import batch_norm
+
+            batch_norm.check_batch(network, shape, self.protocol["mini_batch"])
 
 
 def check_batch(client: ClientSpec, size: int | None, classes: int | None, dataset: str) -> None:

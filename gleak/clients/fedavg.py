@@ -30,6 +30,10 @@ class FedAvg(ClientSpec):
     ``scaling=clip``. With ``unit=gradient``, or noise relative to the update (``unit=norm``), they
     do too. The metric `perturbation` measures how much a defence changed the update.
 
+    With batch_norm=training each step normalises by its own mini-batch. The running statistics that
+    the client updates meanwhile influence no gradient and are not part of the update; a client that
+    sends them reveals what the grant ``batch_norm_statistics`` contains.
+
     Each step takes one mini-batch of the samples, epoch after epoch; if the mini-batch contains all
     samples, every step uses the whole batch, which is CPL's "gradient squeezing" (section 4.3).
     """
@@ -74,6 +78,7 @@ class FedAvg(ClientSpec):
             "local_steps": self.local_steps,
             "local_lr": self.local_lr,
             "loss": self.loss,
+            "batch_norm": self._by_batch,
         }
 
     @property

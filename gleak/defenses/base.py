@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from gleak.artifacts.encodings import Dense, Encoded
+from gleak.core.errors import IncompatibleError
 from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
@@ -21,10 +22,12 @@ class DefenseSpec(Spec):
     """Base class of defences: transformations of a client's update, or of its local steps.
 
     A defence is applied to the values sent: a gradient, or a difference of weights, which is
-    -local_lr local_steps times the gradient.
+    -local_lr local_steps times the gradient. ``takes_single_samples`` is true if the defence treats
+    each sample of a batch by itself.
     """
 
     kind: ClassVar[str] = "defense"
+    takes_single_samples: ClassVar[bool] = False
 
     @property
     def scale_dependent(self) -> bool:
@@ -89,6 +92,11 @@ class DefenseSpec(Spec):
         Raises:
             IncompatibleError: the client is not supported.
         """
+        if self.takes_single_samples and client.batch_norm == "training":
+            raise IncompatibleError(
+                f"defense {self} treats every sample by itself, but client {client} normalises by "
+                "the whole batch; leave out batch_norm, or choose a defence of the update"
+            )
 
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
         """Raise if the defence does not support a network.

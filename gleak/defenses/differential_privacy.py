@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import model_validator
 from typing_extensions import override
@@ -161,6 +161,7 @@ class FedCDP(DefenseSpec):
     """
 
     source = "Wei et al. 2021; ROG Equations 17 and 18, section 5"
+    takes_single_samples: ClassVar[bool] = True
 
     snr: float | None = parameter(
         0.0, "signal-to-noise ratio; none: given by sigma", unit="dB", source="ROG section 5"

@@ -47,6 +47,13 @@ class SecureAggregation(DefenseSpec):
 
     @override
     def check(self, client: ClientSpec) -> None:
+        self.each.check(client)
+        if client.batch_norm == "training":
+            raise IncompatibleError(
+                f"defense {self}: with batch_norm=training each client of the sum normalises by "
+                f"its own samples, and attacks take the samples of {client} for one batch; leave "
+                "out batch_norm"
+            )
         samples, step = (client.protocol[size] for size in ("batch_size", "mini_batch"))
         share, remainder = divmod(samples, self.clients)
         if remainder:

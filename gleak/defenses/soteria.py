@@ -45,6 +45,7 @@ class Soteria(DefenseSpec):
 
     source = "Sun et al. 2021; MKOR section 4; ROG section 5"
 
+    takes_single_samples: ClassVar[bool] = True
     budget_fields: ClassVar[frozenset[str]] = frozenset({"probes"})
 
     percentile: float = parameter(

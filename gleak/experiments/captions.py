@@ -29,6 +29,7 @@ PER_CLIENT: dict[str, Callable[[str], str]] = {
     "mini_batch": "mini-batches of {}".format,
     "classes": "{} classes in a batch".format,
     "loss": "loss {}".format,
+    "batch_norm": "batch normalisation in {} mode".format,
 }
 """Field of clients -> phrase with its values."""
 

@@ -134,6 +134,8 @@ class Cell:
             training.check_model(model)
         if dataset and client:
             client.check(dataset)
+        if model and client:
+            client.check_model(model)
         if client:
             self._check_required(client)
         if client and defense:

@@ -58,18 +58,28 @@ def check_own_model(cell: Cell, data_dir: Path) -> None:
 
 def _checks(cell: Cell, network: nn.Module, classes: int) -> dict[str, Callable[[], None]]:
     """Return the check of the network by each level of the cell."""
-    shape = cell.dataset.shape
+    shape, client = cell.dataset.shape, cell.specs.get("client")
+    run = network if client is None else _run_by_clients(network, client.batch_norm)
     asked = {
         "training": (network, shape),
         "crafting": (network, shape, classes),
-        "defense": (network, shape),
-        "attack": (network, shape, classes, cell.specs.get("client")),
+        "client": (network, shape),
+        "defense": (run, shape),
+        "attack": (run, shape, classes, client),
     }
     return {
         level: partial(cell.specs[level].check_network, *arguments)
         for level, arguments in asked.items()
         if level in cell.specs
     }
+
+
+@lru_cache(KEPT)
+def _run_by_clients(network: nn.Module, batch_norm: str) -> nn.Module:
+    """Return the network as clients run it, always the same, as its checks are cached."""
+    from gleak.models.batch_norm import run_by_clients
+
+    return run_by_clients(network, batch_norm)
 
 
 @lru_cache(KEPT)

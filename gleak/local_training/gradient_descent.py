@@ -93,8 +93,9 @@ def descend(
     """Take one step per mini-batch, without changing the model's own parameters.
 
     The stochastic layers of a model in evaluation mode, as it is broadcast, draw random numbers
-    (see `gleak.models.stochastic`), but the model normalises by its running statistics. A model in
-    training mode normalises by the batch, and the steps update its running statistics (buffers).
+    (see `gleak.models.stochastic`), but batch normalisation is as in the model: see
+    `gleak.models.batch_norm`. A model in training mode normalises by the batch, and the steps
+    update its running statistics (buffers).
 
     Args:
         model: model with the parameters before the first step; frozen ones are not trained.

@@ -10,7 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
-from gleak.models.batch_norm import InputStatistics, batch_norm_passes, input_statistics
+from gleak.models.batch_norm import (
+    InputStatistics,
+    batch_norm_passes,
+    input_statistics,
+    running_statistics,
+)
 
 if TYPE_CHECKING:
     from gleak.matching.parts import StatisticsSource
@@ -29,7 +34,7 @@ class BatchNormPrior:
     the client's batch are known to a server that receives the network's buffers with the update.
 
     Args:
-        network: in evaluation mode.
+        network: as the clients run it.
         expected: for each pass through a batch normalisation layer, in order, the statistics of
             each victim; None where none are known.
     """
@@ -99,7 +104,7 @@ def check_statistics(network: nn.Module, shape: tuple[int, ...], source: Statist
             "the prior by batch normalisation needs a network with such layers, and in this one "
             "none runs; use invertgrad, or a network with norm=batch"
         )
-    if source == "running" and all(layer.running_mean is None for layer in layers):
+    if source == "running" and not any(map(running_statistics, layers)):
         raise IncompatibleError(
             "the prior by batch normalisation needs a network that keeps running statistics, and "
             "no layer of this one does; use statistics=granted, or invertgrad"
@@ -108,12 +113,8 @@ def check_statistics(network: nn.Module, shape: tuple[int, ...], source: Statist
 
 def _running(layer: nn.modules.batchnorm._BatchNorm, victims: int) -> InputStatistics | None:
     """Return the running statistics of a layer for each victim."""
-    if layer.running_mean is None or layer.running_var is None:
-        return None
-    mean, variance = (
-        value.expand(victims, -1) for value in (layer.running_mean, layer.running_var)
-    )
-    return InputStatistics(layer, mean, variance)
+    known = running_statistics(layer)
+    return known and InputStatistics(layer, *(value.expand(victims, -1) for value in known))
 
 
 def _distance(found: InputStatistics, expected: InputStatistics) -> Tensor:

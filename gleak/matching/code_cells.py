@@ -27,6 +27,12 @@ class Cell(ABC):
         """Return the code of some victims or rounds; an index of the axes (V, R)."""
         return replace(self, **{one.name: getattr(self, one.name)[index] for one in fields(self)})
 
+    def to(self, device: torch.device) -> Self:
+        """Return the code on a device."""
+        return replace(
+            self, **{one.name: getattr(self, one.name).to(device) for one in fields(self)}
+        )
+
     def scaled(self, factor: float) -> Self:
         """Return the code of the same values in another unit, each ``factor`` times as large."""
         return replace(

@@ -67,13 +67,37 @@ def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconst
         GleakError: not even one victim fits into memory.
     """
     part = observation.journal.part()
-    outcomes = in_chunks(
-        observation.victims,
-        victims_in_memory(problem, steps),
-        lambda rows: _solve_chunk(problem.keep(rows), observation, rows, part),
-        part,
-    )
+
+    work = _Work(problem, observation, part)
+    chunk = victims_in_memory(problem, steps)
+    outcomes = in_chunks(observation.victims, chunk, work, part, divide=work.divide)
     return _reconstruction(problem, outcomes)
+
+
+class _Work:
+    """Search for the samples of a range of victims.
+
+    Args:
+        problem: of all victims.
+        observation: of the same victims.
+        part: of the job's journal.
+    """
+
+    def __init__(self, problem: Problem, observation: Observation, part: Part) -> None:
+        self.problem, self.observation, self.part = problem, observation, part
+        self.microbatches = 1
+
+    def __call__(self, rows: slice) -> tuple[SearchState, Records]:
+        return _solve_chunk(self.problem.keep(rows), self.observation, rows, self.part)
+
+    def divide(self) -> bool:
+        """Divide batches into twice as many micro-batches; return False if this cannot be done."""
+        divided = self.problem.in_microbatches(2 * self.microbatches)
+        if divided is None:
+            return False
+        self.problem, self.microbatches = divided, 2 * self.microbatches
+        log.warning("out of memory: continuing with %d micro-batches a batch", self.microbatches)
+        return True
 
 
 def victims_in_memory(problem: Problem, steps: int) -> int:
@@ -89,7 +113,18 @@ def victims_in_memory(problem: Problem, steps: int) -> int:
     return max(1, int(budget // needed))
 
 
-def in_chunks(victims: int, chunk: int, work: Callable[[slice], T], part: Part) -> list[T]:
+def undivided() -> bool:
+    """Divide nothing, since the work has no smaller form."""
+    return False
+
+
+def in_chunks(
+    victims: int,
+    chunk: int,
+    work: Callable[[slice], T],
+    part: Part,
+    divide: Callable[[], bool] = undivided,
+) -> list[T]:
     """Process ranges of victims; where memory runs out, halve the range and try again.
 
     Args:
@@ -97,6 +132,7 @@ def in_chunks(victims: int, chunk: int, work: Callable[[slice], T], part: Part) 
         chunk: first size of a range.
         work: function applied to each range.
         part: of the job's journal; a resumed job keeps the size of its ranges.
+        divide: makes the work on a single victim take less memory; returns False if it cannot.
 
     Raises:
         GleakError: a single victim does not fit.
@@ -112,6 +148,8 @@ def in_chunks(victims: int, chunk: int, work: Callable[[slice], T], part: Part) 
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not _out_of_memory(error):
                 raise
+            if chunk == 1 and divide():
+                continue
             if chunk == 1:
                 raise GleakError(
                     "not even one victim fits into memory; use a larger machine or a smaller model "

@@ -133,6 +133,11 @@ class GradientMatching(Problem):
         return replace(super().keep(rows), sent=sent, cells=cells, batch_norm=prior)
 
     @override
+    def in_microbatches(self, count: int) -> Self | None:
+        gradients = self.gradients.in_microbatches(count) if count <= self.shape[0] else None
+        return None if gradients is None else replace(self, gradients=gradients)
+
+    @override
     def evaluate(self, points: Tensor) -> Evaluation:
         points = points.detach().requires_grad_()
         inputs, targets = self.inputs(points), self.soft_labels(points)

@@ -104,6 +104,10 @@ class Gradients(ABC):
             Shape (V, N, classes), differentiable.
         """
 
+    def in_microbatches(self, count: int) -> Gradients | None:
+        """Return the method for batches in micro-batches; None if their samples interact."""
+        return None
+
 
 class GeneralGradients(Gradients):
     """Gradients by automatic differentiation of each victim's loss at separate parameters.

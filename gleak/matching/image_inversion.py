@@ -151,6 +151,11 @@ class GuidedInversion(Problem):
         )
 
     @override
+    def in_microbatches(self, count: int) -> Self | None:
+        matching = self.matching.in_microbatches(count)
+        return None if matching is None else replace(self, matching=matching)
+
+    @override
     def evaluate(self, points: Tensor) -> Evaluation:
         matched = self.matching.evaluate(points)
         return self.inversion.evaluate(points).plus(matched, self.weight)

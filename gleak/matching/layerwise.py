@@ -14,7 +14,8 @@ from typing_extensions import override
 
 from gleak.matching.convolution_gradients import weight_gradient
 from gleak.matching.distances.base import Piece
-from gleak.matching.gradients import ClientTraining, Gradients
+from gleak.matching.gradients import ClientTraining
+from gleak.matching.microbatches import SamplewiseGradients
 from gleak.matching.pieces import FormedPiece, OuterPiece
 from gleak.models.sample_losses import penalties, sample_losses
 
@@ -44,7 +45,7 @@ class UnsplittableError(Exception):
     """The gradients of a network cannot be split by victim layer by layer."""
 
 
-class LayerwiseGradients(Gradients):
+class LayerwiseGradients(SamplewiseGradients):
     """Weight gradients from each layer's inputs A and the loss's gradients D at its outputs.
 
     The samples of all victims share one forward and one backward pass, whatever their number; the

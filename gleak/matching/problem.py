@@ -87,6 +87,14 @@ class Problem(ABC):
             targets=None if self.targets is None else self.targets[rows],
         )
 
+    def in_microbatches(self, count: int) -> Self | None:
+        """Return the same problem, evaluated with less memory; None if this cannot be done.
+
+        Args:
+            count: number of parts of each batch.
+        """
+        return None
+
     def point(self, inputs: Tensor) -> Tensor:
         """Return the unknowns of a victim's samples, Shape (N, ...); Shape (values)."""
         return inputs.flatten()
@@ -201,6 +209,11 @@ class CodedProblem(Problem):
     @override
     def keep(self, rows: Tensor | slice) -> Self:
         return replace(super().keep(rows), whole=self.whole.keep(rows))
+
+    @override
+    def in_microbatches(self, count: int) -> Self | None:
+        whole = self.whole.in_microbatches(count)
+        return None if whole is None else replace(self, whole=whole)
 
     @override
     def point(self, inputs: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from gleak.matching.affine_layers import affine_layer
 from gleak.matching.distances.base import Piece
-from gleak.matching.gradients import ClientTraining, Gradients, Parameters
+from gleak.matching.gradients import ClientTraining, Parameters
 from gleak.matching.layer_passes import (
     AffinePasses,
     FunctionPasses,
@@ -34,6 +34,7 @@ from gleak.matching.layer_passes import (
     plus,
 )
 from gleak.matching.layerwise import UnsplittableError, padded_rows
+from gleak.matching.microbatches import SamplewiseGradients
 from gleak.matching.pieces import FormedPiece
 from gleak.models.parameters import independent_copy
 from gleak.models.sample_losses import Penalised, sample_losses
@@ -59,7 +60,7 @@ class Step:
     trained: tuple[str, ...] = ()
 
 
-class TangentGradients(Gradients):
+class TangentGradients(SamplewiseGradients):
     """Gradients of all victims' samples in one batch, differentiated without a graph.
 
     In cells of several victims, a victim's gradient does not depend on the victims that are

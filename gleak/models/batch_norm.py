@@ -1,4 +1,4 @@
-"""Means and variances of the inputs of batch normalisation layers."""
+"""Batch normalisation: statistics of its inputs, and networks that normalise by the batch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from gleak.core.errors import IncompatibleError
 from gleak.models.batching import batch_slices, interacting_layer
-from gleak.models.parameters import random_samples
+from gleak.models.parameters import random_samples, shared_copy
+from gleak.models.tracing import describe_layer, failing_layer
 
 PROBES = 2
 """Samples of a probe; batch normalisation by the batch needs two."""
+TRAINING = "training"
+KEPT = "broadcast_mean", "broadcast_var"
+"""Buffers with the running statistics of a layer that normalises by the batch."""
 
 
 @dataclass(frozen=True)
@@ -127,3 +132,66 @@ def _watched(network: nn.Module, victims: int, found: list[InputStatistics]) -> 
 def _stacked(alone: Sequence[InputStatistics]) -> InputStatistics:
     means, variances = ([getattr(each, key) for each in alone] for key in ("mean", "variance"))
     return InputStatistics(alone[0].layer, torch.cat(means), torch.cat(variances))
+
+
+def run_by_clients(network: nn.Module, batch_norm: str | None) -> nn.Module:
+    """Return a network as clients run it.
+
+    In training mode layers normalise by the statistics of the batch. The running statistics that
+    a client would update have no influence on its gradients, and stay as they were broadcast.
+
+    Args:
+        network: in evaluation mode; not changed.
+        batch_norm: mode of batch normalisation, "training"; evaluation otherwise.
+
+    Returns:
+        The network itself, or a copy in evaluation mode that shares its parameters.
+    """
+    if batch_norm != TRAINING:
+        return network
+    copied = shared_copy(network)
+    for layer in copied.modules():
+        if isinstance(layer, _BatchNorm) and layer.running_mean is not None:
+            for name, value in zip(KEPT, (layer.running_mean, layer.running_var), strict=True):
+                layer.register_buffer(name, value)
+            layer.running_mean = layer.running_var = None
+    return copied
+
+
+def running_statistics(layer: _BatchNorm) -> tuple[Tensor, Tensor] | None:
+    """Return the running mean and variance of a layer, Shape (C) each, however it normalises."""
+    if layer.running_mean is not None and layer.running_var is not None:
+        return layer.running_mean, layer.running_var
+    mean, variance = (getattr(layer, name, None) for name in KEPT)
+    return None if mean is None or variance is None else (mean, variance)
+
+
+def has_trained_statistics(network: nn.Module) -> bool:
+    """Return True if a layer's running mean is not zero, as it is before training."""
+    layers = (layer for layer in network.modules() if isinstance(layer, _BatchNorm))
+    known = (running_statistics(layer) for layer in layers)
+    return any(bool(statistics[0].any()) for statistics in known if statistics)
+
+
+def check_batch(network: nn.Module, shape: tuple[int, ...], samples: int) -> None:
+    """Check that a network can normalise by the statistics of a batch.
+
+    Args:
+        network: in evaluation mode; not changed.
+        shape: of a sample.
+        samples: number of samples of the batch.
+
+    Raises:
+        IncompatibleError: no batch normalisation layer runs, or one needs more samples.
+    """
+    if not batch_norm_passes(network, shape):
+        raise IncompatibleError(
+            "no batch normalisation layer runs in this model; leave out batch_norm=training"
+        )
+    copied = run_by_clients(network, TRAINING)
+    if failure := failing_layer(copied, random_samples(copied, samples, shape)):
+        name, error = failure
+        raise IncompatibleError(
+            f"{describe_layer(copied, name)} cannot normalise by a batch of {samples} ({error}); "
+            "use more samples, or leave out batch_norm=training"
+        )

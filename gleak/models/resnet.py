@@ -216,8 +216,7 @@ class ResNet18(ImageNetResidual):
     """ResNet-18 for ImageNet, by default without batch normalisation; ROG's is `resnet18_rog`.
 
     Convolutions have biases instead. With norm=batch and normalise=imagenet it equals torchvision's
-    network, so that `pretrained` parameters fit; batch normalisation is then in evaluation mode
-    when clients compute gradients.
+    network, so that `pretrained` parameters fit.
     """
 
     source = "He et al. 2016, Table 1"
@@ -285,10 +284,10 @@ BLOCKS_OF_A_STAGE = 3
 class ResNet20(ResidualNetwork):
     """ResNet-20 for CIFAR: three stages of three blocks with 16, 32 and 64 channels.
 
-    Batch normalisation is in evaluation mode when clients compute gradients: its running statistics
-    are broadcast with the parameters. Shortcuts are 1 x 1 convolutions where the shape changes (He
-    et al., option B). AGIC's ResNet20-4 has width=4; downsampling=false is DLG's variant, which
-    keeps the resolution in all stages, at 16 times the cost in the last.
+    The running statistics of batch normalisation are broadcast with the parameters. Shortcuts are
+    1 x 1 convolutions where the shape changes (He et al., option B). AGIC's ResNet20-4 has width=4;
+    downsampling=false is DLG's variant, which keeps the resolution in all stages, at 16 times the
+    cost in the last.
     """
 
     source = "He et al. 2016, section 4.2; AGIC"
@@ -330,8 +329,7 @@ class ResNet50(ImageNetResidual):
 
     It equals torchvision's network, so that `pretrained` parameters fit: the second convolution of
     a bottleneck is strided, not the first, and the first layer normalises by ImageNet's means and
-    deviations. Batch normalisation is in evaluation mode when clients compute gradients: its
-    running statistics are broadcast with the parameters.
+    deviations. The running statistics of batch normalisation are broadcast with the parameters.
     """
 
     source = "He et al. 2016, Table 1; torchvision; AGIC section V"

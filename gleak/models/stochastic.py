@@ -1,7 +1,8 @@
 """Stochastic layers: those that draw random numbers in training mode, such as dropout.
 
 A broadcast network is in evaluation mode. When clients train, only its stochastic layers are in
-training mode, so that normalisation uses running statistics while dropout draws masks.
+training mode: dropout draws masks. The mode of batch normalisation is a field of the client (see
+`gleak.models.batch_norm`).
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class VGG(StagedNetwork):
     """Base class of VGG networks: stages of 3 x 3 convolutions with max pooling, then dense layers.
 
     Parameters have torchvision's names, with and without batch normalisation; without pooling the
-    indices of the convolutions shift. Batch normalisation is in evaluation mode when clients
-    compute gradients: its running statistics are broadcast with the parameters.
+    indices of the convolutions shift. The running statistics of batch
+    normalisation are broadcast with the parameters.
     """
 
     activation: Activation = parameter(

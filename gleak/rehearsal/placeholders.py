@@ -97,7 +97,8 @@ def blank_observation(
     granted = _grants(cell, network)
     network.requires_grad_(False)
     several = trained if client.rounds > 1 else {}
-    update = {name: _blank(client.victims, client.rounds, *v.shape) for name, v in read.items()}
+    stored = _in_host_memory if several else _blank
+    update = {name: stored(client.victims, client.rounds, *v.shape) for name, v in read.items()}
     masked = {name for name, value in encoded.items() if value.sent() is not None}
     codes = cells_of({name: encoded[name] for name in read if name in encoded}, DEVICE)
     first = torch.zeros(client.victims, client.rounds, dtype=torch.long, device=DEVICE)
@@ -105,13 +106,13 @@ def blank_observation(
         update=update,
         sent={name: value.bool() for name, value in update.items() if name in masked},
         cells={name: code.at((first, first)) for name, code in codes.items()},
-        model=network,
+        model=client.run(network),
         modality=cell.dataset.modality,
         input_shape=shape,
         classes=classes,
         **{"local_steps": 1, "local_lr": 1.0, **client.protocol},
         content=client.content,
-        broadcast={name: _blank(client.rounds, *v.shape) for name, v in several.items()},
+        broadcast={name: stored(client.rounds, *v.shape) for name, v in several.items()},
         granted=granted,
         victim_ids=np.arange(client.victims),
         seed=0,
@@ -150,3 +151,8 @@ def _grants(cell: Cell, network: nn.Module) -> dict[str, Tensor]:
 
 def _blank(*shape: int) -> Tensor:
     return torch.empty(shape, device=DEVICE)
+
+
+def _in_host_memory(*shape: int) -> Tensor:
+    """Return zeros on the CPU that take no memory."""
+    return torch.zeros(()).expand(shape)

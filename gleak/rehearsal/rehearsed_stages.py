@@ -74,7 +74,7 @@ def blank_knowledge(pretraining: Pretraining, classes: int) -> nn.Module:
 def rehearse_client(cell: Cell, classes: int) -> None:
     """Compute the update of one client of one victim, with the samples of all on the GPU."""
     client, defense, shape = cell.client, cell.defense, cell.dataset.shape
-    network = blank_network(cell.model, shape, classes)
+    network = client.run(blank_network(cell.model, shape, classes))
     everyone = blank_samples(client.victims * client.batch_size, shape)
     inputs, labels = (each[: client.batch_size] for each in everyone)
     positions = client.round_positions(torch_stream(0, "members", 0))[0].to(DEVICE)

@@ -56,8 +56,9 @@ def simulate_clients(
     with error_context(dataset.spec):
         indices = draw_batches(client, split, seed)
     inputs, labels = dataset.samples(client.split, indices), split[indices]
-    network = load_network(Model.read(parameters_path), str(parameters_path))
-    network.to(choose_device(device))
+    broadcast = load_network(Model.read(parameters_path), str(parameters_path))
+    client.check_network(broadcast, dataset.shape)
+    network = client.run(broadcast.to(choose_device(device)))
     embeddings, statistics = true_embeddings(network, inputs), batch_statistics(network, inputs)
     drift = measure_drift(client, network, inputs, labels, seed, defense.clients_per_update)
     observed = Simulation(client, defense, network, inputs, labels, seed).run()

@@ -186,6 +186,7 @@ def _observe(
 ) -> Observation:
     """Return the observation of the clients' updates for these samples, with granted labels."""
     batches = zip(inputs, labels, strict=True)
+    network = client.run(network)
     updates = [client.compute(network, *batch) for batch in batches]
     protocol = {"local_steps": 1, "local_lr": 1.0, **client.protocol}
     return Observation(

@@ -61,6 +61,28 @@ def test_the_update_is_that_of_the_simulated_client(
     assert_equal(found, sent(folder))
 
 
+@pytest.mark.parametrize(("client", "known"), [("fedsgd+batch_size=4", {}), (STEPS, WEIGHTS)])
+def test_clients_may_normalise_by_their_batches(
+    client: str, known: dict[str, Any], simulate: Simulate
+) -> None:
+    model = "vgg_small+width=4+hidden=8+norm=batch"
+    folder = simulate(model=model, client=f"{client}+victims=1+batch_norm=training")
+    truth = Private.read(folder / "private.h5")
+    network = load_network(Model.read(folder / "model.h5"), "model.h5")
+    samples = truth.inputs[0], truth.labels[0]
+    found = gleak.compute_update(network, *samples, batch_norm="training", **known)
+    assert_equal(found, sent(folder))
+    with pytest.raises(IncompatibleError, match=r"cannot normalise by a batch of 1 .*more samples"):
+        gleak.compute_update(Rows(), torch.rand(1, 5), [0], batch_norm="training")
+
+
+class Rows(nn.Sequential):
+    """A network of rows that normalises."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.BatchNorm1d(5), nn.Linear(5, 2))
+
+
 @pytest.mark.parametrize(
     ("defense", "client", "known"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gleak.assessment.attack_choice import choose
-from gleak.assessment.effort import within_budget
+from gleak.assessment.effort import choose_effort, of_scale
 from gleak.assessment.generated_study import Effort, study_text
 from gleak.assessment.resolved import Resolved
 from gleak.core.errors import SpecError
@@ -93,7 +93,7 @@ def test_a_larger_budget_buys_a_larger_assessment(resolved: Resolve) -> None:
     found = []
     for minutes in (0.1, 1, 100):
         deployment = resolved(budget={"minutes": minutes})
-        effort, estimated = within_budget(deployment, lambda e, d=deployment: text_of(d, e))
+        effort, estimated = choose_effort(deployment, lambda e, d=deployment: text_of(d, e))
         assert 0 < estimated <= minutes
         found.append((effort.victims, effort.iterations))
     assert found == sorted(found)
@@ -107,7 +107,7 @@ def test_accuracy_is_measured_if_the_training_is_federated_and_the_budget_allows
     for (training, minutes), trained in cases.items():
         budget = {"minutes": minutes}
         deployment = resolved(defenses=["topk"], victims=5, budget=budget, training=training)
-        effort, _ = within_budget(deployment, lambda e, d=deployment: text_of(d, e))
+        effort, _ = choose_effort(deployment, lambda e, d=deployment: text_of(d, e))
         assert effort.trained == trained
     federated = resolved(defenses=["topk"], training="federated+rounds=5")
     study = read(tmp_path, federated, Effort(5, 100, trained=True))
@@ -117,7 +117,20 @@ def test_accuracy_is_measured_if_the_training_is_federated_and_the_budget_allows
     ]
 
 
+def test_a_scale_is_a_size_whatever_it_takes(resolved: Resolve) -> None:
+    found = {}
+    for scale in ("quick", "small", "gpu"):
+        deployment = resolved(budget={"scale": scale})
+        found[scale] = choose_effort(deployment, lambda e, d=deployment: text_of(d, e))
+    efforts, minutes = zip(*found.values(), strict=True)
+    assert efforts == (Effort(10, 1000), Effort(20, 4800), Effort(100, 24000))
+    assert minutes == tuple(sorted(minutes))
+    training = {"defenses": ["topk"], "training": "federated"}
+    small = resolved(budget={"scale": "small"}, victims=7, **training)
+    assert of_scale("small", small) == Effort(7, 4800, trained=True)
+
+
 def test_a_budget_that_is_too_small_is_refused_with_the_least(resolved: Resolve) -> None:
     deployment = resolved(budget={"minutes": 1e-4})
     with pytest.raises(SpecError, match=r"budget.minutes: 0.0001 is too little: .*5 clients, 100"):
-        within_budget(deployment, lambda effort: text_of(deployment, effort))
+        choose_effort(deployment, lambda effort: text_of(deployment, effort))

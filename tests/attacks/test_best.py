@@ -48,6 +48,7 @@ CHOSEN = [
     (convolutional(nn.ReLU()), 1, {}, "invertgrad"),
     (convolutional(nn.Sigmoid()), 2, {}, "invertgrad"),
     (trained(), 1, {}, "gradinversion"),
+    (trained(), 2, {"batch_norm": "training"}, "gradinversion"),
 ]
 
 

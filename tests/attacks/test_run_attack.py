@@ -27,6 +27,7 @@ from gleak.attacks.gather import gather_shards, total_cost
 from gleak.attacks.run_attack import Reads, attack, observe, share
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import parse
+from gleak.models.batching import interacting_layer
 from gleak.models.broadcast import load_network
 from gleak.observation import Observation
 from gleak.runtime.provenance import record
@@ -233,6 +234,20 @@ def test_what_all_victims_share_is_held_once(folder: Path) -> None:
     for victim in range(3):
         assert np.array_equal(seen["mean_input"][victim], stored["mean_input"][0])
     assert np.array_equal(seen["class_sample"], stored["class_sample"][some])
+
+
+def test_the_network_of_clients_in_training_mode_normalises_by_the_batch(
+    simulate: Simulate,
+) -> None:
+    model, client = "vgg_small+width=4+hidden=8+norm=batch", "fedsgd+batch_size=2+victims=2"
+    layers = {}
+    for mode in ("evaluation", "training"):
+        folder = simulate(model=model, client=f"{client}+batch_norm={mode}")
+        files = (folder / "update.h5", folder / "model.h5")
+        seen = observe(*files, {}, seed=3, device="cpu")
+        layers[mode] = interacting_layer(seen.model, seen.input_shape)
+    assert layers["evaluation"] is None
+    assert layers["training"] is not None
 
 
 READ = "7.bias"

@@ -17,6 +17,7 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.captures.importing import Capture, import_capture
 from gleak.captures.locations import Captures
+from gleak.captures.report import captured_cell
 from gleak.captures.round_folder import Files
 from gleak.core.errors import ArtifactError, DataError, GleakError, SpecError
 from gleak.core.registry import parse
@@ -76,6 +77,25 @@ def test_gradients_are_taken_as_they_are(elsewhere: Elsewhere, tmp_path: Path) -
     assert capture.comparison.error < 1e-5
     for name, value in sent.items():
         assert np.array_equal(update.update[name].decode()[1, 0], value.numpy())
+
+
+@pytest.mark.parametrize(("mode", "agrees"), [("training", True), ("evaluation", False)])
+def test_the_truth_tells_by_which_statistics_clients_normalised(
+    elsewhere: Elsewhere, tmp_path: Path, mode: str, agrees: bool
+) -> None:
+    model = "vgg_small+width=4+hidden=8+norm=batch"
+    network = parse("model", model).build((1, 8, 8), 10)
+    inputs, labels = elsewhere.truth[0]
+    save_file(network.state_dict(), elsewhere.files.before)
+    functional.cross_entropy(network.train()(inputs), labels).backward()
+    sent = {name: value.grad for name, value in network.named_parameters()}
+    save_file(sent, tmp_path / "sent.safetensors")
+    first = elsewhere.files.truth[:1]
+    files = replace(elsewhere.files, sent=[tmp_path / "sent.safetensors"], truth=first)
+    client = {"victims": 1, "batch_size": len(labels), "sends": "gradient", "batch_norm": mode}
+    cell = captured_cell("mine", "digits+size=8", model, **client).upto("defense")
+    capture = imported(cell, files, tmp_path)
+    assert capture.comparison.agrees == agrees
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

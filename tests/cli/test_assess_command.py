@@ -6,6 +6,7 @@ import pytest
 
 from gleak.assessment.assess import Assessment
 from gleak.assessment.findings import MEANINGS
+from gleak.assessment.workflow_run import WorkflowRun
 from gleak.cli.main import main
 from tests.assessment.test_report_page import report
 from tests.commands import Capture
@@ -32,6 +33,19 @@ def test_the_exit_code_is_the_verdict(
     assert main(["assess", "deployment.yaml", "--", "--cores", "2"]) == code
     assert main(["assess", "--", "--cores", "2"]) == code
     assert options == [["--cores", "2"]] * 2
+
+
+def test_a_dry_run_prints_what_snakemake_said_and_no_report(
+    deployment: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def make(run: WorkflowRun, targets: list[Path]) -> bool:
+        run.log.write_text("12 jobs\n")
+        return False
+
+    monkeypatch.setattr(WorkflowRun, "make", make)
+    assert main(["assess", "--", "--dry-run"]) == 0
+    assert capsys.readouterr().out.endswith("12 jobs\n\nnothing was run, so no report\n")
+    assert not (deployment.parent / "deployment-report/report.html").exists()
 
 
 def test_a_bad_file_is_one_line_and_exits_with_2(deployment: Path, capsys: Capture) -> None:

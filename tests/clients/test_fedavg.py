@@ -138,6 +138,7 @@ def test_the_server_knows_the_schedule(steps: int, size: int) -> None:
         "local_steps": steps,
         "local_lr": 0.5,
         "loss": "cross_entropy",
+        "batch_norm": None,
     }
 
 
@@ -234,3 +235,18 @@ def test_one_round_is_fedavg(simulate: Callable[..., Path]) -> None:
 def test_parts_that_do_not_fit_are_refused(fields: str, fault: str) -> None:
     with pytest.raises(SpecError, match=fault):
         parse("client", f"epochs+{fields}")
+
+
+@pytest.mark.parametrize(("steps", "size"), SCHEDULES)
+def test_in_training_mode_each_step_normalises_by_its_mini_batch(
+    steps: int, size: int, batch: tuple[Tensor, Tensor]
+) -> None:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 4)
+    network = nn.Sequential(*layers).eval()
+    text = f"local_steps={steps}+local_lr=0.5+mini_batch={size}+batch_norm=training"
+    client = parse("client", f"{BATCH}+{text}")
+    update = client.compute(client.run(network), *batch)
+    expected = trained(network.train(), batch, steps, size)
+    for name, parameter in expected.named_parameters():
+        assert torch.allclose(steps * update[name][0], parameter.grad, rtol=1e-3, atol=1e-5), name

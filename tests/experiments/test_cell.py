@@ -99,6 +99,34 @@ def test_a_name_too_long_for_a_cluster_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"model": "lenet"}, "model lenet has no batch normalisation; leave out batch_norm"),
+        ({"defense": "fedcdp"}, "fedcdp treats every sample by itself, .* choose a defence of the"),
+        ({"defense": "soteria"}, "soteria treats every sample by itself"),
+        ({"defense": "secure_aggregation+clients=2"}, "each client of the sum normalises by its"),
+        ({"defense": "secure_aggregation+clients=2+each=soteria"}, "soteria treats every sample"),
+        ({"attack": "fi"}, "fi treats every sample by itself, .* or match gradients"),
+        ({"attack": "melis"}, "melis treats every sample by itself"),
+    ],
+)
+def test_what_treats_every_sample_by_itself_is_refused_beside_batch_statistics(
+    changes: dict[str, str], fault: str
+) -> None:
+    model, client = "vgg_small+norm=batch", "fedsgd+batch_size=4+batch_norm=training"
+    texts = {
+        **TEXTS,
+        "model": model,
+        "client": client,
+        "defense": "none",
+        "attack": "gradinversion",
+    }
+    Cell.parse(texts)
+    with pytest.raises(IncompatibleError, match=fault):
+        Cell.parse({**texts, **changes})
+
+
+@pytest.mark.parametrize(
     "model", ["lenet+width=12", "lenet+width=6+activation=tanh", "lenet+width=06"]
 )
 def test_a_path_has_one_spelling(model: str) -> None:

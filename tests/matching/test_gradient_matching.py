@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch.nn import functional
 
+from gleak.core.registry import parse
 from gleak.matching.gradient_matching import GradientMatching
-from gleak.matching.parts import Parts
+from gleak.matching.parts import ClientModel, Parts
 from gleak.matching.problem import total_variation
+from gleak.testing.model_contract import truth_distance
 from tests.matching.slopes import assert_gradient_of_objective
 
 MakeParts = Callable[..., Parts]
@@ -28,6 +30,22 @@ def test_the_truth_has_distance_zero(
     assert (truth.distance < 1e-10).all()
     assert (truth.gradient.norm(dim=1) < 1e-4 * elsewhere.gradient.norm(dim=1)).all()
     assert (elsewhere.distance > 1e-4).all()
+
+
+@pytest.mark.parametrize(
+    ("client", "client_model"),
+    [
+        ("fedsgd+batch_size=3", "one_step"),
+        ("fedavg+batch_size=4+mini_batch=2+local_steps=4+local_lr=0.1", "unrolled"),
+    ],
+)
+def test_the_truth_of_clients_in_training_mode_has_distance_zero(
+    client: str, client_model: ClientModel
+) -> None:
+    model = parse("model", "vgg_small+width=3+hidden=6+norm=batch").build((3, 8, 8), 4)
+    training = parse("client", f"{client}+batch_norm=training")
+    found = truth_distance(model.double().eval(), training, client_model, (3, 8, 8), 4)
+    assert (found < 1e-15).all()
 
 
 def test_priors_are_added_to_the_relative_distance(

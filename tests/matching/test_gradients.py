@@ -19,6 +19,7 @@ from gleak.matching.distances.euclidean import L2
 from gleak.matching.gradients import ClientTraining, Gradients, LoopedGradients, VmappedGradients
 from gleak.matching.layerwise import LayerwiseGradients
 from gleak.models.base import Activation, Norm, Normalised
+from gleak.models.batch_norm import run_by_clients
 from gleak.models.convolution import Convolution
 from gleak.models.resnet import Block, ResidualNetwork, basic_block
 from gleak.models.sample_losses import sample_losses
@@ -340,6 +341,18 @@ def test_batch_norm_by_the_batch_is_left_to_each_victim(affine: bool) -> None:
     gradients = choose_gradients(training_of(model, SHAPE))
     assert isinstance(gradients, VmappedGradients)
     assert_matches(gradients, model, "cross_entropy", 3)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_batch_norm_of_clients_in_training_mode_is_that_of_torchs_training_mode(
+    loss: str, affine: bool
+) -> None:
+    """The gradients and their derivatives depend on the statistics, which depend on all samples."""
+    model = normalised(affine=affine)
+    gradients = choose_gradients(training_of(run_by_clients(model, "training"), SHAPE, loss))
+    assert isinstance(gradients, VmappedGradients)
+    assert_matches(gradients, model.train(), loss, 3)
 
 
 @pytest.mark.parametrize(

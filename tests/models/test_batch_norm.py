@@ -9,8 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gleak.core.errors import IncompatibleError
 from gleak.models import batching
-from gleak.models.batch_norm import batch_norm_passes, batch_statistics, input_statistics
+from gleak.models.batch_norm import (
+    batch_norm_passes,
+    batch_statistics,
+    check_batch,
+    input_statistics,
+    run_by_clients,
+    running_statistics,
+)
 
 SHAPE = (3, 6, 6)
 
@@ -96,3 +104,45 @@ def test_there_is_a_mean_and_a_variance_of_each_channel(
     found = batch_statistics(build(), torch.rand(3, 2, *SHAPE).numpy())
     assert found.shape == (3, 2, channels)
     assert found.dtype == np.float32
+
+
+def test_in_training_mode_logits_are_those_of_torchs_own() -> None:
+    model, samples = network(), torch.rand(5, *SHAPE)
+    found = run_by_clients(model, "training")(samples)
+    assert not torch.allclose(found, model(samples), atol=1e-2)
+    assert torch.equal(found, network().train()(samples))
+
+
+def test_in_training_mode_parameters_are_shared_and_running_statistics_stay() -> None:
+    model = network()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    copied = run_by_clients(model, "training")
+    assert [*copied.parameters()] == [*model.parameters()]
+    copied.train()(torch.rand(5, *SHAPE))
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    mean, variance = running_statistics(copied[1]) or ()
+    assert torch.equal(mean, model[1].running_mean)
+    assert torch.equal(variance, model[1].running_var)
+
+
+def test_in_evaluation_mode_it_is_the_network_itself() -> None:
+    model = network()
+    assert run_by_clients(model, None) is model
+    assert run_by_clients(model, "evaluation") is model
+
+
+def test_the_statistics_of_a_step_in_training_mode_are_those_of_its_buffers() -> None:
+    samples = torch.rand(5, *SHAPE)
+    run = run_by_clients(network(), "training")
+    found = torch.from_numpy(batch_statistics(run, samples[None].numpy())[0])
+    expected = buffers_after_a_step(network(), samples)
+    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_networks_and_batches_that_cannot_be_normalised_are_refused() -> None:
+    check_batch(network(), SHAPE, 2)
+    with pytest.raises(IncompatibleError, match=r"BatchNorm1d\) .* batch of 1 .*use more samples"):
+        check_batch(network(), SHAPE, 1)
+    with pytest.raises(IncompatibleError, match="leave out batch_norm=training"):
+        check_batch(nn.Sequential(nn.Flatten(), nn.Linear(108, 2)), SHAPE, 4)

@@ -18,6 +18,7 @@ from gleak.models.broadcast import load_network
 from gleak.simulation import simulate as module
 
 CLIENT = "fedsgd+batch_size=2+victims=3"
+TRAINING = "batch_norm=training"
 FILES = ["update.h5", "private.h5", *(f"granted/{grant}.h5" for grant in GRANTS)]
 
 
@@ -75,6 +76,23 @@ def test_the_update_is_that_of_the_private_samples(
         )
         for name, value in expected.items():
             assert np.array_equal(update.update[name].decode()[victim], value.numpy())
+
+
+def test_in_training_mode_the_update_is_that_of_torchs_training_mode(
+    simulate: Callable[..., Path],
+) -> None:
+    folder = simulate(model="vgg_small+width=4+hidden=8+norm=batch", client=f"{CLIENT}+{TRAINING}")
+    private, update = Private.read(folder / "private.h5"), Update.read(folder / "update.h5")
+    assert update.batch_norm == "training"
+    network = load_network(Model.read(folder / "model.h5"), "model.h5").train()
+    parameters = dict(network.named_parameters())
+    for victim, (inputs, labels) in enumerate(zip(private.inputs, private.labels, strict=True)):
+        logits = network(torch.from_numpy(inputs))
+        loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels))
+        gradients = torch.autograd.grad(loss, list(parameters.values()))
+        for name, value in zip(parameters, gradients, strict=True):
+            sent = torch.from_numpy(update.update[name].decode()[victim, 0])
+            assert torch.allclose(sent, value, rtol=1e-3, atol=1e-5), name
 
 
 def test_the_embeddings_are_those_of_the_broadcast_model(source: Path, tmp_path: Path) -> None:

@@ -51,6 +51,18 @@ def python(folder: Path, program: str, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
+def test_an_assessment_can_be_submitted_to_slurm(tmp_path: Path) -> None:
+    (tmp_path / "deployment.yaml").write_text(json.dumps({**SMALL, "budget": {"scale": "quick"}}))
+    profile = ROOT / "profiles/slurm"
+    partitions = profile / "partitions.yaml"
+    words = ["--workflow-profile", str(profile), "--slurm-partition-config", str(partitions)]
+    code, printed = python(tmp_path, PROGRAM, "assess", "--", "--dry-run", *words)
+    assert code == 0, printed
+    assert "5 clients, 1000 iterations" in printed
+    assert re.search(r"^attack +\d+$", printed, re.MULTILINE)
+
+
 def run(folder: Path, name: str, **keys: Any) -> tuple[int, dict[str, Any]]:
     """Exit code and report of a small deployment with some other keys."""
     (folder / f"{name}.yaml").write_text(json.dumps({**SMALL, **keys}))

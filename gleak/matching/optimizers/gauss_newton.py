@@ -89,7 +89,7 @@ class GaussNewton(OptimizerSpec):
             "weights of layers": parts.layers is not None,
             "a total variation": parts.total_variation > 0,
             "a label term": parts.label_term > 0,
-            "a prior by running statistics": parts.batch_norm > 0,
+            "a prior by statistics of batch normalisation": parts.batch_norm > 0,
         }
         found = [name for name, present in unsupported.items() if present]
         if found:

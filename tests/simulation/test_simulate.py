@@ -222,12 +222,13 @@ def test_parameters_that_are_not_finite_are_refused(source: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("defense", "of_each"), [("none", 32), ("signsgd", 1), ("secure_aggregation+clients=2", 32)]
+    ("defense", "of_each"),
+    [("none", 32), ("topk+keep=1", 33), ("secure_aggregation+clients=2", 32)],
 )
 def test_the_size_of_what_one_client_sends_is_kept_with_the_truth(
     source: Path, tmp_path: Path, defense: str, of_each: int
 ) -> None:
-    """The sigmoids of the network leave no zeros, for which signs would need a second bit."""
+    """Values have 32 bits; where positions are sent, a mask has one bit for each."""
     run(source, tmp_path, defense=defense)
     network = load_network(Model.read(source / "model.h5"), "model.h5")
     values = sum(value.numel() for value in network.parameters())

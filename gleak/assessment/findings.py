@@ -186,8 +186,14 @@ class Report(Entry):
 
     @property
     def captured_table(self) -> list[tuple[str, list[Exposure], bool]]:
-        """Rows of a table: the client's spec, which names its capture, and the exposure."""
-        return [(each.cell.split("/")[-3], [each], False) for each in self.captured]
+        """Rows of a table: the client's spec, which names its capture, and the exposure.
+
+        Captures are in the order of the deployment file, so that rounds are in theirs.
+        """
+        trainings = [f"captured+capture={name}" for name in self.deployment["captures"]]
+        specs = {each.cell: each.cell.split("/") for each in self.captured}
+        ordered = sorted(self.captured, key=lambda each: trainings.index(specs[each.cell][2]))
+        return [(specs[each.cell][-3], [each], False) for each in ordered]
 
     @property
     def headline(self) -> str:

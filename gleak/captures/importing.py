@@ -19,7 +19,7 @@ from gleak.captures.locations import MODEL, PRIVATE, UPDATE, Captures
 from gleak.captures.round_folder import Files
 from gleak.captures.states import State, read_state
 from gleak.captures.truth import Comparison, compare_updates, read_truth
-from gleak.core.errors import ArtifactError, DataError
+from gleak.core.errors import ArtifactError
 from gleak.experiments.cell import Cell
 from gleak.models.broadcast import with_state
 from gleak.models.parameters import trained_parameters
@@ -59,10 +59,8 @@ def import_capture(
         DataError: the capture already exists, there is no folder for it, or the dataset is missing.
         IncompatibleError: the model cannot be built.
     """
-    captures.check()
+    captures.check_new(cell.client.capture, replace=replace)
     folder = captures.folder(cell.client.capture)
-    if folder.exists() and not replace:
-        raise DataError(f"{folder} already exists; choose another name, or add --replace")
     _check_counts(files)
     classes = cell.dataset.classes or cell.dataset.load(data_dir, 0).classes
     network = cell.model.build(cell.dataset.shape, classes).eval()

@@ -35,6 +35,22 @@ class Captures:
                 f"{self.root.parent}), or set captures_dir in config.yaml, or give --captures-dir"
             )
 
+    def check_new(self, name: str, *, replace: bool) -> None:
+        """Raise an error if a capture cannot be written.
+
+        Args:
+            name: name of the capture.
+            replace: replace an existing one of that name.
+
+        Raises:
+            DataError: it exists already, or there is no folder for it.
+        """
+        self.check()
+        if self.folder(name).exists() and not replace:
+            raise DataError(
+                f"{self.folder(name)} already exists; choose another name, or add --replace"
+            )
+
     def folder(self, name: str) -> Path:
         """Return the folder of a capture, which need not exist."""
         return self.root / name

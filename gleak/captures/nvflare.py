@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from typing_extensions import override
 
 from gleak.artifacts.atomic import renamed
-from gleak.captures.round_folder import RoundFolder
+from gleak.captures.round_folder import ROUND, RoundFolder
 from gleak.captures.states import State, read_state
 from gleak.core.errors import needs_extra
 
@@ -58,7 +58,10 @@ class CapturingFilter(DXOFilter):
         number = shareable.get_header(AppConstants.CURRENT_ROUND)
         if number not in self.rounds:
             return
-        files, site = RoundFolder(Path(self.folder) / f"round-{number}"), fl_ctx.get_identity_name()
+        files, site = (
+            RoundFolder(Path(self.folder) / f"{ROUND}{number}"),
+            fl_ctx.get_identity_name(),
+        )
         if self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_DATA_CHAIN:
             _write_before(files, site, state_of(dxo.data))
         else:

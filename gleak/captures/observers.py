@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from typing_extensions import override
 
 from gleak.artifacts.atomic import whole_folder
-from gleak.captures.round_folder import Arrays, RoundFolder
+from gleak.captures.round_folder import ROUND, Arrays, RoundFolder
 from gleak.core.errors import DataError, ExposedError, SpecError, nearest
 
 Truth = tuple[Any, Any]
@@ -61,7 +61,7 @@ class Recorder(Observer):
 
     def of_round(self, number: int) -> Path:
         """Return the folder of a round."""
-        return self.folder / f"round-{number}"
+        return self.folder / f"{ROUND}{number}"
 
     @override
     def observes(self, number: int) -> bool:

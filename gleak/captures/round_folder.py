@@ -22,6 +22,7 @@ from gleak.core.errors import ArtifactError, DataError
 RECORDED = ("batch_size", "local_steps", "local_lr")
 Arrays = dict[str, np.ndarray]
 CLIENT, TRUTH, SUFFIX = "client-", "truth-", ".safetensors"
+ROUND = "round-"
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,22 @@ class RoundFolder:
                 f"{missing}: no such file, but other clients have one; add it, or remove all"
             )
         return Files(self.before, clients, known)
+
+
+def rounds_in(folder: Path) -> dict[int, RoundFolder]:
+    """Return the captured rounds of a training, by their numbers in ascending order.
+
+    Args:
+        folder: contains ``round-1``, ``round-2`` and so on.
+
+    Raises:
+        ArtifactError: it contains none.
+    """
+    numbers = (path.name.removeprefix(ROUND) for path in folder.glob(f"{ROUND}*") if path.is_dir())
+    found = sorted(int(number) for number in numbers if number.isdecimal())
+    if not found:
+        raise ArtifactError(f"{folder}: no folder {ROUND}<number>; give the folder of all rounds")
+    return {number: RoundFolder(folder / f"{ROUND}{number}") for number in found}
 
 
 def recorded_fields(clients: Sequence[Path]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from gleak.core.errors import SpecError
 if TYPE_CHECKING:
     from gleak.captures.round_folder import Files
     from gleak.clients.base import ClientSpec
+    from gleak.experiments.cell import Cell
 
 PROTOCOL = {
     "batch_size": "samples per client",
@@ -61,6 +62,8 @@ def _add_files(command: ArgumentParser) -> None:
     sent.add_argument("--gradients", nargs="+", **files, help="gradients of each client")
     text = "folder of a round, with the state dicts and what is recorded of the training"
     sent.add_argument("--round", type=Path, metavar="FOLDER", help=text)
+    text = "folder of a training: each of its rounds is imported, as NAME-<number>"
+    sent.add_argument("--rounds", type=Path, metavar="FOLDER", help=text)
     command.add_argument(
         "--truth", nargs="+", default=[], **files, help="inputs and labels of each client"
     )
@@ -70,18 +73,40 @@ def run_import(arguments: Namespace) -> int:
     """Run ``gleak import NAME --dataset SPEC --model SPEC --round FOLDER``."""
     from gleak.captures.importing import import_capture
     from gleak.captures.locations import Captures
-    from gleak.captures.report import captured_cell, describe_capture
-    from gleak.captures.round_folder import recorded_fields
+    from gleak.captures.report import describe_capture
 
     folders = {"data_dir": arguments.data_dir, "captures_dir": arguments.captures_dir}
     changes = {key: folder for key, folder in folders.items() if folder}
     settings = read_settings(arguments.config, changes)
-    files = _files(arguments)
+    captures = Captures(settings.captures)
+    every = {_cell(name, files, arguments): files for name, files in _files(arguments).items()}
+    for cell in every:
+        captures.check_new(cell.client.capture, replace=arguments.replace)
+    agree = True
+    for cell, files in every.items():
+        capture = import_capture(
+            cell, files, captures, settings.data_dir, replace=arguments.replace
+        )
+        print(describe_capture(cell, capture, settings.results_dir, changes), flush=True)
+        agree = agree and (capture.comparison is None or capture.comparison.agrees)
+    return 0 if agree else EXIT_FINDING
+
+
+def _cell(name: str, files: Files, arguments: Namespace) -> Cell:
+    """Return the cell of a capture, by the options and what its files contain.
+
+    Raises:
+        SpecError: options are invalid, or contradict the files.
+        ArtifactError: a file is damaged, or clients differ in a field.
+    """
+    from gleak.captures.report import captured_cell
+    from gleak.captures.round_folder import recorded_fields
+
     recorded = {} if arguments.gradients else recorded_fields(files.sent)
     options = {field: getattr(arguments, field) for field in PROTOCOL}
     given = {field: value for field, value in options.items() if value is not None}
     cell = captured_cell(
-        arguments.name,
+        name,
         arguments.dataset,
         arguments.model,
         victims=len(files.sent),
@@ -89,30 +114,46 @@ def run_import(arguments: Namespace) -> int:
         **{**recorded, **given},
     )
     _check_recorded(cell.client, recorded, files.sent[0])
-    captures = Captures(settings.captures)
-    capture = import_capture(cell, files, captures, settings.data_dir, replace=arguments.replace)
-    print(describe_capture(cell, capture, settings.results_dir, changes))
-    return EXIT_FINDING if capture.comparison and not capture.comparison.agrees else 0
+    return cell
 
 
-def _files(arguments: Namespace) -> Files:
-    """Return the input files.
+def _files(arguments: Namespace) -> dict[str, Files]:
+    """Return the input files by the names of their captures.
 
     Raises:
         SpecError: the broadcast state is missing, or given beside a folder that has it.
+        ArtifactError: a folder does not contain what it should.
+    """
+    from gleak.captures.round_folder import Files, rounds_in
+
+    if arguments.round is None and arguments.rounds is None:
+        if arguments.before is None:
+            raise SpecError("--before is missing: give the state dict that was broadcast")
+        sent = arguments.after or arguments.gradients
+        return {arguments.name: Files(arguments.before, sent, arguments.truth)}
+    if arguments.before is not None:
+        raise SpecError("--before: the folder of a round contains it; leave it out")
+    if arguments.rounds is None:
+        return {arguments.name: _of_round(arguments.round, arguments.truth)}
+    if arguments.truth:
+        raise SpecError("--truth: with --rounds, truth-<client>.safetensors is beside each client")
+    rounds = rounds_in(arguments.rounds)
+    return {f"{arguments.name}-{number}": rounds[number].files() for number in rounds}
+
+
+def _of_round(folder: Path, truth: list[Path]) -> Files:
+    """Return the files of a round, with true samples from elsewhere if they are not in its folder.
+
+    Raises:
+        SpecError: there are true samples in both places.
+        ArtifactError: the folder does not contain what it should.
     """
     from gleak.captures.round_folder import Files, RoundFolder
 
-    if arguments.round is None:
-        if arguments.before is None:
-            raise SpecError("--before is missing: give the state dict that was broadcast")
-        return Files(arguments.before, arguments.after or arguments.gradients, arguments.truth)
-    if arguments.before is not None:
-        raise SpecError("--before: the folder of --round contains it; leave it out")
-    found = RoundFolder(arguments.round).files()
-    if arguments.truth and found.truth:
+    found = RoundFolder(folder).files()
+    if truth and found.truth:
         raise SpecError("--truth: the folder of --round contains it; leave it out")
-    return Files(found.before, found.sent, arguments.truth or found.truth)
+    return Files(found.before, found.sent, truth or found.truth)
 
 
 def _check_recorded(client: ClientSpec, recorded: Mapping[str, str], file: Path) -> None:

@@ -87,6 +87,15 @@ def report(**changes: Any) -> Report:
     return Report(**{**facts, **changes})
 
 
+def test_captured_rounds_are_in_the_order_of_the_deployment() -> None:
+    """Whichever reveals most, since leakage is read along the rounds."""
+    names = ["mine-1", "mine-2", "mine-10"]
+    cells = {name: f"d/m/captured+capture={name}/honest/client of {name}/none/a" for name in names}
+    worst_first = [exposure().model_copy(update={"cell": cells[name]}) for name in names[::-1]]
+    found = report(deployment={"captures": names}, captured=worst_first)
+    assert [row for row, _, _ in found.captured_table] == [f"client of {name}" for name in names]
+
+
 def page(**changes: Any) -> str:
     return page_of(report(**changes), [Shown("Client 7", DOT, DOT)], {"batch_size": [DOT]})
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from gleak.captures.round_folder import RoundFolder, recorded_fields
+from gleak.captures.round_folder import RoundFolder, recorded_fields, rounds_in
 from gleak.core.errors import ArtifactError
 
 STATE = {"weight": torch.ones(2)}
@@ -50,3 +50,13 @@ def test_clients_with_other_fields_are_named(tmp_path: Path) -> None:
     paths = [client(tmp_path, "a", local_lr="0.1"), client(tmp_path, "b", local_lr="0.2")]
     with pytest.raises(ArtifactError, match=r"client-b\.safetensors: local_lr is 0\.2, but 0\.1"):
         recorded_fields(paths)
+
+
+def test_the_rounds_of_a_training_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for name in ("round-10", "round-2", "round-old", "truth"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "round-3").touch()
+    folders = [tmp_path / "round-2", tmp_path / "round-10"]
+    assert rounds_in(tmp_path) == dict(zip((2, 10), map(RoundFolder, folders), strict=True))
+    with pytest.raises(ArtifactError, match="no folder round-<number>"):
+        rounds_in(tmp_path / "truth")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -121,11 +122,61 @@ def test_a_round_is_imported_without_further_options(
     assert "captured+victims=1+batch_size=2+local_lr=0.5/none" in printed
 
 
+@pytest.fixture
+def training(captured_round: Path) -> Path:
+    """Two captured rounds; only in the second one did two clients take part."""
+    folder = captured_round.parent / "training"
+    for number in (2, 10):
+        shutil.copytree(captured_round, folder / f"round-{number}")
+    second = folder / "round-10"
+    shutil.copy(second / "client-0.safetensors", second / "client-1.safetensors")
+    return folder
+
+
+ROUNDS = [*ROUND[:-2], "--rounds", "training"]
+
+
+def test_every_round_of_a_training_is_a_capture(
+    study_folder: Path, training: Path, capsys: Capture
+):
+    assert main(ROUNDS) == 0
+    printed = capsys.readouterr().out
+    captures = re.findall(r"^data/captures/(\S+): (\d) clients", printed, re.MULTILINE)
+    assert captures == [("mine-2", "1"), ("mine-10", "2")]
+    for name, clients in captures:
+        assert Update.read(study_folder / f"data/captures/{name}/update.h5").victims == int(clients)
+
+
+def test_no_round_is_imported_if_one_cannot_be(study_folder: Path, training: Path, capsys: Capture):
+    (training / "round-10/client-1.safetensors").write_text("no state")
+    assert "client-1.safetensors: not a complete" in fails(capsys, *ROUNDS)
+    assert not Path("data/captures").exists()
+    shutil.rmtree(training / "round-10")
+    assert main(ROUNDS) == 0
+    capsys.readouterr()
+    shutil.copytree(training / "round-2", training / "round-1")
+    assert "mine-2 already exists" in fails(capsys, *ROUNDS)
+    assert not Path("data/captures/mine-1").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--before", "before.safetensors"], "--before: the folder of a round contains it"),
+        (["--truth", "truth.safetensors"], "is beside each client"),
+    ],
+)
+def test_options_that_belong_into_the_rounds_are_refused(
+    study_folder: Path, training: Path, capsys: Capture, words: list[str], message: str
+):
+    assert message in fails(capsys, *ROUNDS, *words)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--local-lr", "0.4"], "--local-lr is 0.4, but round/client-0.safetensors was recorded"),
-        (["--before", "before.safetensors"], "--before: the folder of --round contains it"),
+        (["--before", "before.safetensors"], "--before: the folder of a round contains it"),
     ],
 )
 def test_options_that_contradict_a_round_are_named(

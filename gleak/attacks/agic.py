@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.matching_attack import MatchingAttack
+from gleak.attacks.matching_attack import TV, MatchingAttack
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
@@ -42,9 +42,7 @@ class AGIC(MatchingAttack):
 
     iterations: int = parameter(10000, "budget of one victim", source="AGIC section V-A", ge=1)
     lr: float = parameter(0.1, "learning rate at the start", source="AGIC section V-A", gt=0)
-    tv: float = parameter(
-        1e-4, "weight of the total variation (images)", source="AGIC, untrained ResNet20-4", ge=0
-    )
+    tv: float = parameter(0.015, TV, source="ours, chosen on training images", ge=0)
     start: Annotated[StartSpec, nested("start")] = parameter(
         Normal(), "first dummy input", source="InvertGrad"
     )
@@ -140,6 +138,10 @@ class AGICEpochs(AGIC):
             raise IncompatibleError(
                 f"attack {self} searches the random numbers of no update; leave out draws, or use "
                 "agic"
+            )
+        if self.seeds > 1:
+            raise IncompatibleError(
+                f"attack {self} pairs the updates of one search; leave out seeds, or use agic"
             )
         if self.code != Pixels():
             raise IncompatibleError(

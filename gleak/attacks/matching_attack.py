@@ -20,10 +20,11 @@ from gleak.matching.codes.sample_codes import Pixels
 from gleak.matching.distances.base import DistanceSpec
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.optimizers.first_order import Adam
-from gleak.matching.parts import ClientModel, Compared, Draws, Parts
+from gleak.matching.parts import ClientModel, Compared, Draws, Parts, Result
 from gleak.matching.starts.base import StartSpec
 from gleak.matching.starts.random_values import Normal
 from gleak.observation import Observation
+from gleak.runtime.seeding import derived_seed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
+
+TV = (
+    "weight of the total variation (images): mean absolute difference between neighbours, along "
+    "height plus width, in intensities"
+)
 
 
 class MatchingAttack(AttackSpec):
@@ -68,6 +74,13 @@ class MatchingAttack(AttackSpec):
         None, "network that enhances the reconstructed images", source="ROG section 4.2"
     )
 
+    seeds: int = parameter(1, "searches, each from a start of its own", source="ours", ge=1)
+    result: Result = parameter(
+        "lowest",
+        "of several searches: that of least objective, or the mean of their samples",
+        source="lowest: InvertGrad; mean: GradInversion",
+    )
+
     @abstractmethod
     def parts(self) -> Parts:
         """Return the components of the search."""
@@ -97,6 +110,7 @@ class MatchingAttack(AttackSpec):
                 "and one step's random numbers are searched; use client_model=one_step"
             )
         samples = client.protocol["batch_size"]
+        self._check_result()
         if dataset.classes is not None:
             self._check_labels(samples, dataset.classes, f"classes of {dataset}")
         if self.parts().labels == "known" and samples < client.batch_size:
@@ -133,6 +147,16 @@ class MatchingAttack(AttackSpec):
                 "repeat some; use labels=auto"
             )
 
+    def _check_result(self) -> None:
+        """Raise `IncompatibleError` if searches have no mean."""
+        if self.result == "mean" and self.seeds == 1:
+            raise IncompatibleError(f"attack {self} has one search and no mean; add seeds=4, say")
+        if self.result == "mean" and self.parts().labels == "joint":
+            raise IncompatibleError(
+                f"attack {self}: searches that optimise labels may order samples differently, so "
+                "they have no mean; use result=lowest, or other labels"
+            )
+
     def _check_draws(self, network: nn.Module) -> None:
         """Raise `IncompatibleError` if there are no draws to search."""
         from gleak.models.variational import sampling
@@ -153,7 +177,7 @@ class MatchingAttack(AttackSpec):
     @property
     @override
     def evaluations(self) -> int:
-        return self.iterations * self.parts().optimizer.cost_per_iteration
+        return self.seeds * self.iterations * self.parts().optimizer.cost_per_iteration
 
     @property
     @override
@@ -162,10 +186,20 @@ class MatchingAttack(AttackSpec):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        found = self.search(observation)
+        found = self._searched(observation)
         if self.postprocessor is None:
             return found
         return postprocessed(found, observation.knowledge["postprocessor"])
+
+    def _searched(self, observation: Observation) -> Reconstruction:
+        """Return the result of all searches; the first is that of seeds=1."""
+        from gleak.matching.several_seeds import joined
+
+        found = [self.search(observation)]
+        for number in range(1, self.seeds):
+            seed = derived_seed(observation.seed, f"search {number}")
+            found.append(self.search(replace(observation, seed=seed)))
+        return joined(found, self.result) if len(found) > 1 else found[0]
 
     def search(self, observation: Observation) -> Reconstruction:
         """Return the result of gradient matching, before postprocessing."""
@@ -233,9 +267,7 @@ class SignedAdamAttack(MatchingAttack):
     lr: float = parameter(
         0.1, "learning rate; a tenth after 3/8, 5/8 and 7/8", source="InvertGrad", gt=0
     )
-    tv: float = parameter(
-        0.1, "weight of the total variation (images)", source="InvertGrad, small networks", ge=0
-    )
+    tv: float = parameter(0.015, TV, source="ours, chosen on training images", ge=0)
     start: Annotated[StartSpec, nested("start")] = parameter(
         Normal(), "first dummy input", source="InvertGrad"
     )

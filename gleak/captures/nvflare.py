@@ -1,6 +1,6 @@
-"""Capture of NVIDIA FLARE rounds by a filter of the clients, which does not change what it filters.
+"""Capture and measurement of NVIDIA FLARE rounds by filters, which do not change what they filter.
 
-The filter is added to the clients of a job twice, for what they receive and for what they send:
+A filter is added to the clients of a job twice, for what they receive and for what they send:
 
     job.to_clients(CapturingFilter("captured"), tasks=["train"], filter_type=FilterType.TASK_DATA)
     job.to_clients(CapturingFilter("captured"), tasks=["train"], filter_type=FilterType.TASK_RESULT)
@@ -11,6 +11,7 @@ Only this module needs FLARE, which is installed by ``pip install 'gleak[nvflare
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,24 @@ from safetensors.torch import save_file
 from typing_extensions import override
 
 from gleak.artifacts.atomic import renamed
-from gleak.captures.round_folder import ROUND, RoundFolder
+from gleak.captures.observers import Measure, over_limits
+from gleak.captures.round_folder import ROUND, Arrays, RoundFolder
 from gleak.captures.states import State, read_state
-from gleak.core.errors import needs_extra
+from gleak.core.errors import SpecError, needs_extra
 
 with needs_extra("nvflare"):
+    from nvflare.apis.analytix import AnalyticsDataType
     from nvflare.apis.dxo import DXO, DataKind, MetaKey
     from nvflare.apis.dxo_filter import DXOFilter
-    from nvflare.apis.filter import FilterChainType, FilterContextKey
+    from nvflare.apis.filter import ContentBlockedException, FilterChainType, FilterContextKey
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.shareable import Shareable
+    from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
     from nvflare.app_common.app_constant import AppConstants
+
+KINDS = [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF]
+RECEIVED = "gleak-received"
+"""Property of a task's context: the state that was broadcast."""
 
 
 class CapturingFilter(DXOFilter):
@@ -48,8 +56,7 @@ class CapturingFilter(DXOFilter):
     """
 
     def __init__(self, folder: str, rounds: list[int] | None = None) -> None:
-        kinds = [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF]
-        super().__init__(supported_data_kinds=kinds, data_kinds_to_filter=kinds)
+        super().__init__(supported_data_kinds=KINDS, data_kinds_to_filter=KINDS)
         self.folder, self.rounds = folder, rounds or [0]
 
     @override
@@ -78,11 +85,87 @@ def _write_after(files: RoundFolder, site: str, dxo: DXO) -> None:
     """Write what a client sends as its state after training."""
     after = state_of(dxo.data)
     if dxo.data_kind == DataKind.WEIGHT_DIFF:
-        before = read_state(files.before)
-        after = {**before, **{name: before[name] + change for name, change in after.items()}}
+        after = added(read_state(files.before), after)
     steps = dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)
     with renamed(files.client(site)) as temporary:
         save_file(dict(after), temporary, {"local_steps": str(steps)} if steps else None)
+
+
+class GaugingFilter(DXOFilter):
+    """Filter that measures what a client sends, and can withhold it.
+
+    It is added to a job twice, like `CapturingFilter`. The metrics of a round are sent as FLARE's
+    analytics data, which its receivers (TensorBoard, MLflow) write; so the server learns them. An
+    update that exceeds a limit is blocked, and the client's task fails.
+
+    Args:
+        measure: a `gleak.captures.observers.Measure`, such as a `gleak.Gauge`, or a function that
+            also knows the client's samples, as module.name: FLARE writes arguments as text.
+        limits: largest accepted value by metric; the others have none.
+        every: rounds that are measured, the first and then every n-th; the others are sent as they
+            are, whatever the limits.
+
+    Raises:
+        SpecError: there is no such measure.
+    """
+
+    def __init__(
+        self, measure: str, limits: dict[str, float] | None = None, every: int = 1
+    ) -> None:
+        super().__init__(supported_data_kinds=KINDS, data_kinds_to_filter=KINDS)
+        self.measure, self.limits, self.every = measure, limits or {}, every
+        self._measure: Measure = imported(measure)
+
+    @override
+    def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> None:
+        """Keep what the client receives; measure what it sends, and leave both as they are.
+
+        Raises:
+            ContentBlockedException: a metric exceeds its limit.
+        """
+        number = shareable.get_header(AppConstants.CURRENT_ROUND)
+        if number % self.every:
+            return
+        if self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_DATA_CHAIN:
+            fl_ctx.set_prop(RECEIVED, state_of(dxo.data), private=True, sticky=False)
+            return
+        before, after = fl_ctx.get_prop(RECEIVED), state_of(dxo.data)
+        if dxo.data_kind == DataKind.WEIGHT_DIFF:
+            after = added(before, after)
+        measured = self._measure(arrays_of(before), arrays_of(after), None)
+        for name, value in measured.items():
+            scalar = {"data_type": AnalyticsDataType.SCALAR, "global_step": number}
+            send_analytic_dxo(self, create_analytic_dxo(name, value, **scalar), fl_ctx)
+        if over := over_limits(measured, self.limits):
+            raise ContentBlockedException(f"round {number}: {over}; the update is withheld")
+
+
+def imported(name: str) -> Any:
+    """Return an object by its name.
+
+    Args:
+        name: module.name, of a module on the path of the client.
+
+    Raises:
+        SpecError: there is none.
+    """
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SpecError(
+            f"measure {name!r}: {error}; give module.name, of a module on the path of each client"
+        ) from None
+
+
+def added(before: State, changes: State) -> State:
+    """Return a state after changes of some of its values."""
+    return {**before, **{name: before[name] + change for name, change in changes.items()}}
+
+
+def arrays_of(state: State) -> Arrays:
+    """Return a state dict as arrays."""
+    return {name: value.numpy() for name, value in state.items()}
 
 
 def state_of(values: Mapping[str, Any]) -> State:

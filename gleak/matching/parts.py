@@ -42,6 +42,9 @@ Finish = Literal["cut", "stretched", "equalized"]
 and then equalised by their histogram.
 """
 
+Result = Literal["lowest", "mean"]
+"""Result of several searches: that of least objective, or the mean of their samples."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchParts:

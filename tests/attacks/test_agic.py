@@ -91,6 +91,7 @@ def test_each_round_is_read_at_its_own_parameters(make_case: Make) -> None:
     [
         ("agic_epochs", "fedsgd", "needs updates of 2 epochs, but client fedsgd"),
         ("agic_epochs+only=3", "epochs+batch_size=2", "needs updates of 3 epochs"),
+        ("agic_epochs+seeds=2", "epochs+batch_size=2", "pairs the updates of one search"),
         ("agic_epochs+code=bicubic", "epochs+batch_size=2", "searches pixels jointly"),
         ("agic_epochs+labels=joint", "epochs+batch_size=2", "not labels=joint"),
         ("agic_epochs+labels=known", "epochs+batch_size=2+update_size=1", "granted for all 2"),

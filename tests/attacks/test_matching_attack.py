@@ -21,6 +21,8 @@ OF_EPOCHS = set(AGICEpochs.model_fields) - set(AGIC.model_fields)
 KNOWLEDGE = {"postprocessor", "codec"}
 """What these do is tested in tests/attacks/test_rog.py."""
 OTHERS = (parse("model", "lenet"), parse("client", "fedsgd"))
+SEVERAL = {"seeds", "result"}
+"""How many searches there are and what is made of them (tests/matching/test_several_seeds.py)."""
 AFTERWARDS = {
     "rog": {"tagger"},
     "rogs": {"generator", "generator_iterations", "generator_lr", "l2", "lpips", "tagger"},
@@ -70,7 +72,7 @@ def test_every_field_changes_the_parts(name: str) -> None:
     if issubclass(load("attack")[name], ROG):
         changes |= {"client_model": "one_step", "start": "normal"}
     standard = parse("attack", name).parts()
-    elsewhere = OF_EPOCHS | KNOWLEDGE | AFTERWARDS.get(name, set())
+    elsewhere = OF_EPOCHS | KNOWLEDGE | SEVERAL | AFTERWARDS.get(name, set())
     for field in set(load("attack")[name].model_fields) - elsewhere:
         assert parse("attack", f"{name}+{field}={changes[field]}").parts() != standard, field
 

@@ -11,16 +11,22 @@ import pytest
 from safetensors.numpy import load_file
 
 from gleak.captures.round_folder import RoundFolder, recorded_fields
-from gleak.core.errors import DataError
+from gleak.core.errors import DataError, SpecError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 pytest.importorskip("nvflare", reason="FLARE is an extra, not installed: make test-flower")
 
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable  # noqa: E402
-from nvflare.apis.filter import FilterChainType, FilterContextKey  # noqa: E402
+from nvflare.apis.filter import (  # noqa: E402
+    ContentBlockedException,
+    FilterChainType,
+    FilterContextKey,
+)
+from nvflare.apis.fl_constant import FLContextKey  # noqa: E402
+from nvflare.apis.fl_context import FLContext  # noqa: E402
 from nvflare.app_common.app_constant import AppConstants  # noqa: E402
 
-from gleak.captures.nvflare import CapturingFilter  # noqa: E402
+from gleak.captures.nvflare import CapturingFilter, GaugingFilter  # noqa: E402
 
 BEFORE = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3), "count": np.array(3)}
 AFTER = {"weight": BEFORE["weight"] * 0.9, "count": np.array(4)}
@@ -82,3 +88,55 @@ def test_a_round_that_exists_is_refused(tmp_path: Path) -> None:
         receive(tmp_path)
     with pytest.raises(DataError, match="began with other values"):
         receive(tmp_path, AFTER, site="site-2")
+
+
+def grown(
+    before: dict[str, np.ndarray], after: dict[str, np.ndarray], truth: None
+) -> dict[str, float]:
+    """A measure: by how much the weights grew."""
+    assert truth is None
+    return {"grown": float((after["weight"] - before["weight"]).mean())}
+
+
+MEASURE = f"{__name__}.grown"
+
+
+def gauged(
+    sent: dict[str, np.ndarray], number: int = 0, kind: str = DataKind.WEIGHTS, **options: Any
+) -> list[tuple[str, float, int]]:
+    """What the filters of a task report: names, values and rounds."""
+    context, told = FLContext(), []
+    for chain, values, what in (
+        (FilterChainType.TASK_DATA_CHAIN, BEFORE, DataKind.WEIGHTS),
+        (FilterChainType.TASK_RESULT_CHAIN, sent, kind),
+    ):
+        gauging = GaugingFilter(MEASURE, **options)
+        gauging.set_prop(FilterContextKey.CHAIN_TYPE, chain)
+        gauging.fire_event = lambda event_type, fl_ctx: told.append(
+            from_shareable(fl_ctx.get_prop(FLContextKey.EVENT_DATA)).data
+        )
+        message = DXO(what, data=values).to_shareable()
+        message.set_header(AppConstants.CURRENT_ROUND, number)
+        assert from_shareable(gauging.process(message, context)).data is values
+    return [(each["track_key"], each["track_value"], each["global_step"]) for each in told]
+
+
+def test_a_client_reports_what_it_measures() -> None:
+    larger = {"weight": BEFORE["weight"] + 2}
+    expected = [("grown", pytest.approx(2), 6)]
+    assert gauged(larger, 6) == gauged(larger, 6, every=3) == expected
+    assert gauged({"weight": np.full((2, 3), 2.0)}, 6, DataKind.WEIGHT_DIFF) == expected
+    assert gauged(larger, 7, every=3) == []
+
+
+def test_an_update_above_a_limit_is_blocked() -> None:
+    larger = {"weight": BEFORE["weight"] + 2}
+    gauged(larger, limits={"grown": 2.5})
+    with pytest.raises(ContentBlockedException, match="round 4: grown is 2, limit 1; the update"):
+        gauged(larger, 4, limits={"grown": 1})
+
+
+@pytest.mark.parametrize("name", ["grown", "no_module.grown", f"{__name__}.shrunk"])
+def test_a_measure_that_is_not_there_is_named(name: str) -> None:
+    with pytest.raises(SpecError, match=f"measure '{name}': .*give module.name"):
+        GaugingFilter(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -83,7 +84,7 @@ def test_an_assessment_can_be_submitted_to_slurm(tmp_path: Path) -> None:
     words = ["--workflow-profile", str(profile), "--slurm-partition-config", str(partitions)]
     code, printed = python(tmp_path, PROGRAM, "assess", "--", "--dry-run", *words)
     assert code == 0, printed
-    assert "5 clients, 1000 iterations" in printed
+    assert "5 clients, 300 iterations" in printed
     assert re.search(r"^attack +\d+$", printed, re.MULTILINE)
 
 

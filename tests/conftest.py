@@ -85,6 +85,15 @@ def study_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A deployment file of two lines, in a folder of its own; entered."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "deployment.yaml"
+    file.write_text("model: lenet\ndata: digits\n")
+    return file
+
+
+@pytest.fixture
 def little_memory() -> Iterator[None]:
     """What would be taken beyond a gigabyte more than now fails."""
     before = resource.getrlimit(resource.RLIMIT_AS)

@@ -1,4 +1,4 @@
-"""Pages of the documentation that are followed to the letter in a copy of the project."""
+"""Pages of the documentation that are followed to the letter."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tests.project import Project
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -22,17 +18,23 @@ def sections(page: str) -> dict[str, str]:
     return dict(SECTION.findall((ROOT / page).read_text(encoding="utf-8")))
 
 
-def follow(project: Project, *texts: str) -> str:
-    """Write the files of some sections, run their commands in order; gives what these print."""
-    commands = ["set -eu", "export PYTHONPATH=."]
+def follow(folder: Path, *texts: str, modules: Path = Path()) -> str:
+    """Write the files of some sections, run their commands in order; gives what these print.
+
+    Args:
+        folder: to write into; current folder of the commands.
+        texts: the sections.
+        modules: folder of gleak.
+    """
+    commands = ["set -eu", f"export PYTHONPATH={modules}"]
     for language, block in (found for text in texts for found in BLOCK.findall(text)):
         if language == "sh":
             commands.append(block)
         elif file := re.match(r"# (\S+\.\w+)\n", block):
-            (project.root / file[1]).write_text(block)
+            (folder / file[1]).write_text(block)
     done = subprocess.run(
         ["bash", "-c", "\n".join(commands)],
-        cwd=project.root,
+        cwd=folder,
         env={
             **os.environ,
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),

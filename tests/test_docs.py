@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from gleak.assessment.deployment import Deployment
@@ -44,10 +45,17 @@ def test_the_studies_of_the_guide_are_valid(tmp_path: Path) -> None:
     assert figures == {"line", "tradeoff", "attacks", "losses"}
 
 
-def test_the_deployments_of_the_guide_are_valid() -> None:
-    page = (ROOT / "docs" / "guide" / "assess.md").read_text(encoding="utf-8")
-    found = [Deployment(**yaml.safe_load(block)) for block in blocks(page, "yaml")]
-    assert [each.model for each in found] == ["lenet", "my_models.wide"]
+@pytest.mark.parametrize(
+    ("page", "models"),
+    [
+        ("assess", ["lenet", "my_models.wide"]),
+        ("assess-records", ["mlp+activation=relu"] * 2),
+    ],
+)
+def test_the_deployments_of_the_guide_are_valid(page: str, models: list[str]) -> None:
+    text = (ROOT / f"docs/guide/{page}.md").read_text(encoding="utf-8")
+    found = [Deployment(**yaml.safe_load(block)) for block in blocks(text, "yaml")]
+    assert [each.model for each in found] == models
 
 
 def test_every_file_that_is_linked_exists() -> None:

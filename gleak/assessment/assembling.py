@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gleak.assessment.attack_choice import Choice
@@ -35,10 +35,10 @@ from gleak.assessment.generated_study import (
     trainings_of,
 )
 from gleak.assessment.measured import Measured
-from gleak.assessment.resolved import Resolved
+from gleak.assessment.resolved import Resolved, Threshold
 from gleak.assessment.threat_model import describe_threat, list_untried
 from gleak.core.spec import Spec, field_text
-from gleak.experiments.cell import Cell
+from gleak.experiments.cell import TRUTH, Cell
 from gleak.figures.statistics import select
 from gleak.metrics.audits.alarms import audits
 from gleak.metrics.score_table import OK, UNAVAILABLE
@@ -71,7 +71,10 @@ def assemble(
         deployment=_written(resolved.deployment),
         verdict=verdict,
         meaning=MEANINGS[verdict],
-        terms=[_term(spec) for spec in _named_on_page(resolved, choice)],
+        terms=[
+            *(_metric_term(threshold, measured) for threshold in resolved.thresholds),
+            *(_term(each.attack) for each in choice.chosen),
+        ],
         exposures=own,
         captured=captured,
         unchecked=[_unchecked(cell, measured) for cell in measured.unscored],
@@ -88,19 +91,24 @@ def assemble(
         left_out=[NotRun(attack=each.name, reason=each.reason) for each in choice.left_out],
         threat_model=describe_threat(resolved, effort),
         not_tried=list_untried(resolved, choice, effort),
-        conditions=list(_conditions(resolved, effort, measured)),
+        conditions=_conditions(resolved, effort),
+        run=_run(measured),
     )
-
-
-def _named_on_page(resolved: Resolved, choice: Choice) -> list[Spec]:
-    metrics: list[Spec] = [threshold.metric for threshold in resolved.thresholds]
-    return [*metrics, *(each.attack for each in choice.chosen)]
 
 
 def _term(spec: Spec) -> Fact:
     """Return what a spec is, by the first line of its documentation."""
     first, *_ = (spec.__doc__ or "").splitlines()
     return Fact(name=str(spec), text=first)
+
+
+def _metric_term(threshold: Threshold, measured: Measured) -> Fact:
+    """Return what a metric is, which values are near the truth, and that of the truth itself."""
+    term, text = _term(threshold.metric), str(threshold.metric)
+    direction = "larger" if threshold.sign == 1 else "smaller"
+    perfect = mean_in(measured.scores(DEPLOYED), text, {"attack": TRUTH}).value
+    known = "" if perfect is None else f"; an exact recovery has {perfect:g}"
+    return Fact(name=term.name, text=f"{term.text} The {direction}, the closer{known}.")
 
 
 def _written(deployment: Deployment) -> dict[str, Any]:
@@ -205,17 +213,30 @@ def _audits(measured: Measured) -> Iterator[Audit]:
         )
 
 
-def _conditions(resolved: Resolved, effort: Effort, measured: Measured) -> Iterator[Fact]:
-    """Yield what has to be known to repeat the assessment."""
+def _conditions(resolved: Resolved, effort: Effort) -> list[Fact]:
+    """Return what has to be known to repeat the assessment."""
+    return _facts(
+        {
+            "size": str(effort),
+            "thresholds": ", ".join(map(str, resolved.thresholds)),
+            "seed": str(resolved.settings.seed),
+        }
+    )
+
+
+def _run(measured: Measured) -> list[Fact]:
+    """Return what differs between runs."""
     facts = measured.conditions
-    texts = {
-        "size": str(effort),
-        "thresholds": ", ".join(map(str, resolved.thresholds)),
-        "seed": str(resolved.settings.seed),
-        "versions": ", ".join(facts.versions),
-        "commit of gleak": ", ".join(str(commit) for commit in facts.commits),
-        "devices": ", ".join(facts.devices),
-        "computed": f"{facts.begun} to {facts.ended}",
-        "CPU time of attacks and audits": f"{measured.cpu_seconds:.3g} s",
-    }
-    yield from (Fact(name=name, text=text) for name, text in texts.items())
+    return _facts(
+        {
+            "versions": ", ".join(facts.versions),
+            "commit of gleak": ", ".join(str(commit) for commit in facts.commits),
+            "devices": ", ".join(facts.devices),
+            "computed": f"{facts.begun} to {facts.ended}",
+            "CPU time of attacks and audits": f"{measured.cpu_seconds:.3g} s",
+        }
+    )
+
+
+def _facts(texts: Mapping[str, str]) -> list[Fact]:
+    return [Fact(name=name, text=text) for name, text in texts.items()]

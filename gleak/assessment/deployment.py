@@ -35,6 +35,7 @@ attacker:
 thresholds: {{ssim: 0.5}}   # a client above one of these is exposed: gleak list metric
 budget: {{minutes: 5}}      # of one core, by gleak plan; or scale: quick, small or gpu
 # victims: 20             # number of simulated clients; unless given, what the budget allows
+# iterations: 1000        # of the attack for each client; unless given, what the budget allows
 # attacks: [invertgrad+tv=0.1]     # to run beside those that gleak chooses
 # pictures: false         # no true and recovered samples in the report
 # seed: 0
@@ -102,6 +103,9 @@ class Deployment(BaseModel):
     attacks: list[str] = Field([], description="attacks to run besides those that are chosen")
     vary: dict[str, list[Any]] = Field({}, description="a field of the client -> its values")
     victims: int | None = Field(None, ge=1, description="simulated clients; null: by the budget")
+    iterations: int | None = Field(
+        None, ge=1, description="iterations of the attack for each client; null: by the budget"
+    )
     budget: Budget = Budget(minutes=MINUTES)
     thresholds: dict[str, float] = Field(
         {}, description="metric -> value from which a client is exposed; default ssim: 0.5"

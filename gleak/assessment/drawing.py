@@ -47,7 +47,7 @@ def _variation_uri(variation: Variation, metric: str) -> str:
         axes.set_xticks(range(len(values)), values)
         axes.set_xlabel(variation.field)
         axes.set_ylabel(first.metric)
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
         buffer = BytesIO()
         figure.savefig(buffer, format="svg", bbox_inches="tight", metadata=VOLATILE["svg"])
     return _uri("image/svg+xml", buffer.getvalue())

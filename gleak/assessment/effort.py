@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gleak.assessment.deployment import Scale
+from gleak.assessment.deployment import Deployment, Scale
 from gleak.assessment.generated_study import Effort, trainings_of
 from gleak.assessment.resolved import Resolved
 from gleak.core.errors import SpecError
@@ -35,11 +35,18 @@ SCALES: dict[Scale, Effort] = {
 }
 
 
-def efforts(victims: int | None) -> list[Effort]:
-    """Return the sizes to choose from, with a given number of victims if there is one."""
-    if victims is None:
-        return list(STEPS)
-    return list(dict.fromkeys(Effort(victims, step.iterations) for step in STEPS))
+def efforts(deployment: Deployment) -> list[Effort]:
+    """Return the sizes to choose from."""
+    return list(dict.fromkeys(_given(step, deployment) for step in STEPS))
+
+
+def _given(effort: Effort, deployment: Deployment) -> Effort:
+    """Return a size with the clients and iterations that a deployment names."""
+    return replace(
+        effort,
+        victims=deployment.victims or effort.victims,
+        iterations=deployment.iterations or effort.iterations,
+    )
 
 
 def choose_effort(resolved: Resolved, text_of: Callable[[Effort], str]) -> tuple[Effort, float]:
@@ -66,10 +73,8 @@ def choose_effort(resolved: Resolved, text_of: Callable[[Effort], str]) -> tuple
 
 
 def of_scale(scale: Scale, resolved: Resolved) -> Effort:
-    """Return the size of a scale, with the victims of the deployment if it names them."""
-    effort = SCALES[scale]
-    victims = resolved.deployment.victims or effort.victims
-    return replace(effort, victims=victims, trained=_trains(resolved))
+    """Return the size of a scale, with what the deployment names of it."""
+    return replace(_given(SCALES[scale], resolved.deployment), trained=_trains(resolved))
 
 
 def _within(
@@ -77,7 +82,7 @@ def _within(
 ) -> tuple[Effort, float]:
     """Return the largest size within the allowed minutes, and its own."""
     found: tuple[Effort, float] | None = None
-    for effort in efforts(resolved.deployment.victims):
+    for effort in efforts(resolved.deployment):
         estimated = minutes(effort)
         if estimated > allowed:
             break

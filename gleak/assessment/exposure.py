@@ -24,6 +24,7 @@ from gleak.figures.intervals import (
     paired_difference,
 )
 from gleak.figures.statistics import CELL, Row, average_batches, counted, records, select
+from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import UNMATCHED
 
 CONTROLS = (BLIND, TRUTH)
@@ -70,8 +71,8 @@ def _exposure(rows: pd.DataFrame, cell: Row, threshold: Threshold) -> Exposure |
         clients=len(losses),
         above=int(beyond.sum()),
         share=_share(int(beyond.sum()), len(losses)),
-        attacked=mean(mean_of(ours, metric.binary)),
-        blind=mean(mean_of(blind, metric.binary)),
+        attacked=_mean_of_metric(ours, metric),
+        blind=_mean_of_metric(blind, metric),
         gain=mean(paired_difference(sign * ours, sign * blind, metric.binary)),
         losses=losses,
     )
@@ -99,6 +100,14 @@ def _losses(rows: pd.DataFrame, attack: str, threshold: Threshold) -> list[Loss]
 
 def _share(above: int, clients: int) -> Mean:
     return _mean(above / clients, clopper_pearson(above, clients, CONFIDENCE))
+
+
+def _mean_of_metric(values: np.ndarray, metric: MetricSpec) -> Mean:
+    """Return the mean of a metric over clients; the interval of an error does not go below 0."""
+    found = mean(mean_of(values, metric.binary))
+    if metric.better == "higher" or found.low is None:
+        return found
+    return found.model_copy(update={"low": max(0.0, found.low)})
 
 
 def mean(estimate: Estimate) -> Mean:

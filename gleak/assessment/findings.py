@@ -17,6 +17,8 @@ MEANINGS: dict[Verdict, str] = {
     "not measured": "there is nothing to compare with",
 }
 MAJORITY = 0.5
+VARIES = "varies"
+"""Keyword of the schema: the value may differ between two runs of the same deployment."""
 
 
 class Entry(BaseModel):
@@ -182,7 +184,11 @@ class Report(Entry):
     left_out: list[NotRun]
     threat_model: list[Fact]
     not_tried: list[str]
-    conditions: list[Fact]
+    conditions: list[Fact] = Field(description="what has to be known to repeat the assessment")
+    run: list[Fact] = Field(
+        description="versions, machine and time, which differ between runs",
+        json_schema_extra={VARIES: True},
+    )
 
     @property
     def captured_table(self) -> list[tuple[str, list[Exposure], bool]]:
@@ -194,6 +200,15 @@ class Report(Entry):
         specs = {each.cell: each.cell.split("/") for each in self.captured}
         ordered = sorted(self.captured, key=lambda each: trainings.index(specs[each.cell][2]))
         return [(specs[each.cell][-3], [each], False) for each in ordered]
+
+    @property
+    def compared(self) -> dict[str, list[tuple[str, Exposure]]]:
+        """Metric -> each of the compared defences, and the exposure under it."""
+        found: dict[str, list[tuple[str, Exposure]]] = {}
+        for each in self.defenses:
+            for row in each.exposures:
+                found.setdefault(row.metric, []).append((each.defense, row))
+        return found
 
     @property
     def headline(self) -> str:

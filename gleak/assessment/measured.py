@@ -9,16 +9,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.assessment.findings import Refused
+from gleak.core.registry import parse
 from gleak.core.settings import Scale
 from gleak.experiments.axis_labels import BLIND
 from gleak.experiments.cell import TRUTH, Cell
 from gleak.experiments.stage_files import (
     Made,
     StudyPart,
+    dataset_of,
     reconstruction_of,
     table_of,
     truth_of,
@@ -123,6 +126,16 @@ class Measured:
         found = Reconstruction.read(self._path(reconstruction_of(cell)), victims=chosen)
         place = match_samples(private, found)[0, sample]
         return Pair(private.inputs[0, sample], found.inputs[0, place])
+
+    def guess(self, cell: Cell, victim: int, sample: int) -> np.ndarray:
+        """Return what the control blind, which does not use the update, gives for a true sample."""
+        honest, blind = parse("crafting", "honest"), parse("attack", BLIND)
+        control = Cell({**cell.specs, "crafting": honest, "attack": blind})
+        return self.pair(control, victim, sample).found
+
+    def dataset(self, cell: Cell) -> Dataset:
+        """Return the samples of both splits."""
+        return Dataset.read(self._path(dataset_of(cell)))
 
     @cached_property
     def conditions(self) -> Conditions:

@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
 
 from gleak.assessment.assembling import worst_cell
 from gleak.assessment.drawing import sample_uri, variation_uris
-from gleak.assessment.findings import Exposure, Mean, Report
+from gleak.assessment.findings import Exposure, Loss, Mean, Report
 from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEPLOYED
 from gleak.assessment.measured import Measured
+from gleak.assessment.table_columns import columns_of
 from gleak.core.numbers import DASH
+from gleak.experiments.cell import Cell
 
 SHOWN_CLIENTS = 3
+SHOWN_COLUMNS = 40
 TEMPLATE = "report.html.j2"
 
 
@@ -33,6 +37,21 @@ class Shown:
     found: str
 
 
+@dataclass(frozen=True)
+class Record:
+    """A true record of a table and its reconstruction, for the page.
+
+    Args:
+        caption: client, metric and its value.
+        rows: the first columns of the table: name, true, recovered and guessed value.
+        columns: number of all columns.
+    """
+
+    caption: str
+    rows: Sequence[tuple[str, ...]]
+    columns: int
+
+
 def render(report: Report, measured: Measured) -> str:
     """Return the HTML of a report.
 
@@ -42,43 +61,75 @@ def render(report: Report, measured: Measured) -> str:
     """
     lines = {each.field: variation_uris(each) for each in report.variations}
     pictures = [*shown_samples(report, measured), *unchecked_samples(measured)]
-    shown = pictures if report.deployment["pictures"] else []
-    return page_of(report, shown, lines)
+    records = list(shown_records(report, measured))
+    if not report.deployment["pictures"]:
+        pictures, records = [], []
+    return page_of(report, pictures, records, lines)
 
 
-def page_of(report: Report, shown: Sequence[Shown], lines: Mapping[str, Sequence[str]]) -> str:
-    """Return the HTML of a report with given pictures.
+def page_of(
+    report: Report,
+    shown: Sequence[Shown],
+    records: Sequence[Record],
+    lines: Mapping[str, Sequence[str]],
+) -> str:
+    """Return the HTML of a report with given samples.
 
     Args:
         report: all numbers of the page.
-        shown: samples and their reconstructions.
+        shown: images and their reconstructions.
+        records: records of tables and their reconstructions.
         lines: field of the client -> data URIs of its pictures.
     """
-    return _template().render(report=report, shown=shown, lines=lines)
+    return _template().render(report=report, shown=shown, records=records, lines=lines)
 
 
 def shown_samples(report: Report, measured: Measured) -> Iterator[Shown]:
-    """Yield the samples that are recovered best, of the strongest attack of each kind.
+    """Yield the images that are recovered best, of the strongest attack of each kind."""
+    for cell, exposure in _strongest(report, measured, "image"):
+        for loss in _found(exposure)[:SHOWN_CLIENTS]:
+            pair = measured.pair(cell, loss.client, loss.sample)
+            caption = _caption(exposure, loss)
+            yield Shown(caption, sample_uri(pair.truth), sample_uri(pair.found))
 
-    Samples of tables are not shown.
-    """
+
+def shown_records(report: Report, measured: Measured) -> Iterator[Record]:
+    """Yield the record of a table that is recovered best, of the strongest attack of each kind."""
+    for cell, exposure in _strongest(report, measured, "tabular"):
+        for loss in _found(exposure)[:1]:
+            pair = measured.pair(cell, loss.client, loss.sample)
+            guess = measured.guess(cell, loss.client, loss.sample)
+            columns = columns_of(measured.dataset(cell))
+            rows = [
+                (column.name, *map(column.text, (pair.truth, pair.found, guess)))
+                for column in columns[:SHOWN_COLUMNS]
+            ]
+            yield Record(_caption(exposure, loss), rows, len(columns))
+
+
+def _strongest(
+    report: Report, measured: Measured, modality: str
+) -> Iterator[tuple[Cell, Exposure]]:
+    """Yield the cell of the strongest attack of each kind on samples of a modality."""
     for grid, found in (
         (DEPLOYED, report.exposures),
         (CAPTURED, report.captured),
         (CRAFTED, report.crafted),
     ):
         cell = worst_cell(measured, grid, found)
-        if cell is None or cell.dataset.modality != "image":
-            continue
-        for loss in [loss for loss in found[0].losses if loss.found][:SHOWN_CLIENTS]:
-            pair = measured.pair(cell, loss.client, loss.sample)
-            yield Shown(
-                f"Client {loss.client}, {found[0].attack}: {found[0].metric} "
-                f"{format_number(loss.value)} (guess without the update: "
-                f"{format_number(loss.blind)})",
-                sample_uri(pair.truth),
-                sample_uri(pair.found),
-            )
+        if cell is not None and cell.dataset.modality == modality:
+            yield cell, found[0]
+
+
+def _found(exposure: Exposure) -> list[Loss]:
+    return [loss for loss in exposure.losses if loss.found]
+
+
+def _caption(exposure: Exposure, loss: Loss) -> str:
+    return (
+        f"Client {loss.client}, {exposure.attack}: {exposure.metric} {format_number(loss.value)} "
+        f"(the client's best guess without the update: {format_number(loss.blind)})"
+    )
 
 
 def unchecked_samples(measured: Measured) -> Iterator[Shown]:
@@ -120,6 +171,11 @@ def format_threshold(exposure: Exposure) -> str:
     return f"{exposure.metric} {'≥' if exposure.better == 'higher' else '≤'} {exposure.threshold:g}"
 
 
+def format_spec(text: str) -> Markup:
+    """Format a spec so that a line may end between its fields."""
+    return Markup("+<wbr>").join(text.split("+"))
+
+
 @cache
 def _template() -> Template:
     environment = Environment(
@@ -130,6 +186,10 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        mean=format_mean, percent=format_percent, threshold=format_threshold, number=format_number
+        mean=format_mean,
+        percent=format_percent,
+        threshold=format_threshold,
+        number=format_number,
+        spec=format_spec,
     )
     return environment.get_template(TEMPLATE)

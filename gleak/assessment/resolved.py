@@ -26,7 +26,7 @@ from gleak.runtime.hub_weights import checkpoint_path
 
 LOCAL = frozenset(FedAvg.model_fields) - frozenset(ClientSpec.model_fields)
 """Fields that only clients with local steps have."""
-DEFAULT_THRESHOLDS = {"image": {"ssim": 0.5}, "tabular": {"mse": 0.01}}
+DEFAULT_THRESHOLDS = {"image": {"ssim": 0.5}, "tabular": {"mse": 0.001}}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gleak.assessment.attack_choice import Choice
 from gleak.assessment.findings import Fact
-from gleak.assessment.generated_study import Effort
+from gleak.assessment.generated_study import Effort, defenses_of
 from gleak.assessment.resolved import Resolved
 
 KINDS = {
@@ -39,7 +39,19 @@ def describe_threat(resolved: Resolved, effort: Effort) -> list[Fact]:
         "client": str(resolved.client(effort.victims)),
         "defence": str(specs["defense"]),
     }
-    return [Fact(name=name, text=text) for name, text in texts.items()]
+    facts = {**texts, **_groups(resolved)}
+    return [Fact(name=name, text=text) for name, text in facts.items()]
+
+
+def _groups(resolved: Resolved) -> dict[str, str]:
+    """Return how clients whose updates are summed divide the batch, by the defence."""
+    defenses = defenses_of(resolved).items()
+    sizes = {text: each.clients_per_update for text, each in defenses}
+    return {
+        f"client under {text}": f"{count} clients, who divide the samples of one batch among them"
+        for text, count in sizes.items()
+        if count > 1
+    }
 
 
 def list_untried(resolved: Resolved, choice: Choice, effort: Effort) -> list[str]:

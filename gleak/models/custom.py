@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,8 +18,26 @@ from gleak.models.base import FirstLayer, ModelSpec
 if TYPE_CHECKING:
     from torch import nn
 
-ASSUMED_MULTIPLY_ADDS = 10**8
-ASSUMED_PARAMETERS = 10**7
+FLOPS_PER_MULTIPLY_ADD = 2
+KEPT = 16
+"""Number of sizes that are cached."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Size of a network.
+
+    Args:
+        multiply_adds: of one sample's forward pass.
+        parameters: number of values.
+    """
+
+    multiply_adds: int
+    parameters: int
+
+
+ASSUMED = Size(10**8, 10**7)
+"""Of a network that cannot be built, which is an error as soon as it is used."""
 
 
 @register("custom")
@@ -68,9 +88,28 @@ class Custom(ModelSpec):
         """Return None, as the width is unknown before the network is built."""
 
     def multiply_adds(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return an assumed number, as the network is unknown before it is built."""
-        return ASSUMED_MULTIPLY_ADDS
+        """Count the multiply-adds of one sample's forward pass; the network is built."""
+        return _size(self, shape, classes).multiply_adds
 
     def parameters(self, shape: tuple[int, ...], classes: int) -> int:
-        """Return an assumed number, as the network is unknown before it is built."""
-        return ASSUMED_PARAMETERS
+        """Count the parameters; the network is built."""
+        return _size(self, shape, classes).parameters
+
+
+@lru_cache(KEPT)
+def _size(model: Custom, shape: tuple[int, ...], classes: int) -> Size:
+    """Return the size of a user's network, `ASSUMED` if it cannot be built and run."""
+    from torch import no_grad, zeros
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from gleak.runtime.seeding import drawing_from, torch_stream
+
+    try:
+        with drawing_from(torch_stream(0, "construction")):
+            network = model.build(shape, classes).eval()
+        with no_grad(), FlopCounterMode(display=False) as counter:
+            network(zeros(1, *shape))
+    except Exception:
+        return ASSUMED
+    parameters = sum(value.numel() for value in network.parameters())
+    return Size(counter.get_total_flops() // FLOPS_PER_MULTIPLY_ADD, parameters)

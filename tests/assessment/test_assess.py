@@ -13,21 +13,15 @@ from gleak.experiments.study import load_study
 SETTINGS = Settings(studies=[])
 
 
-@pytest.fixture
-def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "ward.yaml"
-    file.write_text("model: lenet\ndata: digits\nseed: 3\n")
-    return file
-
-
 def test_a_deployment_becomes_a_study_and_its_configuration(deployment: Path) -> None:
+    with deployment.open("a") as file:
+        file.write("seed: 3\n")
     found = prepare(deployment, None, SETTINGS, {"psnr": 20})
     found.write()
-    assert found.folder == Path("ward-report")
+    assert found.folder == Path("deployment-report")
     assert list(load_study(found.study_file).grids) == ["deployed", "audit"]
     config = yaml.safe_load((found.folder / CONFIG).read_text())
-    assert Settings.read(config).studies == ["ward-report/assessment-ward.yaml"]
+    assert Settings.read(config).studies == ["deployment-report/assessment-deployment.yaml"]
     assert config["seed"] == 3
     assert list(map(str, found.resolved.thresholds)) == ["psnr ≥ 20"]
     assert "attacks: best; about" in found.summary()
@@ -37,7 +31,7 @@ def test_the_report_of_the_same_deployment_is_continued(deployment: Path) -> Non
     prepare(deployment, None, SETTINGS, {}).write()
     prepare(deployment, None, SETTINGS, {})
     deployment.write_text(deployment.read_text() + "victims: 7\n")
-    with pytest.raises(SpecError, match=r"ward-report exists, .*--output"):
+    with pytest.raises(SpecError, match=r"deployment-report exists, .*--output"):
         prepare(deployment, None, SETTINGS, {})
 
 

@@ -79,6 +79,12 @@ def test_smaller_errors_are_worse_for_the_client() -> None:
     assert found.gain.value == pytest.approx(0.1 - attacked["value"].mean())
 
 
+def test_the_interval_of_an_error_does_not_go_below_0() -> None:
+    attacked = rows("best", [[1e-9], [0.05], [1e-9], [1e-9], [1e-9]], "mse")
+    (found,) = exposures(pd.concat([attacked, rows("blind", [[0.1]] * 5, "mse")]), [MSE], {})
+    assert found.attacked.low == 0 < found.attacked.value < found.attacked.high
+
+
 def test_samples_that_were_not_found_count_as_the_guess() -> None:
     table = pd.concat([rows("mkor", [[float("nan")]] * 3), rows("blind", [[0.6]] * 3)])
     (found,) = exposures(table, [SSIM], {})

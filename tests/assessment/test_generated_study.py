@@ -100,6 +100,18 @@ def test_a_larger_budget_buys_a_larger_assessment(resolved: Resolve) -> None:
     assert found[0] < found[2] == (100, 4800)
 
 
+@pytest.mark.parametrize(
+    ("keys", "size"),
+    [({"victims": 7}, (7, 4800)), ({"iterations": 250}, (100, 250)), ({}, (100, 4800))],
+)
+def test_a_size_that_is_given_is_kept(
+    resolved: Resolve, keys: dict[str, int], size: tuple[int, int]
+) -> None:
+    deployment = resolved(budget={"minutes": 100}, **keys)
+    effort, _ = choose_effort(deployment, lambda effort: text_of(deployment, effort))
+    assert (effort.victims, effort.iterations) == size
+
+
 def test_accuracy_is_measured_if_the_training_is_federated_and_the_budget_allows(
     resolved: Resolve, tmp_path: Path
 ) -> None:

@@ -4,8 +4,10 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pytest
 
+from gleak.assessment.drawing import sample_uri
 from gleak.assessment.findings import (
     MEANINGS,
     AttackRun,
@@ -23,10 +25,17 @@ from gleak.assessment.findings import (
     Variation,
     Varied,
 )
-from gleak.assessment.report_page import Shown, format_mean, format_percent, page_of
+from gleak.assessment.report_page import (
+    Record,
+    Shown,
+    format_mean,
+    format_percent,
+    format_spec,
+    page_of,
+)
 
-VOID = {"meta", "img", "link", "br"}
-DOT = "data:image/png;base64,AAAA"
+VOID = {"meta", "img", "link", "br", "wbr"}
+DOT = sample_uri(np.zeros((1, 1, 1)))
 
 
 def exposure(above: int = 3, attack: str = "best") -> Exposure:
@@ -83,6 +92,7 @@ def report(**changes: Any) -> Report:
         "threat_model": [Fact(name="attacker", text="the server")],
         "not_tried": ["Collusion."],
         "conditions": [Fact(name="seed", text="0")],
+        "run": [Fact(name="devices", text="cpu")],
     }
     return Report(**{**facts, **changes})
 
@@ -97,7 +107,9 @@ def test_captured_rounds_are_in_the_order_of_the_deployment() -> None:
 
 
 def page(**changes: Any) -> str:
-    return page_of(report(**changes), [Shown("Client 7", DOT, DOT)], {"batch_size": [DOT]})
+    shown, lines = [Shown("Client 7", DOT, DOT)], {"batch_size": [DOT]}
+    records = [Record("Client 4", [("mean radius", "0.125", "0.126", "0.338")], 2)]
+    return page_of(report(**changes), shown, records, lines)
 
 
 class Outline(HTMLParser):
@@ -161,8 +173,22 @@ def test_numbers_of_the_report_are_on_the_page() -> None:
         "0.784",
         "284",
         "60% [15%, 95%]",
+        "The first 1 of 2 columns",
+        "<td>0.125</td><td>0.126</td><td>0.338</td>",
     ):
         assert number in text, number
+
+
+def test_the_answer_says_what_each_defence_would_change() -> None:
+    hidden = (
+        report()
+        .defenses[0]
+        .model_copy(update={"defense": "topk", "exposures": [exposure(0)], "deployed": False})
+    )
+    unmeasured = hidden.model_copy(update={"defense": "soteria", "exposures": []})
+    answer, _, _ = page(defenses=[report().defenses[0], hidden, unmeasured]).partition("</section>")
+    assert "from 3 of 10 clients (dp+sigma=0.1), 0 of 10 clients (topk);" in answer
+    assert "compared defences" not in page(defenses=[])
 
 
 def test_texts_are_escaped() -> None:
@@ -179,6 +205,11 @@ def test_the_page_never_calls_a_deployment_safe(verdict: Any) -> None:
 def test_nothing_found_is_limited_to_attacks_and_budget() -> None:
     text = page(verdict="not found", meaning=MEANINGS["not found"])
     assert "Not found by these attacks at this budget" in text
+
+
+def test_a_line_may_end_between_the_fields_of_a_spec() -> None:
+    assert format_spec("dp+sigma=0.1") == "dp+<wbr>sigma=0.1"
+    assert format_spec("<a>+b") == "&lt;a&gt;+<wbr>b"
 
 
 def test_a_mean_without_interval_or_value() -> None:

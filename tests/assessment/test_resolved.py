@@ -99,7 +99,7 @@ def test_a_folder_of_images_is_data(resolved: Resolve, tmp_path: Path) -> None:
 
 def test_tables_have_a_threshold_of_their_own(resolved: Resolve) -> None:
     found = resolved(model="mlp", data="breast_cancer")
-    assert list(map(str, found.thresholds)) == ["mse ≤ 0.01"]
+    assert list(map(str, found.thresholds)) == ["mse ≤ 0.001"]
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,6 @@ from tests.assessment.test_report_page import report
 from tests.commands import Capture
 
 
-@pytest.fixture
-def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "deployment.yaml"
-    file.write_text("model: lenet\ndata: digits\n")
-    return file
-
-
 @pytest.mark.parametrize(
     ("verdict", "code"),
     [("exposed", 3), ("partly exposed", 3), ("not found", 0), ("not measured", 1)],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.assessment.test_report_page import page
 from tests.docs.pages import ROOT, SITE
 
 pytest.importorskip("sphinx", reason="an extra, not installed: make docs")
@@ -33,6 +34,12 @@ def test_the_site_has_no_faults(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert check_site(tmp_path) == []
+
+
+def test_the_report_of_an_assessment_has_no_faults(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text(page())
+    with opened() as browser:
+        assert list(check_pages(browser, tmp_path)) == []
 
 
 def test_faults_are_found(tmp_path: Path) -> None:

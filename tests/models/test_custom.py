@@ -7,12 +7,20 @@ import torch
 
 from gleak.core.errors import SpecError
 from gleak.core.registry import parse
+from gleak.models.custom import ASSUMED
 
 SOURCE = """
 from torch import nn
 
 def build(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], classes))
+
+def convolutional(shape, classes):
+    sizes = nn.Conv2d(3, 8, 5, stride=2), nn.Flatten(), nn.Linear(8 * 14 * 14, classes)
+    return nn.Sequential(*sizes)
+
+def failing(shape, classes):
+    return nn.Linear(shape[0] + 1, classes)
 """
 
 
@@ -39,3 +47,17 @@ def test_says_what_is_missing_and_what_to_do(my_module: str, factory: str) -> No
 def test_wants_a_module_and_a_function() -> None:
     with pytest.raises(SpecError, match="factory"):
         parse("model", "custom+factory=build")
+
+
+def test_the_size_of_a_network_is_counted(my_module: str) -> None:
+    spec = parse("model", f"custom+factory={my_module}.convolutional")
+    convolution, dense = 14 * 14 * 8 * 3 * 5 * 5, 8 * 14 * 14 * 10
+    assert spec.multiply_adds((3, 32, 32), 10) == convolution + dense
+    assert spec.parameters((3, 32, 32), 10) == 8 * (3 * 5 * 5 + 1) + dense + 10
+
+
+@pytest.mark.parametrize("factory", ["no_such_function", "failing"])
+def test_a_network_that_cannot_be_run_has_an_assumed_size(my_module: str, factory: str) -> None:
+    spec = parse("model", f"custom+factory={my_module}.{factory}")
+    assert spec.multiply_adds((6,), 3) == ASSUMED.multiply_adds
+    assert spec.parameters((6,), 3) == ASSUMED.parameters

@@ -35,7 +35,7 @@ def psnr(project: Project, capture: str, attack: str) -> np.ndarray:
 @pytest.fixture(scope="module")
 def followed(real: Project) -> tuple[Project, str]:
     """A copy in which all but Flower was done, and what it printed."""
-    return real, follow(real, *(text for name, text in SECTIONS.items() if name != FLOWER))
+    return real, follow(real.root, *(text for name, text in SECTIONS.items() if name != FLOWER))
 
 
 def test_a_pair_of_state_dicts_is_attacked_and_scored(followed: tuple[Project, str]) -> None:
@@ -73,7 +73,7 @@ def test_a_defence_is_tried_on_simulated_clients(followed: tuple[Project, str]) 
 )
 def test_a_round_of_flower_is_attacked_and_scored(followed: tuple[Project, str]) -> None:
     project, _ = followed
-    printed = follow(project, SECTIONS[FLOWER])
+    printed = follow(project.root, SECTIONS[FLOWER])
     assert float(re.search(r"true samples: (\S+)", printed)[1]) < 1e-4
     assert (psnr(project, "flower", "cpa_edges") > 25).all()
     captured = Update.read(project.root / "data/captures/flower/update.h5")

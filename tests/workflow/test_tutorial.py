@@ -19,7 +19,7 @@ FOLLOWED = ("One experiment of the workflow", "Change one thing", "An image of y
 @pytest.mark.slow
 def test_the_tutorial_recovers_images(real: Project) -> None:
     page = sections("docs/guide/tutorial.md")
-    printed = follow(real, *(page[name] for name in FOLLOWED))
+    printed = follow(real.root, *(page[name] for name in FOLLOWED))
     scores = {path: pd.read_csv(path) for path in real.results.glob("artifacts/**/scores.csv")}
     psnr = {str(path): table[table["metric"] == "psnr"]["value"] for path, table in scores.items()}
     assert all((values > 99).all() for path, values in psnr.items() if "spear" in path)

@@ -180,14 +180,16 @@ class Collection:
         self._factors = factors
         self._head = head
         self._columns = factors.basis.new_ones(int(factors.rank == 1), factors.rank)
+        self._fewest_zeros = factors.rank if head is None else factors.rank - 1
 
     def add(self, columns: Tensor) -> None:
-        """Add the new ones among columns with more zeros than the N - 1 that any choice can have.
+        """Add the new ones among columns with enough zeros.
 
+        Any choice can have N - 1, so these suffice only where the last layer explains the rest.
         A mixture of two samples is zero where both are inactive, often at more neurons than a
         single sample; but all of their mixtures are zero there, and no slopes explain it elsewhere.
         """
-        sparse = columns[self._zeros(columns) >= self._factors.rank]
+        sparse = columns[self._zeros(columns) >= self._fewest_zeros]
         true = self._determined(sparse) if self._head is None else self._explained(sparse)
         joined = torch.cat([self._columns, sparse[true]])
         order = self._zeros(joined).argsort(descending=True, stable=True)

@@ -26,13 +26,15 @@ class Case:
         return ((candidates @ self.columns.T).abs() > 1 - 1e-9).any(0)
 
 
-def make_case(seed: int = 0) -> Case:
+def make_case(seed: int = 0, silent: int = 0) -> Case:
+    """Make a case in which the first neurons are inactive for all samples."""
     stream = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(shape, generator=stream, dtype=torch.double)
 
     weight, bias, samples = draw(NEURONS, FEATURES), draw(NEURONS), draw(SAMPLES, FEATURES)
+    bias[:silent] = -1e3
     gradients = draw(NEURONS, SAMPLES) * (samples @ weight.T + bias > 0).T
     factors = factorise(gradients @ samples, gradients.sum(1), SAMPLES)
     columns = (factors.basis.T @ gradients).T
@@ -45,6 +47,12 @@ def test_approximate_samples_give_exact_columns() -> None:
     noise = torch.randn(case.samples.shape, generator=torch.Generator().manual_seed(1))
     approximate = case.samples + 0.1 * noise.double()
     assert case.exact(pattern_columns(case.factors, approximate, case.weight, case.bias)).all()
+
+
+def test_neurons_that_are_inactive_for_all_samples_say_nothing() -> None:
+    case = make_case(silent=60)
+    assert case.factors.live().sum() <= NEURONS - 60
+    assert case.exact(pattern_columns(case.factors, case.samples, case.weight, case.bias)).all()
 
 
 def test_samples_of_another_batch_give_none() -> None:

@@ -97,6 +97,17 @@ def test_only_true_columns_are_collected_and_each_once() -> None:
         assert (gaps.min(0).values < 1e-6).all()
 
 
+def test_the_last_layer_replaces_one_zero() -> None:
+    """Any direction can have N - 1 zeros, but this one is no sample's."""
+    case = make_case(6)
+    least = case.factors.live().nonzero().flatten()[:5]
+    arbitrary = torch.linalg.svd(case.factors.basis[least])[2][5:]
+    assert (case.factors.zeros(arbitrary) & case.factors.live()).sum() >= 5
+    collection = Collection(case.factors, case.head)
+    collection.add(arbitrary)
+    assert not len(collection.trusted(None))
+
+
 def test_a_search_ends_when_all_is_found_and_gives_up_otherwise() -> None:
     case = make_case(4)
     turns: list[int] = []

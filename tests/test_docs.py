@@ -49,6 +49,7 @@ def test_the_studies_of_the_guide_are_valid(tmp_path: Path) -> None:
     ("page", "models"),
     [
         ("assess", ["lenet", "my_models.wide"]),
+        ("assess-images", ["networks.scans"] * 2),
         ("assess-records", ["mlp+activation=relu"] * 2),
     ],
 )

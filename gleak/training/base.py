@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from gleak.core.errors import IncompatibleError
 from gleak.core.spec import Spec, parameter
 from gleak.runtime.checkpointing import Journal, Part, strip_prefix
 from gleak.runtime.seeding import derived_seed
@@ -29,6 +31,17 @@ class History:
 
     train_loss: list[float] = field(default_factory=list)
     test_accuracy: list[float] = field(default_factory=list)
+
+    def append(self, loss: float, accuracy: Sequence[float]) -> None:
+        """Add the values of an epoch or round.
+
+        Raises:
+            FloatingPointError: the loss is not finite.
+        """
+        self.train_loss.append(loss)
+        self.test_accuracy += accuracy
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss} at number {len(self.train_loss)}")
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the values so far, for a checkpoint."""
@@ -114,7 +127,8 @@ class InitialisedSpec(TrainingSpec):
             journal: checkpoints of the job, if it writes any.
 
         Raises:
-            IncompatibleError: too few samples in the dataset's train split.
+            IncompatibleError: too few samples in the dataset's train split, or a training that
+                diverges.
         """
         from gleak.training.initialisation import initialise
 
@@ -122,7 +136,12 @@ class InitialisedSpec(TrainingSpec):
         if self.repetition:
             seed = derived_seed(seed, f"training repetition {self.repetition}")
         initialise(model, self.init, self.bound, seed)
-        return self.fit(model, dataset, seed, (journal or Journal()).part())
+        try:
+            return self.fit(model, dataset, seed, (journal or Journal()).part())
+        except FloatingPointError as error:
+            raise IncompatibleError(
+                f"training {self} diverges on {dataset.spec}: {error}; use a smaller lr"
+            ) from error
 
     def rehearse(self, model: nn.Module, dataset: Dataset, part: Part) -> None:
         """Run what is computed on a GPU, on tensors without values; arguments as for `fit`.

@@ -86,8 +86,7 @@ class Training:
         self.done += len(batch)
         if self.done < self.samples:
             return False
-        self.history.train_loss.append(self.losses / self.samples)
-        self.history.test_accuracy += test_accuracy(self.network, self.dataset)
+        self.history.append(self.losses / self.samples, test_accuracy(self.network, self.dataset))
         self.done, self.losses, self.order = 0, 0.0, None
         return True
 

@@ -81,8 +81,8 @@ def run_rounds(
             lambda: len(history.train_loss) < training.rounds,
             lambda: {**history.state(), **federation.state()},
         ):
-            history.train_loss.append(federation.run_round(len(history.train_loss)))
-            history.test_accuracy += test_accuracy(network, dataset)
+            loss = federation.run_round(len(history.train_loss))
+            history.append(loss, test_accuracy(network, dataset))
             progress.advance(loss=history.train_loss[-1])
     return history
 

@@ -217,6 +217,12 @@ def test_accuracy_rises_on_digits(alpha: str) -> None:
     assert history.test_accuracy[-1:] == central_training.test_accuracy(network, digits)
 
 
+def test_a_training_that_diverges_is_refused(images: Dataset) -> None:
+    network = parse("model", "mlp+activation=relu").build(images.shape, images.classes)
+    with pytest.raises(IncompatibleError, match=r"diverges on .*: the loss is .*a smaller lr"):
+        federated("+clients=2+rounds=9+lr=1e30").train(network, images, SEED)
+
+
 CLASSES = 10
 
 

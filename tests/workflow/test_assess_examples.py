@@ -21,7 +21,9 @@ def lines_of(text: str) -> list[str]:
     return MINUTES.sub("about N minutes", text).splitlines()
 
 
-@pytest.mark.parametrize(("name", "deployment"), [("assess-records", "registry")])
+@pytest.mark.parametrize(
+    ("name", "deployment"), [("assess-images", "hospital"), ("assess-records", "registry")]
+)
 def test_an_example_gives_what_its_page_says(tmp_path: Path, name: str, deployment: str) -> None:
     page = (ROOT / f"docs/guide/{name}.md").read_text(encoding="utf-8")
     printed = lines_of(follow(tmp_path, page, modules=ROOT))

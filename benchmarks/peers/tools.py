@@ -12,9 +12,11 @@ import tempfile
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from unittest.mock import MagicMock
 
 import torch
+import torch.nn.functional as F
 from problem import Problem, Tool
 from torch import Tensor, nn
 
@@ -87,22 +89,29 @@ def breaching(folder: Path, attack: str) -> Tool:
     return reconstruct
 
 
-def cocktail_party(folder: Path) -> Tool:
+def cocktail_party(folder: Path, iterations: int | None = None) -> Tool:
     """Return the attack of Kariyappa et al. on the first dense layer, with their weights.
 
     Their evaluation chooses the sign of each image by the truth; so does the metric
     ``psnr_oracle_sign``, which the settings of this tool are scored by.
 
+    Args:
+        folder: of the repository.
+        iterations: by default those of the problem.
+
     Source: github.com/facebookresearch/cocktail_party_attack, the command of its README for
     Tiny-ImageNet.
     """
+    _replace("torchtext", "torchtext.data", "torchtext.data.utils", "torchtext.vocab")
+    _replace("torchtext.data.functional")
     module = _imported(folder / "src", "gradient_inversion")
     files = tempfile.mkdtemp()
     module.get_attack_exp_path = lambda _: files
 
     def reconstruct(problem: Problem) -> Tensor:
+        steps = iterations or problem.iterations
         weights = {"decor": 1.47, "tv": 3.1, "T": 12.4, "l1": 0.0, "nv": 0.0, "ne": 1.0}
-        search = {"opt": "adam", "lr": 1e-3, "sch": None, "n_iter": problem.iterations}
+        search = {"opt": "adam", "lr": 1e-3, "sch": None, "n_iter": steps}
         fixed = {"use_labels": True, "sigma": 0.0, "C": 1.0, "ds": "tiny_imagenet"}
         options = Namespace(batch_size=len(problem.labels), **weights, **search, **fixed)
         network = SimpleNamespace(train=lambda: None, model_type="fc", attack_index=0)
@@ -112,9 +121,86 @@ def cocktail_party(folder: Path) -> Tool:
         attack = module.CocktailPartyAttack(
             network, problem.gradients, problem.labels, options, number
         )
-        for _ in range(problem.iterations):
+        for _ in range(steps):
             attack.step()
         return attack.get_rec().reshape(shape)
+
+    return reconstruct
+
+
+def leakpro(folder: Path, preset: str) -> Tool:
+    """Return an attack of LeakPro's modular framework with the settings of its preset.
+
+    The other implementation of LeakPro (``AbstractGIA``) returns the iterate with the highest SSIM
+    to the truth, and is not compared.
+
+    Args:
+        folder: of the repository.
+        preset: name of a function of ``modular/presets.py``.
+
+    Source: github.com/aidotse/LeakPro. Needs ``optuna``, ``pytorch-ignite`` and ``torchmetrics``.
+    """
+    package = ModuleType("leakpro")
+    package.__path__ = [str(folder / "leakpro")]
+    sys.modules["leakpro"] = package
+    _replace("transformers")
+    presets = _imported(folder, "leakpro.attacks.gia_attacks.modular.presets")
+    client = importlib.import_module("leakpro.fl_utils.fl_client_simulator")
+    simulator = importlib.import_module(
+        "leakpro.attacks.gia_attacks.modular.components.optimization_building_blocks"
+        ".training_simulator"
+    )
+
+    def reconstruct(problem: Problem) -> Tensor:
+        names = [name for name, _ in problem.network.named_parameters()]
+        samples = len(problem.labels)
+        sent = client.ClientObservations(
+            gradients=dict(zip(names, problem.gradients, strict=True)),
+            num_images=samples,
+            input_shape=(samples, *problem.shape),
+            training_settings=simulator.TrainingSettings(1, "sgd", None, "gradients", "eval"),
+            labels=problem.labels,
+            data_mean=problem.mean,
+            data_std=problem.deviation,
+            num_classes=problem.classes,
+        )
+        config = getattr(presets, preset)()
+        config.max_iterations = problem.iterations
+        attack = config.build(sent)
+        found, _ = attack.run_attack(problem.network, sent, torch.device("cpu"))
+        return problem.images(found)
+
+    return reconstruct
+
+
+def rog(folder: Path) -> Tool:
+    """Return ROG's first stage, the search in the bicubic code, with the rate of its authors.
+
+    The networks of its second stage are not in the repository.
+
+    Source: github.com/KAI-YUE/rog, ``config.yaml``.
+    """
+    _replace("cv2", "inplace_abn", "lpips")
+    module = _imported(folder, "src.attack")
+
+    def reconstruct(problem: Problem) -> Tensor:
+        def criterion(outputs: Tensor, target: Tensor) -> Tensor:
+            return -(target * F.log_softmax(outputs, dim=-1)).sum(dim=-1).mean()
+
+        config = SimpleNamespace(
+            T_max=problem.iterations,
+            half=False,
+            device="cpu",
+            sample_size=problem.shape[1:],
+            rog_lr=0.05,
+            printevery=problem.iterations,
+            fed_lr=1.0,
+        )
+        attacker = module.Attacker(config, criterion)
+        batch = torch.empty(len(problem.labels), *problem.shape)
+        target = F.one_hot(problem.labels, problem.classes).float()
+        code = attacker.grad_inv(problem.gradients, batch, target, problem.network, MagicMock())
+        return problem.images(F.interpolate(code, scale_factor=attacker.sf, mode="bicubic"))
 
     return reconstruct
 
@@ -125,7 +211,17 @@ TOOLS: dict[str, Callable[[Path], Tool]] = {
         peers / "breaching", "invertinggradients"
     ),
     "breaching modern": lambda peers: breaching(peers / "breaching", "modern"),
+    "leakpro inverting_gradients": lambda peers: leakpro(
+        peers / "leakpro", "inverting_gradients_attack"
+    ),
+    "leakpro see_through_gradients": lambda peers: leakpro(
+        peers / "leakpro", "see_through_gradients_attack"
+    ),
+    "rog": lambda peers: rog(peers / "rog"),
     "cocktail_party_attack": lambda peers: cocktail_party(peers / "cocktail_party_attack"),
+    "cocktail_party_attack, 25,000 iterations": lambda peers: cocktail_party(
+        peers / "cocktail_party_attack", iterations=25_000
+    ),
 }
 """Name in the table -> constructor, given the folder that contains the repositories."""
 
@@ -140,3 +236,9 @@ def _imported(folder: Path, module: str) -> object:
         raise FileNotFoundError(f"{folder} is not there")
     sys.path.insert(0, str(folder))
     return importlib.import_module(module)
+
+
+def _replace(*modules: str) -> None:
+    """Put a stand-in for modules that a repository imports, but its image attacks do not use."""
+    for module in modules:
+        sys.modules.setdefault(module, MagicMock())

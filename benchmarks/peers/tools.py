@@ -16,9 +16,9 @@ from types import ModuleType, SimpleNamespace
 from unittest.mock import MagicMock
 
 import torch
-import torch.nn.functional as F
 from problem import Problem, Tool
 from torch import Tensor, nn
+from torch.nn import functional
 
 from gleak.runtime import torchvision_import as torchvision_import
 
@@ -185,7 +185,7 @@ def rog(folder: Path) -> Tool:
 
     def reconstruct(problem: Problem) -> Tensor:
         def criterion(outputs: Tensor, target: Tensor) -> Tensor:
-            return -(target * F.log_softmax(outputs, dim=-1)).sum(dim=-1).mean()
+            return -(target * functional.log_softmax(outputs, dim=-1)).sum(dim=-1).mean()
 
         config = SimpleNamespace(
             T_max=problem.iterations,
@@ -198,9 +198,11 @@ def rog(folder: Path) -> Tool:
         )
         attacker = module.Attacker(config, criterion)
         batch = torch.empty(len(problem.labels), *problem.shape)
-        target = F.one_hot(problem.labels, problem.classes).float()
+        target = functional.one_hot(problem.labels, problem.classes).float()
         code = attacker.grad_inv(problem.gradients, batch, target, problem.network, MagicMock())
-        return problem.images(F.interpolate(code, scale_factor=attacker.sf, mode="bicubic"))
+        return problem.images(
+            functional.interpolate(code, scale_factor=attacker.sf, mode="bicubic")
+        )
 
     return reconstruct
 

@@ -105,6 +105,7 @@ class AGICEpochs(AGIC):
     """
 
     source = "Xu et al. 2022, section IV-B"
+    reads_all_rounds = True
     budget_fields: ClassVar[frozenset[str]] = frozenset({"iterations", "matching_iterations"})
     modalities: ClassVar[frozenset[str]] = frozenset({"image"})
 

@@ -38,6 +38,7 @@ class AttackSpec(Spec):
       local steps.
     - ``takes_batch_statistics``: True if the attack supports clients whose samples depend on each
       other by the statistics of their batch.
+    - ``reads_all_rounds``: True if it uses the updates of all rounds, not only the first.
     - ``uses_gpu``: False if everything is computed on the CPU, so that nothing can be rehearsed.
     - ``tuned``: names of the weights that are tuned for each setting. A weight of zero disables its
       term.
@@ -48,6 +49,7 @@ class AttackSpec(Spec):
     crafting: ClassVar[str | None] = None
     takes_local_steps: ClassVar[bool] = True
     takes_batch_statistics: ClassVar[bool] = True
+    reads_all_rounds: ClassVar[bool] = False
     uses_gpu: ClassVar[bool] = True
     tuned: ClassVar[frozenset[str]] = frozenset()
 

@@ -118,7 +118,7 @@ def reconstruct(spec: AttackSpec, observation: Observation, seed: int) -> Recons
     """
     check_granted(spec, observation.granted)
     with differentiable_kernels(observation.model):
-        found = spec.reconstruct(observation)
+        found = spec.reconstruct(_rounds_read(spec, observation))
     return replace(
         found,
         spec=f"{observation.spec}/{spec}",
@@ -135,7 +135,13 @@ def rehearse(spec: AttackSpec, observation: Observation) -> None:
     """
     check_granted(spec, observation.granted)
     with differentiable_kernels(observation.model):
-        spec.rehearse(observation)
+        spec.rehearse(_rounds_read(spec, observation))
+
+
+def _rounds_read(spec: AttackSpec, observation: Observation) -> Observation:
+    """Return all rounds, in host memory, or the only one that an attack reads, on the device."""
+    several = observation.rounds > 1 and not spec.reads_all_rounds
+    return observation.of_round(0) if several else observation
 
 
 def check_granted(spec: AttackSpec, granted: Collection[str]) -> None:

@@ -132,7 +132,8 @@ def in_chunks(
         chunk: first size of a range.
         work: function applied to each range.
         part: of the job's journal; a resumed job keeps the size of its ranges.
-        divide: makes the work on a single victim take less memory; returns False if it cannot.
+        divide: makes the work on a single victim take less memory of a GPU; returns False if it
+            cannot.
 
     Raises:
         GleakError: a single victim does not fit.
@@ -148,7 +149,7 @@ def in_chunks(
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not _out_of_memory(error):
                 raise
-            if chunk == 1 and divide():
+            if chunk == 1 and isinstance(error, torch.OutOfMemoryError) and divide():
                 continue
             if chunk == 1:
                 raise GleakError(

@@ -108,8 +108,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("deployments")
 
 
-def test_an_undefended_client_is_exposed(folder: Path) -> None:
-    code, report = run(folder, "open")
+@pytest.fixture(scope="module")
+def undefended(folder: Path) -> tuple[int, dict[str, Any]]:
+    return run(folder, "open")
+
+
+def test_an_undefended_client_is_exposed(
+    folder: Path, undefended: tuple[int, dict[str, Any]]
+) -> None:
+    code, report = undefended
     assert code == 3
     REPORT.check(report, RECORDED / "open.json")
     page = (folder / "open-report/report.html").read_text()
@@ -158,6 +165,7 @@ def test_deployments_that_differ_in_one_field_share_jobs(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undefended")
 def test_noise_hides_the_client_and_cells_are_shared(folder: Path) -> None:
     keys = {"defense": "dp+sigma=0.1", "defenses": ["topk"]}
     code, report, printed = run_and_print(folder, "noisy", **keys)

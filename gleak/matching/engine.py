@@ -67,7 +67,6 @@ def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconst
         GleakError: not even one victim fits into memory.
     """
     part = observation.journal.part()
-
     work = _Work(problem, observation, part)
     chunk = victims_in_memory(problem, steps)
     outcomes = in_chunks(observation.victims, chunk, work, part, divide=work.divide)

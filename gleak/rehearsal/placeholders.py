@@ -104,7 +104,7 @@ def blank_observation(
     first = torch.zeros(client.victims, client.rounds, dtype=torch.long, device=DEVICE)
     return Observation(
         update=update,
-        sent={name: value.bool() for name, value in update.items() if name in masked},
+        sent={name: stored(*update[name].shape, dtype=torch.bool) for name in masked & set(read)},
         cells={name: code.at((first, first)) for name, code in codes.items()},
         model=client.run(network),
         modality=cell.dataset.modality,
@@ -149,10 +149,10 @@ def _grants(cell: Cell, network: nn.Module) -> dict[str, Tensor]:
     return {grant: make() for grant, make in makers.items() if grant in wanted}
 
 
-def _blank(*shape: int) -> Tensor:
-    return torch.empty(shape, device=DEVICE)
+def _blank(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device=DEVICE)
 
 
-def _in_host_memory(*shape: int) -> Tensor:
+def _in_host_memory(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return zeros on the CPU that take no memory."""
-    return torch.zeros(()).expand(shape)
+    return torch.zeros((), dtype=dtype).expand(shape)

@@ -65,7 +65,7 @@ test-slurm: $(READY)
 	$(BIN)/pytest tests/slurm -rs $(ARGS)
 
 test-flower: $(FLOWER)/.ready
-	$(FLOWER)/bin/pytest tests/captures/test_flower.py tests/captures/test_nvflare.py tests/workflow/test_real_updates.py $(ARGS)
+	$(FLOWER)/bin/pytest tests/captures/test_flower*.py tests/captures/test_nvflare*.py tests/workflow/test_real_updates.py $(ARGS)
 
 fuzz: $(READY)
 	$(BIN)/pip install --quiet atheris==3.0.0

@@ -6,13 +6,15 @@ each client's reply ``round-<number>/client-<node>.safetensors``, in the format 
 (`flwr.serverapp.strategy`); for the older ones see `gleak.captures.flower_classic`.
 
 `Gauging` (on the server) and `GaugingMod` (on a client) measure what updates reveal, with any
-`Measure` such as `gleak.Gauge`, and stop what exceeds a limit. `Periodic` makes that cheaper.
+`Measure` such as `gleak.Gauge`, and stop what exceeds a limit. `Budgeted` and `Periodic` make that
+cheaper by measuring some rounds only.
 
 Only this module and `flower_classic` need Flower (``pip install 'gleak[flower]'``).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,7 +23,8 @@ from typing_extensions import override
 
 from gleak.captures.observers import Gauged, Measure, Observer, Recorder, Truth, over_limits
 from gleak.captures.round_folder import Arrays
-from gleak.core.errors import IncompatibleError, needs_extra
+from gleak.captures.time_budget import TimeSpent
+from gleak.core.errors import IncompatibleError, SpecError, needs_extra
 
 with needs_extra("flower"):
     from flwr.app import (
@@ -40,6 +43,8 @@ with needs_extra("flower"):
 FIRST = (1,)
 TRAIN = "train"
 ROUND = "server-round"
+TIMES, MEASURED = "gleak-times", "gleak-measured"
+"""Records of a client's state: the time it spent, and the metrics of its last measured round."""
 WITHHELD = 20_001
 """Code of the error that a client sends in place of an update; Flower's own are lower."""
 
@@ -225,13 +230,98 @@ class GaugingMod:
         reply = call_next(message, context)
         if not reply.has_content():
             return reply
+        return self.answer(message, reply, self.measured(before, reply, context))
+
+    def measured(self, before: Arrays, reply: Message, context: Context) -> dict[str, float]:
+        """Return the metrics of an update.
+
+        Args:
+            before: arrays that the client received.
+            reply: with the arrays after training.
+            context: of the client, for the true samples.
+        """
         truth = None if self.truth is None else self.truth(context)
-        measured = self.measure(before, arrays_of(reply.content, self.names), truth)
+        return self.measure(before, arrays_of(reply.content, self.names), truth)
+
+    def answer(self, message: Message, reply: Message, measured: Mapping[str, float]) -> Message:
+        """Return the reply with its metrics, or an error in its place if one exceeds its limit."""
         if over := over_limits(measured, self.limits):
             return Message(Error(WITHHELD, f"the update is withheld: {over}"), reply_to=message)
         for record in reply.content.metric_records.values():
             record.update(measured)
         return reply
+
+
+class Budgeted:
+    """Mod that measures as many rounds as a share of the training's time pays for.
+
+    A round is measured if all measurements, with another one that takes as long as the last, stay
+    within the share of the training before it. The first round of a client is always measured, and
+    exceeds the share until later rounds have paid for it.
+
+    Strategies refuse replies of one round with different metrics, and clients differ in speed. So
+    every reply has the metrics of the client's last measured round, and two more: ``gleak-age``,
+    the number of the client's rounds since then (0 in a measured round), and ``gleak-overhead``,
+    the time of all measurements relative to that of the training so far. Limits apply to the last
+    measured round: a client that withholds its update sends none until one is measured within them.
+
+    The times are in the client's `Context`, which Flower keeps between rounds.
+
+    Args:
+        mod: measures a round.
+        share: largest share of the training's time.
+        clock: gives seconds, by default of CPU; `time.perf_counter` for training on a GPU.
+
+    Raises:
+        SpecError: the share is not above 0.
+    """
+
+    def __init__(
+        self,
+        mod: GaugingMod,
+        share: float = 0.05,
+        clock: Callable[[], float] = time.process_time,
+    ) -> None:
+        if not share > 0:
+            raise SpecError(f"share={share}: give a number above 0, such as 0.05")
+        self.mod, self.share, self.clock = mod, share, clock
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Train, measure if the budget allows it, and send or withhold the update."""
+        if not trains(message):
+            return call_next(message, context)
+        spent = TimeSpent.of_record(context.state.get(TIMES, {}))
+        take_part = self._measure if spent.affords(self.share) else self._train
+        reply, spent = take_part(spent, message, context, call_next)
+        if not reply.has_content():
+            return reply
+        context.state[TIMES] = MetricRecord(spent.record)
+        metrics = {**context.state[MEASURED], **spent.metrics}
+        return self.mod.answer(message, reply, metrics)
+
+    def _measure(
+        self, spent: TimeSpent, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> tuple[Message, TimeSpent]:
+        start = self.clock()
+        before = arrays_of(message.content, self.mod.names)
+        reply, training = self._timed(message, context, call_next)
+        if reply.has_content():
+            context.state[MEASURED] = MetricRecord(self.mod.measured(before, reply, context))
+        return reply, spent.with_measured_round(training, self.clock() - start - training)
+
+    def _train(
+        self, spent: TimeSpent, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> tuple[Message, TimeSpent]:
+        reply, training = self._timed(message, context, call_next)
+        return reply, spent.with_other_round(training)
+
+    def _timed(
+        self, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> tuple[Message, float]:
+        """Train; return the reply and the seconds that it took."""
+        start = self.clock()
+        reply = call_next(message, context)
+        return reply, self.clock() - start
 
 
 class Periodic:

@@ -21,11 +21,26 @@ from gleak.core.errors import DataError, ExposedError, IncompatibleError, SpecEr
 pytestmark = pytest.mark.filterwarnings("ignore")
 pytest.importorskip("flwr", reason="Flower is an extra, not installed: make test-flower")
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict  # noqa: E402
+from flwr.app import (  # noqa: E402
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.app.metadata import Metadata  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 
-from gleak.captures.flower import Capturing, Gauging, GaugingMod, Periodic, round_of  # noqa: E402
+from gleak.captures.flower import (  # noqa: E402
+    Budgeted,
+    Capturing,
+    Gauging,
+    GaugingMod,
+    Periodic,
+    round_of,
+)
 
 CLIENTS = (11, 12)
 STATE = OrderedDict(nn.Linear(3, 2).state_dict())
@@ -230,6 +245,84 @@ def test_a_mod_of_some_rounds_is_left_out_of_the_others() -> None:
     assert "grown" not in sparing(asked("evaluate"), None, trained).content["metrics"]
     with pytest.raises(IncompatibleError, match="no 'server-round'"):
         sparing(asked(), None, trained)
+
+
+@dataclass
+class Timed:
+    """A client whose clock advances by the time that it trains or measures."""
+
+    training: float
+    measuring: float
+    grown: float = 2
+    now: float = 0
+
+    def __post_init__(self) -> None:
+        self.context = Context(1, CLIENTS[0], {}, RecordDict(), {})
+
+    def train(self, message: Message, context: Context) -> Message:
+        self.now += self.training
+        return trained(message, context)
+
+    def measure(self, before: Any, state: Any, truth: Any) -> dict[str, float]:
+        self.now += self.measuring
+        return {"grown": self.grown}
+
+    def rounds(self, number: int, **options: Any) -> list[Message]:
+        """Replies of so many rounds, of which an eighth of the time may be measuring."""
+        mod = Budgeted(GaugingMod(self.measure, **options), share=0.125, clock=lambda: self.now)
+        return [mod(asked(), self.context, self.train) for _ in range(number)]
+
+
+def metrics(replies: list[Message], name: str) -> list[Any]:
+    return [reply.content["metrics"][name] for reply in replies]
+
+
+def test_a_budget_is_kept_and_replies_say_how_old_their_values_are() -> None:
+    client = Timed(training=1, measuring=0.5)
+    replies = client.rounds(30)
+    measured = [number for number, age in enumerate(metrics(replies, "gleak-age")) if not age]
+    assert measured == [0, 8, 12, 16, 20, 24, 28]
+    assert metrics(replies, "grown") == [2] * 30
+    assert client.now == 30 + 7 * 0.5
+    overheads = metrics(replies, "gleak-overhead")
+    assert overheads[0] == 0.5
+    assert max(overheads[4:]) <= 0.125
+
+
+def test_clients_of_different_speed_are_aggregated() -> None:
+    """Flower refuses replies of one round with different metrics."""
+    replies = [Timed(training=1, measuring=cost).rounds(21)[-1] for cost in (0.125, 0.375)]
+    assert metrics(replies, "gleak-age") == [0, 2]
+    arrays, found = FedAvg().aggregate_train(21, replies)
+    assert arrays is not None
+    assert found["gleak-age"] == pytest.approx(1)
+
+
+def test_a_limit_holds_until_a_round_is_measured_to_be_within_it() -> None:
+    client = Timed(training=1, measuring=0.5, grown=9)
+    replies = client.rounds(6, limits={"grown": 5})
+    assert {reply.error.reason for reply in replies} == {
+        "the update is withheld: grown is 9, limit 5"
+    }
+    client.grown = 3
+    answered = [reply.has_content() for reply in client.rounds(8, limits={"grown": 5})]
+    assert answered == [False] * 2 + [True] * 6
+
+
+def test_a_budget_leaves_other_messages_and_failed_training_alone() -> None:
+    client = Timed(training=1, measuring=0.5)
+    mod = Budgeted(GaugingMod(client.measure), clock=lambda: client.now)
+    assert dict(mod(asked("evaluate"), client.context, trained).content["metrics"]) == {
+        "num-examples": 5
+    }
+
+    def failed(message: Message, context: Context) -> Message:
+        return Message(Error(0, "out of memory"), reply_to=message)
+
+    assert mod(asked(), client.context, failed).error.reason == "out of memory"
+    assert not client.context.state
+    with pytest.raises(SpecError, match="share=0: give a number above 0"):
+        Budgeted(GaugingMod(client.measure), share=0)
 
 
 def test_flower_numbers_its_rounds_as_the_mod_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:

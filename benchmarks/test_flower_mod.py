@@ -1,0 +1,102 @@
+"""What a `GaugingMod` adds to the rounds of a Flower client that trains 50 steps, in CPU seconds.
+
+Overhead and training are measured in the same rounds, messages included, from the first round on.
+Batches of 32 colour images of 32 pixels, whose true samples the gauge is given.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import gleak
+from benchmarks.conftest import Compare
+from gleak.core.registry import parse
+from gleak.runtime.device import prepare_cpu
+
+pytest.importorskip("flwr", reason="Flower is an extra, not installed: make test-flower")
+
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.app.metadata import Metadata
+
+from gleak.captures.flower import Budgeted, GaugingMod
+
+SHAPE, CLASSES, BATCH, STEPS, LR = (3, 32, 32), 10, 32, 50, 1e-3
+ROUNDS = {"lenet": 40, "fc2": 200, "resnet20": 8}
+
+
+@dataclass
+class Client:
+    """A client whose CPU seconds of training are counted."""
+
+    model: nn.Module
+    training: float = 0.0
+    truth: tuple[torch.Tensor, torch.Tensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.truth = torch.rand(BATCH, *SHAPE), torch.randint(CLASSES, (BATCH,))
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        start = time.process_time()
+        self.model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=LR)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            functional.cross_entropy(self.model(self.truth[0]), self.truth[1]).backward()
+            optimizer.step()
+        arrays, metrics = (
+            ArrayRecord(self.model.state_dict()),
+            MetricRecord({"num-examples": BATCH}),
+        )
+        reply = Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+        self.training += time.process_time() - start
+        return reply
+
+
+def broadcast(state: dict[str, torch.Tensor], number: int) -> Message:
+    """The message that asks a client to train."""
+    content = RecordDict(
+        {"arrays": ArrayRecord(state), "config": ConfigRecord({"server-round": number})}
+    )
+    addresses = {"run_id": 1, "message_id": str(number), "src_node_id": 1, "dst_node_id": 2}
+    rest = {"reply_to_message_id": "", "group_id": "", "created_at": time.time(), "ttl": 60.0}
+    return Message(content, metadata=Metadata(**addresses, **rest, message_type="train"))
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_budget_of_a_client(benchmark: Any, name: str, compare: Compare) -> None:
+    prepare_cpu(1)
+    client = Client(parse("model", name).build(SHAPE, CLASSES))
+    gauge = gleak.Gauge(client.model, SHAPE, BATCH, LR, local_steps=STEPS)
+    mod = Budgeted(GaugingMod(gauge, lambda _: client.truth), share=0.05)
+    context = Context(1, 2, {}, RecordDict(), {})
+    state = {key: value.clone() for key, value in client.model.state_dict().items()}
+    overheads, measured = [], []
+
+    def take_part(number: int) -> None:
+        message = broadcast(state, number)
+        before, start = client.training, time.process_time()
+        reply = mod(message, context, client)
+        overheads.append(time.process_time() - start - (client.training - before))
+        if not reply.content["metrics"]["gleak-age"]:
+            measured.append(number)
+
+    benchmark.pedantic(take_part, (1,))
+    for number in range(2, ROUNDS[name] + 1):
+        take_part(number)
+    first = overheads[0] / (client.training / ROUNDS[name])
+    print(f"{name}: the first measurement takes {first:.3g} rounds, measured were {measured}")
+    compare(sum(overheads), client.training, f"mod on {name} in {ROUNDS[name]} rounds, to training")

@@ -60,12 +60,21 @@ def _matrices(network: nn.Module) -> dict[str, Tensor]:
 def _reaches(
     tried: dict[str, Tensor], logits: Tensor, direction: Tensor
 ) -> Iterator[tuple[str, Reach]]:
-    gradients = torch.autograd.grad(logits, list(tried.values()), direction, materialize_grads=True)
+    along = _along(logits, direction)
+    gradients = torch.autograd.grad(along, list(tried.values()), materialize_grads=True)
     for (name, each), gradient in zip(tried.items(), gradients, strict=True):
         weights, slopes = (
             values.detach().flatten(1).float().numpy() for values in (each, gradient)
         )
         yield name, Reach.from_gradients(weights, slopes)
+
+
+def _along(logits: Tensor, direction: Tensor) -> Tensor:
+    """Compute the product of logits and a direction, whose gradient is that of the logits along it.
+
+    torch (2.13) imports sympy, 0.3 s, when it differentiates along a direction that it is given.
+    """
+    return (logits * direction).sum()
 
 
 def gradient_norms(
@@ -110,10 +119,9 @@ def _norms(
     direction[:, label] = -direction[:, torch.arange(direction.shape[1]) != label].sum()
     if not (length := direction.norm()):
         return []
+    along = [_along(logits, each.to(logits.dtype)) for each in (direction / length, change)]
     found = [
-        torch.autograd.grad(
-            logits, trained, each.to(logits.dtype), retain_graph=True, materialize_grads=True
-        )
-        for each in (direction / length, change)
+        torch.autograd.grad(each, trained, retain_graph=True, materialize_grads=True)
+        for each in along
     ]
     return [[float(gradient.norm()) for gradient in gradients] for gradients in found]

@@ -10,6 +10,7 @@ Only this module needs FLARE, which is installed by ``pip install 'gleak[nvflare
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -35,12 +36,58 @@ with needs_extra("nvflare"):
     from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
     from nvflare.app_common.app_constant import AppConstants
 
+UNNUMBERED = -1
 KINDS = [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF]
-RECEIVED = "gleak-received"
-"""Property of a task's context: the state that was broadcast."""
+NUMBER, RECEIVED = "gleak-round", "gleak-received"
+"""Properties of a task's context: number of the round, and the state that was broadcast."""
 
 
-class CapturingFilter(DXOFilter):
+class RoundFilter(DXOFilter):
+    """Base of filters of a round, which are added to a job for both data and results of tasks.
+
+    Results need not contain the number of the round, so it is kept from the data of the task. Tasks
+    without a number, such as validations, pass.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(supported_data_kinds=KINDS, data_kinds_to_filter=KINDS)
+
+    @abstractmethod
+    def observes(self, number: int) -> bool:
+        """Return True if a round is observed."""
+
+    @abstractmethod
+    def receive(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
+        """Observe what the client receives."""
+
+    @abstractmethod
+    def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
+        """Observe what the client sends."""
+
+    @override
+    def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> None:
+        """Observe what passes, and leave it as it is.
+
+        Raises:
+            SpecError: the filter was not added for the data of tasks.
+        """
+        if (
+            receives := self.get_prop(FilterContextKey.CHAIN_TYPE)
+            == FilterChainType.TASK_DATA_CHAIN
+        ):
+            number = shareable.get_header(AppConstants.CURRENT_ROUND, UNNUMBERED)
+            fl_ctx.set_prop(NUMBER, number, private=True, sticky=False)
+        number = fl_ctx.get_prop(NUMBER)
+        if number is None:
+            raise SpecError(
+                f"{type(self).__name__} was added to the job for results of tasks only; add it "
+                "with filter_type=FilterType.TASK_DATA as well"
+            )
+        if number != UNNUMBERED and self.observes(number):
+            (self.receive if receives else self.send)(number, dxo, fl_ctx)
+
+
+class CapturingFilter(RoundFilter):
     """Filter that captures rounds in the files of ``gleak import --round``.
 
     As a filter of task data it writes ``round-<number>/before.safetensors``, as a filter of task
@@ -56,23 +103,23 @@ class CapturingFilter(DXOFilter):
     """
 
     def __init__(self, folder: str, rounds: list[int] | None = None) -> None:
-        super().__init__(supported_data_kinds=KINDS, data_kinds_to_filter=KINDS)
+        super().__init__()
         self.folder, self.rounds = folder, rounds or [0]
 
     @override
-    def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> None:
-        """Write a captured round, and leave the data as they are."""
-        number = shareable.get_header(AppConstants.CURRENT_ROUND)
-        if number not in self.rounds:
-            return
-        files, site = (
-            RoundFolder(Path(self.folder) / f"{ROUND}{number}"),
-            fl_ctx.get_identity_name(),
-        )
-        if self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_DATA_CHAIN:
-            _write_before(files, site, state_of(dxo.data))
-        else:
-            _write_after(files, site, dxo)
+    def observes(self, number: int) -> bool:
+        return number in self.rounds
+
+    @override
+    def receive(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
+        _write_before(self._files(number), fl_ctx.get_identity_name(), state_of(dxo.data))
+
+    @override
+    def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
+        _write_after(self._files(number), fl_ctx.get_identity_name(), dxo)
+
+    def _files(self, number: int) -> RoundFolder:
+        return RoundFolder(Path(self.folder) / f"{ROUND}{number}")
 
 
 def _write_before(files: RoundFolder, site: str, before: State) -> None:
@@ -91,7 +138,7 @@ def _write_after(files: RoundFolder, site: str, dxo: DXO) -> None:
         save_file(dict(after), temporary, {"local_steps": str(steps)} if steps else None)
 
 
-class GaugingFilter(DXOFilter):
+class GaugingFilter(RoundFilter):
     """Filter that measures what a client sends, and can withhold it.
 
     It is added to a job twice, like `CapturingFilter`. The metrics of a round are sent as FLARE's
@@ -112,23 +159,25 @@ class GaugingFilter(DXOFilter):
     def __init__(
         self, measure: str, limits: dict[str, float] | None = None, every: int = 1
     ) -> None:
-        super().__init__(supported_data_kinds=KINDS, data_kinds_to_filter=KINDS)
+        super().__init__()
         self.measure, self.limits, self.every = measure, limits or {}, every
         self._measure: Measure = imported(measure)
 
     @override
-    def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> None:
-        """Keep what the client receives; measure what it sends, and leave both as they are.
+    def observes(self, number: int) -> bool:
+        return number % self.every == 0
+
+    @override
+    def receive(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
+        fl_ctx.set_prop(RECEIVED, state_of(dxo.data), private=True, sticky=False)
+
+    @override
+    def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
+        """Measure what the client sends, and report it.
 
         Raises:
             ContentBlockedException: a metric exceeds its limit.
         """
-        number = shareable.get_header(AppConstants.CURRENT_ROUND)
-        if number % self.every:
-            return
-        if self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_DATA_CHAIN:
-            fl_ctx.set_prop(RECEIVED, state_of(dxo.data), private=True, sticky=False)
-            return
         before, after = fl_ctx.get_prop(RECEIVED), state_of(dxo.data)
         if dxo.data_kind == DataKind.WEIGHT_DIFF:
             after = added(before, after)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 pytest.importorskip("nvflare", reason="FLARE is an extra, not installed: make test-flower")
 
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable  # noqa: E402
+from nvflare.apis.dxo_filter import DXOFilter  # noqa: E402
 from nvflare.apis.filter import (  # noqa: E402
     ContentBlockedException,
     FilterChainType,
@@ -24,6 +25,7 @@ from nvflare.apis.filter import (  # noqa: E402
 )
 from nvflare.apis.fl_constant import FLContextKey  # noqa: E402
 from nvflare.apis.fl_context import FLContext  # noqa: E402
+from nvflare.apis.shareable import Shareable  # noqa: E402
 from nvflare.app_common.app_constant import AppConstants  # noqa: E402
 
 from gleak.captures.nvflare import CapturingFilter, GaugingFilter  # noqa: E402
@@ -32,30 +34,46 @@ BEFORE = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3), "count": np.ar
 AFTER = {"weight": BEFORE["weight"] * 0.9, "count": np.array(4)}
 
 
-def passed(
-    folder: Path, chain: str, values: Any, number: int = 0, site: str = "site-1", **dxo: Any
-) -> dict[str, np.ndarray]:
-    """What is left of values that pass a new filter, as each chain makes its own."""
-    capturing = CapturingFilter(str(folder))
-    capturing.set_prop(FilterContextKey.CHAIN_TYPE, chain)
-    sent = DXO(dxo.pop("kind", DataKind.WEIGHTS), data=values, meta=dxo).to_shareable()
-    sent.set_header(AppConstants.CURRENT_ROUND, number)
-    context = SimpleNamespace(get_identity_name=lambda: site)
-    return from_shareable(capturing.process(sent, context)).data
+@dataclass
+class Task:
+    """A task of a client, whose filters have one context; results have no number of a round."""
 
+    number: int | None = 0
+    site: str = "site-1"
 
-def receive(folder: Path, values: Any = BEFORE, **options: Any) -> dict[str, np.ndarray]:
-    return passed(folder, FilterChainType.TASK_DATA_CHAIN, values, **options)
+    def __post_init__(self) -> None:
+        self.context = FLContext()
+        self.context.get_identity_name = lambda: self.site
 
+    def receive(self, filtering: DXOFilter, values: Any = BEFORE) -> dict[str, np.ndarray]:
+        """What is left of values that pass a new filter of task data."""
+        sent = DXO(DataKind.WEIGHTS, data=values).to_shareable()
+        if self.number is not None:
+            sent.set_header(AppConstants.CURRENT_ROUND, self.number)
+        return self._passed(filtering, FilterChainType.TASK_DATA_CHAIN, sent)
 
-def send(folder: Path, values: Any = AFTER, **options: Any) -> dict[str, np.ndarray]:
-    return passed(folder, FilterChainType.TASK_RESULT_CHAIN, values, **options)
+    def send(
+        self,
+        filtering: DXOFilter,
+        values: Any = AFTER,
+        kind: str = DataKind.WEIGHTS,
+        **meta: Any,
+    ) -> dict[str, np.ndarray]:
+        """What is left of values that pass a new filter of task results."""
+        sent = DXO(kind, data=values, meta=meta).to_shareable()
+        return self._passed(filtering, FilterChainType.TASK_RESULT_CHAIN, sent)
+
+    def _passed(self, filtering: DXOFilter, chain: str, sent: Shareable) -> dict[str, np.ndarray]:
+        filtering.set_prop(FilterContextKey.CHAIN_TYPE, chain)
+        return from_shareable(filtering.process(sent, self.context)).data
 
 
 def test_a_round_is_written_and_passes_unchanged(tmp_path: Path) -> None:
     for site in ("site-1", "site-2"):
-        assert receive(tmp_path, site=site) is BEFORE
-        assert send(tmp_path, site=site, **{MetaKey.NUM_STEPS_CURRENT_ROUND: 7}) is AFTER
+        task = Task(site=site)
+        assert task.receive(CapturingFilter(str(tmp_path))) is BEFORE
+        steps = {MetaKey.NUM_STEPS_CURRENT_ROUND: 7}
+        assert task.send(CapturingFilter(str(tmp_path)), **steps) is AFTER
     files = RoundFolder(tmp_path / "round-0").files()
     assert [path.name for path in files.sent] == [
         "client-site-1.safetensors",
@@ -69,25 +87,35 @@ def test_a_round_is_written_and_passes_unchanged(tmp_path: Path) -> None:
 
 
 def test_differences_are_added_to_what_was_received(tmp_path: Path) -> None:
-    receive(tmp_path)
-    send(tmp_path, {"weight": AFTER["weight"] - BEFORE["weight"]}, kind=DataKind.WEIGHT_DIFF)
+    task, change = Task(), {"weight": AFTER["weight"] - BEFORE["weight"]}
+    task.receive(CapturingFilter(str(tmp_path)))
+    task.send(CapturingFilter(str(tmp_path)), change, kind=DataKind.WEIGHT_DIFF)
     found = load_file(tmp_path / "round-0/client-site-1.safetensors")
     np.testing.assert_allclose(found["weight"], AFTER["weight"], rtol=1e-6)
     assert found["count"] == BEFORE["count"]
 
 
-def test_other_rounds_pass(tmp_path: Path) -> None:
-    assert receive(tmp_path, number=1) is BEFORE
+@pytest.mark.parametrize("number", [1, None])
+def test_other_rounds_and_other_tasks_pass(tmp_path: Path, number: int | None) -> None:
+    task = Task(number)
+    assert task.receive(CapturingFilter(str(tmp_path))) is BEFORE
+    assert task.send(CapturingFilter(str(tmp_path))) is AFTER
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_filter_of_results_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"CapturingFilter was added .* results of tasks only; add"):
+        Task().send(CapturingFilter(str(tmp_path)))
+
+
 def test_a_round_that_exists_is_refused(tmp_path: Path) -> None:
-    receive(tmp_path)
-    send(tmp_path)
+    task = Task()
+    task.receive(CapturingFilter(str(tmp_path)))
+    task.send(CapturingFilter(str(tmp_path)))
     with pytest.raises(DataError, match=r"client-site-1\.safetensors already exists"):
-        receive(tmp_path)
+        task.receive(CapturingFilter(str(tmp_path)))
     with pytest.raises(DataError, match="began with other values"):
-        receive(tmp_path, AFTER, site="site-2")
+        Task(site="site-2").receive(CapturingFilter(str(tmp_path)), AFTER)
 
 
 def grown(
@@ -105,19 +133,17 @@ def gauged(
     sent: dict[str, np.ndarray], number: int = 0, kind: str = DataKind.WEIGHTS, **options: Any
 ) -> list[tuple[str, float, int]]:
     """What the filters of a task report: names, values and rounds."""
-    context, told = FLContext(), []
-    for chain, values, what in (
-        (FilterChainType.TASK_DATA_CHAIN, BEFORE, DataKind.WEIGHTS),
-        (FilterChainType.TASK_RESULT_CHAIN, sent, kind),
-    ):
-        gauging = GaugingFilter(MEASURE, **options)
-        gauging.set_prop(FilterContextKey.CHAIN_TYPE, chain)
-        gauging.fire_event = lambda event_type, fl_ctx: told.append(
+    task, told = Task(number), []
+
+    def gauging() -> GaugingFilter:
+        made = GaugingFilter(MEASURE, **options)
+        made.fire_event = lambda event_type, fl_ctx: told.append(
             from_shareable(fl_ctx.get_prop(FLContextKey.EVENT_DATA)).data
         )
-        message = DXO(what, data=values).to_shareable()
-        message.set_header(AppConstants.CURRENT_ROUND, number)
-        assert from_shareable(gauging.process(message, context)).data is values
+        return made
+
+    assert task.receive(gauging()) is BEFORE
+    assert task.send(gauging(), sent, kind) is sent
     return [(each["track_key"], each["track_value"], each["global_step"]) for each in told]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gleak.assessment.attack_choice import Choice
@@ -37,7 +38,8 @@ from gleak.assessment.generated_study import (
 from gleak.assessment.measured import Measured
 from gleak.assessment.resolved import Resolved, Threshold
 from gleak.assessment.threat_model import describe_threat, list_untried
-from gleak.core.spec import Spec, field_text
+from gleak.assessment.varying import Axis
+from gleak.core.spec import Spec
 from gleak.experiments.cell import TRUTH, Cell
 from gleak.figures.statistics import select
 from gleak.metrics.audits.alarms import audits
@@ -47,6 +49,8 @@ LABELS, PERTURBATION, TEST_ACCURACY = "success_labels", "perturbation", "test_ac
 GUARANTEES = ("epsilon_rdp", "epsilon_prv", "reconstruction_bound")
 """Metrics of what a defence promises, beside what attacks find; those that are registered."""
 HONEST = "honest"
+ROUND = re.compile(r"(?P<training>.+)-(?P<number>\d+)")
+"""Names that ``gleak import --rounds`` gives to the captures of a training."""
 ORDER: tuple[Verdict, ...] = ("not measured", "not found", "partly exposed", "exposed")
 
 
@@ -64,6 +68,8 @@ def assemble(
     """
     own = exposures(measured.scores(DEPLOYED), resolved.thresholds, {})
     captured = exposures(measured.scores(CAPTURED), resolved.thresholds, {})
+    cells, main = resolved.captured if resolved.scored else (), str(choice.honest[0].attack)
+    rounds = captured_rounds(cells, measured.scores(CAPTURED), main, resolved.thresholds)
     crafted = exposures(measured.scores(CRAFTED), resolved.thresholds, {})
     verdict = worst_of([*own, *captured, *crafted])
     return Report(
@@ -77,9 +83,10 @@ def assemble(
         ],
         exposures=own,
         captured=captured,
+        captured_rounds=list(rounds),
         unchecked=[_unchecked(cell, measured) for cell in measured.unscored],
         crafted=crafted,
-        variations=[_variation(field, resolved, measured) for field in resolved.deployment.vary],
+        variations=[_variation(axis, resolved, effort, measured) for axis in resolved.axes],
         defenses=list(_defenses(resolved, measured)),
         labels=list(_labels(measured)),
         audits=list(_audits(measured)),
@@ -138,20 +145,55 @@ def _unchecked(cell: Cell, measured: Measured) -> Unchecked:
     )
 
 
-def _variation(field: str, resolved: Resolved, measured: Measured) -> Variation:
-    """Return the leakage along a field of the client."""
-    scores = measured.scores(f"{VARIED}{field}")
-    cells = measured.cells(f"{VARIED}{field}")
-    deployed = field_text(resolved.specs["client"], field)
+def _variation(axis: Axis, resolved: Resolved, effort: Effort, measured: Measured) -> Variation:
+    """Return the leakage along what varies."""
+    scores = measured.scores(f"{VARIED}{axis.field}")
     points = [
         Varied(
-            value=(value := field_text(cell.client, field)),
-            deployed=value == deployed,
-            exposures=exposures(scores, resolved.thresholds, {"client": str(cell.client)}),
+            value=value.text,
+            number=value.number,
+            deployed=value == axis.deployed,
+            exposures=exposures(
+                scores, resolved.thresholds, {axis.level: str(value.sized(effort.victims))}
+            ),
         )
-        for cell in cells
+        for value in axis.values
     ]
-    return Variation(field=field, points=points)
+    return Variation(field=axis.field, points=points)
+
+
+def captured_rounds(
+    captured: Iterable[Cell], scores: Any, attack: str, thresholds: Sequence[Threshold]
+) -> Iterator[Variation]:
+    """Yield the leakage along the captured rounds of each training.
+
+    Args:
+        captured: cells of the captures, up to the defence.
+        scores: table of the attacks on them.
+        attack: the one whose leakage is compared.
+        thresholds: of the deployment.
+    """
+    known = scores[scores["attack"].isin([attack, *CONTROLS])]
+    for training, rounds in rounds_of(captured).items():
+        points = [
+            Varied(
+                value=str(number),
+                number=number,
+                deployed=False,
+                exposures=exposures(known, thresholds, {"client": str(cell.client)}),
+            )
+            for number, cell in sorted(rounds.items())
+        ]
+        yield Variation(field=f"round of {training}", points=points)
+
+
+def rounds_of(captured: Iterable[Cell]) -> dict[str, dict[int, Cell]]:
+    """Return the captures of each training of several rounds, by their numbers."""
+    found: dict[str, dict[int, Cell]] = {}
+    for cell in captured:
+        if name := ROUND.fullmatch(cell.client.capture):
+            found.setdefault(name["training"], {})[int(name["number"])] = cell
+    return {training: rounds for training, rounds in found.items() if len(rounds) > 1}
 
 
 def _defenses(resolved: Resolved, measured: Measured) -> Iterator[DefenseCost]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gleak.assessment.resolved import Resolved, at_key
+from gleak.assessment.resolved import Resolved
+from gleak.assessment.written_specs import at_key
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.best import Best
 from gleak.attacks.cpa_edges import CPAEdges

@@ -27,7 +27,7 @@ client:                   # what a client does in one round
   # local_lr: 0.01
 defense: none             # the defence in use
 # defenses: [gaussian+std=1e-3, topk+keep=0.1]     # defences to compare, each beside its cost
-# vary: {{batch_size: [1, 2, 4]}}                    # fields of the client to vary
+# vary: {{batch_size: [1, 4], rounds: [0, 2, 5]}}    # fields of the client, model, training, rounds
 # captures: [hand]        # updates of your own clients, imported with gleak import; without client
 attacker:
   kind: honest_but_curious         # or crafting_server, which may change the parameters it sends
@@ -101,7 +101,11 @@ class Deployment(BaseModel):
     defenses: list[str] = Field([], description="defences to compare with it")
     attacker: Attacker = Attacker()
     attacks: list[str] = Field([], description="attacks to run besides those that are chosen")
-    vary: dict[str, list[Any]] = Field({}, description="a field of the client -> its values")
+    vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        {},
+        description="a field of the client, model, training, or rounds (federated ones before that "
+        "of the update, 0: untrained) -> its values",
+    )
     victims: int | None = Field(None, ge=1, description="simulated clients; null: by the budget")
     iterations: int | None = Field(
         None, ge=1, description="iterations of the attack for each client; null: by the budget"

@@ -66,6 +66,11 @@ class Exposure(Entry):
     losses: list[Loss] = Field(description="each client, the one that loses most first")
 
     @property
+    def limit(self) -> str:
+        """The threshold as a condition."""
+        return f"{self.metric} {'≥' if self.better == 'higher' else '≤'} {self.threshold:g}"
+
+    @property
     def verdict(self) -> Verdict:
         """The verdict by this attack and metric."""
         if self.above == 0:
@@ -81,18 +86,33 @@ class Refused(Entry):
 
 
 class Varied(Entry):
-    """Leakage at one value of a field of the client."""
+    """Leakage at one value of what varies."""
 
     value: str
+    number: float | None = Field(description="the value, if it is a number")
     deployed: bool = Field(description="the value of the deployment")
-    exposures: list[Exposure]
+    exposures: list[Exposure] = Field(description="empty: the value could not be computed")
 
 
 class Variation(Entry):
-    """Leakage along a field of the client."""
+    """Leakage along a field of the client, the model, the training, or its rounds."""
 
     field: str
     points: list[Varied]
+
+    @property
+    def numeric(self) -> bool:
+        """True if all values are numbers."""
+        return all(point.number is not None for point in self.points)
+
+    @property
+    def by_metric(self) -> dict[str, list[tuple[Varied, Exposure]]]:
+        """Metric -> the values that were computed, each with its exposure."""
+        found: dict[str, list[tuple[Varied, Exposure]]] = {}
+        for point in self.points:
+            for exposure in point.exposures:
+                found.setdefault(exposure.metric, []).append((point, exposure))
+        return found
 
     @property
     def table(self) -> list[tuple[str, list[Exposure], bool]]:
@@ -173,9 +193,12 @@ class Report(Entry):
     terms: list[Fact] = Field(description="the metrics of the thresholds, and the attacks")
     exposures: list[Exposure] = Field(description="the deployment as it is, the worst first")
     captured: list[Exposure] = Field(description="the captured updates")
+    captured_rounds: list[Variation] = Field(
+        description="captures NAME-<number> of several rounds, as gleak import --rounds names them"
+    )
     unchecked: list[Unchecked] = Field(description="captured updates without true samples")
     crafted: list[Exposure] = Field(description="parameters that the server crafts")
-    variations: list[Variation]
+    variations: list[Variation] = Field(description="what the deployment varies")
     defenses: list[DefenseCost]
     labels: list[Labels]
     audits: list[Audit]

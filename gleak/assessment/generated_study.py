@@ -10,7 +10,9 @@ from typing import Any
 import yaml
 
 from gleak.assessment.attack_choice import Choice
-from gleak.assessment.resolved import Resolved, at_key, check_fields
+from gleak.assessment.resolved import Resolved
+from gleak.assessment.varying import Axis
+from gleak.assessment.written_specs import at_key
 from gleak.core.registry import parse
 from gleak.core.spec import changed
 from gleak.defenses.none import NoDefense
@@ -19,7 +21,7 @@ from gleak.training.federated import Federated
 DEPLOYED, CAPTURED, CRAFTED = "deployed", "captured", "crafted"
 DEFENSES, ACCURACY, AUDIT = "defenses", "accuracy", "audit"
 VARIED = "varied_"
-"""Start of the name of a grid in which a field of the client varies."""
+"""Start of the name of a grid in which one thing varies."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def study_text(name: str, resolved: Resolved, choice: Choice, effort: Effort) ->
         effort: size of the cells.
 
     Raises:
-        SpecError: a varied field or a defence is unknown or invalid.
+        SpecError: a defence is unknown or invalid.
     """
     base = {level: str(spec) for level, spec in resolved.specs.items()}
     base["client"] = str(resolved.client(effort.victims))
@@ -113,9 +115,8 @@ def parts_of(resolved: Resolved, choice: Choice, effort: Effort) -> Iterator[Par
         yield _captured(resolved, attacks)
     if choice.crafted:
         yield _crafted(choice)
-    for field, values in resolved.deployment.vary.items():
-        with at_key(f"vary.{field}"):
-            yield _varied(field, values, resolved, effort, main)
+    for axis in resolved.axes:
+        yield _varied(axis, effort, main)
     if resolved.deployment.defenses:
         with at_key("defenses"):
             yield _defenses(resolved, main)
@@ -157,24 +158,17 @@ def _crafted(choice: Choice) -> Part:
     )
 
 
-def _varied(field: str, values: list[Any], resolved: Resolved, effort: Effort, main: str) -> Part:
-    """Return the grid in which a field of the client varies, the deployed value included."""
-    check_fields([field])
-    clients = [resolved.client(effort.victims, **{field: value}) for value in values]
-    every = dict.fromkeys(map(str, [resolved.client(effort.victims), *clients]))
+def _varied(axis: Axis, effort: Effort, main: str) -> Part:
+    """Return the grid in which one spec varies."""
     return Part(
-        f"{VARIED}{field}",
-        f"What {field} changes.",
-        {"client": sorted(every, key=lambda text: _value(text, field)), "attack": main},
-        ("client", "attack"),
+        f"{VARIED}{axis.field}",
+        f"Leakage against {axis.field}.",
+        {
+            axis.level: [str(value.sized(effort.victims)) for value in axis.values],
+            "attack": main,
+        },
+        (axis.level, "attack"),
     )
-
-
-def _value(client: str, field: str) -> tuple[bool, Any]:
-    """Return the value of a client's field, for sorting; texts after numbers."""
-    value = getattr(parse("client", client), field)
-    number = isinstance(value, int | float)
-    return (not number, value if number else str(value))
 
 
 def _defenses(resolved: Resolved, main: str) -> Part:

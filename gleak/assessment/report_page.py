@@ -10,7 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from gleak.assessment.assembling import worst_cell
-from gleak.assessment.drawing import sample_uri, variation_uris
+from gleak.assessment.charts import Charts, charts_of
+from gleak.assessment.drawing import sample_uri
 from gleak.assessment.findings import Exposure, Loss, Mean, Report
 from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEPLOYED
 from gleak.assessment.measured import Measured
@@ -59,19 +60,20 @@ def render(report: Report, measured: Measured) -> str:
         report: all numbers of the page.
         measured: for the pictures of samples.
     """
-    lines = {each.field: variation_uris(each) for each in report.variations}
+    varied = [*report.variations, *report.captured_rounds]
+    charts = {each.field: charts_of(each) for each in varied}
     pictures = [*shown_samples(report, measured), *unchecked_samples(measured)]
     records = list(shown_records(report, measured))
     if not report.deployment["pictures"]:
         pictures, records = [], []
-    return page_of(report, pictures, records, lines)
+    return page_of(report, pictures, records, charts)
 
 
 def page_of(
     report: Report,
     shown: Sequence[Shown],
     records: Sequence[Record],
-    lines: Mapping[str, Sequence[str]],
+    charts: Mapping[str, Mapping[str, Charts]],
 ) -> str:
     """Return the HTML of a report with given samples.
 
@@ -79,9 +81,9 @@ def page_of(
         report: all numbers of the page.
         shown: images and their reconstructions.
         records: records of tables and their reconstructions.
-        lines: field of the client -> data URIs of its pictures.
+        charts: what varies -> metric -> its pictures.
     """
-    return _template().render(report=report, shown=shown, records=records, lines=lines)
+    return _template().render(report=report, shown=shown, records=records, charts=charts)
 
 
 def shown_samples(report: Report, measured: Measured) -> Iterator[Shown]:
@@ -166,11 +168,6 @@ def format_percent(mean: Mean) -> str:
     return f"{text} [{100 * mean.low:.0f}%, {100 * mean.high:.0f}%]"
 
 
-def format_threshold(exposure: Exposure) -> str:
-    """Format the threshold of an exposure."""
-    return f"{exposure.metric} {'≥' if exposure.better == 'higher' else '≤'} {exposure.threshold:g}"
-
-
 def format_spec(text: str) -> Markup:
     """Format a spec so that a line may end between its fields."""
     return Markup("+<wbr>").join(text.split("+"))
@@ -188,7 +185,6 @@ def _template() -> Template:
     environment.filters.update(
         mean=format_mean,
         percent=format_percent,
-        threshold=format_threshold,
         number=format_number,
         spec=format_spec,
     )

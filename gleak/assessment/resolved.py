@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,26 @@ from typing import Any
 from gleak.artifacts.granted import GRANTS
 from gleak.artifacts.update import Update
 from gleak.assessment.deployment import Deployment
+from gleak.assessment.varying import Axis, read_axes
+from gleak.assessment.written_specs import at_key, client_of, model_of
 from gleak.captures.locations import PRIVATE, UPDATE, Captures
-from gleak.clients.base import ClientSpec, check_batch
+from gleak.clients.base import check_batch
 from gleak.clients.fedavg import FedAvg
-from gleak.core.errors import DataError, GleakError, SpecError, nearest
+from gleak.core.errors import DataError, SpecError, nearest
 from gleak.core.registry import find, load, parse
 from gleak.core.settings import Settings
-from gleak.core.spec import build_spec
-from gleak.data.image_folder import ImageFolderDataset, class_folders, list_images
+from gleak.core.spec import build_spec, changed
+from gleak.data.image_folder import (
+    ImageFolderDataset,
+    Listing,
+    class_folders,
+    list_images,
+)
 from gleak.experiments.cell import LEVELS, Cell
 from gleak.experiments.own_models import check_own_model
 from gleak.metrics.base import MetricSpec
 from gleak.runtime.hub_weights import checkpoint_path
 
-LOCAL = frozenset(FedAvg.model_fields) - frozenset(ClientSpec.model_fields)
-"""Fields that only clients with local steps have."""
 DEFAULT_THRESHOLDS = {"image": {"ssim": 0.5}, "tabular": {"mse": 0.001}}
 
 
@@ -54,6 +58,7 @@ class Resolved:
         settings: configuration, with the data folder of the deployment.
         specs: spec of each level from the dataset to the defence; the client without its number of
             victims.
+        axes: what varies.
         captured: the cells of its captures, up to the defence.
         scored: False if the captures have no true samples.
         thresholds: at least one.
@@ -62,6 +67,7 @@ class Resolved:
     deployment: Deployment
     settings: Settings
     specs: Mapping[str, Any]
+    axes: tuple[Axis, ...]
     captured: tuple[Cell, ...]
     scored: bool
     thresholds: tuple[Threshold, ...]
@@ -74,23 +80,13 @@ class Resolved:
             Cell({**cell.specs, "attack": attack}) for cell in self.captured for attack in attacks
         )
 
-    def client(self, victims: int, **fields: Any) -> Any:
-        """Return the simulated client with a number of victims and other fields changed."""
-        client = self.specs["client"]
-        return build_spec(type(client), {**dict(client), "victims": victims, **fields})
+    def client(self, victims: int) -> Any:
+        """Return the simulated client with a number of victims."""
+        return changed(self.specs["client"], {"victims": victims})
 
     def cell(self, attack: Any, **changes: Any) -> Cell:
         """Return the simulated cell of an attack, with other specs at some levels."""
         return Cell({**self.specs, "attack": attack, **changes})
-
-
-@contextmanager
-def at_key(key: str) -> Iterator[None]:
-    """Prefix all errors that are raised in the block with a key of the file."""
-    try:
-        yield
-    except GleakError as error:
-        raise SpecError(f"{key}: {error}") from None
 
 
 def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolved:
@@ -107,7 +103,7 @@ def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolve
     with at_key("data"):
         dataset, settings = _dataset(deployment.data, folder, settings)
     with at_key("model"):
-        model = parse("model", _model_text(deployment.model))
+        model = model_of(deployment.model)
     with at_key("captures"):
         captured = tuple(_captured(name, dataset, model, settings) for name in deployment.captures)
         scored = all(_has_truth(cell, settings) for cell in captured)
@@ -127,7 +123,8 @@ def resolve(deployment: Deployment, folder: Path, settings: Settings) -> Resolve
             if grant not in GRANTS:
                 raise SpecError(f"unknown grant {grant!r}; {nearest(grant, GRANTS)}")
     specs = dict(zip(LEVELS, values, strict=False))
-    found = Resolved(deployment, settings, specs, captured, scored, thresholds)
+    axes = read_axes(deployment.vary, specs)
+    found = Resolved(deployment, settings, specs, axes, captured, scored, thresholds)
     _check(found)
     return found
 
@@ -149,12 +146,6 @@ def _dataset(written: Any, folder: Path, settings: Settings) -> tuple[Any, Setti
     parse("dataset", str(dataset))
     paths = {"data_dir": root.parent, "captures_dir": settings.captures}
     return dataset, settings.model_copy(update=paths)
-
-
-def _model_text(written: str) -> str:
-    """Return the spec string of a model; a name with a dot is a user's function."""
-    own = "." in written.partition("+")[0] and "=" not in written.partition("+")[0]
-    return f"custom+factory={written}" if own else written
 
 
 def _captured(name: str, dataset: Any, model: Any, settings: Settings) -> Cell:
@@ -189,30 +180,6 @@ def _training_and_client(deployment: Deployment, captured: tuple[Cell, ...]) -> 
         return training, client_of(deployment.client, deployment.vary)
 
 
-def client_of(written: Mapping[str, Any], varied: Collection[str] = ()) -> Any:
-    """Return the client with these fields.
-
-    Args:
-        written: its fields; ``name`` is fedsgd unless a field has to do with local steps.
-        varied: other fields that the client must have.
-    """
-    check_fields(written)
-    fields = dict(written)
-    name = fields.pop("name", "fedavg" if LOCAL & {*fields, *varied} else "fedsgd")
-    return build_spec(find("client", str(name)), fields)
-
-
-def check_fields(names: Iterable[str]) -> None:
-    """Raise an error if a field of a client says how many clients there are.
-
-    Raises:
-        SpecError: names it.
-    """
-    for key in names:
-        if key in ("victims", "repeats"):
-            raise SpecError(f"field {key!r} is not for the client; use the key victims beside it")
-
-
 def _thresholds(written: Mapping[str, float], modality: str) -> tuple[Threshold, ...]:
     values = written or DEFAULT_THRESHOLDS[modality]
     return tuple(threshold_of(text, value, modality) for text, value in values.items())
@@ -242,17 +209,30 @@ def _check(found: Resolved) -> None:
         SpecError: names the key.
     """
     settings, cell = found.settings, Cell(found.specs)
-    dataset, client = cell.dataset, cell.client
     with at_key("data"):
-        dataset.check_data(settings.data_dir, download=settings.download)
-        _check_folder(dataset, settings.data_dir)
+        cell.dataset.check_data(settings.data_dir, download=settings.download)
+        _check_folder(cell.dataset, settings.data_dir)
     with at_key("client"):
-        _check_size(client, dataset, settings.data_dir)
+        _check_batch(cell, settings.data_dir)
     with at_key("model"):
         cell.upto("training").check()
         check_own_model(cell, settings.data_dir)
+    with at_key("training"):
+        _check_training(cell, settings.data_dir)
     with at_key("client, defense"):
         cell.check()
+    for axis in found.axes:
+        with at_key(f"vary.{axis.field}"):
+            for value in axis.values:
+                _check_varied(Cell({**found.specs, axis.level: value.spec}), settings)
+
+
+def _check_varied(cell: Cell, settings: Settings) -> None:
+    """Raise an error if a spec that varies does not fit those of the deployment, or the data."""
+    cell.check()
+    _check_batch(cell, settings.data_dir)
+    _check_training(cell, settings.data_dir)
+    check_own_model(cell, settings.data_dir)
 
 
 def _check_folder(dataset: Any, data_dir: Path) -> None:
@@ -267,9 +247,23 @@ def _check_folder(dataset: Any, data_dir: Path) -> None:
         )
 
 
-def _check_size(client: Any, dataset: Any, data_dir: Path) -> None:
+def _check_batch(cell: Cell, data_dir: Path) -> None:
     """Raise an error if the batch of a client is larger than the split that it is drawn from."""
+    dataset, client = cell.dataset, cell.client
     client.check(dataset)
-    if isinstance(dataset, ImageFolderDataset) and dataset.sizes is None:
-        images = list_images(dataset.root(data_dir) / client.split, dataset.limit)
+    if images := _images(dataset, client.split, data_dir):
         check_batch(client, sum(map(len, images.values())), len(images), str(dataset))
+
+
+def _check_training(cell: Cell, data_dir: Path) -> None:
+    """Raise an error if a folder has too few images for the training."""
+    if images := _images(cell.dataset, "train", data_dir):
+        cell.training.check_samples(sum(map(len, images.values())), str(cell.dataset))
+
+
+def _images(dataset: Any, split: str, data_dir: Path) -> Listing:
+    """Return the images of a split by class; none if its size is known from the dataset's spec."""
+    if not isinstance(dataset, ImageFolderDataset) or dataset.sizes is not None:
+        return {}
+    folder = dataset.root(data_dir) / split
+    return list_images(folder, dataset.limit) if folder.is_dir() else {}

@@ -64,7 +64,10 @@ def _untried(resolved: Resolved, choice: Choice, effort: Effort) -> Iterator[str
     if deployment.attacker.kind == "honest_but_curious":
         yield "A server that crafts the parameters that it broadcasts (attacker: crafting_server)."
     if not deployment.vary:
-        yield "Other batch sizes and local steps than those of the deployment (key vary)."
+        yield (
+            "Other batch sizes, local steps, networks and rounds of training than those of the "
+            "deployment (key vary)."
+        )
     if not deployment.defenses:
         yield "Other defences than that of the deployment (key defenses)."
     if any("public data" in each.reason for each in choice.left_out):

@@ -44,6 +44,8 @@ def test_two_keys_suffice(tmp_path: Path) -> None:
         ("model: lenet\ndata: digits\nbudget: {scale: gqu}\n", "budget.scale = 'gqu'"),
         ("model: lenet\ndata: digits\nbudget: {minutes: 0}\n", "budget.minutes = 0"),
         ("model: lenet\ndata: digits\nattacker: {kind: evil}\n", "attacker.kind = 'evil'"),
+        ("model: lenet\ndata: digits\nvary: {rounds: []}\n", "vary.rounds = []"),
+        ("model: lenet\ndata: digits\nvary: {rounds: 5}\n", "vary.rounds = 5"),
         ("model: lenet\ndata: [digits]\n", "give the name of a dataset, a folder of images"),
         ("- lenet\n", "the deployment must be a mapping"),
     ],

@@ -33,6 +33,10 @@ def read(folder: Path, resolved: Resolved, effort: Effort = SMALL) -> Study:
     [
         ({}, ["deployed", "audit"]),
         ({"vary": {"batch_size": [2, 1]}}, ["deployed", "varied_batch_size", "audit"]),
+        (
+            {"vary": {"rounds": [2], "model": ["fc2"]}},
+            ["deployed", "varied_rounds", "varied_model", "audit"],
+        ),
         ({"defenses": ["topk", "dp+sigma=0.1"]}, ["deployed", "defenses", "audit"]),
         ({"attacker": {"kind": "crafting_server"}}, ["deployed", "crafted", "audit"]),
         ({"model": "mlp", "data": "breast_cancer"}, ["deployed", "audit"]),
@@ -54,6 +58,16 @@ def test_the_deployed_value_and_defence_are_among_those_compared(
     assert [c.client.batch_size for c in varied if c.attack.name == "best"] == [1, 2, 4]
     compared = study.grid("defenses", "quick").cells
     assert [c.defense.name for c in compared if c.attack.name == "best"] == ["none", "qsgd", "topk"]
+
+
+def test_the_deployed_cell_is_part_of_every_varied_grid(resolved: Resolve, tmp_path: Path) -> None:
+    vary = {"batch_size": [2], "model": ["fc2"], "training": ["central"], "rounds": [2]}
+    study = read(tmp_path, resolved(vary=vary))
+    (deployed,) = (c for c in study.grid("deployed", "quick").cells if c.attack.name == "best")
+    for field in vary:
+        cells = [c for c in study.grid(f"varied_{field}", "quick").cells if c.attack.name == "best"]
+        assert len(cells) == 2
+        assert deployed in cells
 
 
 def test_metrics_of_thresholds_are_measured_with_their_fields(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gleak.assessment.charts import Charts
 from gleak.assessment.drawing import sample_uri
 from gleak.assessment.findings import (
     MEANINGS,
@@ -65,12 +66,16 @@ def report(**changes: Any) -> Report:
         "terms": [Fact(name="ssim", text="Structural similarity.")],
         "exposures": [own],
         "captured": [],
+        "captured_rounds": [],
         "unchecked": [Unchecked(capture="hand", attack="best", clients=4, converged=2)],
         "crafted": [exposure(0, "fishing")],
         "variations": [
             Variation(
                 field="batch_size",
-                points=[Varied(value=v, deployed=v == "1", exposures=[own]) for v in ("1", "2")],
+                points=[
+                    Varied(value=v, number=int(v), deployed=v == "1", exposures=[own])
+                    for v in ("1", "2")
+                ],
             )
         ],
         "defenses": [
@@ -107,9 +112,10 @@ def test_captured_rounds_are_in_the_order_of_the_deployment() -> None:
 
 
 def page(**changes: Any) -> str:
-    shown, lines = [Shown("Client 7", DOT, DOT)], {"batch_size": [DOT]}
+    shown = [Shown("Client 7", DOT, DOT)]
+    charts = {field: {"ssim": Charts(DOT, DOT)} for field in ("batch_size", "round of mine")}
     records = [Record("Client 4", [("mean radius", "0.125", "0.126", "0.338")], 2)]
-    return page_of(report(**changes), shown, records, lines)
+    return page_of(report(**changes), shown, records, charts)
 
 
 class Outline(HTMLParser):
@@ -142,7 +148,7 @@ def outline(text: str) -> Outline:
 def test_the_page_stands_alone() -> None:
     found = outline(page())
     sources = [each.get("src") or "" for each in found.all("img")]
-    assert len(sources) == 3
+    assert len(sources) == 4
     assert all(source.startswith("data:image/") for source in sources)
     assert not found.all("script") and not found.all("link")
     assert "http" not in page()
@@ -177,6 +183,41 @@ def test_numbers_of_the_report_are_on_the_page() -> None:
         "<td>0.125</td><td>0.126</td><td>0.338</td>",
     ):
         assert number in text, number
+
+
+def rounds(*exposures: Exposure) -> Variation:
+    points = [
+        Varied(value=str(number), number=number, deployed=False, exposures=[each])
+        for number, each in enumerate(exposures)
+    ]
+    return Variation(field="round of mine", points=points)
+
+
+def test_the_text_of_a_picture_has_its_numbers() -> None:
+    cell = "d/m/captured+capture=mine-0/honest/c/none/a"
+    changes = {
+        "deployment": {"pictures": True, "captures": ["mine-0"]},
+        "captured": [exposure().model_copy(update={"cell": cell})],
+        "captured_rounds": [rounds(exposure(0), exposure(9))],
+    }
+    found = outline(page(**changes))
+    texts = [each["alt"] for each in found.all("img")]
+    assert (
+        "Clients above the threshold ssim ≥ 0.5 against round of mine. 0: 0% [7%, 65%]; "
+        "1: 90% [7%, 65%]." in texts
+    )
+    mean = "0.432 [0.123, 0.765], guess 0.222 [0.111, 0.333]"
+    assert (
+        "Mean ssim of the best sample of a client, and of the guess without the update, against "
+        f"batch_size. 1: {mean}; 2: {mean}." in texts
+    )
+
+
+def test_a_value_that_was_not_computed_has_a_row_with_a_reference() -> None:
+    missing = Varied(value="resnet50", number=None, deployed=False, exposures=[])
+    text = page(variations=[Variation(field="batch_size", points=[missing])])
+    assert '<th scope="row">resnet50</th><td colspan="7">not computed; see <a' in text
+    assert "<figure><img" not in text
 
 
 def test_the_answer_says_what_each_defence_would_change() -> None:

@@ -76,7 +76,7 @@ def test_five_lines_are_a_whole_cell(resolved: Resolve) -> None:
         "client": "fedsgd+batch_size=2",
         "defense": "dp+sigma=0.1",
     }
-    assert str(found.client(20, batch_size=1)) == "fedsgd+victims=20"
+    assert str(found.client(20)) == "fedsgd+victims=20+batch_size=2"
     assert list(map(str, found.thresholds)) == ["ssim ≥ 0.5"]
 
 

@@ -184,13 +184,13 @@ def test_noise_hides_the_client_and_cells_are_shared(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_crafting_server_and_other_batches_change(folder: Path) -> None:
+def test_what_a_crafting_server_other_batches_and_rounds_change(folder: Path) -> None:
     code, report = run(
         folder,
         "crafted",
         victims=3,
         attacker={"kind": "crafting_server", "grants": ["labels"]},
-        vary={"batch_size": [2]},
+        vary={"batch_size": [2], "rounds": [1]},
     )
     assert code == 3
     assert [each["attack"] for each in report["crafted"]] == ["fishing"]
@@ -200,30 +200,40 @@ def test_what_a_crafting_server_and_other_batches_change(folder: Path) -> None:
         "honest": False,
         "fishing": True,
     }
-    (batches,) = report["variations"]
-    assert [(each["value"], each["deployed"]) for each in batches["points"]] == [
-        ("1", True),
-        ("2", False),
-    ]
+    assert {each["field"]: values_of(each) for each in report["variations"]} == {
+        "batch_size": [(1, True), (2, False)],
+        "rounds": [(0, True), (1, False)],
+    }
+    page = (folder / "crafted-report/report.html").read_text()
+    assert page.count('<img src="data:image/svg+xml;base64,') == 4
+    assert re.search(r'alt="Clients above .* against rounds. 0: \d+% \[.*; 1: \d+%', page)
+
+
+def values_of(variation: dict[str, Any]) -> list[tuple[float, bool]]:
+    """Each computed number of what varies, and whether it is deployed."""
+    return [(each["number"], each["deployed"]) for each in variation["points"] if each["exposures"]]
 
 
 @pytest.mark.slow
 def test_captured_updates_are_assessed_with_and_without_their_samples(tmp_path: Path) -> None:
     model = {"model": "mlp+activation=relu", "thresholds": {"psnr": 40}}
     assert python(tmp_path, STATES)[0] == 0
-    for name, truth in (("told", ["--truth", "truth.safetensors"]), ("bare", [])):
-        words = f"import {name} --dataset digits --model {model['model']} --batch-size 2"
-        files = ["--before", "before.safetensors", "--gradients", "sent.safetensors", *truth]
-        (tmp_path / "config.yaml").write_text("studies: []\n")
-        (tmp_path / "data").mkdir(exist_ok=True)
-        code, printed = python(tmp_path, PROGRAM, *words.split(), *files)
-        assert code == 0, printed
-        code, report = run(tmp_path, f"of-{name}", captures=[name], **model)
+    (tmp_path / "config.yaml").write_text("studies: []\n")
+    (tmp_path / "data").mkdir()
+    told = ["--truth", "truth.safetensors"]
+    for names, truth in ((["told-2", "told-1"], told), (["bare"], [])):
+        for name in names:
+            words = f"import {name} --dataset digits --model {model['model']} --batch-size 2"
+            files = ["--before", "before.safetensors", "--gradients", "sent.safetensors", *truth]
+            code, printed = python(tmp_path, PROGRAM, *words.split(), *files)
+            assert code == 0, printed
+        code, report = run(tmp_path, f"of-{names[0]}", captures=names, **model)
         assert code == 3
         assert report["exposures"][0]["above"] > 0
         captured = [(each["above"], each["clients"]) for each in report["captured"]]
-        assert captured == ([(1, 1)] if truth else [])
+        assert captured == ([(1, 1), (1, 1)] if truth else [])
+        rounds = {each["field"]: values_of(each) for each in report["captured_rounds"]}
+        assert rounds == ({"round of told": [(1, False), (2, False)]} if truth else {})
         assert [each["converged"] for each in report["unchecked"]] == ([] if truth else [1])
-        assert any("without their true samples" in each for each in report["not_tried"]) != bool(
-            truth
-        )
+        untold = any("without their true samples" in each for each in report["not_tried"])
+        assert untold != bool(truth)

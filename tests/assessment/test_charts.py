@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from gleak.assessment.charts import Chart, NameChart, NumberChart, Series, charts_of
+from gleak.assessment.findings import Exposure, Mean, Variation, Varied
+
+
+def mean(value: float | None) -> Mean:
+    if value is None:
+        return Mean(value=None, low=None, high=None)
+    return Mean(value=value, low=value - 0.1, high=value + 0.2)
+
+
+def exposure(metric: str, value: float | None) -> Exposure:
+    return Exposure(
+        cell="d/m/t/c/clients/n/a",
+        attack="best",
+        metric=metric,
+        threshold=0.5,
+        better="higher",
+        clients=2,
+        above=0,
+        share=mean(0.5),
+        attacked=mean(value),
+        blind=mean(0.2),
+        gain=mean(value),
+        losses=[],
+    )
+
+
+def point(value: str, *exposures: Exposure) -> Varied:
+    number = float(value) if re.fullmatch(r"[\d.]+", value) else None
+    return Varied(value=value, number=number, deployed=value == "1", exposures=list(exposures))
+
+
+def rounds(*values: str) -> list[Varied]:
+    return [point(value) for value in values]
+
+
+@pytest.mark.parametrize("values", [("1", "2", "4"), ("fc2", "lenet", "mlp")])
+def test_each_metric_has_its_pictures_and_missing_values_are_left_out(
+    values: Sequence[str],
+) -> None:
+    first, second, third = values
+    points = [
+        point(first, exposure("ssim", 0.5), exposure("psnr", None)),
+        point(second, exposure("psnr", 20), exposure("ssim", 0.1)),
+        point(third),
+    ]
+    found = charts_of(Variation(field="what", points=points))
+    assert set(found) == {"ssim", "psnr"}
+    uris = [uri for charts in found.values() for uri in (charts.share, charts.mean)]
+    assert len(set(uris)) == 4
+    assert all(b64decode(uri.partition("base64,")[2]).startswith(b"<?xml") for uri in uris)
+    assert charts_of(Variation(field="what", points=points[2:])) == {}
+
+
+def drawn(chart: Chart) -> list[list[float]]:
+    """Middle and both ends of each interval of the first series, in the picture's units."""
+    chart.add(Series("attack", [mean(0.5), mean(0.25)], {"marker": "o"}))
+    (container,) = chart.axes.containers
+    line, _, (bars,) = container
+    middles = line.get_xydata()
+    ends = [segment.ravel().tolist() for segment in bars.get_segments()]
+    return [[*middle, *end] for middle, end in zip(middles, ends, strict=True)]
+
+
+def test_numbers_are_where_they_belong_with_their_intervals() -> None:
+    found = drawn(NumberChart("rounds", rounds("2", "5")))
+    assert np.allclose(found, [[2, 0.5, 2, 0.4, 2, 0.7], [5, 0.25, 5, 0.15, 5, 0.45]])
+
+
+def test_names_are_below_each_other() -> None:
+    chart = NameChart("model", rounds("lenet+width=24", "fc2"))
+    found = drawn(chart)
+    assert np.allclose(found, [[0.5, 0, 0.4, 0, 0.7, 0], [0.25, 1, 0.15, 1, 0.45, 1]])
+    assert [text.get_text() for text in chart.axes.get_yticklabels()] == ["lenet\n+width=24", "fc2"]
+    top, bottom = chart.axes.get_ylim()[::-1]
+    assert top < 0 < 1 < bottom
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [
+        (("0", "2", "5"), "linear"),
+        (("1", "10"), "linear"),
+        (("1", "100"), "symlog"),
+        (("0", "1", "100"), "symlog"),
+        (("0",), "linear"),
+    ],
+)
+def test_numbers_far_apart_have_a_logarithmic_axis(values: Sequence[str], scale: str) -> None:
+    chart = NumberChart("rounds", rounds(*values))
+    assert chart.axes.get_xscale() == scale
+    shown = [text.get_text() for text in chart.axes.get_xticklabels()]
+    assert shown == [f"{value}\n(deployed)" if value == "1" else value for value in values]

@@ -73,7 +73,9 @@ class NearestCell(Cell):
 class RandomCell(Cell):
     """Values rounded up or down at random: a value u levels away is sent with probability 1 - u.
 
-    The logarithm is continued by its tangent below `LEAST_PROBABILITY` (ROG Equation 7).
+    The logarithm is continued by its tangent below `LEAST_PROBABILITY` (ROG Equation 7). A value of
+    less than 0.23 levels is therefore likeliest, on average, for a gradient of zero, which leads
+    searches astray where most values are so small (docs/results/rog.md).
 
     Args:
         step: distance of two levels; Shape (V, R), or (V) of one round.

@@ -11,6 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.agic import AGIC
 from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.cpa_edges import CPAEdges
@@ -34,6 +35,11 @@ SMOOTH_TV, KINKED_TV = 1e-4, 0.1
 """Weights of the total variation under masks and PRECODE, in networks without kinks and with."""
 ROUNDED_TV = 0.3
 """Weight of the total variation for rounded values."""
+DEEP = 6
+"""Number of convolutions from which on AGIC's weights of layers recover more than equal ones.
+
+Chosen on training images of CIFAR-10 (docs/results/defaults.md).
+"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,8 @@ class Best(AttackSpec):
     criteria; nothing is compared with the truth. Exact attacks come first: the ratio of a dense
     first layer's gradients for one sample, SPEAR for a batch behind a ReLU, then CPA on edges.
     L-BFGS follows for one sample of a network without kinks, where it converges to the sample, and
-    gradient matching last, with a prior by the network's running statistics if it has any. Values
+    gradient matching last: with a prior by the network's running statistics if it has any, and with
+    AGIC's weights of layers for the exact gradient of other networks of `DEEP` convolutions. Values
     that were not sent are not zero, and rounded ones are not exact, so only gradient matching is
     run on updates with such values, with the fields that suit the defence (`defence_fields`). The
     log names the attacks and the reasons. Attacks that need grants, knowledge or crafted parameters
@@ -126,15 +133,20 @@ class Best(AttackSpec):
         from gleak.models.batch_norm import has_trained_statistics
 
         unrolled = observation.local_steps > 1
+        against_defence = defence_fields(observation)
         fields = {
             "iterations": self.budget,
             "tv": self.tv,
             "client_model": "unrolled" if unrolled else "one_step",
-            **defence_fields(observation),
+            **against_defence,
         }
         if has_trained_statistics(observation.model):
             return Choice(
                 GradInversion(**fields), "the network keeps statistics of its training data"
+            )
+        if not (unrolled or against_defence or observation.sent) and _is_deep(observation):
+            return Choice(
+                AGIC(labels="auto", **fields), "in deep networks the later layers tell more"
             )
         return Choice(InvertGrad(**fields), "matches the gradients of any network")
 
@@ -227,6 +239,13 @@ def exact_attacks(observation: Observation, spear: Spear | None = None) -> Itera
         )
     if observation.modality == "image":
         yield Choice(CPAEdges(), f"{samples} samples are mixed in {neurons} neurons")
+
+
+def _is_deep(observation: Observation) -> bool:
+    from torch import nn
+
+    layers = observation.model.modules()
+    return sum(isinstance(layer, nn.Conv2d) for layer in layers) >= DEEP
 
 
 def _smooth_sample(observation: Observation) -> bool:

@@ -88,7 +88,8 @@ def unmix_victims(
             factors = factorise(of_samples, gradients[1], observation.batch_size)
             seen = observation.of_victim(victim)
             proposals = _proposals(seen, factors, layers, scores[victim].double())
-            result = search(factors, weight, bias, layers.head, proposals, rounds)
+            budget = 0 if factors.hidden else rounds
+            result = search(factors, weight, bias, layers.head, proposals, budget)
             if result is not None:
                 consistent = result.inputs[result.consistent]
                 found[victim, : len(consistent)] = consistent

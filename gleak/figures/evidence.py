@@ -175,6 +175,40 @@ def collect(
     return collected
 
 
+def none_above_blind(
+    claim: Expectation, cells: Sequence[Cell | None], values: Mapping[Cell, CellValues]
+) -> bool:
+    """Return True if a claim compares reconstructions none of which is better than blind's.
+
+    Such images do not show that the update was used, so their differences say nothing about the
+    leak. Claims about a mean alone, or about blind itself, are not concerned.
+
+    Args:
+        claim: its metric and comparisons.
+        cells: the compared cells; None: the grid has no such cell.
+        values: of the cells of the grid, those of the control among them.
+    """
+    metric = read_metric(claim.metric)
+    compared = [cell for cell in cells if cell is not None and cell in values]
+    differences = all(comparison.minus is not None for comparison in claim.comparisons)
+    of_samples = metric.level == "attack" and metric.per == "sample"
+    if not (compared and differences and of_samples) or any(map(_is_blind, compared)):
+        return False
+    sign = 1 if metric.better == "higher" else -1
+    blind = {_setting(cell): of.mean for cell, of in values.items() if _is_blind(cell)}
+    levels = [(values[cell].mean, blind.get(_setting(cell))) for cell in compared]
+    return all(level is not None and sign * mean <= sign * level for mean, level in levels)
+
+
+def _is_blind(cell: Cell) -> bool:
+    return str(cell.specs.get("attack")) == BLIND
+
+
+def _setting(cell: Cell) -> tuple[str, ...]:
+    """Return the levels of a cell that determine its control."""
+    return tuple(str(cell.specs.get(level)) for level in UNCRAFTED)
+
+
 def _published_effect(comparison: Comparison, published: Sequence[Sequence[float]]) -> float:
     """Return the paper's number from the first figure that has all of it; NaN for none."""
     for values in published:

@@ -19,11 +19,19 @@ from gleak.experiments.cell import Cell
 from gleak.experiments.claims import Comparison, Expectation
 from gleak.experiments.refusals import levels_of
 from gleak.figures.blind_comparison import warn_of_weak_attacks
-from gleak.figures.evidence import Evidence, Measured, collect, judge, measure, needed
+from gleak.figures.evidence import (
+    Evidence,
+    Measured,
+    collect,
+    judge,
+    measure,
+    needed,
+    none_above_blind,
+)
 from gleak.figures.intervals import FEWEST
 from gleak.figures.published import empty_published, published_values, read_published
 from gleak.figures.statistics import Row, cells_of, join_cells, records, refusals
-from gleak.figures.verdict_page import NO_NUMBER, describe_needed, write_page
+from gleak.figures.verdict_page import NO_NUMBER, STRONGER, describe_needed, write_page
 from gleak.metrics.score_table import read_scores
 
 if TYPE_CHECKING:
@@ -79,7 +87,7 @@ def judge_claims(
     the claim, one after another with semicolons, ``compared``, the number ``paper`` gives, ``ours``
     with its 95% ``interval``, where samples not found count as blind, and ``found`` without these;
     ``n``, the victims with different samples; ``verdict``; ``needed``, the victims that would do if
-    it is "cannot tell".
+    it is "cannot tell", or "stronger attacks" if none that is compared is above blind.
 
     Args:
         study: with the expectations.
@@ -150,10 +158,17 @@ class _Judge:
             yield {
                 "group": ", ".join(names.heading(lv, cells[0].specs[lv]) for lv in heading),
                 "measured": _list_means(labels, compared, measured, reasons),
-                **_describe(
-                    collect(self.claim, compared, measured, self._papers(compared)), labels
-                ),
+                **self._verdict(compared, measured, labels),
             }
+
+    def _verdict(
+        self, cells: Sequence[Cell | None], measured: Measured, labels: Sequence[str]
+    ) -> Row:
+        evidence = collect(self.claim, cells, measured, self._papers(cells))
+        verdict = _describe(evidence, labels)
+        if evidence and none_above_blind(self.claim, cells, measured.all):
+            return {**verdict, "verdict": "cannot tell", "needed": STRONGER}
+        return verdict
 
     def _papers(self, cells: Sequence[Cell | None]) -> list[list[float]]:
         """Return the paper's values of the cells in each figure that shows the grid."""

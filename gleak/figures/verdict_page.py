@@ -20,6 +20,8 @@ NUMBERS = ["compared", "paper", "ours", "interval", "found"]
 HEADINGS = ["claim", "source", "verdict", "cells", "metric", "measured", *NUMBERS, "n", "figures"]
 NO_NUMBER = "none"
 """In place of the number of victims that would do: the estimate is at the end of the range."""
+STRONGER = "stronger attacks"
+"""In place of the number of victims: no compared attack is above blind."""
 LABELS = {"interval": "95% interval", "found": "found only"}
 
 
@@ -89,7 +91,9 @@ def _mark(verdict: str, needed: str) -> str:
 
 
 def describe_needed(needed: str) -> str:
-    """Return the number of victims that would do as part of a sentence."""
+    """Return what a verdict needs, a number of victims or stronger attacks, in a sentence."""
+    if needed == STRONGER:
+        return "no attack is above blind; stronger ones would"
     return "no number of victims would" if needed == NO_NUMBER else f"{needed} victims would"
 
 

@@ -47,6 +47,11 @@ class Factors:
         """Number of samples that the gradient distinguishes."""
         return self.basis.shape[1]
 
+    @property
+    def hidden(self) -> bool:
+        """True if noise hides the zeros of every column: `zeros` would mark a typical value too."""
+        return bool((NOISE_REACH * self.uncertainty > len(self.basis) ** -0.5).all())
+
     def live(self) -> Tensor:
         """Mark the neurons that are active for some sample; Shape (neurons)."""
         return self.basis.norm(dim=1) > SILENT

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import gleak
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY
-from gleak.attacks.best import Best, completed, defence_fields
+from gleak.attacks.best import DEEP, Best, completed, defence_fields
 from gleak.testing.tiny_cells import TinyCells
 
 SHAPE = (3, 8, 8)
@@ -25,6 +25,13 @@ def convolutional(activation: nn.Module) -> nn.Module:
     torch.manual_seed(0)
     convolution = nn.Conv2d(3, 8, 3, stride=2, padding=1)
     return nn.Sequential(convolution, activation, nn.Flatten(), nn.Linear(128, 10))
+
+
+def deep() -> nn.Module:
+    network = convolutional(nn.ReLU())
+    for _ in range(DEEP - 1):
+        network.insert(2, nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()))
+    return network
 
 
 def trained() -> nn.Module:
@@ -47,6 +54,8 @@ CHOSEN = [
     (convolutional(nn.Sigmoid()), 1, {}, "cpl"),
     (convolutional(nn.ReLU()), 1, {}, "invertgrad"),
     (convolutional(nn.Sigmoid()), 2, {}, "invertgrad"),
+    (deep(), 2, {}, "agic"),
+    (deep(), 2, {"local_steps": 2, "local_lr": 0.1}, "invertgrad"),
     (trained(), 1, {}, "gradinversion"),
     (trained(), 2, {"batch_norm": "training"}, "gradinversion"),
 ]

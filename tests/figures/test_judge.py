@@ -107,6 +107,36 @@ def test_controls_are_judged_only_by_name(judge: Callable[..., pd.DataFrame]):
     assert blind["verdict"].tolist() == ["fails"] * 4
 
 
+@pytest.mark.parametrize(
+    ("blind", "claim", "verdict"),
+    [
+        (12.0, {}, "holds"),
+        (18.0, {}, "holds"),
+        (20.0, {}, "cannot tell"),
+        (30.0, {}, "cannot tell"),
+        (30.0, {"order": ["dlg", "blind"]}, "holds"),
+        (30.0, {"order": None, "along": None, "at_most": 25}, "holds"),
+    ],
+)
+def test_reconstructions_no_better_than_blind_are_not_compared(
+    blind: float,
+    claim: dict[str, Any],
+    verdict: str,
+    tmp_path: Path,
+    scored: Scored,
+    write: Callable[..., Path],
+) -> None:
+    quality = {"cpl": 20.0, "dlg": 15.0, "blind": blind}
+    tables = [scored("psnr", list(q + VICTIMS), attack=name) for name, q in quality.items()]
+    path = write("scores/attacks.csv", *tables)
+    fields = {"metric": "psnr", "along": "attack", "order": ["dlg", "cpl"], **claim}
+    stated = {key: value for key, value in fields.items() if value is not None}
+    study = make_study(tmp_path, [stated], quick={"dataset": "digits"}, defense="none")
+    table = judge_study(study, "quick", {"attacks": path}, tmp_path)
+    assert set(table["verdict"]) == {verdict}
+    assert set(table["needed"]) == {"stronger attacks" if verdict == "cannot tell" else ""}
+
+
 def test_what_the_scale_lacks_has_no_data(judge: Callable[..., pd.DataFrame]):
     table = judge({"where": {"dataset": "cifar100"}, "at_most": 1})
     assert table[["group", "verdict"]].to_numpy().tolist() == [["", "no data"]]

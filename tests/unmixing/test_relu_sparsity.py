@@ -101,3 +101,17 @@ def test_a_true_column_is_where_sharpening_rests_and_leads() -> None:
     for start in (case.columns, beside):
         cosines = (sharpen(factors, start, width=0.05) * case.columns).sum(1).abs()
         torch.testing.assert_close(cosines, torch.ones_like(cosines))
+
+
+@given(st.integers(1, 8), st.integers(0, 99))
+def test_noise_that_hides_every_column_is_recognised(samples: int, seed: int) -> None:
+    weight, bias = make_case(samples, seed).gradients
+    stream = torch.Generator().manual_seed(seed)
+    noise = torch.randn(weight.shape, generator=stream, dtype=torch.double)
+    deviation = weight.std()
+    assert not factorise(weight, bias, samples).hidden
+    assert not factorise(weight + 1e-6 * deviation * noise, bias, samples).hidden
+    noisy = factorise(weight + 100 * deviation * noise, bias, samples)
+    assert noisy.hidden
+    typical = torch.eye(samples, dtype=torch.double)
+    assert noisy.zeros(typical).double().mean() > 0.5

@@ -35,7 +35,7 @@ from flwr.app.metadata import Metadata
 from gleak.captures.flower import Budgeted, GaugingMod
 
 SHAPE, CLASSES, BATCH, STEPS, LR = (3, 32, 32), 10, 32, 50, 1e-3
-ROUNDS = {"lenet": 40, "fc2": 200, "resnet20": 8}
+ROUNDS = {"lenet": 40, "fc2": 150, "resnet20": 3}
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -134,3 +136,23 @@ def test_states_of_something_else_are_named(spoil: Any, message: str) -> None:
     before, after, _ = trained(model, 1)
     with pytest.raises(ArtifactError, match=message):
         gauge_of(model, 1)(*spoil(before, after))
+
+
+FIRST_CALL = """
+import sys
+import torch
+from tests.api.test_gauge import SHAPE, dense, gauge_of
+
+before = dense().state_dict()
+after = {name: 0.99 * value for name, value in before.items()}
+gauge_of(dense(), 8)(before, after, (torch.rand(8, *SHAPE), torch.arange(8) % 4))
+print("sympy" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_the_first_call_imports_no_symbolic_algebra() -> None:
+    """Which torch imports for some derivatives and for optimisers, of which a server needs none."""
+    command = [sys.executable, "-c", FIRST_CALL]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == "False\n"

@@ -11,6 +11,7 @@ from gleak.assessment.written_specs import at_key
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.best import Best
 from gleak.attacks.cpa_edges import CPAEdges
+from gleak.attacks.cpa_noisy import CPANoisy
 from gleak.attacks.dense_first import Aono
 from gleak.attacks.dlg import CPL
 from gleak.attacks.gradinversion import GradInversion
@@ -21,7 +22,9 @@ from gleak.core.registry import load, parse
 from gleak.experiments.axis_labels import BLIND
 from gleak.experiments.own_models import check_own_model
 
-PARTS = tuple(attack.name for attack in (Aono, CPAEdges, CPL, GradInversion, InvertGrad, Spear))
+PARTS = tuple(
+    attack.name for attack in (Aono, CPAEdges, CPANoisy, CPL, GradInversion, InvertGrad, Spear)
+)
 """Attacks among which `gleak.attacks.best.Best` chooses."""
 GUESSES = {
     BLIND: "a control: a guess without the update, with which every attack is compared",

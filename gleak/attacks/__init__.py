@@ -6,6 +6,7 @@ from gleak.attacks import blind as blind
 from gleak.attacks import cpa as cpa
 from gleak.attacks import cpa_edges as cpa_edges
 from gleak.attacks import cpa_fi as cpa_fi
+from gleak.attacks import cpa_noisy as cpa_noisy
 from gleak.attacks import dense_first as dense_first
 from gleak.attacks import dlg as dlg
 from gleak.attacks import fishing as fishing

@@ -15,6 +15,7 @@ from gleak.attacks.agic import AGIC
 from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.cpa_edges import CPAEdges
+from gleak.attacks.cpa_noisy import CPANoisy
 from gleak.attacks.dense_first import Aono
 from gleak.attacks.dlg import CPL
 from gleak.attacks.gradinversion import GradInversion
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 SMOOTH_TV, KINKED_TV = 1e-4, 0.1
 """Weights of the total variation under masks and PRECODE, in networks without kinks and with."""
+NOISY = 0.1
+"""Length of noise relative to the gradient's from which it is modelled (docs/results/cpa.md)."""
 ROUNDED_TV = 0.3
 """Weight of the total variation for rounded values."""
 DEEP = 6
@@ -61,7 +64,8 @@ class Best(AttackSpec):
 
     Each attack is run on the victims in which those before it have not converged by their own
     criteria; nothing is compared with the truth. Exact attacks come first: the ratio of a dense
-    first layer's gradients for one sample, SPEAR for a batch behind a ReLU, then CPA on edges.
+    first layer's gradients for one sample, SPEAR for a batch behind a ReLU, then CPA on edges, or
+    in noise its form that models it.
     L-BFGS follows for one sample of a network without kinks, where it converges to the sample, and
     gradient matching last: with a prior by the network's running statistics if it has any, and with
     AGIC's weights of layers for the exact gradient of other networks of `DEEP` convolutions. Values
@@ -238,7 +242,29 @@ def exact_attacks(observation: Observation, spear: Spear | None = None) -> Itera
             spear or Spear(), "a ReLU behind a dense first layer leaves zeros in the gradient"
         )
     if observation.modality == "image":
-        yield Choice(CPAEdges(), f"{samples} samples are mixed in {neurons} neurons")
+        mixed = f"{samples} samples are mixed in {neurons} neurons"
+        if _noise_share(observation, neurons) > NOISY:
+            yield Choice(CPANoisy(), f"{mixed}, in noise")
+        else:
+            yield Choice(CPAEdges(), mixed)
+
+
+def _noise_share(observation: Observation, neurons: int) -> float:
+    """Return the noise in the layer's gradients relative to them; 0 where it cannot be told.
+
+    The median over the victims. It takes one step of single samples to use it.
+    """
+    import statistics
+
+    from gleak.unmixing.noisy_mixtures import observe_noise
+
+    steps = observation.local_steps * observation.epochs
+    if steps > 1 or observation.batch_norm or observation.batch_size >= neurons:
+        return 0.0
+    mixture = CPANoisy().mixture(observation)
+    pairs = zip(mixture.weight, mixture.bias, strict=True)
+    noisy = (observe_noise(*pair, observation.batch_size) for pair in pairs)
+    return statistics.median(each.noise_share for each in noisy)
 
 
 def _is_deep(observation: Observation) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from gleak.core.errors import IncompatibleError
 from gleak.matching.label_inference import parameters_of_labels
@@ -95,19 +96,48 @@ def output_slopes(observation: Observation, layer: str, sample: Tensor) -> Tenso
     Returns:
         Shape (classes, outputs).
     """
+    classes = observation.classes
+    targets = torch.eye(classes).to(sample)
+    return _slopes(observation, layer, sample.expand(classes, *sample.shape), targets)
+
+
+def slopes_at(observation: Observation, layer: str, outputs: Tensor, labels: Tensor) -> Tensor:
+    """Compute the gradients of samples' losses at given outputs of a layer.
+
+    Args:
+        observation: gives the model and the loss.
+        layer: name of a layer that the model uses once.
+        outputs: of the layer; Shape (M, neurons).
+        labels: Shape (M).
+
+    Returns:
+        Shape (M, neurons).
+    """
+    replaced = outputs.to(next(observation.model.parameters()))
+    unused = replaced.new_zeros(1, *observation.input_shape)
+    targets = functional.one_hot(labels, observation.classes).to(replaced)
+    return _slopes(observation, layer, unused, targets, replaced)
+
+
+def _slopes(
+    observation: Observation,
+    layer: str,
+    inputs: Tensor,
+    targets: Tensor,
+    replaced: Tensor | None = None,
+) -> Tensor:
+    """Compute gradients of losses at a layer's outputs, which are computed or replaced."""
     outputs: list[Tensor] = []
 
     def keep(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        outputs.append(output.detach().requires_grad_())
+        outputs.append((output if replaced is None else replaced).detach().requires_grad_())
         return outputs[-1] * 1
 
-    classes = observation.classes
     hook = observation.model.get_submodule(layer).register_forward_hook(keep)
     try:
         with torch.enable_grad():
-            logits = observation.model(sample.expand(classes, *sample.shape))
-            targets = torch.eye(classes).to(logits)
-            total = sample_losses(observation.loss, logits, targets).sum()
+            logits = observation.model(inputs)
+            total = sample_losses(observation.loss, logits, targets.to(logits)).sum()
         (slopes,) = torch.autograd.grad(total, outputs)
     finally:
         hook.remove()

@@ -95,14 +95,19 @@ class UnmixingAttack(AttackSpec):
         Raises:
             IncompatibleError: no dense layer with a bias, or one with fewer neurons than samples.
         """
+        mixture = self.mixture(observation)
+        counts, most = self.count(observation, mixture)
+        return self.separate_counted(observation, mixture, counts, most)
+
+    def count(self, observation: Observation, mixture: Mixture) -> tuple[list[int], int]:
+        """Return the number of sources of each victim, and the number of samples to return."""
         from gleak.unmixing.mixtures import estimated_sources, visible_sources
 
-        mixture, samples = self.mixture(observation), observation.batch_size
-        counts = visible_sources(mixture, samples)
         if self.counted == "spectrum":
             counts = estimated_sources(mixture)
-            samples = max(1, *counts)
-        return self.separate_counted(observation, mixture, counts, samples)
+            return counts, max(1, *counts)
+        samples = observation.batch_size
+        return visible_sources(mixture, samples), samples
 
     def separate_counted(
         self, observation: Observation, mixture: Mixture, counts: Sequence[int], most: int

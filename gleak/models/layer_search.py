@@ -138,6 +138,14 @@ class Scaling:
     gain: Tensor
     offset: Tensor
 
+    def of_samples(self, samples: Tensor) -> Tensor:
+        """Return the layer's inputs for flattened samples; Shape (..., F)."""
+        return samples * self.gain.to(samples) + self.offset.to(samples)
+
+    def samples_of(self, inputs: Tensor) -> Tensor:
+        """Return the flattened samples of which these are the layer's inputs; Shape (..., F)."""
+        return (inputs - self.offset.to(inputs)) / self.gain.to(inputs)
+
     def gradient_of_samples(self, weight: Tensor, bias: Tensor) -> Tensor:
         """Return the weight's gradient as it would be if the layer took the samples themselves.
 

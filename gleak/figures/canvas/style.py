@@ -35,6 +35,7 @@ METHODS = {
     "agic_epochs": 3,
     "rogs": 4,
     "cpa_edges": 4,
+    "cpa_noisy": 7,
     "fishing": 4,
     "melis": 4,
     "cpa_fi": 9,

@@ -46,7 +46,12 @@ def test_parts_of_best_are_run_where_it_does_not_fit(
 ) -> None:
     monkeypatch.setitem(sys.modules, "my_networks", SimpleNamespace(hard=hard))
     choice = choose(resolved(model="my_networks.hard"), 100)
-    assert [each.attack.name for each in choice.chosen] == ["aono", "cpa_edges", "spear"]
+    assert [each.attack.name for each in choice.chosen] == [
+        "aono",
+        "cpa_edges",
+        "cpa_noisy",
+        "spear",
+    ]
     (reason,) = (each.reason for each in choice.left_out if each.name == "best")
     assert "Hardsigmoid" in reason
 

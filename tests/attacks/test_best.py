@@ -95,6 +95,13 @@ def test_values_that_were_not_sent_leave_gradient_matching(cells: TinyCells) -> 
     assert [choice.attack.name for choice in Best().choices(seen)] == ["invertgrad"]
 
 
+@pytest.mark.parametrize(("defense", "last"), [("dp", "cpa_noisy"), ("dp+sigma=1e-6", "cpa_edges")])
+def test_noise_is_modelled_where_it_is_seen(defense: str, last: str, cells: TinyCells) -> None:
+    levels = {"model": "mlp+hidden=32", "client": "fedsgd+batch_size=3+victims=2"}
+    seen = cells.observe(cells.simulate("image", **levels, defense=defense), Best())
+    assert [choice.attack.name for choice in Best().choices(seen)] == [last, "invertgrad"]
+
+
 SEEN = [
     ("lenet+width=4", "none", {}),
     (

@@ -42,7 +42,8 @@ def test_the_variance_of_the_noise_is_that_which_was_added() -> None:
 
 def test_the_share_of_the_noise_is_that_of_its_length() -> None:
     noise = GRADIENTS[:, :-1] - CLEAN[:, :-1]
-    assert MIXTURE.noise_share == pytest.approx(noise.norm() / GRADIENTS[:, :-1].norm(), rel=0.05)
+    expected = float(noise.norm() / GRADIENTS[:, :-1].norm())
+    assert MIXTURE.noise_share == pytest.approx(expected, rel=0.05)
     exact = CLEAN.float()
     assert observe_noise(exact[:, :-1], exact[:, -1], SAMPLES).noise_share < 1e-6
 

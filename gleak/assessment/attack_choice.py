@@ -8,6 +8,7 @@ from typing import Any
 
 from gleak.assessment.resolved import Resolved
 from gleak.assessment.written_specs import at_key
+from gleak.attacks.agic import AGIC
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.best import Best
 from gleak.attacks.cpa_edges import CPAEdges
@@ -23,7 +24,8 @@ from gleak.experiments.axis_labels import BLIND
 from gleak.experiments.own_models import check_own_model
 
 PARTS = tuple(
-    attack.name for attack in (Aono, CPAEdges, CPANoisy, CPL, GradInversion, InvertGrad, Spear)
+    attack.name
+    for attack in (AGIC, Aono, CPAEdges, CPANoisy, CPL, GradInversion, InvertGrad, Spear)
 )
 """Attacks among which `gleak.attacks.best.Best` chooses."""
 GUESSES = {

@@ -20,10 +20,12 @@ from gleak.attacks.dense_first import Aono
 from gleak.attacks.dlg import CPL
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
+from gleak.attacks.rog import ROG
 from gleak.attacks.spear import Spear
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
+from gleak.matching.codes.sample_codes import Bicubic
 from gleak.matching.distances.likelihood import Likelihood
 from gleak.observation import Observation
 
@@ -43,6 +45,10 @@ DEEP = 6
 
 Chosen on training images of CIFAR-10 (docs/results/defaults.md).
 """
+LARGE = 96
+"""Least side of images that are sought at half of it."""
+LARGE_FIELDS: dict[str, Any] = {"code": Bicubic(scale=2), "lr": 0.1, "tv": 3.0}
+"""Fields of ROG for large images, chosen on training photographs (docs/results/rog.md)."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +74,11 @@ class Best(AttackSpec):
     in noise its form that models it.
     L-BFGS follows for one sample of a network without kinks, where it converges to the sample, and
     gradient matching last: with a prior by the network's running statistics if it has any, and with
-    AGIC's weights of layers for the exact gradient of other networks of `DEEP` convolutions. Values
-    that were not sent are not zero, and rounded ones are not exact, so only gradient matching is
-    run on updates with such values, with the fields that suit the defence (`defence_fields`). The
-    log names the attacks and the reasons. Attacks that need grants, knowledge or crafted parameters
-    are never among them.
+    AGIC's weights of layers for the exact gradient of other networks of `DEEP` convolutions, and
+    with ROG's codes for large images and few convolutions. Values that were not sent are not zero,
+    and rounded ones are not exact, so only gradient matching is run on updates with such values,
+    with the fields that suit the defence (`defence_fields`). The log names the attacks and the
+    reasons. Attacks that need grants, knowledge or crafted parameters are never among them.
     """
 
     source = "ours, of the attacks that it runs"
@@ -148,9 +154,14 @@ class Best(AttackSpec):
             return Choice(
                 GradInversion(**fields), "the network keeps statistics of its training data"
             )
-        if not (unrolled or against_defence or observation.sent) and _is_deep(observation):
+        undefended = not (against_defence or observation.sent)
+        if undefended and _is_deep(observation) and not unrolled:
             return Choice(
                 AGIC(labels="auto", **fields), "in deep networks the later layers tell more"
+            )
+        if undefended and _is_large(observation) and not _is_deep(observation):
+            return Choice(
+                ROG(**{**fields, **LARGE_FIELDS}), "large images are sought at half their side"
             )
         return Choice(InvertGrad(**fields), "matches the gradients of any network")
 
@@ -272,6 +283,11 @@ def _is_deep(observation: Observation) -> bool:
 
     layers = observation.model.modules()
     return sum(isinstance(layer, nn.Conv2d) for layer in layers) >= DEEP
+
+
+def _is_large(observation: Observation) -> bool:
+    sides = observation.input_shape[1:] if observation.modality == "image" else (0,)
+    return min(sides) >= LARGE and not any(side % 2 for side in sides)
 
 
 def _smooth_sample(observation: Observation) -> bool:

@@ -79,6 +79,22 @@ def test_the_first_attack_suits_the_network_and_the_client(
     assert attacks[0].startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("side", "expected"), [(96, "rog"), (97, "invertgrad"), (88, "invertgrad")]
+)
+def test_large_images_are_sought_at_half_their_side(
+    side: int, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    shape = (3, side, side)
+    pooled = nn.Sequential(nn.Conv2d(3, 4, 8, stride=8), nn.ReLU(), nn.AdaptiveAvgPool2d(4))
+    network = nn.Sequential(pooled, nn.Flatten(), nn.Linear(64, 10))
+    update = gleak.compute_update(network, torch.rand(1, *shape), torch.tensor([1]))
+    with caplog.at_level("INFO"):
+        gleak.attack("best+budget=2", network, update, shape)
+    assert next(text for text in caplog.messages if "1 victims: " in text).startswith(expected)
+
+
 @pytest.mark.parametrize(("activation", "samples"), [(nn.Sigmoid(), 1), (nn.ReLU(), 4)])
 def test_samples_behind_a_dense_layer_are_exact(activation: nn.Module, samples: int) -> None:
     inputs, labels = batch(samples)

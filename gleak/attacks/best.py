@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,7 +69,8 @@ class Best(AttackSpec):
     """The attacks that suit the network and the update, the most exact first.
 
     Each attack is run on the victims in which those before it have not converged by their own
-    criteria; nothing is compared with the truth. Exact attacks come first: the ratio of a dense
+    criteria, and the result with the nearer gradient is kept where clients send that of one sample;
+    nothing is compared with the truth. Exact attacks come first: the ratio of a dense
     first layer's gradients for one sample, SPEAR for a batch behind a ReLU, then CPA on edges, or
     in noise its form that models it.
     L-BFGS follows for one sample of a network without kinks, where it converges to the sample, and
@@ -123,8 +124,11 @@ class Best(AttackSpec):
             if not len(victims):
                 break
             logging.info("%s, %d victims: %s", choice.attack, len(victims), choice.reason)
-            later = choice.attack.reconstruct(observation.of_victims(victims))
-            found = later if found is None else completed(found, later, victims)
+            rest_observed = observation.of_victims(victims)
+            later = choice.attack.reconstruct(rest_observed)
+            if found is not None:
+                later = completed(found, nearer(found, later, victims, rest_observed), victims)
+            found = later
         assert found is not None
         return found
 
@@ -133,7 +137,7 @@ class Best(AttackSpec):
         complete = not (observation.sent or observation.cells)
         if complete and neurons_of_samples(observation):
             yield from exact_attacks(observation)
-        elif complete and not defence_fields(observation) and _smooth_sample(observation):
+        elif complete and not defence_fields(observation) and _is_smooth(observation):
             yield Choice(
                 CPL(), "one sample and a network without kinks, for which L-BFGS converges"
             )
@@ -290,9 +294,12 @@ def _is_large(observation: Observation) -> bool:
     return min(sides) >= LARGE and not any(side % 2 for side in sides)
 
 
-def _smooth_sample(observation: Observation) -> bool:
-    single = observation.batch_size == observation.local_steps == observation.epochs == 1
-    return single and not zeros_in_gradient(observation)
+def _is_smooth(observation: Observation) -> bool:
+    return _is_single(observation) and not zeros_in_gradient(observation)
+
+
+def _is_single(observation: Observation) -> bool:
+    return observation.batch_size == observation.local_steps == observation.epochs == 1
 
 
 def zeros_in_gradient(observation: Observation) -> bool:
@@ -304,7 +311,7 @@ def zeros_in_gradient(observation: Observation) -> bool:
 
     (sample,) = random_samples(observation, 1)
     first = next(iter(observation.model.named_parameters()))[0].rpartition(".")[0]
-    slopes = output_slopes(observation, first, sample)
+    slopes = output_slopes(observation, first, sample, [0])
     return bool((slopes == 0).any())
 
 
@@ -317,6 +324,41 @@ def random_samples(observation: Observation, count: int) -> Tensor:
     generator = torch_stream(observation.seed, "best")
     samples = torch.rand(count, *observation.input_shape, generator=generator)
     return samples.to(next(observation.model.parameters()))
+
+
+def nearer(
+    first: Reconstruction, later: Reconstruction, victims: np.ndarray, observation: Observation
+) -> Reconstruction:
+    """Return the later result of each victim, or the first one if it matches the gradient better.
+
+    The squared distance of gradients decides, where clients send the gradient of one sample.
+
+    Args:
+        first: of all victims.
+        later: of the victims that were attacked again.
+        victims: their rows.
+        observation: of these victims.
+    """
+    if not _is_single(observation):
+        return later
+    before = _distances(observation, first.inputs[victims], first.labels[victims])
+    kept = (before < _distances(observation, later.inputs, later.labels)).nonzero()[0]
+    inputs, labels = later.inputs.copy(), later.labels.copy()
+    inputs[kept], labels[kept] = first.inputs[victims[kept]], first.labels[victims[kept]]
+    return replace(later, inputs=inputs, labels=labels)
+
+
+def _distances(observation: Observation, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Compute the relative squared distances of gradients to those observed; Shape (V)."""
+    import torch
+    from torch.nn import functional
+
+    from gleak.matching.gradient_matching import GradientMatching
+
+    like = next(iter(observation.update.values()))
+    targets = functional.one_hot(torch.from_numpy(labels).long(), observation.classes).to(like)
+    problem = replace(GradientMatching.of(observation, CPL().parts()), targets=targets)
+    return problem.evaluate(torch.from_numpy(inputs).flatten(1).to(like)).distance.cpu().numpy()
 
 
 def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray) -> Reconstruction:

@@ -105,7 +105,7 @@ def without_flat_images(
     layer = dense_layer_of_samples(observation.model, observation.input_shape)
     for victim, image in found.items():
         sample = image.image.unflatten(0, observation.input_shape).to(mixture.weight)
-        slopes = output_slopes(observation, layer, sample).double()
+        slopes = output_slopes(observation, layer, sample, range(observation.classes)).double()
         mixture = without(mixture, victim, image, image.derivatives(slopes))
     return mixture
 

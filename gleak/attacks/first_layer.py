@@ -14,6 +14,8 @@ from gleak.models.layer_search import Scaling, find_classifier, first_dense_laye
 from gleak.models.sample_losses import sample_losses
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gleak.observation import Observation
 
 
@@ -85,20 +87,22 @@ def label_parameters(model: nn.Module, input_shape: tuple[int, ...]) -> frozense
     return frozenset(parameters_of_labels(classifier)[:1])
 
 
-def output_slopes(observation: Observation, layer: str, sample: Tensor) -> Tensor:
-    """Compute the gradients of a sample's loss at the outputs of a layer, for every label.
+def output_slopes(
+    observation: Observation, layer: str, sample: Tensor, labels: Sequence[int]
+) -> Tensor:
+    """Compute the gradients of a sample's loss at the outputs of a layer, for some labels.
 
     Args:
         observation: gives the model and the loss.
         layer: name of a layer that the model uses once.
         sample: Shape (*shape).
+        labels: L labels.
 
     Returns:
-        Shape (classes, outputs).
+        Shape (L, outputs).
     """
-    classes = observation.classes
-    targets = torch.eye(classes).to(sample)
-    return _slopes(observation, layer, sample.expand(classes, *sample.shape), targets)
+    targets = torch.eye(observation.classes)[[*labels]].to(sample)
+    return _slopes(observation, layer, sample.expand(len(labels), *sample.shape), targets)
 
 
 def slopes_at(observation: Observation, layer: str, outputs: Tensor, labels: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 import gleak
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY
-from gleak.attacks.best import DEEP, Best, completed, defence_fields
+from gleak.attacks.best import DEEP, Best, completed, defence_fields, nearer
+from gleak.observation import Observation
 from gleak.testing.tiny_cells import TinyCells
 
 SHAPE = (3, 8, 8)
@@ -93,6 +94,42 @@ def test_large_images_are_sought_at_half_their_side(
     with caplog.at_level("INFO"):
         gleak.attack("best+budget=2", network, update, shape)
     assert next(text for text in caplog.messages if "1 victims: " in text).startswith(expected)
+
+
+def test_of_two_results_of_one_sample_that_with_the_nearer_gradient_is_kept() -> None:
+    network = convolutional(nn.Sigmoid())
+    inputs, labels = batch(2)
+    updates = [gleak.compute_update(network, inputs[[i]], labels[[i]]) for i in range(2)]
+    observation = Observation(
+        update={name: torch.stack([u[name] for u in updates])[:, None] for name in updates[0]},
+        sent={},
+        model=network.requires_grad_(False),
+        modality="image",
+        input_shape=SHAPE,
+        classes=10,
+        batch_size=1,
+        mini_batch=1,
+        local_steps=1,
+        local_lr=1.0,
+        loss="cross_entropy",
+        content="gradient",
+        granted={},
+        victim_ids=np.arange(2),
+        seed=0,
+    )
+    far = (inputs + 0.2 * torch.rand(inputs.shape)).clamp(0, 1)
+    near = inputs + 1e-3
+    first, later = torch.stack([near[0], far[1]]), torch.stack([far[0], near[1]])
+    results = [
+        Reconstruction(
+            inputs=samples[:, None].numpy(),
+            labels=labels[:, None].numpy(),
+            converged=np.zeros(2, bool),
+        )
+        for samples in (first, later)
+    ]
+    kept = nearer(*results, np.arange(2), observation)
+    np.testing.assert_array_equal(kept.inputs[:, 0], near.numpy())
 
 
 @pytest.mark.parametrize(("activation", "samples"), [(nn.Sigmoid(), 1), (nn.ReLU(), 4)])

@@ -53,8 +53,8 @@ class CPANoisy(CPAEdges):
         if samples >= neurons:
             raise IncompatibleError(
                 f"attack {self} measures the noise in a first dense layer with more neurons than "
-                f"samples, and there are {neurons} and {samples} ({where}); use a smaller "
-                "batch_size, a wider layer, or cpa_edges"
+                f"samples: {samples} and {neurons} ({where}); use a smaller batch_size, a wider "
+                "layer, or cpa_edges"
             )
 
     @override

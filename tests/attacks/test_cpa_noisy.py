@@ -51,7 +51,7 @@ def test_a_victim_does_not_depend_on_the_others(make_photo_case: Make) -> None:
 
 def test_noise_cannot_be_measured_without_spare_neurons() -> None:
     network, client = parse("model", "mlp+hidden=8"), parse("client", "fedsgd+batch_size=8")
-    with pytest.raises(IncompatibleError, match="more neurons than samples, and there are 8 and 8"):
+    with pytest.raises(IncompatibleError, match="more neurons than samples: 8 and 8"):
         NOISY.check(parse("dataset", "photos"), network, client)
     with pytest.raises(IncompatibleError, match="needs the gradient of one step"):
         NOISY.check(

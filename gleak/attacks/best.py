@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from gleak.clients.base import ClientSpec
+    from gleak.matching.problem import Problem
 
 SMOOTH_TV, KINKED_TV = 1e-4, 0.1
 """Weights of the total variation under masks and PRECODE, in networks without kinks and with."""
@@ -158,12 +159,12 @@ class Best(AttackSpec):
             return Choice(
                 GradInversion(**fields), "the network keeps statistics of its training data"
             )
-        undefended = not (against_defence or observation.sent)
-        if undefended and _is_deep(observation) and not unrolled:
+        undefended, deep = not (against_defence or observation.sent), _is_deep(observation)
+        if undefended and deep and not unrolled:
             return Choice(
                 AGIC(labels="auto", **fields), "in deep networks the later layers tell more"
             )
-        if undefended and _is_large(observation) and not _is_deep(observation):
+        if undefended and _is_large(observation) and not deep:
             return Choice(
                 ROG(**{**fields, **LARGE_FIELDS}), "large images are sought at half their side"
             )
@@ -339,26 +340,27 @@ def nearer(
         victims: their rows.
         observation: of these victims.
     """
+    from gleak.matching.gradient_matching import GradientMatching
+
     if not _is_single(observation):
         return later
-    before = _distances(observation, first.inputs[victims], first.labels[victims])
-    kept = (before < _distances(observation, later.inputs, later.labels)).nonzero()[0]
+    problem = GradientMatching.of(observation, CPL().parts())
+    before = _distances(problem, first.inputs[victims], first.labels[victims])
+    kept = (before < _distances(problem, later.inputs, later.labels)).nonzero()[0]
     inputs, labels = later.inputs.copy(), later.labels.copy()
     inputs[kept], labels[kept] = first.inputs[victims[kept]], first.labels[victims[kept]]
     return replace(later, inputs=inputs, labels=labels)
 
 
-def _distances(observation: Observation, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Compute the relative squared distances of gradients to those observed; Shape (V)."""
+def _distances(problem: Problem, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Compute the relative distances of gradients to those observed; Shape (V)."""
     import torch
     from torch.nn import functional
 
-    from gleak.matching.gradient_matching import GradientMatching
-
-    like = next(iter(observation.update.values()))
-    targets = functional.one_hot(torch.from_numpy(labels).long(), observation.classes).to(like)
-    problem = replace(GradientMatching.of(observation, CPL().parts()), targets=targets)
-    return problem.evaluate(torch.from_numpy(inputs).flatten(1).to(like)).distance.cpu().numpy()
+    like = next(iter(problem.observed.values()))
+    targets = functional.one_hot(torch.from_numpy(labels).long(), problem.classes).to(like)
+    points = torch.from_numpy(inputs).flatten(1).to(like)
+    return replace(problem, targets=targets).evaluate(points).distance.cpu().numpy()
 
 
 def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray) -> Reconstruction:

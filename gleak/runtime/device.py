@@ -65,8 +65,12 @@ def prepare_cpu(threads: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Configure the C library to reuse freed memory; no effect where it has no ``mallopt``."""
+    """Configure the C library to reuse freed memory; no effect where it has no ``mallopt``.
+
+    A trim threshold of -1 is unlimited; the largest that ``mallopt`` takes, 2 GiB, is less than
+    searches on networks of many weights free in each iteration.
+    """
     adjust = getattr(ctypes.CDLL(None), "mallopt", None)
     if adjust is not None:
         adjust(M_MMAP_MAX, 0)
-        adjust(M_TRIM_THRESHOLD, 2**31 - 1)
+        adjust(M_TRIM_THRESHOLD, -1)

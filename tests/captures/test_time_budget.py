@@ -58,6 +58,23 @@ def test_the_first_round_is_measured_and_says_what_it_took() -> None:
     assert TimeSpent().with_measured_round(0.0, 1.0).metrics[OVERHEAD] == math.inf
 
 
+@given(SECONDS, st.lists(SECONDS, min_size=1, max_size=60), st.floats(0.01, 2))
+def test_no_measurement_exceeds_the_share_if_the_first_takes_what_was_expected(
+    measuring: float, rounds: list[float], share: float
+) -> None:
+    spent = TimeSpent(last=measuring)
+    for training in rounds:
+        spent = go_on(spent, share, training, measuring)
+        assert spent.measuring <= share * spent.training * (1 + 1e-9)
+
+
+def test_before_the_first_measurement_its_age_is_unknown() -> None:
+    waiting = TimeSpent(last=1.0).with_other_round(2.0)
+    assert math.isnan(waiting.metrics[AGE])
+    assert waiting.metrics[OVERHEAD] == 0
+    assert waiting.with_measured_round(2.0, 1.0).metrics[AGE] == 0
+
+
 def test_the_record_restores_it() -> None:
     spent = TimeSpent(training=3.0, measuring=1.0, last=1.0, age=4)
     assert TimeSpent.of_record(spent.record) == spent

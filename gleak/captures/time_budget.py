@@ -16,7 +16,7 @@ class TimeSpent:
 
     Args:
         training: of all rounds.
-        measuring: of all measurements.
+        measuring: of all measurements, and of the mod in other rounds.
         last: that the next measurement is expected to take, those of the last one; 0: unknown.
         age: number of rounds since the last measurement; NaN: there was none.
     """
@@ -54,6 +54,7 @@ class TimeSpent:
         total = self.measuring + measuring
         return TimeSpent(self.training + training, total, last=measuring, age=0.0)
 
-    def with_other_round(self, training: float) -> TimeSpent:
-        """Return the time after another round, which was not measured."""
-        return replace(self, training=self.training + training, age=self.age + 1)
+    def with_other_round(self, training: float, own: float) -> TimeSpent:
+        """Return the time after another round, which was not measured but took its own time."""
+        sums = {"training": self.training + training, "measuring": self.measuring + own}
+        return replace(self, **sums, age=self.age + 1)

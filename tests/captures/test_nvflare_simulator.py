@@ -93,7 +93,7 @@ def simulate(folder: Path, *words: str) -> list[Receipt]:
     return [tuple(json.loads(line)) for line in file.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("words", [[], ["budgeted"]])
+@pytest.mark.parametrize("words", [[], ["budgeted"]], ids=["every round", "budgeted"])
 def test_the_server_receives_an_error_in_place_of_an_update_above_the_limit(
     tmp_path: Path, words: list[str]
 ) -> None:

@@ -40,8 +40,8 @@ from gleak.captures.flower_mods import Budgeted, Deferred, GaugingMod
 SHAPE, CLASSES, BATCH, STEPS, LR = (3, 32, 32), 10, 32, 50, 1e-3
 LARGEST = 255
 SHARE = 0.05
-EXPECTED = {"lenet": 0.6, "fc2": 3.0, "resnet20": 1.5}
-"""Seconds of the first measurement, well above those of a call beside other work."""
+EXPECTED = {"lenet": 0.6, "fc2": 5.0, "resnet20": 1.5}
+"""Seconds of the first measurement; FC-2 has the default of `Deferred`."""
 
 
 @dataclass

@@ -19,6 +19,7 @@ from gleak.artifacts.private import UNKNOWN, Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.best import Best, exact_attacks
 from gleak.attacks.spear import Spear
+from gleak.captures.observers import ALARMS, EXPLAINED, LABELS, RECOVERED
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.local_training.base import Loss
@@ -31,8 +32,6 @@ from gleak.models.parameters import dtype_of, independent_copy, trained_paramete
 from gleak.observation import Observation
 from gleak.simulation.update_error import relative_error
 
-ALARMS, EXPLAINED = "gleak-alarms", "gleak-explained"
-LABELS, RECOVERED = "gleak-labels", "gleak-recovered"
 SEED = 0
 EXACT = 0.99
 """Share of an update from which the samples behind it count as found."""

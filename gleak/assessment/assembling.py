@@ -13,6 +13,7 @@ from gleak.assessment.findings import (
     MEANINGS,
     AttackRun,
     Audit,
+    Clients,
     DefenseCost,
     Exposure,
     Fact,
@@ -33,12 +34,13 @@ from gleak.assessment.generated_study import (
     DEPLOYED,
     VARIED,
     Effort,
+    main_at,
     trainings_of,
 )
 from gleak.assessment.measured import Measured
 from gleak.assessment.resolved import Resolved, Threshold
 from gleak.assessment.threat_model import describe_threat, list_untried
-from gleak.assessment.varying import Axis
+from gleak.assessment.varying import Axis, Value
 from gleak.core.spec import Spec
 from gleak.experiments.cell import TRUTH, Cell
 from gleak.figures.statistics import select
@@ -48,6 +50,12 @@ from gleak.metrics.score_table import OK, UNAVAILABLE
 LABELS, PERTURBATION, TEST_ACCURACY = "success_labels", "perturbation", "test_accuracy"
 GUARANTEES = ("epsilon_rdp", "epsilon_prv", "reconstruction_bound")
 """Metrics of what a defence promises, beside what attacks find; those that are registered."""
+CLIENTS: Mapping[str, Clients] = {
+    DEPLOYED: "simulated",
+    CAPTURED: "captured",
+    CRAFTED: "with crafted parameters",
+}
+"""Clients that each grid of attacks on the deployment has."""
 HONEST = "honest"
 ROUND = re.compile(r"(?P<training>.+)-(?P<number>\d+)")
 """Names that ``gleak import --rounds`` gives to the captures of a training."""
@@ -88,7 +96,7 @@ def assemble(
         crafted=crafted,
         variations=[_variation(axis, resolved, effort, measured) for axis in resolved.axes],
         defenses=list(_defenses(resolved, measured)),
-        labels=list(_labels(measured)),
+        labels=list(named_labels(measured)),
         audits=list(_audits(measured)),
         refused=[each for grid in measured.study.grids for each in measured.refused(grid)],
         attacks=[
@@ -147,19 +155,35 @@ def _unchecked(cell: Cell, measured: Measured) -> Unchecked:
 
 def _variation(axis: Axis, resolved: Resolved, effort: Effort, measured: Measured) -> Variation:
     """Return the leakage along what varies."""
-    scores = measured.scores(f"{VARIED}{axis.field}")
-    points = [
-        Varied(
-            value=value.text,
-            number=value.number,
-            deployed=value == axis.deployed,
-            exposures=exposures(
-                scores, resolved.thresholds, {axis.level: str(value.sized(effort.victims))}
-            ),
-        )
-        for value in axis.values
-    ]
+    points = [_varied(axis, value, resolved, effort, measured) for value in axis.values]
     return Variation(field=axis.field, points=points)
+
+
+def _varied(
+    axis: Axis, value: Value, resolved: Resolved, effort: Effort, measured: Measured
+) -> Varied:
+    """Return the leakage at one value of what varies."""
+    grid, levels = f"{VARIED}{axis.field}", {axis.level: str(value.sized(effort.victims))}
+    misfit = main_at(axis, value, resolved, effort).misfit
+    return Varied(
+        value=value.text,
+        number=value.number,
+        deployed=value == axis.deployed,
+        exposures=strongest(exposures(measured.scores(grid), resolved.thresholds, levels)),
+        reasons=[misfit] if misfit else [each.reason for each in measured.refused(grid, levels)],
+    )
+
+
+def strongest(found: Iterable[Exposure]) -> list[Exposure]:
+    """Return the exposure by the strongest attack in each metric.
+
+    Args:
+        found: the worst first.
+    """
+    first: dict[str, Exposure] = {}
+    for each in found:
+        first.setdefault(each.metric, each)
+    return list(first.values())
 
 
 def captured_rounds(
@@ -181,6 +205,7 @@ def captured_rounds(
                 number=number,
                 deployed=False,
                 exposures=exposures(known, thresholds, {"client": str(cell.client)}),
+                reasons=[],
             )
             for number, cell in sorted(rounds.items())
         ]
@@ -230,13 +255,14 @@ def _guarantees(scores: Any, levels: dict[str, str]) -> Iterator[tuple[str, floa
             yield name, float(values.mean())
 
 
-def _labels(measured: Measured) -> Iterator[Labels]:
-    """Yield the share of labels that each attack on the deployment names."""
-    for grid in (DEPLOYED, CAPTURED, CRAFTED):
+def named_labels(measured: Measured) -> Iterator[Labels]:
+    """Yield the share of labels that each attack names of each kind of clients."""
+    for grid, clients in CLIENTS.items():
         scores = measured.scores(grid)
         for attack in dict.fromkeys(scores[scores["metric"] == LABELS]["attack"]):
             if attack not in CONTROLS:
-                yield Labels(attack=attack, share=mean_in(scores, LABELS, {"attack": attack}))
+                share = mean_in(scores, LABELS, {"attack": attack})
+                yield Labels(attack=attack, clients=clients, share=share)
 
 
 def _audits(measured: Measured) -> Iterator[Audit]:

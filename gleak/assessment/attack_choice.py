@@ -83,6 +83,31 @@ class Choice:
         return [each for each in self.chosen if each.crafting != "honest"]
 
 
+@dataclass(frozen=True)
+class Main:
+    """The attack by which deployments are compared: `best`, or those of its parts that fit.
+
+    Args:
+        best: with its budget.
+        misfit: why `best` does not fit the deployment; None: it does.
+        parts: its parts that fit; none if `best` does.
+    """
+
+    best: Best
+    misfit: str | None = None
+    parts: tuple[AttackSpec, ...] = ()
+
+    @property
+    def attacks(self) -> tuple[AttackSpec, ...]:
+        """The attacks that fit; none of them may."""
+        return (self.best,) if self.misfit is None else self.parts
+
+    @property
+    def asked(self) -> tuple[AttackSpec, ...]:
+        """The attacks of a grid: those that fit, or `best`, whose refusal says why none does."""
+        return self.attacks or (self.best,)
+
+
 def choose(resolved: Resolved, iterations: int) -> Choice:
     """Decide on every registered attack.
 
@@ -107,14 +132,25 @@ def choose(resolved: Resolved, iterations: int) -> Choice:
 
 def _main(resolved: Resolved, iterations: int) -> list[Chosen]:
     """Return `best`, or those of its parts that fit a network that it does not fit."""
+    main = main_of(resolved, iterations)
+    if not main.attacks:
+        raise SpecError(f"model: {main.misfit}")
+    reason = WHY_BEST if main.misfit is None else WHY_PART
+    return [Chosen(each, reason) for each in main.attacks]
+
+
+def main_of(resolved: Resolved, iterations: int) -> Main:
+    """Return the main attack on the clients of a deployment.
+
+    Args:
+        resolved: the deployment.
+        iterations: budget of `best` for each victim.
+    """
     best = Best(budget=iterations)
-    if (reason := _misfit(best, resolved)) is None:
-        return [Chosen(best, WHY_BEST)]
-    parts = [parse("attack", name) for name in PARTS]
-    fitting = [each for each in parts if _misfit(each, resolved) is None]
-    if not fitting:
-        raise SpecError(f"model: {reason}")
-    return [Chosen(each, WHY_PART) for each in fitting]
+    if (misfit := _misfit(best, resolved)) is None:
+        return Main(best)
+    parts = (parse("attack", name) for name in PARTS)
+    return Main(best, misfit, tuple(each for each in parts if _misfit(each, resolved) is None))
 
 
 def _misfit(attack: AttackSpec, resolved: Resolved) -> str | None:

@@ -81,7 +81,7 @@ def charts_of(variation: Variation) -> dict[str, Charts]:
 
 def _share(chart: Chart, rows: Rows) -> str:
     first = rows[0][1]
-    chart.add(Series(first.attack, [row.share for _, row in rows], ATTACK))
+    chart.add(Series(_attacks(rows), [row.share for _, row in rows], ATTACK))
     chart.limit(*WHOLE)
     chart.quantity.set_major_formatter(PercentFormatter(1))
     return chart.finished(f"clients at {first.limit}")
@@ -89,10 +89,15 @@ def _share(chart: Chart, rows: Rows) -> str:
 
 def _mean(chart: Chart, rows: Rows) -> str:
     first = rows[0][1]
-    chart.add(Series(first.attack, [row.attacked for _, row in rows], ATTACK))
+    chart.add(Series(_attacks(rows), [row.attacked for _, row in rows], ATTACK))
     chart.add(Series("guess without the update", [row.blind for _, row in rows], GUESS))
     chart.mark(first.threshold)
     return chart.finished(f"mean {first.metric}")
+
+
+def _attacks(rows: Rows) -> str:
+    """Return the attacks of all values, each once."""
+    return ", ".join(dict.fromkeys(row.attack for _, row in rows))
 
 
 class Chart(ABC):

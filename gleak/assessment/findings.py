@@ -5,11 +5,13 @@ The JSON Schema of `Report` is ``report.schema.json``.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Verdict = Literal["exposed", "partly exposed", "not found", "not measured"]
+Clients = Literal["simulated", "captured", "with crafted parameters"]
 MEANINGS: dict[Verdict, str] = {
     "exposed": "at least half of the clients are above the threshold",
     "partly exposed": "some clients are above the threshold, but less than half",
@@ -78,6 +80,22 @@ class Exposure(Entry):
         return "exposed" if self.above >= MAJORITY * self.clients else "partly exposed"
 
 
+class Group(NamedTuple):
+    """Rows of a table of exposures that belong together.
+
+    Args:
+        rows: by attack and metric.
+        value: what the rows belong to; empty: the only group of its table.
+        deployed: True if it is the value of the deployment.
+        reasons: see `Varied`.
+    """
+
+    rows: Sequence[Exposure]
+    value: str = ""
+    deployed: bool = False
+    reasons: Sequence[str] = ()
+
+
 class Refused(Entry):
     """A cell that cannot be computed, with the reason."""
 
@@ -91,7 +109,12 @@ class Varied(Entry):
     value: str
     number: float | None = Field(description="the value, if it is a number")
     deployed: bool = Field(description="the value of the deployment")
-    exposures: list[Exposure] = Field(description="empty: the value could not be computed")
+    exposures: list[Exposure] = Field(
+        description="by metric, that of the strongest attack that fits; empty: not computed"
+    )
+    reasons: list[str] = Field(
+        description="why other attacks than best were run here, or nothing was computed"
+    )
 
 
 class Variation(Entry):
@@ -115,9 +138,12 @@ class Variation(Entry):
         return found
 
     @property
-    def table(self) -> list[tuple[str, list[Exposure], bool]]:
-        """Rows of a table: each value, its exposures, and whether it is that of the deployment."""
-        return [(point.value, point.exposures, point.deployed) for point in self.points]
+    def table(self) -> list[Group]:
+        """Groups of rows of a table, one for each value."""
+        return [
+            Group(point.exposures, point.value, point.deployed, point.reasons)
+            for point in self.points
+        ]
 
 
 class DefenseCost(Entry):
@@ -148,6 +174,7 @@ class Labels(Entry):
     """Share of the true labels that an attack names."""
 
     attack: str
+    clients: Clients
     share: Mean
 
 
@@ -214,15 +241,15 @@ class Report(Entry):
     )
 
     @property
-    def captured_table(self) -> list[tuple[str, list[Exposure], bool]]:
-        """Rows of a table: the client's spec, which names its capture, and the exposure.
+    def captured_table(self) -> list[Group]:
+        """Groups of rows of a table: the client's spec, which names its capture, and the exposure.
 
         Captures are in the order of the deployment file, so that rounds are in theirs.
         """
         trainings = [f"captured+capture={name}" for name in self.deployment["captures"]]
         specs = {each.cell: each.cell.split("/") for each in self.captured}
         ordered = sorted(self.captured, key=lambda each: trainings.index(specs[each.cell][2]))
-        return [(specs[each.cell][-3], [each], False) for each in ordered]
+        return [Group([each], specs[each.cell][-3]) for each in ordered]
 
     @property
     def compared(self) -> dict[str, list[tuple[str, Exposure]]]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from gleak.assessment.attack_choice import Choice
+from gleak.assessment.attack_choice import Choice, Main, main_of
 from gleak.assessment.resolved import Resolved
-from gleak.assessment.varying import Axis
+from gleak.assessment.varying import Axis, Value
 from gleak.assessment.written_specs import at_key
 from gleak.core.registry import parse
 from gleak.core.spec import changed
@@ -116,7 +116,7 @@ def parts_of(resolved: Resolved, choice: Choice, effort: Effort) -> Iterator[Par
     if choice.crafted:
         yield _crafted(choice)
     for axis in resolved.axes:
-        yield _varied(axis, effort, main)
+        yield _varied(axis, resolved, effort)
     if resolved.deployment.defenses:
         with at_key("defenses"):
             yield _defenses(resolved, main)
@@ -158,17 +158,28 @@ def _crafted(choice: Choice) -> Part:
     )
 
 
-def _varied(axis: Axis, effort: Effort, main: str) -> Part:
-    """Return the grid in which one spec varies."""
+def _varied(axis: Axis, resolved: Resolved, effort: Effort) -> Part:
+    """Return the grid in which one spec varies, each with the main attack that fits it."""
+    pairs = [
+        (str(value.sized(effort.victims)), str(attack))
+        for value in axis.values
+        for attack in main_at(axis, value, resolved, effort).asked
+    ]
+    specs, attacks = (list(each) for each in zip(*pairs, strict=True))
+    content = {axis.level: specs, "attack": attacks, "zip": [[axis.level, "attack"]]}
+    if len({*attacks}) == 1:
+        content = {axis.level: specs, "attack": attacks[0]}
     return Part(
         f"{VARIED}{axis.field}",
         f"Leakage against {axis.field}.",
-        {
-            axis.level: [str(value.sized(effort.victims)) for value in axis.values],
-            "attack": main,
-        },
+        content,
         (axis.level, "attack"),
     )
+
+
+def main_at(axis: Axis, value: Value, resolved: Resolved, effort: Effort) -> Main:
+    """Return the main attack on the deployment with another value of what varies."""
+    return main_of(resolved.at(axis.level, value.spec), effort.iterations)
 
 
 def _defenses(resolved: Resolved, main: str) -> Part:

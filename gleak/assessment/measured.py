@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -30,12 +32,13 @@ from gleak.experiments.stage_files import (
 from gleak.experiments.stages import path_of
 from gleak.experiments.study import Study
 from gleak.figures.recorded import LAST_LEVEL, Conditions, conditions_of
-from gleak.figures.statistics import records, refusals
+from gleak.figures.statistics import records, refusals, select
 from gleak.metrics.reconstruction.assignment import match_samples
 from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
 from gleak.runtime import provenance
 
 KILOBYTE = 1000
+NO_LEVELS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,14 @@ class Measured:
             return read_scores([])
         return read_scores([self._path(self._table(grid))])
 
-    def refused(self, grid: str) -> list[Refused]:
-        """Return the attacked cells of a grid that were refused before or in a job."""
-        rows = records(refusals(self.scores(grid)).reset_index())
+    def refused(self, grid: str, levels: Mapping[str, str] = NO_LEVELS) -> list[Refused]:
+        """Return the attacked cells of a grid that were refused before or in a job.
+
+        Args:
+            grid: its name.
+            levels: level -> spec of these cells; others are left out.
+        """
+        rows = records(refusals(select(self.scores(grid), levels)).reset_index())
         return [
             Refused(
                 cell="/".join(row[level] for level in LEVEL_COLUMNS if row[level]),

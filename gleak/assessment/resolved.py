@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,10 @@ class Resolved:
     def client(self, victims: int) -> Any:
         """Return the simulated client with a number of victims."""
         return changed(self.specs["client"], {"victims": victims})
+
+    def at(self, level: str, spec: Any) -> Resolved:
+        """Return the deployment with another spec at a level."""
+        return replace(self, specs={**self.specs, level: spec})
 
     def cell(self, attack: Any, **changes: Any) -> Cell:
         """Return the simulated cell of an attack, with other specs at some levels."""

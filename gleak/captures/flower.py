@@ -5,48 +5,31 @@ each client's reply ``round-<number>/client-<node>.safetensors``, in the format 
 (docs/guide/real-updates.md). `Capturing` is for strategies that exchange messages
 (`flwr.serverapp.strategy`); for the older ones see `gleak.captures.flower_classic`.
 
-`Gauging` (on the server) and `GaugingMod` (on a client) measure what updates reveal, with any
-`Measure` such as `gleak.Gauge`, and stop what exceeds a limit. `Budgeted` and `Periodic` make that
-cheaper by measuring some rounds only.
+`Gauging` measures what the updates of every round reveal to the server; the mods that do so at a
+client are in `gleak.captures.flower_mods`, and `mean_of_measured` aggregates their metrics.
 
-Only this module and `flower_classic` need Flower (``pip install 'gleak[flower]'``).
+Only this module, `flower_classic` and `flower_mods` need Flower (``pip install 'gleak[flower]'``).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from typing_extensions import override
 
-from gleak.captures.observers import Gauged, Measure, Observer, Recorder, Truth, over_limits
+from gleak.captures.observers import Gauged, Measure, Observer, Recorder
 from gleak.captures.round_folder import Arrays
-from gleak.captures.time_budget import TimeSpent
-from gleak.core.errors import IncompatibleError, SpecError, needs_extra
+from gleak.core.errors import IncompatibleError, needs_extra
 
 with needs_extra("flower"):
-    from flwr.app import (
-        ArrayRecord,
-        ConfigRecord,
-        Context,
-        Error,
-        Message,
-        MetricRecord,
-        RecordDict,
-    )
-    from flwr.clientapp.typing import ClientAppCallable, Mod
+    from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
     from flwr.serverapp.grid import Grid
     from flwr.serverapp.strategy import Strategy
 
 FIRST = (1,)
-TRAIN = "train"
-ROUND = "server-round"
-TIMES, MEASURED = "gleak-times", "gleak-measured"
-"""Records of a client's state: the time it spent, and the metrics of its last measured round."""
-WITHHELD = 20_001
-"""Code of the error that a client sends in place of an update; Flower's own are lower."""
 
 
 def named(arrays: Iterable[np.ndarray], names: Iterable[str]) -> Arrays:
@@ -198,173 +181,30 @@ class Gauging(Wrapping):
         super().__init__(strategy, Gauged(measure, limits, clients), names)
 
 
-class GaugingMod:
-    """Mod of a client that measures its own update before it is sent.
+def mean_of_measured(replies: list[RecordDict], weighted_by_key: str) -> MetricRecord:
+    """Compute the weighted mean of each metric, without the clients whose value is NaN.
 
-    The metrics are added to those that the client sends, so the server learns them. If one exceeds
-    its limit, the client sends an error in place of the update. Place it last among the mods, where
-    it sees what is sent.
-
-    Args:
-        measure: such as a `gleak.Gauge` for the client's model and training.
-        truth: gives the samples of the round, which no message contains; None: unknown.
-        limits: largest accepted value by metric; the others have none.
-        names: names of the arrays, if clients send plain lists of arrays; None: as sent.
-    """
-
-    def __init__(
-        self,
-        measure: Measure,
-        truth: Callable[[Context], Truth] | None = None,
-        limits: Mapping[str, float] | None = None,
-        names: Sequence[str] | None = None,
-    ) -> None:
-        self.measure, self.truth = measure, truth
-        self.limits, self.names = limits or {}, names
-
-    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Train, measure, and send or withhold the update."""
-        if not trains(message):
-            return call_next(message, context)
-        before = arrays_of(message.content, self.names)
-        reply = call_next(message, context)
-        if not reply.has_content():
-            return reply
-        return self.answer(message, reply, self.measured(before, reply, context))
-
-    def measured(self, before: Arrays, reply: Message, context: Context) -> dict[str, float]:
-        """Return the metrics of an update.
-
-        Args:
-            before: arrays that the client received.
-            reply: with the arrays after training.
-            context: of the client, for the true samples.
-        """
-        truth = None if self.truth is None else self.truth(context)
-        return self.measure(before, arrays_of(reply.content, self.names), truth)
-
-    def answer(self, message: Message, reply: Message, measured: Mapping[str, float]) -> Message:
-        """Return the reply with its metrics, or an error in its place if one exceeds its limit."""
-        if over := over_limits(measured, self.limits):
-            return Message(Error(WITHHELD, f"the update is withheld: {over}"), reply_to=message)
-        for record in reply.content.metric_records.values():
-            record.update(measured)
-        return reply
-
-
-class Budgeted:
-    """Mod that measures as many rounds as a share of the training's time pays for.
-
-    A round is measured if all measurements, with another one that takes as long as the last, stay
-    within the share of the training before it. The first round of a client is always measured, and
-    exceeds the share until later rounds have paid for it.
-
-    Strategies refuse replies of one round with different metrics, and clients differ in speed. So
-    every reply has the metrics of the client's last measured round, and two more: ``gleak-age``,
-    the number of the client's rounds since then (0 in a measured round), and ``gleak-overhead``,
-    the time of all measurements relative to that of the training so far. Limits apply to the last
-    measured round: a client that withholds its update sends none until one is measured within them.
-
-    The times are in the client's `Context`, which Flower keeps between rounds.
+    Flower's own mean of a metric is NaN until every client of `Deferred` mods has measured a round.
+    Give this one to a strategy as ``train_metrics_aggr_fn``.
 
     Args:
-        mod: measures a round.
-        share: largest share of the training's time.
-        clock: gives seconds, by default of CPU; `time.perf_counter` for training on a GPU.
+        replies: of the clients of a round, with the same metrics.
+        weighted_by_key: name of the metric with the weights.
 
-    Raises:
-        SpecError: the share is not above 0.
+    Returns:
+        All metrics but the weights; NaN if no client has measured one.
     """
-
-    def __init__(
-        self,
-        mod: GaugingMod,
-        share: float = 0.05,
-        clock: Callable[[], float] = time.process_time,
-    ) -> None:
-        if not share > 0:
-            raise SpecError(f"share={share}: give a number above 0, such as 0.05")
-        self.mod, self.share, self.clock = mod, share, clock
-
-    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Train, measure if the budget allows it, and send or withhold the update."""
-        if not trains(message):
-            return call_next(message, context)
-        spent = TimeSpent.of_record(context.state.get(TIMES, {}))
-        take_part = self._measure if spent.affords(self.share) else self._train
-        reply, spent = take_part(spent, message, context, call_next)
-        if not reply.has_content():
-            return reply
-        context.state[TIMES] = MetricRecord(spent.record)
-        metrics = {**context.state[MEASURED], **spent.metrics}
-        return self.mod.answer(message, reply, metrics)
-
-    def _measure(
-        self, spent: TimeSpent, message: Message, context: Context, call_next: ClientAppCallable
-    ) -> tuple[Message, TimeSpent]:
-        start = self.clock()
-        before = arrays_of(message.content, self.mod.names)
-        reply, training = self._timed(message, context, call_next)
-        if reply.has_content():
-            context.state[MEASURED] = MetricRecord(self.mod.measured(before, reply, context))
-        return reply, spent.with_measured_round(training, self.clock() - start - training)
-
-    def _train(
-        self, spent: TimeSpent, message: Message, context: Context, call_next: ClientAppCallable
-    ) -> tuple[Message, TimeSpent]:
-        reply, training = self._timed(message, context, call_next)
-        return reply, spent.with_other_round(training)
-
-    def _timed(
-        self, message: Message, context: Context, call_next: ClientAppCallable
-    ) -> tuple[Message, float]:
-        """Train; return the reply and the seconds that it took."""
-        start = self.clock()
-        reply = call_next(message, context)
-        return reply, self.clock() - start
+    clients = [record for reply in replies for record in reply.metric_records.values()]
+    weights = np.array([record[weighted_by_key] for record in clients])
+    names = [name for name in clients[0] if name != weighted_by_key]
+    values = {name: np.array([record[name] for record in clients]) for name in names}
+    return MetricRecord({name: _known_mean(value, weights) for name, value in values.items()})
 
 
-class Periodic:
-    """Mod that applies another one in every n-th round only, so that it costs less.
-
-    It is applied in the first round, then after every n rounds. All clients agree on these rounds,
-    since strategies refuse replies of one round with different metrics. The updates of the other
-    rounds are sent as they are, so limits of a `GaugingMod` are not checked in them.
-
-    Args:
-        mod: such as a `GaugingMod`.
-        every: n, at least 1.
-    """
-
-    def __init__(self, mod: Mod, every: int) -> None:
-        self.mod, self.every = mod, every
-
-    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Train, with or without the mod.
-
-        Raises:
-            IncompatibleError: the message does not contain the number of the round.
-        """
-        if trains(message) and (round_of(message) - 1) % self.every:
-            return call_next(message, context)
-        return self.mod(message, context, call_next)
-
-
-def round_of(message: Message) -> int:
-    """Return the number of a message's round, as Flower's strategies send it.
-
-    Raises:
-        IncompatibleError: it is missing.
-    """
-    for record in message.content.config_records.values():
-        if ROUND in record:
-            return int(record[ROUND])
-    raise IncompatibleError(
-        f"the message has no {ROUND!r}, which Flower's strategies add to the configuration of a "
-        "round; let the strategy add it, or use the mod without Periodic"
-    )
-
-
-def trains(message: Message) -> bool:
-    """Return True if a message asks a client to train."""
-    return message.metadata.message_type.partition(".")[0] == TRAIN
+def _known_mean(values: np.ndarray, weights: np.ndarray) -> float | list[float]:
+    """Compute the mean of scalars or lists, Shape (clients, ...), that are not NaN."""
+    known = ~np.isnan(values).reshape(len(values), -1).any(1)
+    if not known.any():
+        return math.nan
+    mean: float | list[float] = np.average(values[known], 0, weights[known]).tolist()
+    return mean

@@ -10,6 +10,7 @@ Only this module needs FLARE, which is installed by ``pip install 'gleak[nvflare
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
@@ -24,6 +25,7 @@ from gleak.artifacts.atomic import renamed
 from gleak.captures.observers import Measure, over_limits
 from gleak.captures.round_folder import ROUND, Arrays, RoundFolder
 from gleak.captures.states import State, read_state
+from gleak.captures.time_budget import TimeSpent
 from gleak.core.errors import SpecError, needs_extra
 
 with needs_extra("nvflare"):
@@ -40,6 +42,10 @@ UNNUMBERED = -1
 KINDS = [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF]
 NUMBER, RECEIVED = "gleak-round", "gleak-received"
 """Properties of a task's context: number of the round, and the state that was broadcast."""
+OWN, BEGUN = "gleak-own", "gleak-begun"
+"""Others: seconds of the filter before the training, and the time at which the training began."""
+TIMES, OVER = "gleak-times", "gleak-over"
+"""Properties that the client keeps: its `TimeSpent`, and which limits are exceeded."""
 
 
 class RoundFilter(DXOFilter):
@@ -178,15 +184,108 @@ class GaugingFilter(RoundFilter):
         Raises:
             ContentBlockedException: a metric exceeds its limit.
         """
+        measured = self.measured(dxo, fl_ctx)
+        self.report(number, measured, fl_ctx)
+        block(number, over_limits(measured, self.limits))
+
+    def measured(self, dxo: DXO, fl_ctx: FLContext) -> dict[str, float]:
+        """Return the metrics of what the client sends."""
         before, after = fl_ctx.get_prop(RECEIVED), state_of(dxo.data)
         if dxo.data_kind == DataKind.WEIGHT_DIFF:
             after = added(before, after)
-        measured = self._measure(arrays_of(before), arrays_of(after), None)
-        for name, value in measured.items():
+        return self._measure(arrays_of(before), arrays_of(after), None)
+
+    def report(self, number: int, metrics: Mapping[str, float], fl_ctx: FLContext) -> None:
+        """Send the metrics of a round as analytics data."""
+        for name, value in metrics.items():
             scalar = {"data_type": AnalyticsDataType.SCALAR, "global_step": number}
             send_analytic_dxo(self, create_analytic_dxo(name, value, **scalar), fl_ctx)
-        if over := over_limits(measured, self.limits):
-            raise ContentBlockedException(f"round {number}: {over}; the update is withheld")
+
+
+class BudgetedGaugingFilter(GaugingFilter):
+    """Gauging filter that measures as many rounds as a share of the training's time pays for.
+
+    The time of the training is what passes between the data of a task and its result, by the clock
+    on the wall, since FLARE may train in another process. It includes filters in between. A round
+    is measured if all measurements, with another one that takes as long as the last, stay within
+    the share of the training before it.
+
+    In every round ``gleak-age``, the number of rounds since the last measured one, and
+    ``gleak-overhead``, the time of the filter relative to that of the training, are reported, too.
+    Limits apply to the last measured round: later updates are blocked until one is measured within
+    them, and updates before the first measurement are sent.
+
+    Args:
+        measure: see `GaugingFilter`.
+        limits: largest accepted value by metric; the others have none.
+        share: largest share of the training's time.
+        expected: seconds that the first measurement is expected to take, for which the share has to
+            pay; 0: the first round is measured, whatever it takes.
+
+    Raises:
+        SpecError: there is no such measure, or the share is not above 0.
+    """
+
+    clock = staticmethod(time.perf_counter)
+
+    def __init__(
+        self,
+        measure: str,
+        limits: dict[str, float] | None = None,
+        share: float = 0.05,
+        expected: float = 0.0,
+    ) -> None:
+        super().__init__(measure, limits)
+        if not share > 0:
+            raise SpecError(f"share={share}: give a number above 0, such as 0.05")
+        self.share, self.expected = share, expected
+
+    @override
+    def receive(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
+        start = self.clock()
+        if self._spent(fl_ctx).affords(self.share):
+            super().receive(number, dxo, fl_ctx)
+        begun = self.clock()
+        fl_ctx.set_prop(OWN, begun - start, private=True, sticky=False)
+        fl_ctx.set_prop(BEGUN, begun, private=True, sticky=False)
+
+    @override
+    def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
+        """Measure what the client sends if the budget allows it, and report it.
+
+        Raises:
+            ContentBlockedException: a metric of the last measured round exceeds its limit.
+        """
+        ended, measured = self.clock(), {}
+        training = ended - fl_ctx.get_prop(BEGUN)
+        spent, own = self._spent(fl_ctx), fl_ctx.get_prop(OWN)
+        if fl_ctx.get_prop(RECEIVED) is None:
+            spent = spent.with_other_round(training, own)
+        else:
+            measured = self.measured(dxo, fl_ctx)
+            spent = spent.with_measured_round(training, own + self.clock() - ended)
+            fl_ctx.set_prop(OVER, over_limits(measured, self.limits), private=True, sticky=True)
+        fl_ctx.set_prop(TIMES, spent, private=True, sticky=True)
+        self.report(number, {**measured, **spent.metrics}, fl_ctx)
+        block(number, fl_ctx.get_prop(OVER, ""))
+
+    def _spent(self, fl_ctx: FLContext) -> TimeSpent:
+        spent: TimeSpent = fl_ctx.get_prop(TIMES, TimeSpent(last=self.expected))
+        return spent
+
+
+def block(number: int, over: str) -> None:
+    """Block the result of a task if metrics exceed their limits.
+
+    Args:
+        number: of the round.
+        over: which do; empty if none does.
+
+    Raises:
+        ContentBlockedException: FLARE then sends an error in place of the result.
+    """
+    if over:
+        raise ContentBlockedException(f"round {number}: {over}; the update is withheld")
 
 
 def imported(name: str) -> Any:

@@ -19,6 +19,14 @@ Truth = tuple[Any, Any]
 """Inputs with values in [0, 1], Shape (N, *shape), and labels, Shape (N)."""
 Measure = Callable[[Arrays, Arrays, Truth | None], dict[str, float]]
 """Function from states before and after training, and the truth if it is known, to metrics."""
+ALARMS, EXPLAINED = "gleak-alarms", "gleak-explained"
+LABELS, RECOVERED = "gleak-labels", "gleak-recovered"
+"""Metrics of a `gleak.Gauge`; these two need the truth."""
+
+
+def metrics_of_gauge(knows_truth: bool) -> tuple[str, ...]:
+    """Return the names of what a `gleak.Gauge` measures, with or without the truth."""
+    return (ALARMS, EXPLAINED, *((LABELS, RECOVERED) if knows_truth else ()))
 
 
 class Observer(ABC):

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pandas as pd
 
-from gleak.assessment.assembling import captured_rounds, rounds_of
+from gleak.assessment.assembling import captured_rounds, named_labels, rounds_of, strongest
+from gleak.assessment.exposure import exposures
 from gleak.experiments.cell import Cell
-from tests.assessment.test_exposure import SSIM, rows
+from tests.assessment.test_exposure import LABELS, MSE, SSIM, rows
 
 
 def captured(name: str) -> Cell:
@@ -41,3 +45,30 @@ def test_leakage_along_rounds_is_that_to_one_attack() -> None:
     assert rounds.field == "round of mine"
     points = [(point.number, [each.above for each in point.exposures]) for point in rounds.points]
     assert points == [(2, [0]), (10, [1])]
+
+
+def test_the_strongest_attack_is_that_of_each_metric() -> None:
+    found = {"aono": ([[0.9]], [[0.5]]), "spear": ([[0.7]], [[0.001]]), "blind": ([[0.1]], [[0.4]])}
+    tables = [
+        rows(attack, values, metric)
+        for attack, both in found.items()
+        for metric, values in zip(("ssim", "mse"), both, strict=True)
+    ]
+    every = exposures(pd.concat(tables), [SSIM, MSE], {})
+    assert len(every) == 4
+    assert {each.metric: each.attack for each in strongest(every)} == {
+        "ssim": "aono",
+        "mse": "spear",
+    }
+
+
+def test_labels_of_simulated_and_captured_clients_are_apart() -> None:
+    values = {"deployed": [[1.0], [1.0]], "captured": [[0.0], [1.0]]}
+    nothing = rows("best", [])
+    tables = {
+        grid: pd.concat([rows("best", each, LABELS), rows("blind", each, LABELS)])
+        for grid, each in values.items()
+    }
+    measured: Any = SimpleNamespace(scores=lambda grid: tables.get(grid, nothing))
+    found = [(each.attack, each.clients, each.share.value) for each in named_labels(measured)]
+    assert found == [("best", "simulated", 1.0), ("best", "captured", 0.5)]

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 from torch import nn
 
-from gleak.assessment.attack_choice import PARTS, choose
+from gleak.assessment.attack_choice import PARTS, choose, main_of
 from gleak.assessment.resolved import Resolved
+from gleak.assessment.written_specs import model_of
 from gleak.attacks import best
 from gleak.core.errors import SpecError
 from gleak.core.registry import load
@@ -41,10 +42,13 @@ def hard(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), *layers)
 
 
-def test_parts_of_best_are_run_where_it_does_not_fit(
-    resolved: Resolve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def my_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "my_networks", SimpleNamespace(hard=hard))
+
+
+@pytest.mark.usefixtures("my_networks")
+def test_parts_of_best_are_run_where_it_does_not_fit(resolved: Resolve) -> None:
     choice = choose(resolved(model="my_networks.hard"), 100)
     assert [each.attack.name for each in choice.chosen] == [
         "aono",
@@ -54,6 +58,18 @@ def test_parts_of_best_are_run_where_it_does_not_fit(
     ]
     (reason,) = (each.reason for each in choice.left_out if each.name == "best")
     assert "Hardsigmoid" in reason
+
+
+@pytest.mark.usefixtures("my_networks")
+def test_the_main_attack_is_best_or_what_fits_of_it(resolved: Resolve) -> None:
+    lenet = resolved(client={"batch_size": 2})
+    fitting = main_of(lenet, 100)
+    assert [str(each) for each in fitting.asked] == ["best+budget=100"]
+    assert fitting.misfit is None
+    other = main_of(lenet.at("model", model_of("my_networks.hard")), 100)
+    assert [each.name for each in other.asked] == ["aono", "cpa_edges", "cpa_noisy", "spear"]
+    assert other.misfit is not None
+    assert "attack best" in other.misfit and "Hardsigmoid" in other.misfit
 
 
 def test_a_crafting_server_runs_what_the_network_allows(resolved: Resolve) -> None:

@@ -36,7 +36,13 @@ def exposure(metric: str, value: float | None) -> Exposure:
 
 def point(value: str, *exposures: Exposure) -> Varied:
     number = float(value) if re.fullmatch(r"[\d.]+", value) else None
-    return Varied(value=value, number=number, deployed=value == "1", exposures=list(exposures))
+    return Varied(
+        value=value,
+        number=number,
+        deployed=value == "1",
+        exposures=list(exposures),
+        reasons=[],
+    )
 
 
 def rounds(*values: str) -> list[Varied]:

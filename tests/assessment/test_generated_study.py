@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from gleak.assessment.resolved import Resolved
 from gleak.core.errors import SpecError
 from gleak.experiments.shown_metrics import asked_metrics
 from gleak.experiments.study import Study, load_study
+from tests.assessment.test_attack_choice import hard
 
 Resolve = Callable[..., Resolved]
 SMALL = Effort(5, 100)
@@ -68,6 +71,24 @@ def test_the_deployed_cell_is_part_of_every_varied_grid(resolved: Resolve, tmp_p
         cells = [c for c in study.grid(f"varied_{field}", "quick").cells if c.attack.name == "best"]
         assert len(cells) == 2
         assert deployed in cells
+
+
+def test_a_varied_model_is_attacked_with_what_fits_it(
+    resolved: Resolve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "my_networks", SimpleNamespace(hard=hard))
+    vary = {"model": ["my_networks.hard", "fc2"]}
+    study = read(tmp_path, resolved(client={"batch_size": 2}, vary=vary))
+    attacks: dict[str, list[str]] = {}
+    for cell in study.grid("varied_model", "quick").cells:
+        attacks.setdefault(str(cell.model), []).append(cell.attack.name)
+    parts = ["aono", "cpa_edges", "cpa_noisy", "spear"]
+    assert {model: sorted({*found} - {"blind"}) for model, found in attacks.items()} == {
+        "lenet": ["best"],
+        "custom+factory=my_networks.hard": parts,
+        "fc2": ["best"],
+    }
+    assert all(found.count("blind") == 1 for found in attacks.values())
 
 
 def test_metrics_of_thresholds_are_measured_with_their_fields(

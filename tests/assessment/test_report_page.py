@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from typing import Any
 
@@ -73,7 +74,7 @@ def report(**changes: Any) -> Report:
             Variation(
                 field="batch_size",
                 points=[
-                    Varied(value=v, number=int(v), deployed=v == "1", exposures=[own])
+                    Varied(value=v, number=int(v), deployed=v == "1", exposures=[own], reasons=[])
                     for v in ("1", "2")
                 ],
             )
@@ -89,7 +90,9 @@ def report(**changes: Any) -> Report:
                 guarantees={"epsilon_prv": 284.4},
             )
         ],
-        "labels": [Labels(attack="best", share=Mean(value=0.6, low=0.15, high=0.95))],
+        "labels": [
+            Labels(attack="best", clients="captured", share=Mean(value=0.6, low=0.15, high=0.95))
+        ],
         "audits": [Audit(crafting="honest", alarms=0, raised=[], unavailable=[])],
         "refused": [Refused(cell="a/b", reason="too large")],
         "attacks": [AttackRun(attack="best", crafting="honest", reason="published")],
@@ -108,7 +111,9 @@ def test_captured_rounds_are_in_the_order_of_the_deployment() -> None:
     cells = {name: f"d/m/captured+capture={name}/honest/client of {name}/none/a" for name in names}
     worst_first = [exposure().model_copy(update={"cell": cells[name]}) for name in names[::-1]]
     found = report(deployment={"captures": names}, captured=worst_first)
-    assert [row for row, _, _ in found.captured_table] == [f"client of {name}" for name in names]
+    assert [group.value for group in found.captured_table] == [
+        f"client of {name}" for name in names
+    ]
 
 
 def page(**changes: Any) -> str:
@@ -187,7 +192,7 @@ def test_numbers_of_the_report_are_on_the_page() -> None:
 
 def rounds(*exposures: Exposure) -> Variation:
     points = [
-        Varied(value=str(number), number=number, deployed=False, exposures=[each])
+        Varied(value=str(number), number=number, deployed=False, exposures=[each], reasons=[])
         for number, each in enumerate(exposures)
     ]
     return Variation(field="round of mine", points=points)
@@ -213,11 +218,35 @@ def test_the_text_of_a_picture_has_its_numbers() -> None:
     )
 
 
-def test_a_value_that_was_not_computed_has_a_row_with_a_reference() -> None:
-    missing = Varied(value="resnet50", number=None, deployed=False, exposures=[])
-    text = page(variations=[Variation(field="batch_size", points=[missing])])
-    assert '<th scope="row">resnet50</th><td colspan="7">not computed; see <a' in text
+def with_reasons(*exposures: Exposure, reasons: Sequence[str]) -> str:
+    """The page of a varied model, which has no pictures without exposures."""
+    model = Varied(
+        value="resnet50",
+        number=None,
+        deployed=False,
+        exposures=[*exposures],
+        reasons=[*reasons],
+    )
+    return page(variations=[Variation(field="batch_size", points=[model])])
+
+
+def test_a_value_that_was_not_computed_has_a_row_with_the_reason() -> None:
+    text = with_reasons(reasons=["attack best on model resnet50: no second derivatives"])
+    row = '<th scope="row">resnet50</th><td colspan="7">not computed'
+    assert f"{row}: attack best on model resnet50: no second derivatives</td>" in text
     assert "<figure><img" not in text
+    assert f"{row}</td>" in with_reasons(reasons=[])
+
+
+def test_a_value_at_which_other_attacks_were_run_has_a_row_with_the_reason() -> None:
+    text = with_reasons(exposure(3, "cpa_edges"), reasons=["attack best: no derivatives"])
+    assert "the strongest of the attacks that fit; attack best: no derivatives</td>" in text
+    assert "not computed" not in text
+    assert "that fit" not in with_reasons(exposure(), reasons=[])
+
+
+def test_labels_say_whose_they_are() -> None:
+    assert '<th scope="row">best</th><td>captured</td><td>60% [15%, 95%]</td>' in page()
 
 
 def test_the_answer_says_what_each_defence_would_change() -> None:

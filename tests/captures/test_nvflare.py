@@ -24,11 +24,15 @@ from nvflare.apis.filter import (  # noqa: E402
     FilterContextKey,
 )
 from nvflare.apis.fl_constant import FLContextKey  # noqa: E402
-from nvflare.apis.fl_context import FLContext  # noqa: E402
+from nvflare.apis.fl_context import FLContext, FLContextManager  # noqa: E402
 from nvflare.apis.shareable import Shareable  # noqa: E402
 from nvflare.app_common.app_constant import AppConstants  # noqa: E402
 
-from gleak.captures.nvflare import CapturingFilter, GaugingFilter  # noqa: E402
+from gleak.captures.nvflare import (  # noqa: E402
+    BudgetedGaugingFilter,
+    CapturingFilter,
+    GaugingFilter,
+)
 
 BEFORE = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3), "count": np.array(3)}
 AFTER = {"weight": BEFORE["weight"] * 0.9, "count": np.array(4)}
@@ -160,6 +164,81 @@ def test_an_update_above_a_limit_is_blocked() -> None:
     gauged(larger, limits={"grown": 2.5})
     with pytest.raises(ContentBlockedException, match="round 4: grown is 2, limit 1; the update"):
         gauged(larger, 4, limits={"grown": 1})
+
+
+LARGER = {"weight": BEFORE["weight"] + 2}
+
+
+@dataclass
+class Site:
+    """A client of a job, whose clock advances by the time that it trains or measures."""
+
+    training: float = 1
+    measuring: float = 0.5
+    now: float = 0
+
+    def __post_init__(self) -> None:
+        self.manager = FLContextManager(job_id="job")
+        self.told: dict[str, dict[int, float]] = {}
+
+    def gauging(self, **options: Any) -> BudgetedGaugingFilter:
+        """A new filter, which may spend an eighth of the training's time."""
+        made = BudgetedGaugingFilter(MEASURE, share=0.125, **options)
+        made.clock = lambda: self.now
+        made.fire_event = self._hear
+        measured = made.measured
+
+        def measured_slowly(*arguments: Any) -> dict[str, float]:
+            self.now += self.measuring
+            return measured(*arguments)
+
+        made.measured = measured_slowly
+        return made
+
+    def _hear(self, event_type: str, fl_ctx: FLContext) -> None:
+        told = from_shareable(fl_ctx.get_prop(FLContextKey.EVENT_DATA)).data
+        self.told.setdefault(told["track_key"], {})[told["global_step"]] = told["track_value"]
+
+    def rounds(self, numbers: range, sent: Any = LARGER, **options: Any) -> list[int]:
+        """Take part in rounds; give those whose update was blocked."""
+        blocked = []
+        for number in numbers:
+            task = Task(number)
+            task.context = self.manager.new_context()
+            task.receive(self.gauging(**options))
+            self.now += self.training
+            try:
+                assert task.send(self.gauging(**options), sent) is sent
+            except ContentBlockedException:
+                blocked.append(number)
+        return blocked
+
+
+@pytest.mark.parametrize(("expected", "first"), [(0, 0), (0.5, 4), (1, 8)])
+def test_a_share_of_the_time_is_kept(expected: float, first: int) -> None:
+    site = Site()
+    assert site.rounds(range(30), expected=expected) == []
+    assert min(site.told["grown"]) == first
+    overheads = site.told["gleak-overhead"]
+    assert max(overhead for number, overhead in overheads.items() if number > 3) <= 0.125
+    assert [number for number, age in site.told["gleak-age"].items() if age == 0] == [
+        *site.told["grown"]
+    ]
+    assert site.now == pytest.approx(30 + 0.5 * len(site.told["grown"]))
+    assert overheads[29] == pytest.approx(0.5 * len(site.told["grown"]) / 30)
+
+
+def test_updates_are_blocked_until_one_is_measured_within_the_limits() -> None:
+    site, limits = Site(), {"grown": 1}
+    assert site.rounds(range(6), limits=limits) == [*range(6)]
+    assert site.rounds(range(6, 12), BEFORE, limits=limits) == [6, 7]
+    waiting = Site()
+    assert waiting.rounds(range(6), limits=limits, expected=0.5) == [4, 5]
+
+
+def test_a_share_of_nothing_is_refused() -> None:
+    with pytest.raises(SpecError, match="share=0: give a number above 0"):
+        BudgetedGaugingFilter(MEASURE, share=0)
 
 
 @pytest.mark.parametrize("name", ["grown", "no_module.grown", f"{__name__}.shrunk"])

@@ -51,9 +51,10 @@ from nvflare.app_common.np.np_model_persistor import NPModelPersistor
 from nvflare.app_common.np.np_trainer import NPTrainer
 from nvflare.app_common.workflows.fedavg import FedAvg
 
-from gleak.captures.nvflare import CapturingFilter, GaugingFilter
+from gleak.captures.nvflare import BudgetedGaugingFilter, CapturingFilter, GaugingFilter
 
-folder, ignores = sys.argv[1], sys.argv[2:] == ["ignores"]
+folder, ignores, budgeted = sys.argv[1], "ignores" in sys.argv, "budgeted" in sys.argv
+measured = "flare_parts.grown", {"grown": 3}
 job = FedJob("limited")
 job.set_app_packages(["gleak"])
 job.to_server(NPModelPersistor(model=[[0, 0, 0], [0, 0, 0]]), id="persistor")
@@ -62,7 +63,7 @@ job.to_server(Receipts(f"{folder}/receipts.jsonl"))
 for site, growth in (("site-1", 1), ("site-2", 5)):
     job.to(NPTrainer(delta=growth), site, tasks=["train"])
     for kind in (FilterType.TASK_DATA, FilterType.TASK_RESULT):
-        gauging = GaugingFilter("flare_parts.grown", limits={"grown": 3})
+        gauging = BudgetedGaugingFilter(*measured, 1e-9) if budgeted else GaugingFilter(*measured)
         job.to(gauging, site, tasks=["train"], filter_type=kind)
         captured = CapturingFilter(f"{folder}/captured", rounds=[0, 1])
         job.to(captured, site, tasks=["train"], filter_type=kind)
@@ -92,10 +93,12 @@ def simulate(folder: Path, *words: str) -> list[Receipt]:
     return [tuple(json.loads(line)) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.parametrize("words", [[], ["budgeted"]], ids=["every round", "budgeted"])
 def test_the_server_receives_an_error_in_place_of_an_update_above_the_limit(
-    tmp_path: Path,
+    tmp_path: Path, words: list[str]
 ) -> None:
-    receipts = simulate(tmp_path, "ignores")
+    """A budget that pays for the first measurement only blocks the second update for the first."""
+    receipts = simulate(tmp_path, "ignores", *words)
     codes = sorted((site, code) for site, code, _ in receipts)
     assert codes == [("site-1", "OK")] * 2 + [("site-2", "TASK_RESULT_FILTER_ERROR")] * 2
     for site, _, content in receipts:

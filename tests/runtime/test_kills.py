@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,7 @@ def test_a_job_survives_twenty_kills(
         begun = tmp_path / f"begun-{killed}"
         process = processes.Process(target=run_often_written, args=(work, folder, begun))
         process.start()
-        wait_for(begun.exists)
+        wait_for_step(begun, process)
         time.sleep(dice.uniform(0, LONGEST))
         with suppress(ProcessLookupError):
             os.kill(process.pid, dice.choice([signal.SIGTERM, signal.SIGKILL]))
@@ -135,8 +136,9 @@ def test_a_job_survives_twenty_kills(
     assert [path.suffix for path in folder.iterdir()] == [".h5"]
 
 
-def wait_for(what: Callable[[], bool]) -> None:
+def wait_for_step(begun: Path, process: BaseProcess) -> None:
+    """Wait for a first step, or the end: a job killed after its last step resumes without one."""
     end = time.monotonic() + SOON
-    while not what():
-        assert time.monotonic() < end
+    while process.is_alive() and not begun.exists():
+        assert time.monotonic() < end, "the process neither took a step nor ended"
         time.sleep(0.005)

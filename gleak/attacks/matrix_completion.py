@@ -11,8 +11,8 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.dense_first import DenseFirstAttack
+from gleak.attacks.spear import Spear
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.observation import Observation
@@ -41,7 +41,7 @@ class MatrixCompletion(DenseFirstAttack):
     source = "ours; matrix completion by Jain et al. 2013 and Hastie et al. 2015"
 
     attack: Annotated[AttackSpec, nested("attack")] = parameter(
-        CPAEdges(), "attack on the completed gradient", source="ours"
+        Spear(), "attack on the completed gradient", source="ours"
     )
     alternations: int = parameter(300, "of least squares, for one victim", source="ours", ge=1)
 
@@ -106,9 +106,10 @@ class MatrixCompletion(DenseFirstAttack):
 
 
 def determines_layer(observation: Observation, layer: str) -> bool:
-    """Return True if every victim sent as many values of a layer as its samples' mixture has.
+    """Return True if every victim sent enough values of a layer to complete its gradients.
 
-    The mixture of N samples is the product of N (neurons + features) values.
+    For N samples their factors have N (neurons + features) values. At least twice as many are
+    required: with fewer, other matrices of rank N have the same values.
 
     Args:
         observation: has updates of the layer's weight and bias.
@@ -116,7 +117,7 @@ def determines_layer(observation: Observation, layer: str) -> bool:
     """
     _, known = layer_gradient(observation, layer)
     values = observation.batch_size * sum(known.shape[-2:])
-    return bool((known.flatten(2).sum(2) >= values).all())
+    return bool((known.flatten(2).sum(2) >= 2 * values).all())
 
 
 def layer_gradient(observation: Observation, layer: str) -> tuple[Tensor, Tensor]:

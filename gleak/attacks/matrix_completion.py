@@ -108,7 +108,7 @@ class MatrixCompletion(DenseFirstAttack):
 def determines_layer(observation: Observation, layer: str) -> bool:
     """Return True if every victim sent enough values of a layer to complete its gradients.
 
-    For N samples their factors have N (neurons + features) values. At least twice as many are
+    For N samples their factors have N (neurons + features) values. At least half as many again are
     required: with fewer, other matrices of rank N have the same values.
 
     Args:
@@ -117,7 +117,7 @@ def determines_layer(observation: Observation, layer: str) -> bool:
     """
     _, known = layer_gradient(observation, layer)
     values = observation.batch_size * sum(known.shape[-2:])
-    return bool((known.flatten(2).sum(2) >= 2 * values).all())
+    return bool((known.flatten(2).sum(2) >= 1.5 * values).all())
 
 
 def layer_gradient(observation: Observation, layer: str) -> tuple[Tensor, Tensor]:

@@ -52,7 +52,7 @@ def test_only_the_values_that_were_not_sent_are_replaced(make_case: Make) -> Non
 
 
 @pytest.mark.parametrize(("keep", "expected"), [(0.5, True), (0.05, False)])
-def test_completion_needs_twice_as_many_values_as_the_factors_have(
+def test_completion_needs_more_values_than_the_factors_have(
     make_case: Make, keep: float, expected: bool
 ) -> None:
     seen, _ = make_case(ONE, model=MLP, defense=f"random_mask+keep={keep}")

@@ -86,6 +86,11 @@ class Observation:
         return max(self.cell_victims, self.victims)
 
     @property
+    def is_sample_gradient(self) -> bool:
+        """True if an update is the gradient of one sample."""
+        return self.batch_size == self.local_steps == self.epochs == 1
+
+    @property
     def rounds(self) -> int:
         """Number of observed updates of each victim."""
         return len(next(iter(self.update.values()))[0])

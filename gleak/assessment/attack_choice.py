@@ -17,6 +17,7 @@ from gleak.attacks.dense_first import Aono
 from gleak.attacks.dlg import CPL
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
+from gleak.attacks.matrix_completion import MatrixCompletion
 from gleak.attacks.rog import ROG
 from gleak.attacks.spear import Spear
 from gleak.core.errors import IncompatibleError, SpecError
@@ -26,7 +27,10 @@ from gleak.experiments.own_models import check_own_model
 
 PARTS = tuple(
     attack.name
-    for attack in (AGIC, Aono, CPAEdges, CPANoisy, CPL, GradInversion, InvertGrad, ROG, Spear)
+    for attack in (
+        *(AGIC, Aono, CPAEdges, CPANoisy, CPL, GradInversion, InvertGrad),
+        *(MatrixCompletion, ROG, Spear),
+    )
 )
 """Attacks among which `gleak.attacks.best.Best` chooses."""
 GUESSES = {

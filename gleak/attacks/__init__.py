@@ -13,6 +13,7 @@ from gleak.attacks import fishing as fishing
 from gleak.attacks import gradinversion as gradinversion
 from gleak.attacks import inversion_attack as inversion_attack
 from gleak.attacks import invertgrad as invertgrad
+from gleak.attacks import matrix_completion as matrix_completion
 from gleak.attacks import melis as melis
 from gleak.attacks import mkor as mkor
 from gleak.attacks import rog as rog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +13,15 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.agic import AGIC
 from gleak.attacks.attack_summary import LABELS, AttackSummary
-from gleak.attacks.base import MID_GREY, AttackSpec
+from gleak.attacks.base import AttackSpec
 from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.cpa_noisy import CPANoisy
 from gleak.attacks.dense_first import Aono
 from gleak.attacks.dlg import CPL
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
+from gleak.attacks.joined_results import completed, nearer
+from gleak.attacks.matrix_completion import MatrixCompletion, determines_layer
 from gleak.attacks.rog import ROG
 from gleak.attacks.spear import Spear
 from gleak.core.errors import IncompatibleError
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from gleak.clients.base import ClientSpec
-    from gleak.matching.problem import Problem
 
 SMOOTH_TV, KINKED_TV = 1e-4, 0.1
 """Weights of the total variation under masks and PRECODE, in networks without kinks and with."""
@@ -77,8 +78,9 @@ class Best(AttackSpec):
     L-BFGS follows for one sample of a network without kinks, where it converges to the sample, and
     gradient matching last: with a prior by the network's running statistics if it has any, and with
     AGIC's weights of layers for the exact gradient of other networks of `DEEP` convolutions, and
-    with ROG's codes for large images and few convolutions. Values that were not sent are not zero,
-    and rounded ones are not exact, so only gradient matching is run on updates with such values,
+    with ROG's codes for large images and few convolutions. If only some values were sent, but
+    enough to complete the gradient of a dense first layer (`matrix_completion`), the exact attacks
+    are run on the completed one. Otherwise, and on rounded values, only gradient matching is run,
     with the fields that suit the defence (`defence_fields`). The log names the attacks and the
     reasons. Attacks that need grants, knowledge or crafted parameters are never among them.
     """
@@ -135,10 +137,10 @@ class Best(AttackSpec):
 
     def choices(self, observation: Observation) -> Iterator[Choice]:
         """Yield the attacks that suit an observation, in the order in which they are tried."""
-        complete = not (observation.sent or observation.cells)
-        if complete and neurons_of_samples(observation):
+        whole = not (observation.sent or observation.cells)
+        if not observation.cells and neurons_of_samples(observation):
             yield from exact_attacks(observation)
-        elif complete and not defence_fields(observation) and _is_smooth(observation):
+        elif whole and not defence_fields(observation) and _is_smooth(observation):
             yield Choice(
                 CPL(), "one sample and a network without kinks, for which L-BFGS converges"
             )
@@ -239,24 +241,32 @@ def neurons_of_samples(observation: Observation) -> int:
 def exact_attacks(observation: Observation, spear: Spear | None = None) -> Iterator[Choice]:
     """Yield the attacks on a dense layer whose inputs are the samples, the most exact first.
 
+    If only some values of the layer's gradient were sent, they are completed first.
+
     Args:
         observation: of the victims.
         spear: SPEAR with another budget.
     """
-    neurons = neurons_of_samples(observation)
-    if observation.sent or not neurons:
-        return
-    samples = observation.batch_size
-    if samples == 1:
+    choices = _attacks_on_samples(observation, spear or Spear())
+    if not observation.sent:
+        yield from choices
+    elif _is_determined(observation):
+        for choice in choices:
+            reason = f"{choice.reason}; the values that were not sent follow from the others"
+            yield Choice(MatrixCompletion(attack=choice.attack), reason)
+
+
+def _attacks_on_samples(observation: Observation, spear: Spear) -> Iterator[Choice]:
+    """Yield the attacks of `exact_attacks` on a gradient that was sent as a whole."""
+    samples, neurons = observation.batch_size, neurons_of_samples(observation)
+    if samples == 1 and neurons:
         yield Choice(Aono(), "one sample is the ratio of a dense first layer's gradients")
         return
     if samples > neurons:
         return
     single = observation.local_steps == 1 and observation.batch_norm is None
     if single and zeros_in_gradient(observation):
-        yield Choice(
-            spear or Spear(), "a ReLU behind a dense first layer leaves zeros in the gradient"
-        )
+        yield Choice(spear, "a ReLU behind a dense first layer leaves zeros in the gradient")
     if observation.modality == "image":
         mixed = f"{samples} samples are mixed in {neurons} neurons"
         if _noise_share(observation, neurons) > NOISY:
@@ -265,17 +275,28 @@ def exact_attacks(observation: Observation, spear: Spear | None = None) -> Itera
             yield Choice(CPAEdges(), mixed)
 
 
+def _is_determined(observation: Observation) -> bool:
+    """Return True if the values sent determine the gradient of the first dense layer."""
+    from gleak.attacks.first_layer import dense_layer_of_samples
+
+    if not neurons_of_samples(observation):
+        return False
+    layer = dense_layer_of_samples(observation.model, observation.input_shape)
+    return determines_layer(observation, layer)
+
+
 def _noise_share(observation: Observation, neurons: int) -> float:
     """Return the noise in the layer's gradients relative to them; 0 where it cannot be told.
 
-    The median over the victims. It takes one step of single samples to use it.
+    The median over the victims. It takes one step of single samples to use it. Values that were not
+    sent hide it.
     """
     import statistics
 
     from gleak.unmixing.noisy_mixtures import observe_noise
 
     steps = observation.local_steps * observation.epochs
-    if steps > 1 or observation.batch_norm or observation.batch_size >= neurons:
+    if steps > 1 or observation.batch_norm or observation.batch_size >= neurons or observation.sent:
         return 0.0
     mixture = CPANoisy().mixture(observation)
     pairs = zip(mixture.weight, mixture.bias, strict=True)
@@ -296,11 +317,7 @@ def _is_large(observation: Observation) -> bool:
 
 
 def _is_smooth(observation: Observation) -> bool:
-    return _is_single(observation) and not zeros_in_gradient(observation)
-
-
-def _is_single(observation: Observation) -> bool:
-    return observation.batch_size == observation.local_steps == observation.epochs == 1
+    return observation.is_sample_gradient and not zeros_in_gradient(observation)
 
 
 def zeros_in_gradient(observation: Observation) -> bool:
@@ -325,75 +342,3 @@ def random_samples(observation: Observation, count: int) -> Tensor:
     generator = torch_stream(observation.seed, "best")
     samples = torch.rand(count, *observation.input_shape, generator=generator)
     return samples.to(next(observation.model.parameters()))
-
-
-def nearer(
-    first: Reconstruction, later: Reconstruction, victims: np.ndarray, observation: Observation
-) -> Reconstruction:
-    """Return the later result of each victim, or the first one if it matches the gradient better.
-
-    The squared distance of gradients decides, where clients send the gradient of one sample.
-
-    Args:
-        first: of all victims.
-        later: of the victims that were attacked again.
-        victims: their rows.
-        observation: of these victims.
-    """
-    from gleak.matching.gradient_matching import GradientMatching
-
-    if not _is_single(observation):
-        return later
-    problem = GradientMatching.of(observation, CPL().parts())
-    before = _distances(problem, first.inputs[victims], first.labels[victims])
-    kept = (before < _distances(problem, later.inputs, later.labels)).nonzero()[0]
-    inputs, labels = later.inputs.copy(), later.labels.copy()
-    inputs[kept], labels[kept] = first.inputs[victims[kept]], first.labels[victims[kept]]
-    return replace(later, inputs=inputs, labels=labels)
-
-
-def _distances(problem: Problem, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Compute the relative distances of gradients to those observed; Shape (V)."""
-    import torch
-    from torch.nn import functional
-
-    like = next(iter(problem.observed.values()))
-    targets = functional.one_hot(torch.from_numpy(labels).long(), problem.classes).to(like)
-    points = torch.from_numpy(inputs).flatten(1).to(like)
-    return replace(problem, targets=targets).evaluate(points).distance.cpu().numpy()
-
-
-def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray) -> Reconstruction:
-    """Complete the results of some victims by those of another attack.
-
-    Samples that the first attack did not find are mid-grey. They are taken from the later attack,
-    which has found the others as well: those that resemble them most are left out. A victim without
-    mid-grey samples, whose search did not converge, is replaced.
-
-    Args:
-        first: of all victims.
-        later: of the victims to complete.
-        victims: their rows.
-    """
-    inputs, labels, converged = (x.copy() for x in (first.inputs, first.labels, first.converged))
-    for row, victim in enumerate(victims):
-        inputs[victim] = _completed(inputs[victim], later.inputs[row])
-        labels[victim], converged[victim] = later.labels[row], later.converged[row]
-    paired = first.paired and later.paired
-    return Reconstruction(inputs=inputs, labels=labels, converged=converged, paired=paired)
-
-
-def _completed(found: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the samples of a victim, with those that were not found taken from others."""
-    from scipy.optimize import linear_sum_assignment
-    from scipy.spatial.distance import cdist
-
-    missing = (found == MID_GREY).reshape(len(found), -1).all(1)
-    if missing.all() or not missing.any():
-        return others
-    known = found[~missing]
-    distances = cdist(known.reshape(len(known), -1), others.reshape(len(others), -1))
-    _, taken = linear_sum_assignment(distances)
-    result = found.copy()
-    result[missing] = np.delete(others, taken, axis=0)[: missing.sum()]
-    return result

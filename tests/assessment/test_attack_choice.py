@@ -54,6 +54,7 @@ def test_parts_of_best_are_run_where_it_does_not_fit(resolved: Resolve) -> None:
         "aono",
         "cpa_edges",
         "cpa_noisy",
+        "matrix_completion",
         "spear",
     ]
     (reason,) = (each.reason for each in choice.left_out if each.name == "best")
@@ -67,7 +68,13 @@ def test_the_main_attack_is_best_or_what_fits_of_it(resolved: Resolve) -> None:
     assert [str(each) for each in fitting.asked] == ["best+budget=100"]
     assert fitting.misfit is None
     other = main_of(lenet.at("model", model_of("my_networks.hard")), 100)
-    assert [each.name for each in other.asked] == ["aono", "cpa_edges", "cpa_noisy", "spear"]
+    assert [each.name for each in other.asked] == [
+        "aono",
+        "cpa_edges",
+        "cpa_noisy",
+        "matrix_completion",
+        "spear",
+    ]
     assert other.misfit is not None
     assert "attack best" in other.misfit and "Hardsigmoid" in other.misfit
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import gleak
-from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.base import MID_GREY
-from gleak.attacks.best import DEEP, Best, completed, defence_fields, nearer
-from gleak.observation import Observation
+from gleak.attacks.best import DEEP, Best, defence_fields
 from gleak.testing.tiny_cells import TinyCells
 
 SHAPE = (3, 8, 8)
@@ -96,42 +92,6 @@ def test_large_images_are_sought_at_half_their_side(
     assert next(text for text in caplog.messages if "1 victims: " in text).startswith(expected)
 
 
-def test_of_two_results_of_one_sample_that_with_the_nearer_gradient_is_kept() -> None:
-    network = convolutional(nn.Sigmoid())
-    inputs, labels = batch(2)
-    updates = [gleak.compute_update(network, inputs[[i]], labels[[i]]) for i in range(2)]
-    observation = Observation(
-        update={name: torch.stack([u[name] for u in updates])[:, None] for name in updates[0]},
-        sent={},
-        model=network.requires_grad_(False),
-        modality="image",
-        input_shape=SHAPE,
-        classes=10,
-        batch_size=1,
-        mini_batch=1,
-        local_steps=1,
-        local_lr=1.0,
-        loss="cross_entropy",
-        content="gradient",
-        granted={},
-        victim_ids=np.arange(2),
-        seed=0,
-    )
-    far = (inputs + 0.2 * torch.rand(inputs.shape)).clamp(0, 1)
-    near = inputs + 1e-3
-    first, later = torch.stack([near[0], far[1]]), torch.stack([far[0], near[1]])
-    results = [
-        Reconstruction(
-            inputs=samples[:, None].numpy(),
-            labels=labels[:, None].numpy(),
-            converged=np.zeros(2, bool),
-        )
-        for samples in (first, later)
-    ]
-    kept = nearer(*results, np.arange(2), observation)
-    np.testing.assert_array_equal(kept.inputs[:, 0], near.numpy())
-
-
 @pytest.mark.parametrize(("activation", "samples"), [(nn.Sigmoid(), 1), (nn.ReLU(), 4)])
 def test_samples_behind_a_dense_layer_are_exact(activation: nn.Module, samples: int) -> None:
     inputs, labels = batch(samples)
@@ -142,10 +102,21 @@ def test_samples_behind_a_dense_layer_are_exact(activation: nn.Module, samples: 
     assert nearest.max() < 1e-3
 
 
-def test_values_that_were_not_sent_leave_gradient_matching(cells: TinyCells) -> None:
-    levels = {"model": "mlp", "client": "fedsgd+victims=2", "defense": "topk+keep=0.5"}
+SENT = [
+    ("mlp", "topk+keep=0.5", ["matrix_completion+attack=aono", "invertgrad"]),
+    ("mlp", "random_mask+keep=0.01", ["invertgrad"]),
+    ("lenet+width=4", "topk+keep=0.5", ["invertgrad"]),
+]
+
+
+@pytest.mark.parametrize(("model", "defense", "expected"), SENT)
+def test_values_that_were_not_sent_are_completed_where_they_can_be(
+    model: str, defense: str, expected: list[str], cells: TinyCells
+) -> None:
+    levels = {"model": model, "client": "fedsgd+victims=2", "defense": defense}
     seen = cells.observe(cells.simulate("image", **levels), Best())
-    assert [choice.attack.name for choice in Best().choices(seen)] == ["invertgrad"]
+    attacks = [str(choice.attack).partition("+tv")[0] for choice in Best().choices(seen)]
+    assert attacks == expected
 
 
 @pytest.mark.parametrize(("defense", "last"), [("dp", "cpa_noisy"), ("dp+sigma=1e-6", "cpa_edges")])
@@ -187,25 +158,3 @@ def test_gradient_matching_suits_the_defence(
     levels = {"model": model, "client": "fedsgd+victims=2", "defense": defense}
     seen = cells.observe(cells.simulate("image", **levels), Best())
     assert {name: str(value) for name, value in defence_fields(seen).items()} == expected
-
-
-def reconstruction(*victims: list[list[float]], converged: list[bool]) -> Reconstruction:
-    inputs = np.array(victims, np.float32)[..., None]
-    labels = np.zeros(inputs.shape[:2], int)
-    return Reconstruction(inputs=inputs, labels=labels, converged=np.array(converged))
-
-
-def test_samples_that_were_found_are_kept_and_the_others_are_taken_from_the_later_attack() -> None:
-    missing = [MID_GREY] * 2
-    first = reconstruction([[0, 0], [1, 1]], [[0.1, 0.9], missing], converged=[True, False])
-    later = reconstruction([[0.2, 0.2], [0.1, 0.8]], converged=[True])
-    found = completed(first, later, np.array([1]))
-    assert np.array_equal(found.inputs[0], first.inputs[0])
-    assert np.allclose(found.inputs[1, ..., 0], [[0.1, 0.9], [0.2, 0.2]])
-    assert found.converged.all()
-
-
-def test_a_victim_whose_search_did_not_converge_is_replaced() -> None:
-    first = reconstruction([[0.3, 0.3]], converged=[False])
-    later = reconstruction([[0.7, 0.7]], converged=[False])
-    assert np.allclose(completed(first, later, np.array([0])).inputs, 0.7)

@@ -1,0 +1,88 @@
+"""Join the results of two attacks on the same victims, without comparing them with the truth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.base import MID_GREY
+from gleak.attacks.dlg import CPL
+from gleak.observation import Observation
+
+if TYPE_CHECKING:
+    from gleak.matching.problem import Problem
+
+
+def nearer(
+    first: Reconstruction, later: Reconstruction, victims: np.ndarray, observation: Observation
+) -> Reconstruction:
+    """Return the later result of each victim, or the first one if it matches the gradient better.
+
+    The squared distance of gradients decides, where clients send the gradient of one sample.
+
+    Args:
+        first: of all victims.
+        later: of the victims that were attacked again.
+        victims: their rows.
+        observation: of these victims.
+    """
+    from gleak.matching.gradient_matching import GradientMatching
+
+    if not observation.is_sample_gradient:
+        return later
+    problem = GradientMatching.of(observation, CPL().parts())
+    before = _distances(problem, first.inputs[victims], first.labels[victims])
+    kept = (before < _distances(problem, later.inputs, later.labels)).nonzero()[0]
+    inputs, labels = later.inputs.copy(), later.labels.copy()
+    inputs[kept], labels[kept] = first.inputs[victims[kept]], first.labels[victims[kept]]
+    return replace(later, inputs=inputs, labels=labels)
+
+
+def _distances(problem: Problem, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Compute the relative distances of gradients to those observed; Shape (V)."""
+    import torch
+    from torch.nn import functional
+
+    like = next(iter(problem.observed.values()))
+    targets = functional.one_hot(torch.from_numpy(labels).long(), problem.classes).to(like)
+    points = torch.from_numpy(inputs).flatten(1).to(like)
+    return replace(problem, targets=targets).evaluate(points).distance.cpu().numpy()
+
+
+def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray) -> Reconstruction:
+    """Complete the results of some victims by those of another attack.
+
+    Samples that the first attack did not find are mid-grey. They are taken from the later attack,
+    which has found the others as well: those that resemble them most are left out. A victim without
+    mid-grey samples, whose search did not converge, is replaced.
+
+    Args:
+        first: of all victims.
+        later: of the victims to complete.
+        victims: their rows.
+    """
+    inputs, labels, converged = (x.copy() for x in (first.inputs, first.labels, first.converged))
+    for row, victim in enumerate(victims):
+        inputs[victim] = _completed(inputs[victim], later.inputs[row])
+        labels[victim], converged[victim] = later.labels[row], later.converged[row]
+    paired = first.paired and later.paired
+    return Reconstruction(inputs=inputs, labels=labels, converged=converged, paired=paired)
+
+
+def _completed(found: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the samples of a victim, with those that were not found taken from others."""
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
+    missing = (found == MID_GREY).reshape(len(found), -1).all(1)
+    if missing.all() or not missing.any():
+        return others
+    known = found[~missing]
+    distances = cdist(known.reshape(len(known), -1), others.reshape(len(others), -1))
+    _, taken = linear_sum_assignment(distances)
+    result = found.copy()
+    result[missing] = np.delete(others, taken, axis=0)[: missing.sum()]
+    return result

@@ -11,8 +11,7 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.dense_first import DenseFirstAttack
-from gleak.attacks.spear import Spear
+from gleak.attacks.dense_first import Aono, DenseFirstAttack
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.observation import Observation
@@ -41,7 +40,7 @@ class MatrixCompletion(DenseFirstAttack):
     source = "ours; matrix completion by Jain et al. 2013 and Hastie et al. 2015"
 
     attack: Annotated[AttackSpec, nested("attack")] = parameter(
-        Spear(), "attack on the completed gradient", source="ours"
+        Aono(), "attack on the completed gradient; for a batch spear or cpa_edges", source="ours"
     )
     alternations: int = parameter(300, "of least squares, for one victim", source="ours", ge=1)
 

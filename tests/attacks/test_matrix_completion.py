@@ -15,7 +15,7 @@ from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 MLP = "mlp+hidden=32+activation=relu"
-ONE = parse("attack", "matrix_completion+attack=aono")
+ONE = parse("attack", "matrix_completion")
 
 
 @pytest.mark.parametrize("modality", ["image", "tabular"])

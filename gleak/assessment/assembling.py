@@ -76,8 +76,8 @@ def assemble(
     """
     own = exposures(measured.scores(DEPLOYED), resolved.thresholds, {})
     captured = exposures(measured.scores(CAPTURED), resolved.thresholds, {})
-    cells, main = resolved.captured if resolved.scored else (), str(choice.honest[0].attack)
-    rounds = captured_rounds(cells, measured.scores(CAPTURED), main, resolved.thresholds)
+    cells = resolved.captured if resolved.scored else ()
+    rounds = captured_rounds(cells, measured.scores(CAPTURED), resolved.thresholds)
     crafted = exposures(measured.scores(CRAFTED), resolved.thresholds, {})
     verdict = worst_of([*own, *captured, *crafted])
     return Report(
@@ -187,24 +187,22 @@ def strongest(found: Iterable[Exposure]) -> list[Exposure]:
 
 
 def captured_rounds(
-    captured: Iterable[Cell], scores: Any, attack: str, thresholds: Sequence[Threshold]
+    captured: Iterable[Cell], scores: Any, thresholds: Sequence[Threshold]
 ) -> Iterator[Variation]:
-    """Yield the leakage along the captured rounds of each training.
+    """Yield the leakage to each attack along the captured rounds of each training.
 
     Args:
         captured: cells of the captures, up to the defence.
         scores: table of the attacks on them.
-        attack: the one whose leakage is compared.
         thresholds: of the deployment.
     """
-    known = scores[scores["attack"].isin([attack, *CONTROLS])]
     for training, rounds in rounds_of(captured).items():
         points = [
             Varied(
                 value=str(number),
                 number=number,
                 deployed=False,
-                exposures=exposures(known, thresholds, {"client": str(cell.client)}),
+                exposures=exposures(scores, thresholds, {"client": str(cell.client)}),
                 reasons=[],
             )
             for number, cell in sorted(rounds.items())

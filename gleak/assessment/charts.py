@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -14,14 +16,20 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 from typing_extensions import override
 
 from gleak.assessment.drawing import figure_uri
-from gleak.assessment.findings import Exposure, Mean, Variation, Varied
+from gleak.assessment.findings import Curves, Exposure, Mean, Variation, Varied
 from gleak.figures.canvas.style import NEUTRAL, new_figure, theme
 
-WIDTH, HEIGHT = 3.6, 2.7  # inches
-LINE, BETWEEN, AROUND = 0.16, 0.12, 1.1  # inches: a line of a name, between two names, all else
+WIDTH, HEIGHT = 3.6, 2.4  # inches
+LINE, BETWEEN, AROUND = 0.16, 0.12, 0.7  # inches: a line of text, between two names, all else
 THRESHOLD: dict[str, Any] = {"color": "#d55e00", "linestyle": ":", "label": "threshold"}
 INTERVAL = {"capsize": 3}
-ATTACK = {"color": "#0173b2", "marker": "o"}
+ATTACKS = [
+    {"color": "#0173b2", "marker": "o"},
+    {"color": "#029e73", "marker": "^"},
+    {"color": "#cc78bc", "marker": "D"},
+    {"color": "#ca9161", "marker": "v"},
+]
+UNKNOWN = Mean(value=None, low=None, high=None)
 GUESS = {"color": NEUTRAL, "marker": "s", "linestyle": "--"}
 SHIFT = 0.15
 """Distance between the points of two series beside one name, in distances between names."""
@@ -29,7 +37,6 @@ WIDE = 10
 """Ratio of the largest to the least number above which their axis is logarithmic."""
 WHOLE = (-0.04, 1.04)
 """Limits of an axis of shares, with room for the points at its ends."""
-Rows = Sequence[tuple[Varied, Exposure]]
 
 
 @dataclass(frozen=True)
@@ -68,36 +75,37 @@ class Series:
 
 def charts_of(variation: Variation) -> dict[str, Charts]:
     """Return the pictures of the leakage along what varies, by metric."""
-    chart = NumberChart if variation.numeric else NameChart
+    kind = NumberChart if variation.numeric else NameChart
     with theme():
         return {
             metric: Charts(
-                _share(chart(variation.field, [point for point, _ in rows]), rows),
-                _mean(chart(variation.field, [point for point, _ in rows]), rows),
+                _share(kind(variation.field, curves.points), curves),
+                _mean(kind(variation.field, curves.points), curves),
             )
-            for metric, rows in variation.by_metric.items()
+            for metric, curves in variation.curves.items()
         }
 
 
-def _share(chart: Chart, rows: Rows) -> str:
-    first = rows[0][1]
-    chart.add(Series(_attacks(rows), [row.share for _, row in rows], ATTACK))
+def _share(chart: Chart, curves: Curves) -> str:
+    _add_attacks(chart, curves, attrgetter("share"))
     chart.limit(*WHOLE)
     chart.quantity.set_major_formatter(PercentFormatter(1))
-    return chart.finished(f"clients at {first.limit}")
+    return chart.finished(f"clients at {curves.guesses[0].limit}")
 
 
-def _mean(chart: Chart, rows: Rows) -> str:
-    first = rows[0][1]
-    chart.add(Series(_attacks(rows), [row.attacked for _, row in rows], ATTACK))
-    chart.add(Series("guess without the update", [row.blind for _, row in rows], GUESS))
+def _mean(chart: Chart, curves: Curves) -> str:
+    first, *_ = curves.guesses
+    _add_attacks(chart, curves, attrgetter("attacked"))
+    chart.add(Series("guess without the update", [row.blind for row in curves.guesses], GUESS))
     chart.mark(first.threshold)
     return chart.finished(f"mean {first.metric}")
 
 
-def _attacks(rows: Rows) -> str:
-    """Return the attacks of all values, each once."""
-    return ", ".join(dict.fromkeys(row.attack for _, row in rows))
+def _add_attacks(chart: Chart, curves: Curves, quantity: Callable[[Exposure], Mean]) -> None:
+    """Draw a quantity of every attack."""
+    for look, (attack, rows) in zip(cycle(ATTACKS), curves.attacks.items(), strict=False):
+        means = [quantity(row) if row else UNKNOWN for row in rows]
+        chart.add(Series(attack, means, look))
 
 
 class Chart(ABC):
@@ -131,6 +139,7 @@ class Chart(ABC):
     def finished(self, quantity: str) -> str:
         """Return the picture, with the name of the quantity and a legend above its axes."""
         self.quantity.set_label_text(quantity)
+        self.figure.set_figheight(self.figure.get_figheight() + LINE * len(self.drawn))
         self.figure.legend(handles=self.drawn, frameon=False, loc="outside upper left")
         return figure_uri(self.figure)
 

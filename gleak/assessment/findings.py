@@ -5,7 +5,7 @@ The JSON Schema of `Report` is ``report.schema.json``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -96,6 +96,33 @@ class Group(NamedTuple):
     reasons: Sequence[str] = ()
 
 
+class Curves(NamedTuple):
+    """Leakage in one metric along what varies.
+
+    Args:
+        points: the values that were computed.
+        attacks: attack -> its exposure at each of the points; None where it was not run.
+    """
+
+    points: Sequence[Varied]
+    attacks: Mapping[str, Sequence[Exposure | None]]
+
+    @property
+    def shown(self) -> list[tuple[str, list[tuple[str, Exposure]]]]:
+        """Each attack with the values at which it was run, for a text."""
+        values = [point.value for point in self.points]
+        return [
+            (attack, [(value, row) for value, row in zip(values, rows, strict=True) if row])
+            for attack, rows in self.attacks.items()
+        ]
+
+    @property
+    def guesses(self) -> list[Exposure]:
+        """An exposure at each of the points, for the guess without the update."""
+        at_each = zip(*self.attacks.values(), strict=True)
+        return [next(row for row in rows if row is not None) for rows in at_each]
+
+
 class Refused(Entry):
     """A cell that cannot be computed, with the reason."""
 
@@ -110,7 +137,8 @@ class Varied(Entry):
     number: float | None = Field(description="the value, if it is a number")
     deployed: bool = Field(description="the value of the deployment")
     exposures: list[Exposure] = Field(
-        description="by metric, that of the strongest attack that fits; empty: not computed"
+        description="by metric, that of the strongest attack that fits, or for a captured round of "
+        "every attack; empty: not computed"
     )
     reasons: list[str] = Field(
         description="why other attacks than best were run here, or nothing was computed"
@@ -129,13 +157,22 @@ class Variation(Entry):
         return all(point.number is not None for point in self.points)
 
     @property
-    def by_metric(self) -> dict[str, list[tuple[Varied, Exposure]]]:
-        """Metric -> the values that were computed, each with its exposure."""
-        found: dict[str, list[tuple[Varied, Exposure]]] = {}
-        for point in self.points:
-            for exposure in point.exposures:
-                found.setdefault(exposure.metric, []).append((point, exposure))
-        return found
+    def curves(self) -> dict[str, Curves]:
+        """Metric -> the leakage along the values that were computed."""
+        rows = [row for point in self.points for row in point.exposures]
+        return {metric: self._curves(metric) for metric in dict.fromkeys(r.metric for r in rows)}
+
+    def _curves(self, metric: str) -> Curves:
+        every = [
+            (point, {row.attack: row for row in point.exposures if row.metric == metric})
+            for point in self.points
+        ]
+        computed = [(point, rows) for point, rows in every if rows]
+        attacks = dict.fromkeys(attack for _, rows in computed for attack in rows)
+        return Curves(
+            [point for point, _ in computed],
+            {attack: [rows.get(attack) for _, rows in computed] for attack in attacks},
+        )
 
     @property
     def table(self) -> list[Group]:

@@ -31,20 +31,28 @@ def test_captures_of_one_training_are_its_rounds() -> None:
     }
 
 
-def test_leakage_along_rounds_is_that_to_one_attack() -> None:
-    """The other one finds more in round 2 alone, which would look like a difference of rounds."""
+def test_leakage_along_rounds_is_that_to_each_attack() -> None:
     cells = [captured("mine-10"), captured("mine-2")]
-    found = {"mine-10": [[0.9], [0.2]], "mine-2": [[0.1], [0.3]]}
+    values = {
+        "mine-10": {"best": [[0.9], [0.2]], "blind": [[0.1], [0.1]]},
+        "mine-2": {"best": [[0.1], [0.3]], "blind": [[0.1], [0.1]], "invertgrad": [[1.0], [0.8]]},
+    }
     tables = [
-        table.assign(training=f"captured+capture={name}", client=f"captured+capture={name}")
-        for name, values in found.items()
-        for table in (rows("best", values), rows("blind", [[0.1], [0.1]]))
+        rows(attack, found).assign(
+            training=f"captured+capture={name}", client=f"captured+capture={name}"
+        )
+        for name, attacks in values.items()
+        for attack, found in attacks.items()
     ]
-    stronger = tables[2].assign(attack="invertgrad", value=1.0)
-    (rounds,) = captured_rounds(cells, pd.concat([*tables, stronger]), "best", [SSIM])
+    (rounds,) = captured_rounds(cells, pd.concat(tables), [SSIM])
     assert rounds.field == "round of mine"
-    points = [(point.number, [each.above for each in point.exposures]) for point in rounds.points]
-    assert points == [(2, [0]), (10, [1])]
+    curves = rounds.curves["ssim"]
+    assert [point.number for point in curves.points] == [2, 10]
+    above = {
+        attack: [row and row.above for row in along] for attack, along in curves.attacks.items()
+    }
+    assert above == {"best": [0, 1], "invertgrad": [2, None]}
+    assert [row.blind.value for row in curves.guesses] == [0.1, 0.1]
 
 
 def test_the_strongest_attack_is_that_of_each_metric() -> None:

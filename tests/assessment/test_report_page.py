@@ -208,13 +208,13 @@ def test_the_text_of_a_picture_has_its_numbers() -> None:
     found = outline(page(**changes))
     texts = [each["alt"] for each in found.all("img")]
     assert (
-        "Clients above the threshold ssim ≥ 0.5 against round of mine. 0: 0% [7%, 65%]; "
+        "Clients above the threshold ssim ≥ 0.5 against round of mine. By best, 0: 0% [7%, 65%]; "
         "1: 90% [7%, 65%]." in texts
     )
     mean = "0.432 [0.123, 0.765], guess 0.222 [0.111, 0.333]"
     assert (
         "Mean ssim of the best sample of a client, and of the guess without the update, against "
-        f"batch_size. 1: {mean}; 2: {mean}." in texts
+        f"batch_size. By best, 1: {mean}; 2: {mean}." in texts
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY
 from gleak.attacks.dlg import CPL
+from gleak.matching.distances.cosine import Cosine
 from gleak.observation import Observation
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ def nearer(
 ) -> Reconstruction:
     """Return the later result of each victim, or the first one if it matches the gradient better.
 
-    The squared distance of gradients decides, where clients send the gradient of one sample.
+    The cosine distance of gradients decides, where clients send the gradient of one sample: unlike
+    the squared one, it does not depend on the length of the gradient, which clipping changes.
 
     Args:
         first: of all victims.
@@ -33,9 +35,10 @@ def nearer(
 
     if not observation.is_sample_gradient:
         return later
-    problem = GradientMatching.of(observation, CPL().parts())
+    parts = replace(CPL().parts(), distance=Cosine())
+    problem = GradientMatching.of(observation, parts)
     before = _distances(problem, first.inputs[victims], first.labels[victims])
-    kept = (before < _distances(problem, later.inputs, later.labels)).nonzero()[0]
+    kept = (before <= _distances(problem, later.inputs, later.labels)).nonzero()[0]
     inputs, labels = later.inputs.copy(), later.labels.copy()
     inputs[kept], labels[kept] = first.inputs[victims[kept]], first.labels[victims[kept]]
     return replace(later, inputs=inputs, labels=labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -15,14 +16,18 @@ from gleak.observation import Observation
 SHAPE = (3, 8, 8)
 
 
-def test_of_two_results_of_one_sample_that_with_the_nearer_gradient_is_kept() -> None:
+@pytest.mark.parametrize("scale", [1, 0.02])
+def test_of_two_results_of_one_sample_that_with_the_nearer_gradient_is_kept(scale: float) -> None:
+    """A client that clips its gradient sends a shorter one, and no image has exactly that."""
     torch.manual_seed(0)
     convolution = nn.Conv2d(3, 8, 3, stride=2, padding=1)
-    network = nn.Sequential(convolution, nn.Sigmoid(), nn.Flatten(), nn.Linear(128, 10))
+    network = nn.Sequential(convolution, nn.Tanh(), nn.Flatten(), nn.Linear(128, 10))
     inputs, labels = torch.rand(2, *SHAPE), torch.arange(2)
     updates = [gleak.compute_update(network, inputs[[i]], labels[[i]]) for i in range(2)]
     observation = Observation(
-        update={name: torch.stack([u[name] for u in updates])[:, None] for name in updates[0]},
+        update={
+            name: scale * torch.stack([u[name] for u in updates])[:, None] for name in updates[0]
+        },
         sent={},
         model=network.requires_grad_(False),
         modality="image",
@@ -38,7 +43,7 @@ def test_of_two_results_of_one_sample_that_with_the_nearer_gradient_is_kept() ->
         victim_ids=np.arange(2),
         seed=0,
     )
-    far = (inputs + 0.2 * torch.rand(inputs.shape)).clamp(0, 1)
+    far = (scale * inputs + 0.2 * torch.rand(inputs.shape)).clamp(0, 1)
     near = inputs + 1e-3
     first, later = torch.stack([near[0], far[1]]), torch.stack([far[0], near[1]])
     results = [

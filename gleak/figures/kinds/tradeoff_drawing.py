@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 
 from gleak.core.numbers import REFUSED, format_number
 from gleak.experiments.axes import Axis
@@ -36,7 +37,9 @@ from gleak.figures.statistics import (
     why_missing,
 )
 
-SIZE = (4.6, 3.4)  # inches
+WIDTH, HEIGHT = 4.6, 3.4  # inches of a panel, at least
+ENTRY, HEADING = 0.165, 0.3  # inches of an entry of the legend, and of its title
+DIGIT = 4.0  # points of print, of a digit in the legend
 SHADE = 0.12
 MARGIN = 0.12  # share of an axis that is free at either end
 COLUMNS = [
@@ -70,6 +73,8 @@ DIAGONAL = 0.4  # from a point's centre to its edge, along a diagonal, over the 
 ACROSS = ["privacy", "privacy_low", "privacy_high", "blind", "published"]
 UPWARDS = ["utility", "utility_low", "utility_high"]
 POINT, SMALLEST, LARGEST = 20.0, 8.0, 160.0  # area of a point, in square points of print
+FEW = 10  # points of a panel, above which they are smaller
+HALO = [withStroke(linewidth=1.5, foreground="white")]
 BLIND_LINE: dict[str, Any] = {"color": NEUTRAL, "lw": 1, "ls": (0, (1, 1.5)), "zorder": 1}
 OPEN: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "ls": ""}
 
@@ -182,15 +187,17 @@ def frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 def _draw(figure: Tradeoff, names: AxisLabels, points: pd.DataFrame) -> Figure:
     facets = list(dict.fromkeys(points["facet"]))
-    canvas, panels = new_panels(1, len(facets), SIZE)
     looks, drawn = hues(points), points.dropna(subset=["privacy", "utility"])
     numbers = {point: str(k) for k, point in enumerate(dict.fromkeys(drawn["point"]), start=1)}
+    handles = [*_handles(names, drawn, looks), *_keys(numbers), *_refused(points)]
+    height = max(HEIGHT, HEADING + ENTRY * len(handles))
+    canvas, panels = new_panels(1, len(facets), (WIDTH, height))
     for axes, facet in zip(panels[0], facets, strict=True):
         shown = drawn[drawn["facet"] == facet]
         _draw_panel(axes, figure, names, shown, looks, numbers)
         axes.set_title(_title(figure, names, facet, shown))
     canvas.legend(
-        handles=[*_handles(names, drawn, looks), *_keys(numbers), *_refused(points)],
+        handles=handles,
         title=Axis.read(figure.hue).title(names),
         loc="outside right center",
         frameon=False,
@@ -253,7 +260,8 @@ def _draw_hue(axes: Axes, points: pd.DataFrame, colour: Colour, numbers: Mapping
         _draw_interval(axes, row, colour)
         at, free = (row["privacy"], row["utility"]), 1 + DIAGONAL * math.sqrt(size)
         label = numbers[row["point"]]
-        axes.annotate(label, at, (free, free), textcoords="offset points", fontsize=6.5)
+        look: dict[str, Any] = {"fontsize": 6.5, "path_effects": HALO}
+        axes.annotate(label, at, (free, free), textcoords="offset points", **look)
         beside = ([at[0], row["published"]], [at[1], at[1]])
         axes.plot(*beside, color=colour, ls=":", lw=0.8)
     axes.plot(points["published"], points["utility"], color=colour, **OPEN)
@@ -263,7 +271,8 @@ def _sizes(points: pd.DataFrame) -> pd.Series:
     """Return the areas of points, in square points of print."""
     if points["area"].isna().all():
         return points["area"].fillna(POINT)
-    return (LARGEST * points["area"] / points["area"].max()).clip(lower=SMALLEST)
+    largest = LARGEST * min(1, FEW / len(points))
+    return (largest * points["area"] / points["area"].max()).clip(lower=SMALLEST)
 
 
 def _draw_interval(axes: Axes, row: Row, colour: Colour) -> None:
@@ -318,6 +327,6 @@ def _keys(numbers: Mapping[str, str]) -> list[Line2D]:
     """Return legend entries that explain the numbers of points."""
     look: dict[str, Any] = {"color": "black", "ls": "", "markeredgewidth": 0}
     return [
-        Line2D([], [], marker=f"${number}$", label=point, **look)
+        Line2D([], [], marker=f"${number}$", ms=DIGIT * len(number), label=point, **look)
         for point, number in numbers.items()
     ]

@@ -71,10 +71,10 @@ class Best(AttackSpec):
     """The attacks that suit the network and the update, the most exact first.
 
     Each attack is run on the victims in which those before it have not converged by their own
-    criteria, and the result with the nearer gradient is kept where clients send that of one sample;
-    nothing is compared with the truth. Exact attacks come first: the ratio of a dense
-    first layer's gradients for one sample, SPEAR for a batch behind a ReLU, then CPA on edges, or
-    in noise its form that models it.
+    criteria, and where clients send the gradient of one sample the result is kept whose gradient
+    has the nearer direction; nothing is compared with the truth. Exact attacks come first: the
+    ratio of a dense first layer's gradients for one sample, SPEAR for a batch behind a ReLU, then
+    CPA on edges, or in noise its form that models it.
     L-BFGS follows for one sample of a network without kinks, where it converges to the sample, and
     gradient matching last: with a prior by the network's running statistics if it has any, and with
     AGIC's weights of layers for the exact gradient of other networks of `DEEP` convolutions, and

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gleak.api.tensors import ArrayLike, Labels, checked_labels, tensor_of
 from gleak.api.user_network import GivenNetwork, Shape, describe_samples, modality_of
-from gleak.artifacts.encodings import Dense
+from gleak.artifacts.encodings import Dense, Sparse
 from gleak.artifacts.granted import GRANTS, Granted
 from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.model import Secret
@@ -56,18 +56,30 @@ class Setting:
     client: ClientSpec
     secret: Secret | None = None
 
-    def update(self, values: Mapping[str, np.ndarray]) -> Update:
+    def update(
+        self, values: Mapping[str, np.ndarray], masks: Mapping[str, np.ndarray] | None = None
+    ) -> Update:
         """Return checked gradients as the update of one victim.
+
+        Args:
+            values: gradients by name of the parameter.
+            masks: for each parameter of which only some values were sent, 1 where they were.
 
         Raises:
             ArtifactError: names and shapes differ from the network's parameters, or values are not
-                finite.
+                finite; a mask does not fit its gradient.
         """
         found = {name: value.shape for name, value in values.items()}
         check_shapes(found, trained_parameters(self.network), None, WHERE, ORIGIN)
+        sent = masks or {}
+        unknown = sorted(sent.keys() - values.keys())
+        if unknown:
+            raise ArtifactError(
+                f"sent: unknown parameter {unknown[0]!r}; {nearest(unknown[0], list(values))}"
+            )
         update = Update(
             content=self.client.content,
-            update={name: Dense(value[None, None]) for name, value in values.items()},
+            update={name: _encoded(name, each, sent.get(name)) for name, each in values.items()},
             **self.client.protocol,
         )
         update.validate("gradients")
@@ -180,6 +192,24 @@ class Setting:
             secret=self.secret.values if self.secret and spec.crafting else {},
             knowledge=knowledge,
         )
+
+
+def _encoded(name: str, value: np.ndarray, mask: np.ndarray | None) -> Dense | Sparse:
+    """Return the gradient of a parameter as one victim's update in one round."""
+    if mask is None:
+        return Dense(value[None, None])
+    if mask.shape != value.shape:
+        raise ArtifactError(
+            f"sent: {name}: a mask of shape {mask.shape} for a gradient of shape {value.shape}"
+        )
+    if value[mask == 0].any():
+        raise ArtifactError(
+            f"sent: {name}: the mask leaves out values that are not zero; set values that were not "
+            "sent to zero, or correct the mask"
+        )
+    (positions,) = mask.ravel().nonzero()
+    entries = value.ravel()[positions]
+    return Sparse(positions[None, None], entries[None, None], np.array(value.shape))
 
 
 def crafting_of(secret: Secret | None) -> CraftingSpec:

@@ -41,6 +41,7 @@ def attack(
     loss: Loss = "cross_entropy",
     sends: Sends = "gradient",
     batch_norm: BatchNormMode = "evaluation",
+    sent: Gradients | None = None,
     grants: Mapping[str, ArrayLike] | None = None,
     secret: Secret | None = None,
     knowledge: Iterable[Path | str] = (),
@@ -73,6 +74,9 @@ def attack(
             local_steps).
         batch_norm: "evaluation" if the client normalised by the running statistics of the model,
             "training" if by those of its batches.
+        sent: masks of the values that the client sent, like ``gradients``, if it sent only some
+            (sparsification): true where a value was sent. Parameters that are left out were sent as
+            a whole. Attacks then do not take the other values for zeros.
         grants: further knowledge of the attacker by name, such as ``mean_input``; the error of an
             attack that needs one names it.
         secret: secret of the server, if `gleak.craft` made the parameters.
@@ -86,8 +90,8 @@ def attack(
 
     Raises:
         SpecError: an unknown attack or field, or a value out of range.
-        ArtifactError: the gradients are not those of the model, or values are not finite; labels
-            or grants are invalid.
+        ArtifactError: the gradients are not those of the model, or values are not finite; masks,
+            labels or grants are invalid.
         IncompatibleError: the attack does not support this model or client, or lacks a grant; names
             attacks that do.
 
@@ -110,8 +114,9 @@ def attack(
     count = samples_of(batch_size, labels)
     client = client_of(count, local_steps, local_lr, mini_batch, loss, sends, batch_norm)
     values = named_gradients(gradients, network)
+    masks = {} if sent is None else named_gradients(sent, network)
     setting = Setting(network, shape, examine(network, shape), client, secret)
-    update = setting.update(values)
+    update = setting.update(values, masks)
     granted = setting.granted(grants or {}, labels)
     setting.check(attacker, frozenset(granted))
     networks = load_networks(attacker, map(Path, knowledge), shape)

@@ -346,3 +346,32 @@ def test_values_that_are_no_network_or_attack_are_refused() -> None:
         gleak.attack("cpl", model.state_dict(), gradients(model), SHAPE)
     with pytest.raises(SpecError, match="expected the spec of kind attack"):
         gleak.attack(3, model, gradients(model), SHAPE)
+
+
+def test_values_that_were_not_sent_are_told_from_zeros() -> None:
+    model = network()
+    inputs, labels = batch()
+    whole = gleak.compute_update(model, inputs, labels)
+    update = gleak.defend("random_mask+keep=0.5", whole)
+    sent = {name: value != 0 for name, value in update.items()}
+    found = gleak.attack("matrix_completion", model, update, SHAPE, sent=sent)
+    assert torch.allclose(found.inputs, inputs, atol=1e-3)
+    zeros = gleak.attack("aono", model, update, SHAPE)
+    assert not torch.allclose(zeros.inputs, inputs, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        ({"1.weight": torch.ones(3)}, r"sent: 1.weight: a mask of shape \(3,\)"),
+        (
+            {"1.weigth": torch.ones(16, 192)},
+            "unknown parameter '1.weigth'; did you mean '1.weight'",
+        ),
+        ({"1.bias": torch.zeros(16)}, "1.bias: the mask leaves out values that are not zero"),
+    ],
+)
+def test_masks_that_do_not_fit_are_refused(sent: dict[str, Tensor], message: str) -> None:
+    model = network()
+    with pytest.raises(ArtifactError, match=message):
+        gleak.attack("aono", model, by_name(model, gradients(model)), SHAPE, sent=sent)

@@ -44,8 +44,9 @@ def test_the_examples_of_the_tutorial_recover_the_photographs(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_the_example_of_the_defences_compares_them(tmp_path: Path) -> None:
-    *printed, bound = run(examples("docs/guide/defenses.md"), tmp_path).splitlines()
+    *printed, completed, bound = run(examples("docs/guide/defenses.md"), tmp_path).splitlines()
     psnr = {line.split()[0]: float(line.split()[1]) for line in printed}
     assert list(psnr) == ["none", "topk+keep=0.1", "gaussian+std=1e-3", "soteria"]
     assert psnr["none"] > 99 > max(value for name, value in psnr.items() if name != "none")
+    assert float(completed) > 99
     assert float(bound) == pytest.approx(0.196, abs=5e-4)

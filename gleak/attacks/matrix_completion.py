@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
 
+ENOUGH = 1.5
+"""Values sent, as a multiple of those that the factors have, above which they are determined."""
+
 
 @register("matrix_completion")
 class MatrixCompletion(DenseFirstAttack):
@@ -71,6 +74,16 @@ class MatrixCompletion(DenseFirstAttack):
     def traits(self) -> AttackSummary:
         return self.attack.traits()
 
+    @property
+    @override
+    def evaluations(self) -> int:
+        return self.attack.evaluations
+
+    @property
+    @override
+    def passes(self) -> int:
+        return self.attack.passes
+
     @override
     def rehearse(self, observation: Observation) -> None:
         """Complete by one alternation, then rehearse ``attack``."""
@@ -116,7 +129,7 @@ def determines_layer(observation: Observation, layer: str) -> bool:
     """
     _, known = layer_gradient(observation, layer)
     values = observation.batch_size * sum(known.shape[-2:])
-    return bool((known.flatten(2).sum(2) >= 1.5 * values).all())
+    return bool((known.flatten(2).sum(2) >= ENOUGH * values).all())
 
 
 def layer_gradient(observation: Observation, layer: str) -> tuple[Tensor, Tensor]:

@@ -206,7 +206,7 @@ def test_what_a_crafting_server_other_batches_and_rounds_change(folder: Path) ->
     }
     page = (folder / "crafted-report/report.html").read_text()
     assert page.count('<img src="data:image/svg+xml;base64,') == 4
-    assert re.search(r'alt="Clients above .* against rounds. 0: \d+% \[.*; 1: \d+%', page)
+    assert re.search(r'alt="Clients above .* against rounds. By \S+, 0: \d+% \[.*; 1: \d+%', page)
 
 
 def values_of(variation: dict[str, Any]) -> list[tuple[float, bool]]:

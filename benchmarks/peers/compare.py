@@ -162,7 +162,7 @@ def updated(file: Path, rows: pd.DataFrame, order: Sequence[str]) -> pd.DataFram
         order: names of all settings; others come last.
     """
     types = {"sample": "Int64", "memory": "Int64"}
-    old = pd.read_csv(file, dtype=types, float_precision="round_trip") if file.exists() else rows
+    old = pd.read_csv(file, dtype=types) if file.exists() else rows
     other = old[~old["setting"].isin(rows["setting"])]
     places = {name: place for place, name in enumerate(order)}
     table = pd.concat([other, rows.astype({name: types[name] for name in types if name in rows})])

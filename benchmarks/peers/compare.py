@@ -5,7 +5,8 @@
 ``DIR`` of ``--peers`` contains the public repositories, one folder each, as `tools.TOOLS` names
 them; one that is missing or fails has a row that says so. The settings are in ``settings.yaml``.
 Finished runs are kept in ``--work`` and not repeated. Writes ``scores.csv``, one row for each
-victim and metric, ``costs.csv``, and ``table.md``.
+victim and metric, ``costs.csv``, and ``table.md``. Rows of settings that are not run (``--only``)
+are kept as they are in ``--output``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,8 +64,10 @@ class Setting:
 
     @property
     def parameters(self) -> Path:
-        """``model.h5``, relative to the results."""
-        return Path("artifacts", *self.cell.split("/")[:3], "model.h5")
+        """Broadcast parameters, relative to the results."""
+        crafted = self.levels["crafting"] != "honest"
+        levels, file = (4, "parameters.h5") if crafted else (3, "model.h5")
+        return Path("artifacts", *self.cell.split("/")[:levels], file)
 
 
 @dataclass(frozen=True)
@@ -134,20 +137,40 @@ class Comparison:
 
 def main() -> None:
     options = parse_options()
-    settings = [
+    every = [
         Setting(name, **{**fields, "metrics": tuple(fields.get("metrics", METRICS))})
         for name, fields in yaml.safe_load((HERE / "settings.yaml").read_text()).items()
-        if any(part in name for part in options.only)
     ]
+    settings = [one for one in every if any(part in one.name for part in options.only)]
     comparison = Comparison(options.peers, options.data, options.work)
     results = [result for setting in settings for result in comparison.run(setting)]
     scores, costs = zip(*results, strict=True)
     options.output.mkdir(parents=True, exist_ok=True)
-    joined, spent = pd.concat(scores, ignore_index=True), pd.DataFrame(costs)
     kept = ["setting", "tool", "victim", "sample", "metric", "value", "status"]
-    joined[kept].to_csv(options.output / "scores.csv.gz", index=False)
-    spent.to_csv(options.output / "costs.csv", index=False)
+    order = [setting.name for setting in every]
+    joined = updated(options.output / "scores.csv.gz", pd.concat(scores)[kept], order)
+    spent = updated(options.output / "costs.csv", pd.DataFrame(costs), order)
     (options.output / "table.md").write_text(table_of(joined, spent))
+
+
+def updated(file: Path, rows: pd.DataFrame, order: Sequence[str]) -> pd.DataFrame:
+    """Replace the rows of settings in a table, which need not be there yet, and return the table.
+
+    Args:
+        file: the table; written.
+        rows: all rows of the settings that were run.
+        order: names of all settings; others come last.
+    """
+    types = {"sample": "Int64", "memory": "Int64"}
+    old = pd.read_csv(file, dtype=types) if file.exists() else rows
+    other = old[~old["setting"].isin(rows["setting"])]
+    places = {name: place for place, name in enumerate(order)}
+    table = pd.concat([other, rows.astype({name: types[name] for name in types if name in rows})])
+    table = table.sort_values(
+        "setting", key=lambda names: names.map(places).fillna(len(places)), kind="stable"
+    ).reset_index(drop=True)
+    table.to_csv(file, index=False)
+    return table
 
 
 def table_of(scores: pd.DataFrame, costs: pd.DataFrame) -> str:

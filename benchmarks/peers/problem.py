@@ -2,17 +2,58 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from gleak.artifacts.private import Private
 from gleak.attacks.run_attack import observe
 from gleak.models.layers import Normalisation
 from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
+
+PART = 5
+"""Samples of which a client computes the gradient at once; bounds memory."""
+SECRET = "secret.h5"
+Loss = Callable[[Any, Tensor], Tensor]
+"""Function of what a network returns and of labels: their mean loss."""
+
+
+@dataclass
+class Clients:
+    """The victims of a cell, who train networks that a tool crafted.
+
+    Args:
+        private: their samples, read when the first gradient is asked for.
+        seconds: CPU seconds spent, which are not the tool's.
+    """
+
+    private: Path
+    seconds: float = 0.0
+
+    def send(self, victim: int, network: nn.Module, loss: Loss) -> None:
+        """Leave the gradient of a victim's mean loss in the parameters of a network.
+
+        Args:
+            victim: its number.
+            network: is given intensities in [0, 1]; its parameters may be frozen.
+            loss: of what the network returns.
+        """
+        begin = time.process_time()
+        truth = Private.read(self.private, victims=slice(victim, victim + 1))
+        inputs = torch.from_numpy(truth.inputs[0]).float()
+        labels = torch.from_numpy(truth.labels[0]).long()
+        network.zero_grad()
+        for some, their in zip(inputs.split(PART), labels.split(PART), strict=True):
+            share = len(their) / len(labels)
+            (share * loss(network(some), their)).backward()
+        self.seconds += time.process_time() - begin
 
 
 @dataclass(frozen=True)
@@ -28,6 +69,7 @@ class Problem:
         shape: of a sample.
         classes: outputs of the network.
         iterations: budget.
+        client: leaves the gradient of the batch in a network that a tool crafted.
     """
 
     network: nn.Module
@@ -38,6 +80,7 @@ class Problem:
     shape: tuple[int, ...]
     classes: int
     iterations: int
+    client: Callable[[nn.Module, Loss], None]
 
     def images(self, normalised: Tensor) -> Tensor:
         """Return normalised images as intensities in [0, 1]; Shape (N, C, H, W), in and out."""
@@ -49,13 +92,21 @@ Tool = Callable[[Problem], Tensor]
 
 
 def read_observation(cell: Path, parameters: Path, grants: Iterable[str], seed: int) -> Observation:
-    """Read the update of a cell, and what a tool is granted."""
+    """Read the update of a cell, what a tool is granted, and what gleak crafted."""
     prepare_cpu(threads=1)
     granted = {name: cell / "granted" / f"{name}.h5" for name in grants}
-    return observe(cell / "update.h5", parameters, granted, seed=seed, device="cpu")
+    secret = parameters.with_name(SECRET)
+    return observe(
+        cell / "update.h5",
+        parameters,
+        granted,
+        secret_path=secret if secret.exists() else None,
+        seed=seed,
+        device="cpu",
+    )
 
 
-def problem_of(observation: Observation, victim: int, iterations: int) -> Problem:
+def problem_of(observation: Observation, victim: int, iterations: int, clients: Clients) -> Problem:
     """Return the problem of one victim."""
     one = observation.of_victim(victim)
     network, mean, deviation = _without_normalisation(one.model)
@@ -68,6 +119,7 @@ def problem_of(observation: Observation, victim: int, iterations: int) -> Proble
         shape=one.input_shape,
         classes=one.classes,
         iterations=iterations,
+        client=partial(clients.send, victim),
     )
 
 

@@ -3,7 +3,8 @@
     python benchmarks/peers/run_tool.py TOOL --peers DIR --cell DIR --parameters FILE --output DIR
 
 ``TOOL`` is a name of `tools.TOOLS`, or a spec of gleak's attacks. Writes ``reconstruction.h5`` and
-``cost.json``: CPU seconds for one victim, without imports, and peak memory in MB.
+``cost.json``: CPU seconds for one victim, without imports, crafting and the work of a client, and
+peak memory in MB.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from problem import Tool, problem_of, read_observation
+from problem import Clients, Tool, problem_of, read_observation
 from tools import TOOLS
 
 from gleak.artifacts.reconstruction import Reconstruction
@@ -31,13 +32,14 @@ def main() -> None:
     spec = None if options.tool in TOOLS else parse("attack", options.tool)
     grants = ["labels"] if spec is None else spec.grants
     observation = read_observation(options.cell, options.parameters, grants, options.seed)
+    clients = Clients(options.cell / "private.h5")
     if spec is None:
-        method = partial(attack_one_by_one, TOOLS[options.tool](options.peers), options)
+        method = partial(attack_one_by_one, TOOLS[options.tool](options.peers), options, clients)
     else:
         method = partial(reconstruct, spec, seed=options.seed)
     begin = time.process_time()
     found = method(observation=observation)
-    seconds = (time.process_time() - begin) / observation.victims
+    seconds = (time.process_time() - begin - clients.seconds) / observation.victims
     options.output.mkdir(parents=True, exist_ok=True)
     found.write(options.output / "reconstruction.h5")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
@@ -46,13 +48,14 @@ def main() -> None:
 
 
 def attack_one_by_one(
-    tool: Tool, options: argparse.Namespace, observation: Observation
+    tool: Tool, options: argparse.Namespace, clients: Clients, observation: Observation
 ) -> Reconstruction:
     """Give a public tool the problem of each victim, and collect its images."""
     images = []
     for victim in range(observation.victims):
         torch.manual_seed(options.seed + victim)
-        images.append(tool(problem_of(observation, victim, options.iterations)).numpy())
+        problem = problem_of(observation, victim, options.iterations, clients)
+        images.append(tool(problem).numpy())
     inputs, labels = np.stack(images), observation.granted["labels"].numpy()
     return Reconstruction(
         spec=f"{observation.spec}/{options.tool}",

@@ -20,6 +20,7 @@ from problem import Problem, Tool
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gleak.attacks.base import MID_GREY
 from gleak.runtime import torchvision_import as torchvision_import
 
 
@@ -207,6 +208,39 @@ def rog(folder: Path) -> Tool:
     return reconstruct
 
 
+def mkor(folder: Path, network: str) -> Tool:
+    """Return MKOR: the network that its authors crafted, and their decoding of its gradient.
+
+    The client takes their loss, the raw logit of the label. The classes of a batch are read off the
+    gradient by the rule of their function ``reconstruction``, which also scores images and needs
+    the truth for it; labels only tell which sample an image is for.
+
+    Args:
+        folder: of the repository.
+        network: name of a module and of the class in it.
+
+    Source: github.com/wfwf10/MKOR, ``main.py``.
+    """
+    server = getattr(_imported(folder, network), network)(evaluate=False)
+    server.requires_grad_(requires_grad=False)
+    dense = server.dense1[0].requires_grad_(requires_grad=True)
+
+    def loss(outputs: tuple[Tensor, Tensor], labels: Tensor) -> Tensor:
+        logits, _ = outputs
+        return functional.nll_loss(logits, labels)
+
+    def reconstruct(problem: Problem) -> Tensor:
+        problem.client(server, loss)
+        sent = [dense.weight.grad, dense.bias.grad]
+        (rows,) = torch.where(dense.bias.grad < -1e-6)
+        classes = [row for row in rows.tolist() if row < server.num_classes]
+        found = {label: server.reconstruct_single_class(label, sent) for label in classes}
+        missing = torch.full(problem.shape, MID_GREY)
+        return torch.stack([found.get(label, missing) for label in problem.labels.tolist()])
+
+    return reconstruct
+
+
 TOOLS: dict[str, Callable[[Path], Tool]] = {
     "invertinggradients": lambda peers: inverting_gradients(peers / "invertinggradients"),
     "breaching invertinggradients": lambda peers: breaching(
@@ -224,6 +258,8 @@ TOOLS: dict[str, Callable[[Path], Tool]] = {
     "cocktail_party_attack, 25,000 iterations": lambda peers: cocktail_party(
         peers / "cocktail_party_attack", iterations=25_000
     ),
+    "mkor LeNet": lambda peers: mkor(peers / "mkor", "LeNet"),
+    "mkor VGG16": lambda peers: mkor(peers / "mkor", "VGG16"),
 }
 """Name in the table -> constructor, given the folder that contains the repositories."""
 

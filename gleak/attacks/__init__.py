@@ -17,4 +17,5 @@ from gleak.attacks import matrix_completion as matrix_completion
 from gleak.attacks import melis as melis
 from gleak.attacks import mkor as mkor
 from gleak.attacks import rog as rog
+from gleak.attacks import sparse_fi as sparse_fi
 from gleak.attacks import spear as spear

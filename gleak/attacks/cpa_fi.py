@@ -8,29 +8,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
-from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.cpa import CocktailParty
-from gleak.attacks.inversion_attack import FeatureInvertingAttack
-from gleak.core.errors import IncompatibleError
+from gleak.attacks.unmixed_inversion import UnmixedInversion
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.matching.distances.cosine import Cosine
 from gleak.matching.parts import Compared, Parts
-from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from gleak.clients.base import ClientSpec
-    from gleak.data.base import DatasetSpec
     from gleak.matching.image_inversion import GuidedInversion
-    from gleak.matching.problem import Problem
-    from gleak.models.base import ModelSpec
+    from gleak.observation import Observation
     from gleak.unmixing.cpa_search import Term
-    from gleak.unmixing.mixtures import Sources, White
-
-TWO_SIGNS = ("tanh", "leaky_relu")
+    from gleak.unmixing.mixtures import White
 
 
 class EmbeddingUnmixing(CocktailParty):
@@ -46,79 +38,30 @@ class EmbeddingUnmixing(CocktailParty):
     )
 
     @override
-    def check(self, dataset: DatasetSpec, model: ModelSpec, client: ClientSpec) -> None:
-        super().check(dataset, model, client)
-        if (activation := getattr(model, "activation", "relu")) in TWO_SIGNS:
-            raise IncompatibleError(
-                f"attack {self} needs embeddings that are not negative, but model {model} has "
-                f"activation={activation}; use activation=relu"
-            )
-
-    @override
     def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
         from gleak.unmixing.cpa_search import magnitude, mixed_signs
 
         return {"l1": lambda: magnitude(white), "sr": lambda: mixed_signs(white)}
 
-    def unmix_embeddings(self, observation: Observation) -> Sources:
-        """Recover the embeddings of every victim with their sign; zero where not separated.
-
-        Raises:
-            IncompatibleError: see `UnmixingAttack.separate`.
-        """
-        from gleak.unmixing.mixtures import embeddings_by_sign
-
-        found = self.separate(observation)
-        values = embeddings_by_sign(found.values, found.factors).nan_to_num(nan=0.0)
-        return replace(found, values=values)
-
 
 @register("cpa_fi")
-class CPAFI(FeatureInvertingAttack, EmbeddingUnmixing):
+class CPAFI(UnmixedInversion, EmbeddingUnmixing):
     """Unmixing of embeddings from the first dense layer's gradient, then feature inversion.
 
     ``iterations``, ``lr`` and ``tolerance`` belong to the unmixing; CPA gives one number of
     iterations for both steps. Apart from that layer only the classifier's gradient is used, for the
     labels. If an embedding could not be separated, its image is inverted from a zero embedding and
-    therefore smooth, and the victim has not converged.
+    therefore smooth, and the victim has not converged. `sparse_fi` unmixes embeddings exactly.
     """
 
     source = "CPA section IV, Eq. 11 and 12"
     budget_fields: ClassVar[frozenset[str]] = (
-        EmbeddingUnmixing.budget_fields | FeatureInvertingAttack.budget_fields
+        EmbeddingUnmixing.budget_fields | UnmixedInversion.budget_fields
     )
 
     @override
     def traits(self) -> AttackSummary:
-        return EmbeddingUnmixing.traits(self).then(FeatureInvertingAttack.traits(self))
-
-    def problem(self, observation: Observation, embeddings: Tensor) -> Problem:
-        """Return the optimisation problem of the images, given embeddings of shape (V, N, E)."""
-        return self.inversion(observation, embeddings)
-
-    @override
-    def rehearse(self, observation: Observation) -> None:
-        """Unmix, then invert embeddings without values."""
-        from gleak.matching.engine import solve
-
-        super().rehearse(observation)
-        weight = self.mixture(observation).weight
-        embeddings = weight.new_empty(len(weight), observation.batch_size, weight.shape[2])
-        solve(self.problem(observation, embeddings), observation)
-
-    @override
-    def reconstruct(self, observation: Observation) -> Reconstruction:
-        from gleak.matching.engine import solve
-
-        embeddings = self.unmix_embeddings(observation).values
-        assumed = replace(observation, batch_size=embeddings.shape[1])
-        found = solve(self.problem(assumed, embeddings), assumed)
-        separated = embeddings.any(2).sum(1) >= observation.batch_size
-        return replace(
-            found,
-            embeddings=embeddings.float().cpu().numpy(),
-            converged=found.converged & separated.cpu().numpy(),
-        )
+        return EmbeddingUnmixing.traits(self).then(UnmixedInversion.traits(self))
 
 
 @register("cpa_fi_gm")

@@ -20,7 +20,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gleak.unmixing.relu_sparsity import Factors, Unmixed, gram, sharpen, solve, unmix
+from gleak.unmixing.relu_sparsity import (
+    Factors,
+    Unmixed,
+    gram,
+    independent,
+    sharpen,
+    solve,
+    unmix,
+)
 
 Proposal = Callable[[Tensor], Tensor]
 """Search for columns: from those known so far, Shape (K, rank), to candidates, Shape (T, rank)."""
@@ -41,7 +49,6 @@ FAINT = 0.1
 """Threshold of signals relative to their median; weaker ones are excluded."""
 LOOSENESS = 0.1
 """Regularisation of the slopes at the outputs towards their guess."""
-INDEPENDENT = 1e-3
 UNEXPLAINED = 0.02
 """Largest relative residual of a candidate's output gradients after fitting slopes."""
 UNDETERMINED = 1e-6
@@ -193,7 +200,7 @@ class Collection:
         true = self._determined(sparse) if self._head is None else self._explained(sparse)
         joined = torch.cat([self._columns, sparse[true]])
         order = self._zeros(joined).argsort(descending=True, stable=True)
-        self._columns = self._distinct(joined[order])
+        self._columns = joined[order][independent(joined[order])]
 
     def unmix(self, weight: Tensor, bias: Tensor) -> Unmixed | None:
         """Unmix the gradients by the columns; None if they are fewer than the samples."""
@@ -226,19 +233,6 @@ class Collection:
         left = passing * (output_gradients - slopes @ self._head)
         explained = left.norm(dim=1) < UNEXPLAINED * output_gradients.norm(dim=1)
         return explained & (passing.sum(1) > len(self._head))
-
-    def _distinct(self, columns: Tensor) -> Tensor:
-        """Select linearly independent columns in order, at most as many as the rank."""
-        left = columns.clone()
-        chosen: list[int] = []
-        for _ in range(min(self._factors.rank, len(columns))):
-            new = torch.nonzero(left.norm(dim=1) > INDEPENDENT)
-            if not len(new):
-                break
-            chosen.append(int(new[0]))
-            direction = left[chosen[-1]] / left[chosen[-1]].norm()
-            left = left - (left @ direction)[:, None] * direction
-        return columns[chosen]
 
 
 def search(

@@ -26,6 +26,8 @@ NOISE_REACH = 6.0
 SILENT = 1e-6
 """Length of a row of an orthonormal basis at a neuron that is inactive for all samples."""
 SHARPEST, STEPS = 1e-5, 40
+INDEPENDENT = 1e-3
+"""Least distance of a direction of length 1 from the span of others."""
 
 
 @dataclass(frozen=True)
@@ -186,3 +188,24 @@ def sharpen(factors: Factors, starts: Tensor, width: float) -> Tensor:
         columns = solve(gram(rows, weights), columns[..., None])[..., 0]
         columns = columns / columns.norm(dim=1, keepdim=True)
     return columns
+
+
+def independent(columns: Tensor) -> Tensor:
+    """Select linearly independent directions, the first ones first; at most as many as the rank.
+
+    Args:
+        columns: of length 1; Shape (T, rank).
+
+    Returns:
+        Their positions.
+    """
+    left = columns.clone()
+    chosen: list[int] = []
+    for _ in range(min(columns.shape)):
+        new = torch.nonzero(left.norm(dim=1) > INDEPENDENT)
+        if not len(new):
+            break
+        chosen.append(int(new[0]))
+        direction = left[chosen[-1]] / left[chosen[-1]].norm()
+        left = left - (left @ direction)[:, None] * direction
+    return torch.tensor(chosen, dtype=torch.long, device=columns.device)

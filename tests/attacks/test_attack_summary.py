@@ -84,6 +84,7 @@ def test_unmixing_names_each_weighted_term_once(name: str) -> None:
         ("fishing", "by crafted class"),
         ("cpa_fi", "by counting"),
         ("cpa_fi_gm", "optimised"),
+        ("sparse_fi", "one each, by derivatives"),
     ],
 )
 def test_labels_are_told_as_the_spec_has_them(text: str, labels: str) -> None:

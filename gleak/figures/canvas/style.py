@@ -42,6 +42,7 @@ METHODS = {
     "aono": 9,
     "spear": 9,
     "cpa_fi_gm": 5,
+    "sparse_fi": 7,
     "fi": 6,
 }
 """Attack -> its colour in the palette, the same in all figures; attacks of different papers share

@@ -13,6 +13,7 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,8 @@ POINTS = 101
 ACCURACY = 1e-7
 """Singular values below this share of the largest are not resolved by double precision."""
 LEAST_DRAWN = 1e-2
+STYLES = ("-", "--", "-.", ":", (0, (4, 1, 1, 1, 1, 1)))
+"""Of lines, one for each network."""
 KEYS = ["model", "init", "size", "samples"]
 Gradient = Callable[[Tensor], dict[str, Tensor]]
 
@@ -210,14 +213,16 @@ def put(rows: pd.DataFrame, file: Path) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, stem: Path) -> None:
-    """One line for each cell."""
+    """One line for each cell, in a style for each network."""
+    styles = dict(zip(table["model"].unique(), cycle(STYLES)))
     with theme():
         figure = new_figure(PAGE, PANEL[1])
         axis = figure.subplots()
         for (model, init, size, samples), line in table.groupby(KEYS):
             label = f"{model}, {init}, {size} x {size}, batch of {samples}"
-            axis.semilogy(line["share"], line["signal"].clip(lower=LEAST_DRAWN), label=label)
-        axis.axhline(1, color=NEUTRAL, linestyle=":")
+            drawn = line["signal"].clip(lower=LEAST_DRAWN)
+            axis.semilogy(line["share"], drawn, label=label, linestyle=styles[model])
+        axis.axhline(1, color=NEUTRAL, linewidth=0.5)
         axis.set(xlabel="share of directions", ylabel="signal over rounding")
         axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
         save(figure, stem)

@@ -47,6 +47,12 @@ DEEP = 6
 
 Chosen on training images of CIFAR-10 (docs/results/defaults.md).
 """
+VERY_DEEP = 12
+"""Number of convolutions from which on the mean of several coarse searches recovers more."""
+VERY_DEEP_FIELDS: dict[str, Any] = {"code": Bicubic(scale=2), "lr": 0.2, "result": "mean"}
+"""Fields of AGIC for such networks, chosen on training images (docs/results/defaults.md)."""
+SEARCHES = 3
+"""Number of searches that share the budget there."""
 LARGE = 96
 """Least side of images that are sought at half of it."""
 LARGE_FIELDS: dict[str, Any] = {"code": Bicubic(scale=2), "lr": 0.1, "tv": 3.0}
@@ -77,7 +83,8 @@ class Best(AttackSpec):
     CPA on edges, or in noise its form that models it.
     L-BFGS follows for one sample of a network without kinks, where it converges to the sample, and
     gradient matching last: with a prior by the network's running statistics if it has any, and with
-    AGIC's weights of layers for the exact gradient of other networks of `DEEP` convolutions, and
+    AGIC's weights of layers for the exact gradient of other networks of `DEEP` convolutions (from
+    `VERY_DEEP` on by the mean of several searches at half the side, which share the budget), and
     with ROG's codes for large images and few convolutions. If only some values were sent, but
     enough to complete the gradient of a dense first layer (`matrix_completion`), the exact attacks
     are run on the completed one. Otherwise, and on rounded values, only gradient matching is run,
@@ -163,14 +170,24 @@ class Best(AttackSpec):
             )
         undefended, deep = not (against_defence or observation.sent), _is_deep(observation)
         if undefended and deep and not unrolled:
-            return Choice(
-                AGIC(labels="auto", **fields), "in deep networks the later layers tell more"
-            )
+            return self._deep_matching(observation, fields)
         if undefended and _is_large(observation) and not deep:
             return Choice(
                 ROG(**{**fields, **LARGE_FIELDS}), "large images are sought at half their side"
             )
         return Choice(InvertGrad(**fields), "matches the gradients of any network")
+
+    def _deep_matching(self, observation: Observation, fields: dict[str, Any]) -> Choice:
+        """Return AGIC, with several searches in networks that hide where things are."""
+        if _convolutions(observation) < VERY_DEEP or not _is_halved(observation):
+            return Choice(
+                AGIC(labels="auto", **fields), "in deep networks the later layers tell more"
+            )
+        several = {"seeds": SEARCHES, "iterations": max(self.budget // SEARCHES, 1)}
+        return Choice(
+            AGIC(labels="auto", **{**fields, **VERY_DEEP_FIELDS, **several}),
+            "in very deep networks the mean of several searches at half the side tells more",
+        )
 
 
 def defence_fields(observation: Observation) -> dict[str, Any]:
@@ -305,15 +322,23 @@ def _noise_share(observation: Observation, neurons: int) -> float:
 
 
 def _is_deep(observation: Observation) -> bool:
+    return _convolutions(observation) >= DEEP
+
+
+def _convolutions(observation: Observation) -> int:
     from torch import nn
 
-    layers = observation.model.modules()
-    return sum(isinstance(layer, nn.Conv2d) for layer in layers) >= DEEP
+    return sum(isinstance(layer, nn.Conv2d) for layer in observation.model.modules())
 
 
 def _is_large(observation: Observation) -> bool:
-    sides = observation.input_shape[1:] if observation.modality == "image" else (0,)
-    return min(sides) >= LARGE and not any(side % 2 for side in sides)
+    return min(observation.input_shape[1:], default=0) >= LARGE and _is_halved(observation)
+
+
+def _is_halved(observation: Observation) -> bool:
+    """Return True for images whose sides have halves."""
+    sides = observation.input_shape[1:]
+    return observation.modality == "image" and not any(side % 2 for side in sides)
 
 
 def _is_smooth(observation: Observation) -> bool:

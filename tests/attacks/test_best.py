@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import gleak
-from gleak.attacks.best import DEEP, Best, defence_fields
+from gleak.attacks.best import DEEP, VERY_DEEP, Best, defence_fields
 from gleak.testing.tiny_cells import TinyCells
 
 SHAPE = (3, 8, 8)
@@ -24,9 +24,9 @@ def convolutional(activation: nn.Module) -> nn.Module:
     return nn.Sequential(convolution, activation, nn.Flatten(), nn.Linear(128, 10))
 
 
-def deep() -> nn.Module:
+def deep(convolutions: int = DEEP) -> nn.Module:
     network = convolutional(nn.ReLU())
-    for _ in range(DEEP - 1):
+    for _ in range(convolutions - 1):
         network.insert(2, nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()))
     return network
 
@@ -52,6 +52,7 @@ CHOSEN = [
     (convolutional(nn.ReLU()), 1, {}, "invertgrad"),
     (convolutional(nn.Sigmoid()), 2, {}, "invertgrad"),
     (deep(), 2, {}, "agic"),
+    (deep(VERY_DEEP), 2, {}, "agic+iterations=1+seeds=3+result=mean+lr=0.2"),
     (deep(), 2, {"local_steps": 2, "local_lr": 0.1}, "invertgrad"),
     (trained(), 1, {}, "gradinversion"),
     (trained(), 2, {"batch_norm": "training"}, "gradinversion"),

@@ -41,7 +41,7 @@ def unmix_nonnegative(mixture: Mixture, count: int) -> Unmixing:
 
     Returns:
         ``iterations`` are least squares, and ``objective`` is the number of sources that are not
-        accepted and therefore approximate.
+        accepted and therefore approximate. Rows are not finite where directions hardly differ.
     """
     pairs = zip(mixture.weight.double(), mixture.bias.double(), strict=True)
     found = [_unmix_victim(torch.cat([weight, bias[:, None]], 1), count) for weight, bias in pairs]
@@ -75,7 +75,10 @@ def _unmix_victim(gradients: Tensor, count: int) -> tuple[Tensor, int, Tensor]:
         starts, features = functional.normalize(features[:STARTS]), features[STARTS:]
         searches += 1
     every = torch.cat([columns, components])
-    return every[independent(every)] @ transform, searches, torch.tensor(count - len(columns))
+    found = every[independent(every)]
+    rows = transform.new_full(transform.shape, torch.nan)
+    rows[: len(found)] = found @ transform
+    return rows, searches, torch.tensor(count - len(columns))
 
 
 def _components(basis: Tensor) -> Tensor:

@@ -51,6 +51,15 @@ def test_embeddings_without_zeros_are_not_accepted() -> None:
     assert objective.tolist() == [12, 12]
 
 
+def test_sources_that_hardly_differ_are_not_accepted() -> None:
+    truth, _ = draw(3, 0.8, 0)
+    truth[:, 2] = truth[:, 1] * (1 + 1e-9 * torch.rand(FEATURES))
+    gradients = torch.randn(2, NEURONS, 3, generator=torch.Generator().manual_seed(0)).double()
+    found, objective = unmixed(Mixture(gradients @ truth, gradients.sum(2)), 3)
+    assert found.shape == truth.shape
+    assert (objective >= 1).all()
+
+
 def test_the_share_of_negative_values_does_not_depend_on_the_sign() -> None:
     sources = torch.tensor([[3.0, 0.0, 4.0], [-12.0, 5.0, 0.0], [12.0, -5.0, 0.0]])
     torch.testing.assert_close(negative_share(sources), torch.tensor([0.0, 5 / 13, 5 / 13]))

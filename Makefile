@@ -13,6 +13,7 @@ PYTHON ?= python3
 CORES ?= all
 ARGS ?=
 INPUTS ?= 100000
+EXTRAS :=
 BIN := .venv/bin
 LIBRARY := .venv/.library
 READY := .venv/.ready
@@ -25,12 +26,12 @@ PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pyte
 
 .PHONY: help demo figures lint check test test-slow test-all test-slurm test-flower fuzz setup weights results report bench graph docs docs-check clean
 
-# The library alone, with the versions of the lock file. $(1): folder of the environment; $(2): extras
+# The library with EXTRAS, in the versions of the lock file, in the folder of the target.
 define install_library
 	$(PYTHON) -c "import sys; sys.exit('gleak needs Python 3.11 or newer: make PYTHON=python3.12' if sys.version_info < (3, 11) else 0)"
-	$(PYTHON) -m venv $(1)
-	$(1)/bin/pip install --quiet "$$(grep '^torch==' envs/requirements.lock)"
-	$(1)/bin/pip install --quiet --constraint envs/requirements.lock --editable '.$(2)'
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet "$$(grep '^torch==' envs/requirements.lock)"
+	$(@D)/bin/pip install --quiet --constraint envs/requirements.lock --editable '.$(EXTRAS)'
 endef
 
 help:
@@ -97,7 +98,7 @@ docs-check: docs
 	$(BIN)/python docs/check_site.py $(SITE)
 
 $(LIBRARY): envs/requirements.lock pyproject.toml
-	$(call install_library,.venv)
+	$(install_library)
 	touch $@
 
 $(READY): $(LIBRARY)
@@ -108,9 +109,10 @@ $(DOCS): $(READY) envs/requirements-docs.lock
 	$(BIN)/pip install --quiet --no-deps -r envs/requirements-docs.lock
 	touch $(DOCS)
 
+$(FLOWER)/.ready: EXTRAS := [flower,nvflare]
 $(FLOWER)/.ready: envs/requirements.lock pyproject.toml
-	$(call install_library,$(FLOWER),[flower,nvflare])
-	$(FLOWER)/bin/pip install --quiet --requirement envs/requirements.lock
+	$(install_library)
+	$(@D)/bin/pip install --quiet --requirement envs/requirements.lock
 	touch $@
 
 clean:

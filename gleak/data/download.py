@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
@@ -205,7 +206,22 @@ class Lfw(DownloadableDataset):
     )
 
     def read(self, home: Path, *, download: bool) -> Dataset:
-        """Read faces with people as classes; Shape (M, 3, size, size)."""
+        """Read faces with people as classes; Shape (M, 3, size, size).
+
+        scikit-learn writes what it computes beside the images, pickled, and reads it back: without
+        a download it is given a temporary folder of links to them, as the data may be read-only.
+        """
+        if download:
+            return self._read(home, download=True)
+        with TemporaryDirectory() as folder:
+            links = Path(folder, self.unpacked)
+            links.mkdir()
+            for path in (home / self.unpacked).iterdir():
+                if path.name != "joblib":
+                    (links / path.name).symlink_to(path.resolve())
+            return self._read(Path(folder), download=False)
+
+    def _read(self, home: Path, *, download: bool) -> Dataset:
         from sklearn.datasets import fetch_lfw_people
 
         people = fetch_lfw_people(

@@ -153,6 +153,14 @@ def test_frequent_people_are_cropped_and_split_three_to_one(lfw_files: Path, siz
     assert np.array_equal(dataset.train_inputs, np.broadcast_to(expected, (9, 3, size, size)))
 
 
+def test_nothing_is_written_to_the_data_or_read_from_a_cache_in_it(lfw_files: Path) -> None:
+    """scikit-learn's cache is of pickles; the data may be read-only."""
+    (lfw_files / "scikit-learn/lfw_home/joblib").touch()  # a folder cannot be made there, nor read
+    before = sorted(lfw_files.rglob("*"))
+    assert len(Lfw(min_images=4).load(lfw_files, seed=0).train_labels) == 9
+    assert sorted(lfw_files.rglob("*")) == before
+
+
 def test_a_limit_holds_for_each_split(lfw_files: Path) -> None:
     dataset = Lfw(min_images=4, limit=2).load(lfw_files, seed=0)
     assert list(np.bincount(dataset.train_labels)) == [2, 2]

@@ -82,7 +82,7 @@ def scoring(end, *levels):
 
     def weights(wildcards):
         needed = frozenset().union(*(m.weights for m in scored_metrics(cell(wildcards), end)))
-        return sorted(name for name in needed if checkpoint_path(name).is_file())
+        return sorted(name for name in needed if is_cached(name))
 
     return {
         "metrics": lambda w: [str(metric) for metric in scored_metrics(cell(w), end)],

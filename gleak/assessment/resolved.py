@@ -28,7 +28,7 @@ from gleak.data.image_folder import (
 from gleak.experiments.cell import LEVELS, Cell
 from gleak.experiments.own_models import check_own_model
 from gleak.metrics.base import MetricSpec
-from gleak.runtime.hub_weights import checkpoint_path
+from gleak.runtime.hub_weights import is_cached
 
 DEFAULT_THRESHOLDS = {"image": {"ssim": 0.5}, "tabular": {"mse": 0.001}}
 
@@ -199,7 +199,7 @@ def threshold_of(text: str, value: float, modality: str) -> Threshold:
     if not isinstance(metric, MetricSpec) or metric.per != "sample":
         raise SpecError(f"{text} does not measure single samples; use ssim, psnr, mse or lpips")
     for name in metric.weights:
-        if not checkpoint_path(name).is_file():
+        if not is_cached(name):
             raise SpecError(f"{text} needs the file {name}; fetch it with: gleak weights")
     if modality not in metric.modalities:
         raise SpecError(f"{text} is not defined for {modality} data; use mse or psnr")

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from platformdirs import user_cache_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gleak.artifacts.atomic import atomic
@@ -23,6 +22,7 @@ from gleak.core.errors import DataError
 from gleak.core.registry import parse
 from gleak.core.settings import Settings
 from gleak.runtime.forkserver import SUPPORTED
+from gleak.runtime.user_cache import cache_path, check_home, exists
 
 if TYPE_CHECKING:
     from gleak.observation import Observation
@@ -137,7 +137,7 @@ class Machine:
 
 def speed_file() -> Path:
     """Return the path of the speed file, in the user's cache folder; it need not exist."""
-    return user_cache_path("gleak") / "speed.json"
+    return cache_path("speed.json")
 
 
 def read_speed(file: Path) -> Speed | None:
@@ -146,7 +146,7 @@ def read_speed(file: Path) -> Speed | None:
     Raises:
         DataError: the file is damaged.
     """
-    if not file.exists():
+    if not exists(file):
         return None
     try:
         return Speed.model_validate_json(file.read_text())
@@ -159,9 +159,9 @@ def write_speed(speed: Speed, file: Path) -> None:
     """Write a speed file.
 
     Raises:
-        ArtifactError: it could not be written.
+        ArtifactError: it could not be written, or the user has no home folder.
     """
-    with atomic(file) as temporary:
+    with atomic(check_home(file)) as temporary:
         temporary.write_text(f"{speed.model_dump_json(indent=2)}\n")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.core.errors import ArtifactError, nearest
+from gleak.runtime.user_cache import check_home, exists, with_home
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,8 +27,13 @@ log = logging.getLogger(__name__)
 def checkpoint_path(name: str) -> Path:
     """Return the path of a file in the cache of ``torch.hub``; it need not exist."""
     cache_home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    home = Path(os.environ.get("TORCH_HOME", f"{cache_home}/torch")).expanduser()
-    return home / "hub" / "checkpoints" / name
+    home = os.environ.get("TORCH_HOME", f"{cache_home}/torch")
+    return with_home(home) / "hub" / "checkpoints" / name
+
+
+def is_cached(name: str) -> bool:
+    """Return whether a file is in the cache of ``torch.hub``."""
+    return exists(checkpoint_path(name))
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,8 @@ class PublishedWeights:
         """
         from torch.hub import download_url_to_file
 
-        path = checkpoint_path(self.name)
-        if not path.is_file():
+        path = check_home(checkpoint_path(self.name))
+        if not exists(path):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 download_url_to_file(self.address, str(path), hash_prefix=self.digest)
@@ -94,7 +100,7 @@ def read_weights(name: str) -> tuple[Path, State]:
         ArtifactError: the file is missing, or holds anything but tensors.
     """
     path = checkpoint_path(name)
-    if not path.is_file():
+    if not exists(path):
         raise ArtifactError(
             f"{path} is missing; put the file there, or set TORCH_HOME to the folder that contains "
             f"hub/checkpoints/{name}; fetch a file of torchvision with: {fetch_command(name)}"

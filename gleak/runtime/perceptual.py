@@ -11,7 +11,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Literal
 
 from gleak.core.errors import ArtifactError
-from gleak.runtime.hub_weights import PublishedWeights, checkpoint_path
+from gleak.runtime.hub_weights import PublishedWeights, checkpoint_path, is_cached
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -85,7 +85,7 @@ def perceptual_network(net: Net = SQUEEZE) -> nn.Module:
             read; the message contains the command that downloads them.
     """
     path = checkpoint_path(BACKBONES[net].file)
-    if not path.is_file():
+    if not is_cached(path.name):
         raise ArtifactError(f"{path} is missing; download it with: {fetch_command(net)}")
     return _load(net, path)
 

@@ -17,13 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from platformdirs import user_cache_path
-
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError, GleakError
+from gleak.runtime.user_cache import cache_path, check_home
 
 HOME = "gleak"
-KEPT = user_cache_path("gleak") / "sources.json"
+KEPT = cache_path("sources.json")
 """Digests and imports of modules by their content, of this and earlier processes."""
 MOST_KEPT = 5000
 
@@ -75,7 +74,7 @@ def _kept() -> dict[str, tuple[str, list[str]]]:
 def _keep() -> None:
     """Write the latest entries; without permission or space they are computed again next time."""
     latest = dict(list(_kept().items())[-MOST_KEPT:])
-    with suppress(ArtifactError), atomic(KEPT) as temporary:
+    with suppress(ArtifactError), atomic(check_home(KEPT)) as temporary:
         temporary.write_text(json.dumps(latest))
 
 

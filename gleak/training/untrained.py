@@ -10,7 +10,7 @@ from typing_extensions import override
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import FILE_NAME, parameter
-from gleak.runtime.hub_weights import checkpoint_path
+from gleak.runtime.hub_weights import is_cached
 from gleak.training.base import History, InitialisedSpec, TrainingSpec
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Pretrained(InitialisedSpec):
     @override
     def rehearse(self, model: nn.Module, dataset: Dataset, part: Part) -> None:
         """Compare the tensors of the file with those of the model, if the file is there."""
-        if checkpoint_path(self.file).is_file():
+        if is_cached(self.file):
             super().rehearse(model, dataset, part)
 
     @override

@@ -1,18 +1,20 @@
 # gleak: every target works from a fresh clone with Python 3.11+ and pip.
-#   make demo     photographs recovered from one gradient    make help         this list
-#   make figures  all figures of all studies (quick scale)   make check        format, lint, types, unit tests
-#   make report   one HTML file with everything               make test         that, contracts, examples, workflow
-#   make graph    the rule graph in docs/                     make test-slow    the tests that it leaves out
-#   make setup    the environment alone                       make test-all     all tests, Flower and fuzzing
-#   make weights  the weights of LPIPS, downloaded            make test-slurm   on a SLURM of its own
-#   make bench    timings, and this machine's speed          make test-flower  with Flower and FLARE, in an environment of their own
-#   make docs     the documentation in docs/_build/html       make docs-check   that, and each page opened in Chromium
-#   make fuzz     INPUTS malformed artifacts read (100,000 by default); what is found is kept in .fuzz
+#   make demo     photographs recovered from one gradient    make help          this list
+#   make figures  all figures of all studies (quick scale)   make check         format, lint, types (make lint), unit tests
+#   make report   one HTML file with everything              make test          that, contracts, examples, workflow
+#   make graph    the rule graph in docs/                    make test-slow     the tests that it leaves out
+#   make results  the pages of recorded runs in docs/        make test-all      all tests, Flower and fuzzing
+#   make setup    the environment alone                      make test-slurm    on a SLURM of its own
+#   make weights  the weights of LPIPS, downloaded           make test-flower   with Flower and FLARE, in an environment of their own
+#   make bench    timings, and this machine's speed          make test-nightly  all of these, docs-check, rehearsals and the report
+#   make docs     the documentation in docs/_build/html      make docs-check    that, and each page opened in Chromium
+#   make clean    deletes the environments                   make fuzz          INPUTS malformed artifacts read (default 100,000)
 
 PYTHON ?= python3
 CORES ?= all
 ARGS ?=
 INPUTS ?= 100000
+STUDY ?= $(patsubst docs/results/%/,%,$(sort $(dir $(patsubst %/,%,$(dir $(wildcard docs/results/*/*/conditions.yaml))))))
 EXTRAS :=
 BIN := .venv/bin
 LIBRARY := .venv/.library
@@ -24,7 +26,7 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 CONTRACTS := $(wildcard tests/*/test_*contract.py)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n auto
 
-.PHONY: help demo figures lint check test test-slow test-all test-slurm test-flower fuzz setup weights results report bench graph docs docs-check clean
+.PHONY: help demo figures lint check test test-slow test-all test-slurm test-flower test-nightly fuzz setup weights results report bench graph docs docs-check clean
 
 # The library with EXTRAS, in the versions of the lock file, in the folder of the target.
 define install_library
@@ -68,6 +70,10 @@ test-slurm: $(READY)
 test-flower: $(FLOWER)/.ready
 	$(FLOWER)/bin/pytest tests/captures/test_flower*.py tests/captures/test_nvflare*.py tests/workflow/test_real_updates.py $(ARGS)
 
+test-nightly: docs-check test-all test-slurm report
+	$(BIN)/gleak rehearse --scale paper
+	$(SNAKEMAKE) --dry-run 2>&1 | tee /dev/stderr | grep --quiet "Nothing to be done"
+
 fuzz: $(READY)
 	$(BIN)/pip install --quiet atheris==3.0.0
 	$(BIN)/python tests/fuzz/run.py --inputs $(INPUTS) $(ARGS)
@@ -78,7 +84,7 @@ weights: $(READY)
 	$(BIN)/gleak weights
 
 results: $(READY)
-	$(BIN)/gleak results $(STUDY)
+	$(foreach study,$(STUDY),$(BIN)/gleak results $(study) &&) true
 
 report: figures
 	$(SNAKEMAKE) --report results/report.html $(ARGS)

@@ -6,7 +6,7 @@
 #   make results  the pages of recorded runs in docs/        make test-all      all tests, Flower and fuzzing
 #   make setup    the environment alone                      make test-slurm    on a SLURM of its own
 #   make weights  the weights of LPIPS, downloaded           make test-flower   with Flower and FLARE, in an environment of their own
-#   make bench    timings, and this machine's speed          make test-nightly  all of these, docs-check, rehearsals and the report
+#   make bench    timings, and this machine's speed          make test-nightly  all of these, docs-check, rehearsals, report
 #   make docs     the documentation in docs/_build/html      make docs-check    that, and each page opened in Chromium
 #   make clean    deletes the environments                   make fuzz          INPUTS malformed artifacts read (default 100,000)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "docs"
-PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *SITE.rglob("*.md"))}
+TOP = (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
+PAGES = {str(path.relative_to(ROOT)): path for path in (*TOP, *SITE.rglob("*.md"))}
 PAGES.pop("docs/reference/changelog.md", None)
+COMMENT = re.compile(r"\s#.*$")
+JOINED = re.compile(r"\s(?:&&|\|\|)\s")
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+INLINE = re.compile(r"(?<!`)`(?P<text>[^`]+)`")
 TARGET = re.compile(r"results/artifacts/([^\s`]+)")
 
 
@@ -24,17 +28,24 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def commands(page: str) -> Iterator[str]:
-    """The command lines of a page; a backslash at the end continues a line."""
+    """The commands of a page's blocks; a backslash at the end continues a line."""
     for block in blocks(page, "sh"):
         for line in block.replace("\\\n", " ").splitlines():
-            yield line.partition("  #")[0].strip()
+            yield from (each.strip() for each in JOINED.split(COMMENT.sub("", line)))
 
 
-def starting(name: str) -> list[tuple[str, str]]:
-    """All command lines that start with a command, with their pages."""
+def inline_commands(page: str) -> Iterator[str]:
+    """What is written as code in the text of a page."""
+    for found in INLINE.finditer(BLOCK.sub("", text_of(page))):
+        yield from (" ".join(each.split()) for each in JOINED.split(found["text"]))
+
+
+def starting(name: str, of: Callable[[str], Iterator[str]] = commands) -> list[tuple[str, str]]:
+    """All commands that run a program, with their pages."""
+    start = re.compile(rf"(?:PYTHONPATH=\. )?(?:\.venv/bin/)?{name}\b(?=[ ])")
     return [
-        (page, line)
+        (page, command)
         for page in sorted(PAGES)
-        for line in dict.fromkeys(commands(page))
-        if line.removeprefix("PYTHONPATH=. ").startswith(f"{name} ")
+        for command in dict.fromkeys(of(page))
+        if start.match(command)
     ]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
+from importlib.util import find_spec
 
 import pytest
+from snakemake.cli import get_argument_parser
 
 from gleak.cli.main import build_parser
 from gleak.core.settings import Settings
 from gleak.experiments.cell import LEVELS, Cell
-from tests.docs.pages import PAGES, ROOT, TARGET, blocks, commands, starting, text_of
+from tests.docs.pages import PAGES, ROOT, TARGET, blocks, inline_commands, starting, text_of
+from tests.test_makefile import TARGETS
 
-LARGEST_WIDTH = 160
+INCOMPLETE = "the following arguments are required|expected one argument"
 
 
 def targets() -> list[tuple[str, str]]:
@@ -29,27 +32,43 @@ def test_each_path_is_that_of_a_cell(page: str, path: str) -> None:
 
 @pytest.mark.parametrize(("page", "line"), starting("gleak"))
 def test_each_gleak_command_can_be_parsed(page: str, line: str) -> None:
-    words = shlex.split(line)[1:]
-    build_parser().parse_args([word for word in words if word not in ("[", "]")])
+    build_parser().parse_args(shlex.split(line)[1:])
 
 
-@pytest.mark.parametrize(("page", "line"), starting("snakemake"))
-def test_each_configuration_has_valid_keys(page: str, line: str) -> None:
-    _, _, given = line.partition("--config ")
-    changes = dict(word.split("=", 1) for word in shlex.split(given) if "=" in word)
+@pytest.mark.parametrize(("page", "line"), starting("gleak", inline_commands))
+def test_each_gleak_command_in_a_text_is_one(
+    page: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may lack its arguments, or the last value."""
+    try:
+        build_parser().parse_args(shlex.split(line)[1:])
+    except SystemExit:
+        assert re.search(INCOMPLETE, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("page", "line"), starting("snakemake") + starting("snakemake", inline_commands)
+)
+def test_each_snakemake_command_has_valid_options_and_keys(page: str, line: str) -> None:
+    words = shlex.split(line.removeprefix("PYTHONPATH=. "))[1:]
+    given = get_argument_parser().parse_args(words)
+    changes = dict(word.split("=", 1) for word in given.config or ())
     Settings.read({"studies": "cpl", **changes})
+    assert all((ROOT / path).is_dir() for path in [given.workflow_profile] if path)
+
+
+@pytest.mark.parametrize(("page", "line"), starting("python") + starting("python", inline_commands))
+def test_each_python_command_names_a_file_or_module(page: str, line: str) -> None:
+    first, *rest = shlex.split(line)[1:]
+    files = re.findall(r"^# (\S+\.py)$", text_of(page), re.MULTILINE)
+    assert find_spec(rest[0]) if first == "-m" else first in files or (ROOT / first).is_file()
 
 
 def test_every_make_target_exists() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    written = {
-        line.split()[1] for page in PAGES for line in commands(page) if line.startswith("make ")
-    }
-    for page in PAGES:
-        written |= set(re.findall(r"`make ([\w-]+)`", text_of(page)))
+    written = starting("make") + starting("make", inline_commands)
     assert written
-    for target in written:
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    for page, line in written:
+        assert shlex.split(line)[1] in TARGETS, page
 
 
 @pytest.mark.parametrize("page", sorted(PAGES))

@@ -24,7 +24,7 @@ SITE := docs/_build/html
 FLOWER := .venv-flower
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES)
 CONTRACTS := $(wildcard tests/*/test_*contract.py)
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n auto
+PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 .PHONY: help demo figures lint check test test-slow test-all test-slurm test-flower test-nightly fuzz setup weights results report bench graph docs docs-check clean
 
@@ -67,8 +67,9 @@ test-all: lint
 test-slurm: $(READY)
 	$(BIN)/pytest tests/slurm -rs $(ARGS)
 
+test-flower: BIN := $(FLOWER)/bin
 test-flower: $(FLOWER)/.ready
-	$(FLOWER)/bin/pytest tests/captures/test_flower*.py tests/captures/test_nvflare*.py tests/workflow/test_real_updates.py $(ARGS)
+	$(PYTEST) --dist worksteal tests/captures/test_flower*.py tests/captures/test_nvflare*.py tests/workflow/test_flower_guide.py $(ARGS)
 
 test-nightly: docs-check test-all test-slurm report
 	$(BIN)/gleak rehearse --scale paper

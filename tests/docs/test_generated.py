@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +16,7 @@ from docs.extensions.markdown import cell, plain, table
 from gleak.cli.main import build_parser
 from gleak.core.registry import PACKAGES, load
 from gleak.core.settings import Settings
-from tests.docs.pages import PAGES, text_of
+from tests.docs.pages import PAGES, ROOT, SITE, text_of
 
 LINK = re.compile(r"\]\(#([\w-]+)\)")
 
@@ -77,3 +80,11 @@ def test_every_format_and_its_arrays_are_described() -> None:
         assert all(f"`/{name}" in section for name in array_fields(cls)), cls.format
         own = attribute_fields(cls).keys() - attribute_fields(Artifact).keys()
         assert all(f"| `{name}` |" in section for name in own), cls.format
+
+
+@pytest.mark.slow
+def test_the_rule_graph_is_that_of_the_workflow(tmp_path: Path) -> None:
+    """If not: ``make graph``."""
+    drawn = tmp_path / "rulegraph.svg"
+    subprocess.run([sys.executable, "docs/draw_rulegraph.py", drawn], cwd=ROOT, check=True)
+    assert drawn.read_bytes() == (SITE / "rulegraph.svg").read_bytes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 PAGE = "docs/guide/real-updates.md"
-FLOWER = "A round of Flower"
+FLOWER = "A round of Flower"  # test_flower_guide.py
 SECTIONS = sections(PAGE)
 
 
@@ -66,20 +65,6 @@ def test_a_defence_is_tried_on_simulated_clients(followed: tuple[Project, str]) 
     assert re.search(r"^none +3 +\d", printed, re.MULTILINE)
     assert re.search(r"^gaussian\+std=1\+unit=norm +3 +\d", printed, re.MULTILINE)
     assert (project.root / "defended.png").is_file()
-
-
-@pytest.mark.skipif(
-    find_spec("flwr") is None, reason="Flower is an extra, not installed: make test-flower"
-)
-def test_a_round_of_flower_is_attacked_and_scored(followed: tuple[Project, str]) -> None:
-    project, _ = followed
-    printed = follow(project.root, SECTIONS[FLOWER])
-    assert float(re.search(r"true samples: (\S+)", printed)[1]) < 1e-4
-    assert (psnr(project, "flower", "cpa_edges") > 25).all()
-    captured = Update.read(project.root / "data/captures/flower/update.h5")
-    assert (captured.victims, captured.rounds, captured.local_steps) == (2, 1, 5)
-    rounds = [path.name for path in (project.root / "captured").iterdir()]
-    assert rounds == ["round-2"]
 
 
 def test_a_capture_taken_in_anew_runs_what_was_made_of_the_old_one(

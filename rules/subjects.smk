@@ -75,14 +75,24 @@ def scored_metrics(scored, end):
     return [*found, *sorted(needed - {*found}, key=str)]
 
 
+@cache
+def can_be_read(name):
+    """Return whether a file of weights is there, and unaltered."""
+    try:
+        check_file(name)
+    except GleakError:
+        return False
+    return True
+
+
 def scoring(end, *levels):
     """Return `params`: the metrics of a cell with this last level, all their fields, their weights
-    that are there, and the digest of the code, which includes the code of these levels' specs.
+    that can be read, and the digest of the code, which includes the code of these levels' specs.
     """
 
     def weights(wildcards):
         needed = frozenset().union(*(m.weights for m in scored_metrics(cell(wildcards), end)))
-        return sorted(name for name in needed if checkpoint_path(name).is_file())
+        return sorted(filter(can_be_read, needed))
 
     return {
         "metrics": lambda w: [str(metric) for metric in scored_metrics(cell(w), end)],

@@ -47,10 +47,11 @@ class Pretrained(InitialisedSpec):
     """Parameters and buffers from a file in torch's cache, ``$TORCH_HOME/hub/checkpoints``.
 
     The file is a state dict written by `torch.save`, with the names of the network's tensors; only
-    tensors are read, so code in the file cannot run. If its last layer has another number of
-    classes than the dataset, that layer keeps its random initialisation. Nothing is downloaded.
-    Give changed weights a new name: results are identified by the name, and the log contains the
-    file's SHA-256.
+    tensors are read, so code in the file cannot run. A file whose SHA-256 differs from that of
+    torchvision's file, or from the digits with which its name ends, is refused. If its last layer
+    has another number of classes than the dataset, that layer keeps its random initialisation. A
+    run downloads nothing; ``gleak weights FILE`` downloads torchvision's files. Give changed
+    weights a new name: results are identified by the name, and the log contains the file's SHA-256.
     """
 
     source = "CPA section V-A"

@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
@@ -327,11 +328,20 @@ def test_a_changed_default_reruns_the_cells_that_have_it(finished: Project) -> N
 
 
 def test_weights_that_were_downloaded_since_make_scores_again(
-    finished: Project, random_backbone: Path
+    finished: Project, random_backbone: Path, tmp_path: Path
 ) -> None:
+    """Not before they are those that are expected, which a plug-in says of random ones."""
+    digest = sha256(random_backbone.read_bytes()).hexdigest()
+    (tmp_path / "published.py").write_text(
+        "from gleak.runtime.hub_weights import DIGESTS\n"
+        f"DIGESTS[{random_backbone.name!r}] = ({digest!r},)\n"
+    )
     home = {"TORCH_HOME": str(random_backbone.parents[2])}
-    again = {name(job) for job in replace(finished, environment=home).jobs()}
-    assert again == SCORES | STUDY | {"score_truth"}
+    assert replace(finished, environment=home).jobs() == []
+    told = replace(
+        finished, environment={**home, "GLEAK_PLUGINS": "published"}, first_on_path=[tmp_path]
+    )
+    assert {name(job) for job in told.jobs()} == SCORES | STUDY | {"score_truth"}
 
 
 def test_another_seed_runs_everything_again(finished: Project) -> None:

@@ -15,6 +15,7 @@ from gleak.experiments.stage_files import CAPTURED, Made, StudyPart, dataset_of,
 from gleak.experiments.stages import STAGES, path_of
 from gleak.experiments.targets import check_target
 from gleak.core.errors import GleakError
+from gleak.core.markup import to_json, to_report
 from gleak.core.plugins import use_plugins
 from gleak.knowledge.base import Pretraining
 from gleak.metrics.score_table import refusal_in_scores

@@ -194,7 +194,7 @@ def category_of(wildcards):
     """Return the heading of a study in the report, with its place in the configuration."""
     study = study_of(wildcards)
     place = list(STUDIES).index(study.name) + 1
-    return f"{place}. {study.name.upper()}: {study.title}"
+    return to_report(f"{place}. {study.name.upper()}: {study.title}")
 
 
 def labels_of(file):
@@ -204,8 +204,8 @@ def labels_of(file):
         spec, place = figure_spec(wildcards), study_of(wildcards).position(wildcards.figure)
         return {
             "no.": f"{place:02}",
-            "shown": spec.title or wildcards.figure.replace("_", " "),
-            "in the paper": spec.reproduces.partition(" (")[0],
+            "shown": to_report(spec.title or wildcards.figure.replace("_", " ")),
+            "in the paper": to_report(spec.reproduces.partition(" (")[0]),
             "file": file,
         }
 

@@ -14,9 +14,12 @@ from shutil import copytree, ignore_patterns
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from gleak.artifacts.model import Model
+from gleak.core.markup import to_report
 from gleak.metrics.score_table import UNAVAILABLE, read_scores
+from tests.hostile_names import ALL, Page, shown
 from tests.project import OF_THE_MACHINE, Job, Project, copy_project
 
 CPL, GI = "cpl+iterations=20", "invertgrad+iterations=5"
@@ -243,6 +246,50 @@ def test_the_report_begins_with_the_verdicts_and_links_to_figures(
     links = set(re.findall(r'<a href="([^"#]+)"', first))
     assert links
     assert {str(folder / link) for link in links} <= set(results)
+
+
+@pytest.fixture
+def hostile_report(finished: Project, tmp_path: Path) -> str:
+    """The report of the tiny study with titles and captions that are code."""
+
+    def edit(text: str) -> str:
+        study = yaml.safe_load(text)
+        study["title"] = ALL
+        for figure in study["figures"].values():
+            figure.update(title=ALL, caption=ALL, reproduces=ALL)
+        return yaml.safe_dump(study)
+
+    with finished.edited("studies/tiny.yaml", edit=edit):
+        finished.run("--report", tmp_path / "report.html")
+    return (tmp_path / "report.html").read_text()
+
+
+def test_names_are_text_in_the_report(hostile_report: str) -> None:
+    written = dict(re.findall(r"    var (\w+) = ([{\"].*);\n", hostile_report))
+    assert "<" not in written["categories"]
+    results, first = json.loads(written["results"]), Page(json.loads(written["workflow_desc"]))
+    (category,) = json.loads(written["categories"])
+    assert category == to_report(f"1. TINY: {ALL}")
+    assert category in first.text
+    assert ("a", "onclick", "app.showCategory(this.dataset.study)") in first.code
+    assert {code for tag, _, code in first.code if tag != "div"} == {
+        "app.showCategory(this.dataset.study)"
+    }
+    assert "<" not in json.dumps([[e["labels"], e["job_properties"]] for e in results.values()])
+    captions = [Page(entry["caption"]) for entry in results.values()]
+    assert all(caption.code == [] for caption in captions)
+    assert sum(to_report(ALL) in caption.text for caption in captions) == 2 * len(FIGURES)
+
+
+@pytest.mark.slow
+def test_names_are_text_in_the_report_in_a_browser(hostile_report: str) -> None:
+    """The link to the study's figures opens them."""
+    page = shown(
+        hostile_report,
+        "document.querySelector('[data-study]').click();"
+        "setTimeout(() => { document.body.dataset.opened = app.state.category }, 200)",
+    )
+    assert page.attributes["data-opened"] == to_report(f"1. TINY: {ALL}")
 
 
 def name(job: Job) -> str:

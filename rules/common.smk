@@ -15,12 +15,13 @@ from gleak.experiments.stage_files import CAPTURED, Made, StudyPart, dataset_of,
 from gleak.experiments.stages import STAGES, path_of
 from gleak.experiments.targets import check_target
 from gleak.core.errors import GleakError
+from gleak.core.markup import to_json, to_report
 from gleak.core.plugins import use_plugins
 from gleak.knowledge.base import Pretraining
 from gleak.metrics.score_table import refusal_in_scores
 from gleak.experiments.own_models import check_own_model
 from gleak.experiments.job_costs import model_bytes, update_bytes
-from gleak.runtime.hub_weights import is_cached
+from gleak.runtime.hub_weights import check_file
 from gleak.runtime.logs import quarantine
 from gleak.runtime.source_digest import source_digest
 from gleak.core.settings import SCALES, Settings

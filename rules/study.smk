@@ -44,7 +44,7 @@ rule draw:
     resources:
         **resources("draw"),
     params:
-        figure=lambda w: json.dumps(figure_spec(w).resolved()),
+        figure=lambda w: to_json(figure_spec(w).resolved()),
         source=lambda w: source_digest(STAGES["draw"].code, *sorted(figure_spec(w).modules)),
         caption=lambda w: planned(w).caption(w.figure, w.scale),
     script:

@@ -75,14 +75,24 @@ def scored_metrics(scored, end):
     return [*found, *sorted(needed - {*found}, key=str)]
 
 
+@cache
+def can_be_read(name):
+    """Return whether a file of weights is there, and unaltered."""
+    try:
+        check_file(name)
+    except GleakError:
+        return False
+    return True
+
+
 def scoring(end, *levels):
     """Return `params`: the metrics of a cell with this last level, all their fields, their weights
-    that are there, and the digest of the code, which includes the code of these levels' specs.
+    that can be read, and the digest of the code, which includes the code of these levels' specs.
     """
 
     def weights(wildcards):
         needed = frozenset().union(*(m.weights for m in scored_metrics(cell(wildcards), end)))
-        return sorted(name for name in needed if is_cached(name))
+        return sorted(filter(can_be_read, needed))
 
     return {
         "metrics": lambda w: [str(metric) for metric in scored_metrics(cell(w), end)],
@@ -184,7 +194,7 @@ def category_of(wildcards):
     """Return the heading of a study in the report, with its place in the configuration."""
     study = study_of(wildcards)
     place = list(STUDIES).index(study.name) + 1
-    return f"{place}. {study.name.upper()}: {study.title}"
+    return to_report(f"{place}. {study.name.upper()}: {study.title}")
 
 
 def labels_of(file):
@@ -194,8 +204,8 @@ def labels_of(file):
         spec, place = figure_spec(wildcards), study_of(wildcards).position(wildcards.figure)
         return {
             "no.": f"{place:02}",
-            "shown": spec.title or wildcards.figure.replace("_", " "),
-            "in the paper": spec.reproduces.partition(" (")[0],
+            "shown": to_report(spec.title or wildcards.figure.replace("_", " ")),
+            "in the paper": to_report(spec.reproduces.partition(" (")[0]),
             "file": file,
         }
 

@@ -7,6 +7,7 @@ import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -25,6 +26,7 @@ from gleak.core import registry
 from gleak.core.registry import nested
 from gleak.core.spec import parameter
 from gleak.knowledge.autoencoder import Codec
+from gleak.runtime import hub_weights
 from gleak.runtime.perceptual import BACKBONES
 from gleak.runtime.torchvision_ops import ensure_operators
 from gleak.testing import tiny_cells
@@ -185,10 +187,24 @@ def random_backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def random_weights(random_backbone: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def random_weights(
+    random_backbone: Path, monkeypatch: pytest.MonkeyPatch, published: Callable[[Path], None]
+) -> Path:
     """A TORCH_HOME whose backbone is random: enough for everything but the values."""
     monkeypatch.setenv("TORCH_HOME", str(random_backbone.parents[2]))
+    published(random_backbone)
     return random_backbone
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Let a file have the digest that gleak expects of its name, while the test runs."""
+
+    def expect(path: Path) -> None:
+        digest = sha256(path.read_bytes()).hexdigest()
+        monkeypatch.setitem(hub_weights.DIGESTS, path.name, (digest,))
+
+    return expect
 
 
 @pytest.fixture

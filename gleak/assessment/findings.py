@@ -6,6 +6,7 @@ The JSON Schema of `Report` is ``report.schema.json``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -287,6 +288,13 @@ class Report(Entry):
         specs = {each.cell: each.cell.split("/") for each in self.captured}
         ordered = sorted(self.captured, key=lambda each: trainings.index(specs[each.cell][2]))
         return [Group([each], specs[each.cell][-3]) for each in ordered]
+
+    @property
+    def subject(self) -> str:
+        """Network and data, by which readers know the deployment."""
+        data = self.deployment["data"]
+        written = data["folder"] if isinstance(data, dict) else data
+        return f"{self.deployment['model']} on {Path(written).name or written}"
 
     @property
     def compared(self) -> dict[str, list[tuple[str, Exposure]]]:

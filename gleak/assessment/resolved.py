@@ -15,7 +15,7 @@ from gleak.assessment.written_specs import at_key, client_of, model_of
 from gleak.captures.locations import PRIVATE, UPDATE, Captures
 from gleak.clients.base import check_batch
 from gleak.clients.fedavg import FedAvg
-from gleak.core.errors import DataError, SpecError, nearest
+from gleak.core.errors import ArtifactError, DataError, SpecError, nearest
 from gleak.core.registry import find, load, parse
 from gleak.core.settings import Settings
 from gleak.core.spec import build_spec, changed
@@ -28,7 +28,7 @@ from gleak.data.image_folder import (
 from gleak.experiments.cell import LEVELS, Cell
 from gleak.experiments.own_models import check_own_model
 from gleak.metrics.base import MetricSpec
-from gleak.runtime.hub_weights import is_cached
+from gleak.runtime.hub_weights import check_file
 
 DEFAULT_THRESHOLDS = {"image": {"ssim": 0.5}, "tabular": {"mse": 0.001}}
 
@@ -199,8 +199,10 @@ def threshold_of(text: str, value: float, modality: str) -> Threshold:
     if not isinstance(metric, MetricSpec) or metric.per != "sample":
         raise SpecError(f"{text} does not measure single samples; use ssim, psnr, mse or lpips")
     for name in metric.weights:
-        if not is_cached(name):
-            raise SpecError(f"{text} needs the file {name}; fetch it with: gleak weights")
+        try:
+            check_file(name)
+        except ArtifactError as error:
+            raise SpecError(f"{text} needs the file {name}: {error}") from None
     if modality not in metric.modalities:
         raise SpecError(f"{text} is not defined for {modality} data; use mse or psnr")
     return Threshold(metric, value)

@@ -98,7 +98,12 @@ def build_parser() -> ArgumentParser:
     add_assess_command(add)
     add_demo_options(add("demo", run_demo, "recover a batch of photographs from one gradient"))
     add_weights_options(
-        add("weights", run_weights, "download the weights of LPIPS to the cache of torch.hub")
+        add(
+            "weights",
+            run_weights,
+            "download weights, those of LPIPS by default, to the cache of torch.hub; replace an "
+            "altered file",
+        )
     )
     add_import_command(add)
     add_study_commands(add)
@@ -115,12 +120,17 @@ def add_audit_options(command: ArgumentParser) -> None:
 
 
 def add_weights_options(command: ArgumentParser) -> None:
-    """Add the option of ``gleak weights``."""
-    command.add_argument(
+    """Add the options of ``gleak weights``."""
+    which = command.add_mutually_exclusive_group()
+    which.add_argument(
+        "file", nargs="?", metavar="FILE", help="name of a file that torchvision publishes"
+    )
+    which.add_argument(
         "--net",
         choices=get_args(Net),
         default=SQUEEZE,
-        help="network whose features LPIPS compares; default squeeze, 5 MB",
+        help="network whose features LPIPS compares: squeeze (default, 5 MB), alex (244 MB) or vgg "
+        "(553 MB)",
     )
 
 
@@ -226,10 +236,12 @@ def run_demo(arguments: Namespace) -> int:
 
 
 def run_weights(arguments: Namespace) -> int:
-    """Run ``gleak weights [--net NET]``."""
+    """Run ``gleak weights [FILE | --net NET]``."""
+    from gleak.runtime.hub_weights import address, download, expected_digests
     from gleak.runtime.perceptual import BACKBONES
 
-    weights = BACKBONES[arguments.net].weights
-    print(f"LPIPS: {weights}", flush=True)
-    print(weights.download())
+    name = arguments.file or BACKBONES[arguments.net].file
+    digest = next(iter(expected_digests(name)), "unknown")
+    print(f"{address(name)}, sha256 {digest}", flush=True)
+    print(download(name))
     return 0

@@ -13,15 +13,16 @@ from gleak.core.errors import SpecError, nearest
 
 Scale = Literal["quick", "small", "gpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-UNUSABLE = "\0\n{}"
+UNUSABLE = "\0\n{}<"
+"""Characters of paths that file names, wildcards or the report's scripts do not allow."""
 LISTS = ("studies", "plugins")
 """Keys whose values may be given as a text with commas."""
 
 
-def _usable(path: Path) -> Path:
-    """Reject characters that file names or the workflow's wildcards do not allow."""
+def _usable(path: Any) -> Any:
+    """Reject `UNUSABLE` characters."""
     if set(UNUSABLE) & set(str(path)):
-        raise ValueError("may contain no line break, zero byte or brace")
+        raise ValueError("may contain no line break, zero byte, brace or '<'")
     return path
 
 
@@ -33,7 +34,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    studies: list[str] = Field(
+    studies: list[Annotated[str, AfterValidator(_usable)]] = Field(
         description="names of files in studies/ without .yaml, or paths of files that end in .yaml"
     )
     scale: Scale = Field("quick", description="size of the experiments")

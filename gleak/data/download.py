@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -15,10 +15,13 @@ from gleak.core.errors import DataError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec
-from gleak.data.image_arrays import quantize, size_field, stack_pixels
+from gleak.data.image_arrays import size_field, stack_pixels
 from gleak.data.image_folder import ImageFolderDataset, advice
 from gleak.data.splits import Split, first_per_class, join_splits, stratified
 from gleak.runtime.torchvision_ops import ensure_operators
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 class DownloadableDataset(ImageFolderDataset):
@@ -185,13 +188,15 @@ class Mnist(TorchvisionDataset):
 
 
 WINDOW = slice(61, 189)
+MOST_IMAGES = 530
+"""Number of images of the person with most."""
 
 
 @register("lfw")
 class Lfw(DownloadableDataset):
     """Labeled Faces in the Wild: colour images of people with many images, or an image folder.
 
-    The download uses scikit-learn, as torchvision no longer offers one. The central 128 x 128
+    scikit-learn downloads the images, as torchvision no longer does. The central 128 x 128
     pixels of each 250 x 250 image, which contain the face, are cropped and resized; each person's
     images are split 3:1. CPL (section 4.1) reports 106 people with "more than 14" images: 106 have
     at least 14, and 96 more than 14.
@@ -199,42 +204,45 @@ class Lfw(DownloadableDataset):
 
     source: ClassVar[str] = "Huang et al. 2007, from figshare; no explicit licence, for research"
     library: ClassVar[str] = "scikit-learn"
-    unpacked: ClassVar[str] = "lfw_home"
+    unpacked: ClassVar[str] = "lfw_home/lfw_funneled"
 
     min_images: int = parameter(
         14, "smallest number of images of a person in the download", source="CPL section 4.1", ge=4
     )
 
     def read(self, home: Path, *, download: bool) -> Dataset:
-        """Read faces with people as classes; Shape (M, 3, size, size).
+        """Read faces with people as classes; Shape (M, 3, size, size)."""
+        if download and not (home / self.unpacked).is_dir():
+            self._download(home)
+        folders = [folder for folder in (home / self.unpacked).iterdir() if folder.is_dir()]
+        pictures = {each.name.replace("_", " "): sorted(each.iterdir()) for each in folders}
+        people = sorted(name for name, own in pictures.items() if len(own) >= self.min_images)
+        if not people:
+            raise DataError(f"{self}: nobody has that many images in {home / self.unpacked}")
+        files = [(path, label) for label, name in enumerate(people) for path in pictures[name]]
+        # scikit-learn's order, of which the splits are drawn
+        order = np.random.RandomState(42).permutation(len(files))
+        faces = stack_pixels((self._face(files[i][0]) for i in order), len(files), self.shape)
+        labels = np.array([files[i][1] for i in order])
+        train, test = stratified(faces, labels)
+        return join_splits(self._thin(train), self._thin(test), people)
 
-        scikit-learn writes what it computes beside the images, pickled, and reads it back: without
-        a download it is given a temporary folder of links to them, as the data may be read-only.
-        """
-        if download:
-            return self._read(home, download=True)
-        with TemporaryDirectory() as folder:
-            links = Path(folder, self.unpacked)
-            links.mkdir()
-            for path in (home / self.unpacked).iterdir():
-                if path.name != "joblib":
-                    (links / path.name).symlink_to(path.resolve())
-            return self._read(Path(folder), download=False)
-
-    def _read(self, home: Path, *, download: bool) -> Dataset:
+    def _download(self, home: Path) -> None:
+        """Download to a folder of its own: scikit-learn unpickles what is in its folder."""
         from sklearn.datasets import fetch_lfw_people
 
-        people = fetch_lfw_people(
-            data_home=str(home),
-            download_if_missing=download,
-            min_faces_per_person=self.min_images,
-            color=True,
-            slice_=(WINDOW, WINDOW),
-            # scikit-learn rounds down, hence half a pixel more.
-            resize=(self.size + 0.5) / (WINDOW.stop - WINDOW.start),
-        )
-        train, test = stratified(quantize(people.images, self.shape), people.target)
-        return join_splits(self._thin(train), self._thin(test), list(people.target_names))
+        with TemporaryDirectory(dir=home) as fresh:
+            fetch_lfw_people(data_home=fresh, min_faces_per_person=MOST_IMAGES, resize=0.1)
+            (home / self.unpacked).parent.mkdir(exist_ok=True)
+            (Path(fresh) / self.unpacked).rename(home / self.unpacked)
+
+    def _face(self, path: Path) -> Image:
+        """Read the part of an image that contains the face, resized."""
+        from PIL.Image import open as opened
+
+        with opened(path) as image:
+            box = (WINDOW.start, WINDOW.start, WINDOW.stop, WINDOW.stop)
+            return image.crop(box).resize((self.size, self.size))
 
     def _thin(self, split: Split) -> Split:
         chosen = first_per_class(split[1], self.limit)

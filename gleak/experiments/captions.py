@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gleak.core.markup import to_rst
 from gleak.core.numbers import format_number
 from gleak.core.spec import Spec
 from gleak.experiments.axis_labels import AxisLabels, is_control
@@ -42,10 +43,10 @@ def caption(figure: FigureSpec, grids: Sequence[tuple[Grid, Grid]], scale: str) 
         grids: of its scores: each at the scale that is drawn, and at the scale of the paper.
         scale: the scale that is drawn.
     """
-    reproduces = f"Reproduces {figure.reproduces}." if figure.reproduces else ""
+    reproduces = f"Reproduces {to_rst(figure.reproduces)}." if figure.reproduces else ""
     conditions_of = [_conditions_in_full(figure, ours, paper) for ours, paper in grids]
-    networks = [f"**{key}:** {_escape(text)}." for key, text in _trained(figure, scale).items()]
-    texts = [figure.caption.strip(), reproduces, figure.reading, *conditions_of, *networks]
+    networks = [f"**{key}:** {to_rst(text)}." for key, text in _trained(figure, scale).items()]
+    texts = [to_rst(figure.caption), reproduces, figure.reading, *conditions_of, *networks]
     return "\n\n".join(text for text in texts if text)
 
 
@@ -103,20 +104,15 @@ def _conditions_in_full(figure: FigureSpec, ours: Grid, paper: Grid) -> str:
     size = f"{count} {'cell' if count == 1 else 'cells'}{_refused(cells, ours)}"
     size += f", {ours.networks} networks each" if ours.networks > 1 else ""
     lines = {
-        **{heading: _escape(text) for heading, text in own.items()},
+        **{heading: to_rst(text) for heading, text in own.items()},
         "Scale": f"{ours.scale}, {size}",
-        "At the scale of the paper": _escape(_join(changed, ". ")),
+        "At the scale of the paper": to_rst(_join(changed, ". ")),
         "Compared with other settings of the paper": _substitutions(cells, ours.names),
         "Chosen by a search": _tuned(cells, ours.names),
-        "Not searched": _escape("; ".join(one.substitute for one in _not_adopted(figure, ours))),
-        "No better than blind": _escape(_weak(cells, ours)),
+        "Not searched": to_rst("; ".join(one.substitute for one in _not_adopted(figure, ours))),
+        "No better than blind": to_rst(_weak(cells, ours)),
     }
     return "\n".join(f"| **{heading}:** {text}." for heading, text in lines.items() if text)
-
-
-def _escape(text: str) -> str:
-    """Escape what reStructuredText would read as markup."""
-    return text.replace("\\", "\\\\").replace("*", "\\*").replace("_", "\\_").replace("|", "\\|")
 
 
 def _refused(cells: Sequence[Cell], grid: Grid) -> str:

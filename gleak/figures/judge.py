@@ -31,7 +31,13 @@ from gleak.figures.evidence import (
 from gleak.figures.intervals import FEWEST
 from gleak.figures.published import empty_published, published_values, read_published
 from gleak.figures.statistics import Row, cells_of, join_cells, records, refusals
-from gleak.figures.verdict_page import NO_NUMBER, STRONGER, describe_needed, write_page
+from gleak.figures.verdict_page import (
+    NO_NUMBER,
+    STRONGER,
+    describe_needed,
+    verdicts_in_markdown,
+    write_page,
+)
 from gleak.metrics.score_table import read_scores
 
 if TYPE_CHECKING:
@@ -110,8 +116,7 @@ def _write(table: pd.DataFrame, page: str, folder: Path) -> None:
     with atomic(folder / "expectations.csv") as temporary:
         table.to_csv(temporary, index=False, lineterminator="\n")
     with atomic(folder / "expectations.md") as temporary:
-        text = table.to_markdown(index=False, disable_numparse=True)
-        temporary.write_text(f"{text}\n", encoding="utf-8")
+        temporary.write_text(f"{verdicts_in_markdown(table)}\n", encoding="utf-8")
     with atomic(folder / "expectations.html") as temporary:
         temporary.write_text(page, encoding="utf-8")
 

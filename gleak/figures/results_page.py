@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ import pandas as pd
 
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError
+from gleak.core.markup import to_markdown
 from gleak.core.settings import Scale, Settings
 from gleak.experiments.cell import Paths
 from gleak.experiments.estimate import format_duration, hours, plan_study
@@ -24,7 +24,7 @@ from gleak.figures.draw import differing_cells, draw
 from gleak.figures.judge import judge_claims
 from gleak.figures.published import empty_published, read_published
 from gleak.figures.recorded import CONDITIONS, SUFFIX, Conditions, read_conditions
-from gleak.figures.verdict_page import VERDICTS
+from gleak.figures.verdict_page import VERDICTS, verdicts_in_markdown
 from gleak.metrics.score_table import read_scores
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def _head(record: Record) -> str:
     study = record.study
     return (
         f"# `{study.name}`: results at the scale `{record.scale}`\n\n"
-        f"{study.paper}. Written by `make results STUDY={study.name}` from the scores in "
-        f"[{record.folder.name}/]({record.folder.name}/{CONDITIONS}); comments are in the notes."
+        f"{to_markdown(study.paper)}. Written by `make results STUDY={study.name}` from the scores "
+        f"in [{record.folder.name}/]({record.folder.name}/{CONDITIONS}); comments are in the notes."
     )
 
 
@@ -114,7 +114,7 @@ def _judge(record: Record) -> str:
     lines = [
         "## Verdicts",
         ", ".join(f"{verdict}: {counts.get(verdict, 0)}" for verdict in VERDICTS) + ".",
-        _markdown(verdicts.drop(columns=["level"])),
+        verdicts_in_markdown(verdicts.drop(columns="level")),
     ]
     return "\n\n".join(lines)
 
@@ -125,9 +125,9 @@ def _draw(record: Record) -> Iterator[str]:
         for name, spec in record.study.figures.items():
             shown = _shown(record, name, Path(place))
             if shown:
-                title = f"## {spec.title or name}"
+                title = f"## {to_markdown(spec.title or name)}"
                 origin = f"{spec.reproduces}. " if spec.reproduces else ""
-                yield "\n\n".join([title, f"{origin}{spec.caption}".strip(), shown])
+                yield "\n\n".join([title, to_markdown(f"{origin}{spec.caption}"), shown])
 
 
 def _shown(record: Record, figure: str, place: Path) -> str:
@@ -150,7 +150,7 @@ def _shown(record: Record, figure: str, place: Path) -> str:
 
 def _picture(record: Record, picture: Path) -> str:
     title = record.study.figure(picture.stem).title or picture.stem
-    return f"![{title}]({record.folder.name}/{picture.name})"
+    return f"![{to_markdown(title)}]({record.folder.name}/{picture.name})"
 
 
 def _describe(record: Record) -> str:
@@ -159,8 +159,9 @@ def _describe(record: Record) -> str:
         {
             "grid": f"[{name}]({record.folder.name}/{name}{SUFFIX})",
             "commit": ", ".join(commit[:LETTERS] for commit in facts.commits),
-            "versions": "; ".join(facts.versions),
-            "device": f"{', '.join(facts.devices)}, {'/'.join(map(str, facts.threads))} threads",
+            "versions": to_markdown("; ".join(facts.versions)),
+            "device": to_markdown(", ".join(facts.devices))
+            + f", {'/'.join(map(str, facts.threads))} threads",
             "begun (UTC)": facts.begun,
             "cells": facts.cells,
             "CPU hours": facts.cpu_hours,
@@ -196,9 +197,8 @@ def _left_out(record: Record) -> Iterator[str]:
 
 
 def _markdown(table: pd.DataFrame) -> str:
-    """Format a table; bars in texts are escaped."""
-    texts = table.astype(str).map(lambda text: re.sub(r"(?<!\\)\|", r"\\|", text))
-    return str(texts.to_markdown(index=False, disable_numparse=True))
+    """Format a table of texts in Markdown."""
+    return str(table.astype(str).to_markdown(index=False, disable_numparse=True))
 
 
 def records_of(study: Study, folder: Path, published: Path | None) -> list[Record]:

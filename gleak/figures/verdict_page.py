@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 import pandas as pd
 
+from gleak.core.markup import to_markdown
 from gleak.experiments.claims import Verdict
 from gleak.figures.intervals import FEWEST
 from gleak.figures.statistics import records
@@ -16,13 +17,25 @@ if TYPE_CHECKING:
     from gleak.experiments.study import Study
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+FIRST = ["verdict", "needed"]
 NUMBERS = ["compared", "paper", "ours", "interval", "found"]
-HEADINGS = ["claim", "source", "verdict", "cells", "metric", "measured", *NUMBERS, "n", "figures"]
+HEADINGS = ["verdict", "claim", "source", "cells", "metric", "measured", *NUMBERS, "n", "figures"]
 NO_NUMBER = "none"
 """In place of the number of victims that would do: the estimate is at the end of the range."""
 STRONGER = "stronger attacks"
 """In place of the number of victims: no compared attack is above blind."""
 LABELS = {"interval": "95% interval", "found": "found only"}
+
+
+def verdicts_in_markdown(table: pd.DataFrame) -> str:
+    """Return verdicts as a table in Markdown: the verdict first, the identifier last.
+
+    Args:
+        table: verdicts, from `gleak.figures.judge.judge_study`.
+    """
+    others = table.columns.drop([*FIRST, "id"])
+    shown = table[[*FIRST, *others, "id"]].astype(str).map(to_markdown)
+    return str(shown.to_markdown(index=False, disable_numparse=True))
 
 
 def write_page(study: Study, scale: str, table: pd.DataFrame) -> str:

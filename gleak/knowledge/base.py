@@ -197,8 +197,8 @@ class PretrainedSpec(KnowledgeSpec):
         """Build the network with the parameters of the file.
 
         Raises:
-            ArtifactError: the file is missing, contains anything but tensors, tensors with other
-                names or shapes, or values that are not finite.
+            ArtifactError: the file is missing or altered, contains anything but tensors, tensors
+                with other names or shapes, or values that are not finite.
         """
         from gleak.runtime.hub_weights import check_weights, read_weights
 

@@ -6,10 +6,9 @@ import logging
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from gleak.core.errors import ArtifactError, nearest
 from gleak.runtime.user_cache import check_home, exists, with_home
@@ -19,6 +18,20 @@ if TYPE_CHECKING:
 
 PUBLISHED = "https://download.pytorch.org/models"
 NAMED_DIGEST = re.compile(r"-([0-9a-f]{8,})\.")
+DIGESTS: Mapping[str, tuple[str, ...]] = {
+    "squeezenet1_1-b8a52dc0.pth": (
+        "b8a52dc049b60e4b6ab68ad0df457362afab8b6304b2febdc1650a5dab4d7e7b",
+        "b54b6e9eee7d7ceeda397c80b4ee6bdc406d54ed2b7bd64e8978f44f3904bfb1",
+    ),
+    "alexnet-owt-7be5be79.pth": (
+        "7be5be791159472b1fbf3c69796f7cb30dca7ad8466c2df70058c37116cdee02",
+    ),
+    "vgg16-397923af.pth": ("397923af8e79cdbb6a7127f12361acd7a2f83e06b05044ddf496e83de57a5bf0",),
+    "resnet18-f37072fd.pth": ("f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",),
+    "resnet50-0676ba61.pth": ("0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",),
+}
+"""SHA-256 of torchvision's files, and of SqueezeNet's weights rounded to half precision, with which
+the results in docs/results were measured: they change LPIPS by at most 3e-4."""
 OTHER = "choose the network these weights belong to, or another file"
 State = Mapping[str, "Tensor"]
 log = logging.getLogger(__name__)
@@ -31,64 +44,75 @@ def checkpoint_path(name: str) -> Path:
     return with_home(home) / "hub" / "checkpoints" / name
 
 
-def is_cached(name: str) -> bool:
-    """Return whether a file is in the cache of ``torch.hub``."""
-    return exists(checkpoint_path(name))
+def download_command(name: str) -> str:
+    """Return the command that downloads one of torchvision's files to that cache."""
+    return f"gleak weights {name}"
 
 
-@dataclass(frozen=True)
-class PublishedWeights:
-    """One of torchvision's weight files.
+def address(name: str) -> str:
+    """Return the address of one of torchvision's files."""
+    return f"{PUBLISHED}/{name}"
+
+
+def expected_digests(name: str) -> tuple[str, ...]:
+    """Return what the SHA-256 digest of a file begins with: one of these, or anything if empty.
+
+    Names given by ``torch.hub`` end with the first digits of the digest.
+    """
+    named = NAMED_DIGEST.search(name)
+    return DIGESTS.get(name, (named[1],) if named else ())
+
+
+def download(name: str) -> Path:
+    """Download a file of torchvision to the cache of ``torch.hub``, unless it is there unaltered.
 
     Args:
-        name: file name, which ends with the first digits of its digest.
-        size: in bytes.
-        digest: SHA-256.
+        name: name of the file, which ends with the first digits of its digest.
+
+    Raises:
+        ArtifactError: the name has no digits of a digest; no connection, no permission, or another
+            digest. An altered file is replaced only by a download with the right digest.
     """
+    from torch.hub import download_url_to_file
 
-    name: str
-    size: int
-    digest: str
-
-    @property
-    def address(self) -> str:
-        """Address from which the file is downloaded."""
-        return f"{PUBLISHED}/{self.name}"
-
-    def __str__(self) -> str:
-        return f"{self.address} ({self.size / 1e6:.1f} MB, sha256 {self.digest})"
-
-    def download(self) -> Path:
-        """Download the file to the cache of ``torch.hub`` unless it is there, and check its digest.
-
-        Raises:
-            ArtifactError: no connection, no permission, or another digest; no file remains.
-        """
-        from torch.hub import download_url_to_file
-
-        path = check_home(checkpoint_path(self.name))
-        if not exists(path):
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                download_url_to_file(self.address, str(path), hash_prefix=self.digest)
-            except (OSError, RuntimeError) as error:
-                raise ArtifactError(
-                    f"{self.address} cannot be downloaded ({error}); download it on another "
-                    f"machine and put it at {path}"
-                ) from None
-        return path
+    path, expected = check_home(checkpoint_path(name)), expected_digests(name)
+    if not expected or Path(name).name != name:
+        raise ArtifactError(
+            f"{name!r}: not the name of a file of torchvision, which ends with the first digits of "
+            f"its SHA-256; those that gleak uses: {', '.join(DIGESTS)}"
+        )
+    if exists(path):
+        try:
+            check_file(name)
+        except ArtifactError as error:
+            log.warning("it is downloaded again: %s", error)
+        else:
+            return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        download_url_to_file(address(name), str(path), hash_prefix=expected[0])
+    except (OSError, RuntimeError) as error:
+        raise ArtifactError(
+            f"{address(name)} cannot be downloaded ({error}); download it on another machine and "
+            f"put it at {path}"
+        ) from None
+    return path
 
 
-def fetch_command(name: str) -> str:
-    """Return a shell command that downloads one of torchvision's files to that cache."""
-    return (
-        'python -c "from torch.hub import load_state_dict_from_url as fetch; '
-        f"fetch('{PUBLISHED}/{name}', check_hash=True)\""
-    )
+def check_file(name: str) -> None:
+    """Check that a file is there and, if its digest is known, unaltered.
+
+    Raises:
+        ArtifactError: the file is missing, unreadable or altered; the message contains the command
+            that downloads it.
+    """
+    _opened(name).close()
 
 
 def read_weights(name: str) -> tuple[Path, State]:
-    """Read a file of tensors; code in the file cannot run.
+    """Read a file of tensors: check its digest, if that is known, before its content is parsed.
+
+    Code in the file cannot run.
 
     Args:
         name: name of a file in the cache of ``torch.hub``.
@@ -97,16 +121,43 @@ def read_weights(name: str) -> tuple[Path, State]:
         Path of the file, and its tensors by name.
 
     Raises:
-        ArtifactError: the file is missing, or holds anything but tensors.
+        ArtifactError: the file is missing, unreadable or altered, or holds anything but tensors.
     """
     path = checkpoint_path(name)
+    with _opened(name) as file:
+        return path, read_tensors(path, file)
+
+
+def _opened(name: str) -> BinaryIO:
+    """Open a file whose digest is as expected, at its beginning."""
+    path, expected = checkpoint_path(name), expected_digests(name)
+    fetch = download_command(name)
     if not exists(path):
         raise ArtifactError(
-            f"{path} is missing; put the file there, or set TORCH_HOME to the folder that contains "
-            f"hub/checkpoints/{name}; fetch a file of torchvision with: {fetch_command(name)}"
+            f"{path} is missing; download it with: {fetch}"
+            if name in DIGESTS
+            else f"{path} is missing; put the file there, or set TORCH_HOME to the folder that "
+            f"contains hub/checkpoints/{name}"
+            + (f"; if it is one of torchvision, download it with: {fetch}" if expected else "")
         )
-    _log_digest(path)
-    return path, _read(path)
+    try:
+        file = path.open("rb")
+        digest = file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ArtifactError(
+            f"{path} cannot be read ({error.strerror}); replace it with: {fetch}"
+        ) from None
+    log.info("%s: sha256 %s", path, digest)
+    if expected and not digest.startswith(expected):
+        file.close()
+        raise ArtifactError(
+            f"{path}: altered or truncated: its SHA-256 is {digest}, but should "
+            f"{'be' if name in DIGESTS else 'begin, by the name of the file, with'} {expected[0]}; "
+            f"replace it with: {fetch}"
+            + ("" if name in DIGESTS else "; if the digits mean something else, rename the file")
+        )
+    file.seek(0)
+    return file
 
 
 def check_weights(path: Path, found: State, own: State, kept: Collection[str] = ()) -> None:
@@ -138,21 +189,20 @@ def _hint(name: str, others: Collection[str]) -> str:
     return f"{nearest(name, others)}; " if others else ""
 
 
-def _log_digest(path: Path) -> None:
-    """Log the SHA-256 digest; names given by ``torch.hub`` end with its first digits."""
-    with path.open("rb") as file:
-        digest = file_digest(file, "sha256").hexdigest()
-    log.info("%s: sha256 %s", path, digest)
-    named = NAMED_DIGEST.search(path.name)
-    if named and not digest.startswith(named[1]):
-        log.warning("%s: the SHA-256 digest should begin with %s, by its name", path, named[1])
+def read_tensors(path: Path, file: BinaryIO) -> State:
+    """Read tensors by name from an open file of `torch.save`; code in the file cannot run.
 
+    Args:
+        path: path of the file, for errors.
+        file: the file, at its beginning.
 
-def _read(path: Path) -> State:
+    Raises:
+        ArtifactError: the file is truncated, or holds anything but tensors.
+    """
     import torch
 
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle raises errors of any type
         kind = type(error).__name__  # torch's message explains how to run the file's code
         raise ArtifactError(

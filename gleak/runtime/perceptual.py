@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Literal
 
-from gleak.core.errors import ArtifactError
-from gleak.runtime.hub_weights import PublishedWeights, checkpoint_path, is_cached
+from gleak.runtime.hub_weights import checkpoint_path, read_tensors, read_weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,54 +22,23 @@ class Backbone:
     """A network whose features LPIPS compares.
 
     Args:
-        weights: torchvision's file of its ImageNet weights.
+        file: name of torchvision's file of its ImageNet weights.
         smallest_side: side in pixels to which smaller images are enlarged.
     """
 
-    weights: PublishedWeights
+    file: str
     smallest_side: int
-
-    @property
-    def file(self) -> str:
-        """Name of the file in the cache of ``torch.hub``."""
-        return self.weights.name
 
 
 BACKBONES: Mapping[Net, Backbone] = {
-    "squeeze": Backbone(
-        PublishedWeights(
-            name="squeezenet1_1-b8a52dc0.pth",
-            size=4_958_839,
-            digest="b8a52dc049b60e4b6ab68ad0df457362afab8b6304b2febdc1650a5dab4d7e7b",
-        ),
-        smallest_side=64,
-    ),
-    "alex": Backbone(
-        PublishedWeights(
-            name="alexnet-owt-7be5be79.pth",
-            size=244_408_911,
-            digest="7be5be791159472b1fbf3c69796f7cb30dca7ad8466c2df70058c37116cdee02",
-        ),
-        smallest_side=64,
-    ),
-    "vgg": Backbone(
-        PublishedWeights(
-            name="vgg16-397923af.pth",
-            size=553_433_881,
-            digest="397923af8e79cdbb6a7127f12361acd7a2f83e06b05044ddf496e83de57a5bf0",
-        ),
-        smallest_side=16,
-    ),
+    "squeeze": Backbone("squeezenet1_1-b8a52dc0.pth", smallest_side=64),
+    "alex": Backbone("alexnet-owt-7be5be79.pth", smallest_side=64),
+    "vgg": Backbone("vgg16-397923af.pth", smallest_side=16),
 }
 """Backbones by the names that the package lpips gives them."""
 SQUEEZE: Net = "squeeze"
 CHANNELS = (1, 3)
 """Supported numbers of channels: grey and RGB."""
-
-
-def fetch_command(net: Net) -> str:
-    """Return the command that downloads the weights of a backbone."""
-    return "gleak weights" if net == SQUEEZE else f"gleak weights --net {net}"
 
 
 def perceptual_network(net: Net = SQUEEZE) -> nn.Module:
@@ -81,32 +48,36 @@ def perceptual_network(net: Net = SQUEEZE) -> nn.Module:
         net: name of the backbone.
 
     Raises:
-        ArtifactError: the backbone's weights are not in the cache of ``torch.hub``, or cannot be
-            read; the message contains the command that downloads them.
+        ArtifactError: the backbone's weights are not in the cache of ``torch.hub``, or are altered;
+            the message contains the command that downloads them.
     """
-    path = checkpoint_path(BACKBONES[net].file)
-    if not is_cached(path.name):
-        raise ArtifactError(f"{path} is missing; download it with: {fetch_command(net)}")
-    return _load(net, path)
+    return _load(net, checkpoint_path(BACKBONES[net].file))
 
 
 @cache
-def _load(net: Net, weights: Path) -> nn.Module:
-    """Load the network; torchvision finds ``weights`` in its cache."""
+def _load(net: Net, path: Path) -> nn.Module:
+    """Build the network without weights, which lpips would unpickle; copy those of the files."""
     from gleak.runtime import torchvision_import  # noqa: F401, I001 - before lpips
 
     import lpips
 
+    _, backbone = read_weights(path.name)
+    linear = Path(lpips.__file__).parent / "weights" / "v0.1" / f"{net}.pth"
+    with linear.open("rb") as file:
+        layers = read_tensors(linear, file)
     with warnings.catch_warnings():
         # lpips passes torchvision an argument that has been renamed since.
         warnings.filterwarnings("ignore", module="torchvision", category=UserWarning)
-        try:
-            network: nn.Module = lpips.LPIPS(net=net, verbose=False)
-        except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
-            raise ArtifactError(
-                f"{weights} cannot be read ({error}); delete it, and run: {fetch_command(net)}"
-            ) from None
+        network: nn.Module = lpips.LPIPS(net=net, pretrained=False, pnet_rand=True, verbose=False)
+    features = network.get_submodule("net")
+    features.load_state_dict({n: backbone[_in_torchvision(n)] for n in features.state_dict()})
+    network.load_state_dict(layers, strict=False)  # it has each linear layer under two names
     return network.requires_grad_(False)
+
+
+def _in_torchvision(name: str) -> str:
+    """Convert a name such as ``slice1.0.weight`` to that in torchvision's file."""
+    return f"features.{name.partition('.')[2]}"
 
 
 def perceptual_distances(

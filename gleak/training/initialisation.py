@@ -62,8 +62,8 @@ def load_weights(network: nn.Module, name: str) -> None:
         name: name of the file.
 
     Raises:
-        ArtifactError: the file is missing, contains anything but tensors, or tensors with other
-            names or shapes, or values that are not finite.
+        ArtifactError: the file is missing or altered, contains anything but tensors, or tensors
+            with other names or shapes, or values that are not finite.
     """
     path, weights = read_weights(name)
     state = network.state_dict()

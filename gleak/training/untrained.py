@@ -10,7 +10,8 @@ from typing_extensions import override
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import FILE_NAME, parameter
-from gleak.runtime.hub_weights import is_cached
+from gleak.runtime.hub_weights import checkpoint_path
+from gleak.runtime.user_cache import exists
 from gleak.training.base import History, InitialisedSpec, TrainingSpec
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ class Pretrained(InitialisedSpec):
     """Parameters and buffers from a file in torch's cache, ``$TORCH_HOME/hub/checkpoints``.
 
     The file is a state dict written by `torch.save`, with the names of the network's tensors; only
-    tensors are read, so code in the file cannot run. If its last layer has another number of
-    classes than the dataset, that layer keeps its random initialisation. Nothing is downloaded.
-    Give changed weights a new name: results are identified by the name, and the log contains the
-    file's SHA-256.
+    tensors are read, so code in the file cannot run. A file whose SHA-256 differs from that of
+    torchvision's file, or from the digits with which its name ends, is refused. If its last layer
+    has another number of classes than the dataset, that layer keeps its random initialisation. A
+    run downloads nothing; ``gleak weights FILE`` downloads torchvision's files. Give changed
+    weights a new name: results are identified by the name, and the log contains the file's SHA-256.
     """
 
     source = "CPA section V-A"
@@ -86,7 +88,7 @@ class Pretrained(InitialisedSpec):
     @override
     def rehearse(self, model: nn.Module, dataset: Dataset, part: Part) -> None:
         """Compare the tensors of the file with those of the model, if the file is there."""
-        if is_cached(self.file):
+        if exists(checkpoint_path(self.file)):
             super().rehearse(model, dataset, part)
 
     @override

@@ -61,7 +61,7 @@ def report(**changes: Any) -> Report:
     own = exposure()
     facts: dict[str, Any] = {
         "name": "ward <A>",
-        "deployment": {"pictures": True},
+        "deployment": {"model": "lenet", "data": "photographs <A>", "pictures": True},
         "verdict": own.verdict,
         "meaning": MEANINGS[own.verdict],
         "terms": [Fact(name="ssim", text="Structural similarity.")],
@@ -201,7 +201,7 @@ def rounds(*exposures: Exposure) -> Variation:
 def test_the_text_of_a_picture_has_its_numbers() -> None:
     cell = "d/m/captured+capture=mine-0/honest/c/none/a"
     changes = {
-        "deployment": {"pictures": True, "captures": ["mine-0"]},
+        "deployment": {**report().deployment, "captures": ["mine-0"]},
         "captured": [exposure().model_copy(update={"cell": cell})],
         "captured_rounds": [rounds(exposure(0), exposure(9))],
     }
@@ -261,8 +261,22 @@ def test_the_answer_says_what_each_defence_would_change() -> None:
     assert "compared defences" not in page(defenses=[])
 
 
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        ("digits", "digits"),
+        ("/home/me/photographs", "photographs"),
+        ({"folder": "../photographs", "size": 32}, "photographs"),
+    ],
+)
+def test_the_heading_names_network_and_data(data: Any, named: str) -> None:
+    text = page(deployment={**report().deployment, "data": data}, name="a")
+    assert f"<h1>What updates of lenet on {named} reveal</h1>" in text
+    assert f"<title>lenet on {named}: " in text
+
+
 def test_texts_are_escaped() -> None:
-    assert "ward &lt;A&gt;" in page()
+    assert "photographs &lt;A&gt;" in page()
     assert "<A>" not in page()
 
 

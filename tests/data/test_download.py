@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree
 from urllib.error import URLError
 
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.datasets import fetch_lfw_people
 
 from gleak.core.errors import DataError
-from gleak.data.download import Cifar10, Cifar100, Lfw, Mnist, TorchvisionDataset
+from gleak.data.download import WINDOW, Cifar10, Cifar100, Lfw, Mnist, TorchvisionDataset
+from gleak.data.splits import stratified
 from gleak.runtime.torchvision_ops import ensure_operators
 
 
@@ -153,12 +156,54 @@ def test_frequent_people_are_cropped_and_split_three_to_one(lfw_files: Path, siz
     assert np.array_equal(dataset.train_inputs, np.broadcast_to(expected, (9, 3, size, size)))
 
 
-def test_nothing_is_written_to_the_data_or_read_from_a_cache_in_it(lfw_files: Path) -> None:
-    """scikit-learn's cache is of pickles; the data may be read-only."""
-    (lfw_files / "scikit-learn/lfw_home/joblib").touch()  # a folder cannot be made there, nor read
-    before = sorted(lfw_files.rglob("*"))
-    assert len(Lfw(min_images=4).load(lfw_files, seed=0).train_labels) == 9
-    assert sorted(lfw_files.rglob("*")) == before
+def test_faces_are_those_of_scikit_learn_without_its_cache(
+    lfw_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cache is of pickles, and is written beside the data, which may be read-only."""
+    draws = np.random.default_rng(0)
+    for file in sorted(lfw_files.rglob("*.png")):
+        Image.fromarray(draws.integers(0, 256, (250, 250, 3), dtype=np.uint8)).save(file)
+    copy = tmp_path / "copy"
+    copytree(lfw_files / "scikit-learn", copy)
+    expected = fetch_lfw_people(
+        data_home=str(copy), color=True, min_faces_per_person=4, slice_=(WINDOW, WINDOW),
+        resize=16.5 / 128, download_if_missing=False,
+    )  # fmt: skip
+    monkeypatch.setattr("sklearn.datasets.fetch_lfw_people", None)
+    before = sorted((lfw_files / "scikit-learn").rglob("*"))
+    dataset = Lfw(min_images=4, size=16).load(lfw_files, seed=0)
+    assert sorted((lfw_files / "scikit-learn").rglob("*")) == before
+    pixels = np.rint(expected.images * 255).astype(np.uint8).transpose(0, 3, 1, 2)
+    train, test = stratified(pixels, expected.target)
+    assert list(dataset.class_names) == list(expected.target_names)
+    for found, wanted in (
+        ((dataset.train_inputs, dataset.train_labels), train),
+        ((dataset.test_inputs, dataset.test_labels), test),
+    ):
+        assert all(np.array_equal(*pair) for pair in zip(found, wanted, strict=True))
+
+
+def test_scikit_learn_downloads_to_an_empty_folder(
+    lfw_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was in its cache before is not unpickled."""
+    home = lfw_files / "scikit-learn"
+    faces = home.rename(lfw_files / "published") / "lfw_home"
+
+    def fetch(data_home: str, **_: object) -> None:
+        assert not list(Path(data_home).iterdir())
+        copytree(faces, Path(data_home) / "lfw_home")
+
+    monkeypatch.setattr("sklearn.datasets.fetch_lfw_people", fetch)
+    spec = Lfw(min_images=4, size=8)
+    spec.fetch(lfw_files)
+    assert len(spec.load(lfw_files, seed=0).train_labels) == 9
+    assert {path.name for path in home.iterdir()} == {"lfw_home", ".lfw.lock"}
+
+
+def test_a_number_of_images_that_nobody_has_is_refused(lfw_files: Path) -> None:
+    with pytest.raises(DataError, match=r"min_images=9.*nobody has that many images in .*funneled"):
+        Lfw(min_images=9).load(lfw_files, seed=0)
 
 
 def test_a_limit_holds_for_each_split(lfw_files: Path) -> None:

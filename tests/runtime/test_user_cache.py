@@ -15,7 +15,7 @@ import pytest
 
 from gleak.core.errors import ArtifactError
 from gleak.experiments.machine import Speed, read_speed, speed_file, write_speed
-from gleak.runtime.hub_weights import PublishedWeights, is_cached, read_weights
+from gleak.runtime.hub_weights import check_file, download, read_weights
 
 ROOT = Path(__file__).parents[2]
 NOBODY = "import pwd; pwd.getpwuid = {}.__getitem__"
@@ -24,7 +24,7 @@ WRITERS: dict[str, Callable[[], object]] = {
     "speed.json": lambda: write_speed(
         Speed(speed=1.5, host="node7", measured=date(2026, 1, 2)), speed_file()
     ),
-    "a.pth": lambda: PublishedWeights("a.pth", size=4, digest="0").download(),
+    "a-01234567.pth": lambda: download("a-01234567.pth"),
 }
 
 
@@ -54,9 +54,9 @@ def test_without_a_home_folder_the_workflow_computes_its_digests(homeless: Path)
 
 def test_without_a_home_folder_weights_are_missing(homeless: Path) -> None:
     assert read_speed(speed_file()) is None
-    assert not is_cached("a.pth")
-    with pytest.raises(ArtifactError, match="set TORCH_HOME"):
-        read_weights("a.pth")
+    for read in (check_file, read_weights):
+        with pytest.raises(ArtifactError, match="set TORCH_HOME"):
+            read("a.pth")
 
 
 def test_a_home_folder_that_may_not_be_entered_holds_nothing(
@@ -72,6 +72,6 @@ def test_a_home_folder_that_may_not_be_entered_holds_nothing(
     monkeypatch.delenv("TORCH_HOME", raising=False)
     monkeypatch.setattr(os, "stat", refused)
     assert read_speed(speed_file()) is None
-    assert not is_cached("a.pth")
-    with pytest.raises(ArtifactError, match="set TORCH_HOME"):
-        read_weights("a.pth")
+    for read in (check_file, read_weights):
+        with pytest.raises(ArtifactError, match="set TORCH_HOME"):
+            read("a.pth")

@@ -7,15 +7,19 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from gleak.artifacts.model import Model
+from gleak.core.markup import to_report
 from gleak.metrics.score_table import UNAVAILABLE, read_scores
+from tests.hostile_names import ALL, Page, shown
 from tests.project import OF_THE_MACHINE, Job, Project, copy_project
 
 CPL, GI = "cpl+iterations=20", "invertgrad+iterations=5"
@@ -244,6 +248,50 @@ def test_the_report_begins_with_the_verdicts_and_links_to_figures(
     assert {str(folder / link) for link in links} <= set(results)
 
 
+@pytest.fixture
+def hostile_report(finished: Project, tmp_path: Path) -> str:
+    """The report of the tiny study with titles and captions that are code."""
+
+    def edit(text: str) -> str:
+        study = yaml.safe_load(text)
+        study["title"] = ALL
+        for figure in study["figures"].values():
+            figure.update(title=ALL, caption=ALL, reproduces=ALL)
+        return yaml.safe_dump(study)
+
+    with finished.edited("studies/tiny.yaml", edit=edit):
+        finished.run("--report", tmp_path / "report.html")
+    return (tmp_path / "report.html").read_text()
+
+
+def test_names_are_text_in_the_report(hostile_report: str) -> None:
+    written = dict(re.findall(r"    var (\w+) = ([{\"].*);\n", hostile_report))
+    assert "<" not in written["categories"]
+    results, first = json.loads(written["results"]), Page(json.loads(written["workflow_desc"]))
+    (category,) = json.loads(written["categories"])
+    assert category == to_report(f"1. TINY: {ALL}")
+    assert category in first.text
+    assert ("a", "onclick", "app.showCategory(this.dataset.study)") in first.code
+    assert {code for tag, _, code in first.code if tag != "div"} == {
+        "app.showCategory(this.dataset.study)"
+    }
+    assert "<" not in json.dumps([[e["labels"], e["job_properties"]] for e in results.values()])
+    captions = [Page(entry["caption"]) for entry in results.values()]
+    assert all(caption.code == [] for caption in captions)
+    assert sum(to_report(ALL) in caption.text for caption in captions) == 2 * len(FIGURES)
+
+
+@pytest.mark.slow
+def test_names_are_text_in_the_report_in_a_browser(hostile_report: str) -> None:
+    """The link to the study's figures opens them."""
+    page = shown(
+        hostile_report,
+        "document.querySelector('[data-study]').click();"
+        "setTimeout(() => { document.body.dataset.opened = app.state.category }, 200)",
+    )
+    assert page.attributes["data-opened"] == to_report(f"1. TINY: {ALL}")
+
+
 def name(job: Job) -> str:
     """The rule and the attack, figure, grid, model or crafting it is for."""
     rule = job.rule.removesuffix("_table")
@@ -327,11 +375,20 @@ def test_a_changed_default_reruns_the_cells_that_have_it(finished: Project) -> N
 
 
 def test_weights_that_were_downloaded_since_make_scores_again(
-    finished: Project, random_backbone: Path
+    finished: Project, random_backbone: Path, tmp_path: Path
 ) -> None:
+    """Not before they are those that are expected, which a plug-in says of random ones."""
+    digest = sha256(random_backbone.read_bytes()).hexdigest()
+    (tmp_path / "published.py").write_text(
+        "from gleak.runtime.hub_weights import DIGESTS\n"
+        f"DIGESTS[{random_backbone.name!r}] = ({digest!r},)\n"
+    )
     home = {"TORCH_HOME": str(random_backbone.parents[2])}
-    again = {name(job) for job in replace(finished, environment=home).jobs()}
-    assert again == SCORES | STUDY | {"score_truth"}
+    assert replace(finished, environment=home).jobs() == []
+    told = replace(
+        finished, environment={**home, "GLEAK_PLUGINS": "published"}, first_on_path=[tmp_path]
+    )
+    assert {name(job) for job in told.jobs()} == SCORES | STUDY | {"score_truth"}
 
 
 def test_another_seed_runs_everything_again(finished: Project) -> None:

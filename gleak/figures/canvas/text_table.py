@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
 from gleak.artifacts.atomic import atomic
+from gleak.core.markup import to_markdown
 from gleak.figures.canvas.style import (
     BROAD_PAGE,
     PAGE,
@@ -56,7 +57,8 @@ def write_forms(cells: pd.DataFrame, note: str, stem: Path, align: Side = "right
 def _markdown(cells: pd.DataFrame) -> str:
     """Format as Markdown; the levels of a column are joined into a single header line."""
     flat = cells.set_axis([", ".join(filter(None, column)) for column in cells.columns], axis=1)
-    return str(flat.reset_index().to_markdown(index=False, disable_numparse=True))
+    shown = flat.reset_index().astype(str).map(to_markdown).rename(columns=to_markdown)
+    return str(shown.to_markdown(index=False, disable_numparse=True))
 
 
 def _latex(parts: Sequence[pd.DataFrame], note: str) -> str:

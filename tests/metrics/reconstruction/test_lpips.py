@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import pickle
 import re
+import warnings
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import get_args
 
@@ -9,10 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gleak.core.errors import ArtifactError
 from gleak.metrics.base import MetricUnavailable
 from gleak.metrics.reconstruction.lpips import Lpips
 from gleak.metrics.reconstruction.oracle_sign import LpipsOracleSign
-from gleak.runtime.hub_weights import checkpoint_path
+from gleak.runtime.hub_weights import DIGESTS, checkpoint_path
 from gleak.runtime.perceptual import BACKBONES, Net, perceptual_network
 from gleak.runtime.torchvision_ops import ensure_operators
 
@@ -63,27 +68,97 @@ def test_small_images_are_enlarged_to_64_pixels(make_comparison):
 
 
 @pytest.mark.parametrize(
-    ("net", "hint"),
+    ("net", "name"),
     [
-        ("squeeze", "squeezenet1_1-b8a52dc0.pth is missing; download it with: gleak weights"),
-        ("alex", "alexnet-owt-7be5be79.pth is missing; download it with: gleak weights --net alex"),
-        ("vgg", "vgg16-397923af.pth is missing; download it with: gleak weights --net vgg"),
+        ("squeeze", "squeezenet1_1-b8a52dc0.pth"),
+        ("alex", "alexnet-owt-7be5be79.pth"),
+        ("vgg", "vgg16-397923af.pth"),
     ],
 )
 def test_missing_weights_are_never_replaced(
-    make_comparison, no_weights: Path, net: Net, hint: str
+    make_comparison, no_weights: Path, net: Net, name: str
 ) -> None:
     with pytest.raises(MetricUnavailable, match=re.escape(str(no_weights))) as raised:
         Lpips(net=net).measure(make_comparison(*pair(3, 64)))
-    assert str(raised.value).endswith(hint)
+    assert str(raised.value).endswith(f"{name} is missing; download it with: gleak weights {name}")
     assert not no_weights.exists()
 
 
 @pytest.mark.parametrize("net", get_args(Net))
-def test_digests_begin_as_the_names_of_the_files_say(net: Net) -> None:
-    weights = BACKBONES[net].weights
-    assert weights.name.endswith(f"-{weights.digest[:8]}.pth")
-    assert len(weights.digest) == 64
+def test_the_digests_of_all_backbones_are_known(net: Net) -> None:
+    assert BACKBONES[net].file in DIGESTS
+
+
+def altered(path: Path, how: str, trap: Path) -> None:
+    """Put something else in the place of a file of weights; code in it would make the trap."""
+    whole = path.read_bytes()
+    if how == "pickle":
+        path.write_bytes(pickle.dumps(Touch(trap), protocol=2))
+    elif how == "torch":
+        torch.save({"features.0.weight": Touch(trap)}, path)
+    elif how == "cut":
+        path.write_bytes(whole[:-300])
+    else:
+        path.write_bytes(whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:])
+
+
+class Touch:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("how", ["pickle", "torch", "cut", "changed"])
+def test_altered_weights_are_refused_before_they_are_parsed(
+    random_weights: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make_comparison,
+    how: str,
+) -> None:
+    path = tmp_path / "hub" / "checkpoints" / random_weights.name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(random_weights.read_bytes())
+    altered(path, how, tmp_path / "sprung")
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was parsed"))
+    found, (expected,) = sha256(path.read_bytes()).hexdigest(), DIGESTS[path.name]
+    with pytest.raises(MetricUnavailable) as raised:
+        Lpips().measure(make_comparison(*pair(3, 64)))
+    assert str(raised.value) == (
+        f"{path}: altered or truncated: its SHA-256 is {found}, but should be {expected}; replace "
+        f"it with: gleak weights {path.name}"
+    )
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_pickle_with_the_right_digest_is_not_run_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "hub" / "checkpoints" / BACKBONES["squeeze"].file
+    path.parent.mkdir(parents=True)
+    torch.save({"features.0.weight": Touch(tmp_path / "sprung")}, path)
+    published(path)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    with pytest.raises(ArtifactError, match="contains anything but tensors"):
+        perceptual_network()
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_the_network_is_the_one_that_lpips_builds(random_weights: Path) -> None:
+    """Its own loaders are called here, on a file that this test wrote."""
+    import lpips
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = lpips.LPIPS(net="squeeze", verbose=False).state_dict()
+    found = perceptual_network().state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def lpips_of_features(network: nn.Module, images: Tensor, others: Tensor) -> Tensor:
@@ -105,6 +180,7 @@ def test_other_networks_are_read_from_their_own_files(
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    published: Callable[[Path], None],
 ) -> None:
     """Dense layers, which LPIPS does not use, are zeros without storage, so the file is small."""
     ensure_operators()
@@ -117,6 +193,7 @@ def test_other_networks_are_read_from_their_own_files(
     path = checkpoint_path(BACKBONES[net].file)
     path.parent.mkdir(parents=True)
     torch.save({**state, **dense}, path)
+    published(path)
     truth, estimate = pair(3, 64)
     values = Lpips(net=net).measure(make_comparison(truth, estimate))
     images = (torch.tensor(batch[0]).float() for batch in (estimate, truth))

@@ -1,0 +1,40 @@
+"""Texts of users in formats with markup: each is shown as it is, and none is code."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+IN_MARKDOWN = re.compile(r"[\\<&`$|]|\](?=[(\[])")
+IN_RST = re.compile(r"[\\*`_|>]|:(?=\S)|^[^\w\s]")
+IN_SCRIPT = str.maketrans("<{}", "‹()")
+"""Snakemake writes texts into scripts of its report without escaping them, and replaces braces."""
+
+
+def to_markdown(text: str) -> str:
+    """Return a text as Markdown in one line: without HTML, code, links and equations."""
+    return IN_MARKDOWN.sub(r"\\\g<0>", one_line(text))
+
+
+def to_rst(text: str) -> str:
+    """Return a text as reStructuredText in one line for Snakemake's report, as `to_report`.
+
+    It has no roles, links and directives.
+    """
+    return IN_RST.sub(r"\\\g<0>", to_report(text))
+
+
+def to_report(text: str) -> str:
+    """Return a text in one line for Snakemake's report, with others in place of ``<{}``."""
+    return one_line(text).translate(IN_SCRIPT)
+
+
+def to_json(value: Any) -> str:
+    """Return a value as JSON that may stand in a script of Snakemake's report."""
+    return json.dumps(value).replace("<", "\\u003c")
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks and repeated spaces."""
+    return " ".join(text.split())

@@ -73,11 +73,21 @@ class Page(HTMLParser):
 
 @cache
 def chromium() -> str:
-    """The path of an installed Chromium; skips the test if there is none."""
+    """The path of Chromium; skips the test if there is none, or none that starts."""
     found = next(filter(None, map(which, BROWSERS)), None)
     if found is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
+    with TemporaryDirectory() as folder:
+        done = opened(found, "about:blank", folder)
+    if "<html" not in done.stdout:
+        pytest.skip(f"{found} cannot be started: {done.stderr[-200:]}")
     return found
+
+
+def opened(browser: str, address: str, folder: str) -> subprocess.CompletedProcess[str]:
+    """Open a page with an empty profile in a folder, and print what it has become."""
+    command = [browser, *FLAGS, f"--user-data-dir={folder}/profile", address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def shown(html: str, steps: str = "") -> Page:
@@ -91,8 +101,7 @@ def shown(html: str, steps: str = "") -> Page:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "page.html"
         file.write_text(html + PROBE.format(steps=steps), encoding="utf-8")
-        command = [browser, *FLAGS, f"--user-data-dir={folder}/profile", file.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        done = opened(browser, file.as_uri(), folder)
     assert 'data-ran="true"' not in done.stdout, "a name ran as code"
     assert 'data-ran="false"' in done.stdout, done.stderr
     assert "data-error" not in done.stdout

@@ -8,6 +8,7 @@ work that depends on the file.
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -116,7 +117,7 @@ def note_damage(error: DamagedError, results: Path) -> str:
             notes.write(f"{path.resolve().relative_to(results.resolve())}\n")
     except OSError:
         return str(error)
-    return f"{path}: {error.fault}; it is made again by: snakemake {path}"
+    return f"{path}: {error.fault}; it is made again by: snakemake {shlex.quote(str(path))}"
 
 
 def quarantine(results: Path) -> list[Path]:

@@ -73,14 +73,14 @@ def test_running_out_of_memory_is_logged_as_one_line(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_of_the_results_is_noted(tmp_path: Path) -> None:
-    results, log = tmp_path / "results", tmp_path / "x.log"
+    results, log = tmp_path / "my results", tmp_path / "x.log"
     results.mkdir()
     (results / "update.h5").write_text("damaged")
     with pytest.raises(SystemExit), log_to(log, results):
         raise DamagedError(results / "update.h5", "not whole")
     ((_, text),) = messages(log.read_text())
     path = results / "update.h5"
-    assert text == f"{path}: not whole; it is made again by: snakemake {path}"
+    assert text == f"{path}: not whole; it is made again by: snakemake '{path}'"
     assert (results / "damaged.txt").read_text() == "update.h5\n"
 
 

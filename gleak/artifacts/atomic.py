@@ -1,67 +1,75 @@
-"""Atomic writing of files and folders: filled under a temporary name, then renamed."""
+"""Atomic writing of files and folders: filled under a temporary name, then renamed.
+
+Several processes may write one path at a time: each fills a temporary folder of its own, and the
+last one to finish has the final name. Only its owner can look into a temporary folder. It is
+locked, so that one left by a killed process is told from one in use; where the file system has no
+locks (some of clusters), it counts as left after a day.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
+import platform
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EEXIST, ENOTEMPTY
+from glob import escape
 from pathlib import Path
+from secrets import token_hex
 
 from gleak.core.errors import ArtifactError
 
+PRIVATE = 0o600
+SUFFIX = ".partial"
+FORMER = "former"
+ABANDONED = 24 * 3600.0
+log = logging.getLogger(__name__)
+
 
 @contextmanager
-def atomic(path: Path | str) -> Iterator[Path]:
-    """Yield a temporary path in the same folder and rename it to ``path`` when the block succeeds.
+def atomic(path: Path | str, *, private: bool = False) -> Iterator[Path]:
+    """Yield a temporary path and rename it to ``path`` when the block succeeds.
 
     The content is on the disk before it has its name, so that it is whole even after a power cut.
+
+    Args:
+        path: the file, which is replaced if it exists.
+        private: only its owner can read it; otherwise its permissions are those of a new file.
 
     Raises:
         ArtifactError: no permission or no space; the temporary file is removed.
     """
-    with renamed(path) as temporary:
+    with renamed(path, private=private) as temporary:
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
 
 
 @contextmanager
-def renamed(path: Path | str) -> Iterator[Path]:
+def renamed(path: Path | str, *, private: bool = False) -> Iterator[Path]:
     """Do as `atomic`, but without waiting for the disk, which can take tens of milliseconds.
 
     A killed process leaves no part of a file under its final name, but a power cut may: for formats
     whose reader notices that the end is missing.
 
+    Args:
+        path: as in `atomic`.
+        private: as in `atomic`.
+
     Raises:
         ArtifactError: no permission or no space; the temporary file is removed.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_partial(path)
+    with _partial(path) as folder:
+        temporary = folder / f"content{SUFFIX}"
         yield temporary
+        if private:
+            temporary.chmod(PRIVATE)
         temporary.replace(path)
-    except OSError as error:
-        raise ArtifactError(
-            f"{path}: could not be written ({error}); check the free space and the permissions of "
-            "its folder, and run again"
-        ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-
-
-def discard(path: Path) -> None:
-    """Remove a file, if it exists, and temporary files left by killed jobs."""
-    path.unlink(missing_ok=True)
-    _remove_partial(path)
-
-
-def _remove_partial(path: Path) -> None:
-    for left_by_a_killed_job in path.parent.glob(f".{path.name}.*.partial"):
-        left_by_a_killed_job.unlink()
 
 
 @contextmanager
@@ -71,26 +79,147 @@ def whole_folder(path: Path) -> Iterator[Path]:
     An existing folder is then replaced; it is unchanged if the block fails.
 
     Raises:
-        ArtifactError: no permission or no space; the temporary folder is removed.
+        ArtifactError: no permission or no space, or another process has made the folder at the same
+            time; the temporary folder is removed.
     """
-    temporary, former = (
-        path.with_name(f".{path.name}.{os.getpid()}.{what}") for what in ("partial", "former")
-    )
-    try:
-        for left_by_a_killed_process in path.parent.glob(f".{path.name}.*.partial"):
-            shutil.rmtree(left_by_a_killed_process)
-        temporary.mkdir(parents=True)
+    with _partial(path) as folder:
+        temporary, former = folder / f"content{SUFFIX}", folder / FORMER
+        temporary.mkdir()
         yield temporary
-        if path.exists():
-            path.rename(former)
-        temporary.rename(path)
+        try:
+            if path.exists():
+                path.rename(former)
+            temporary.rename(path)
+        except OSError as error:
+            if error.errno not in (EEXIST, ENOTEMPTY):
+                raise
+            raise ArtifactError(
+                f"{path}: another process has made it at the same time, and it is kept; remove it "
+                "and run again, if it is not what you want"
+            ) from None
+        finally:
+            _restore(former, path)
+
+
+def discard(path: Path) -> None:
+    """Remove a file, if it exists, and what killed jobs left of it."""
+    path.unlink(missing_ok=True)
+    _remove_abandoned(path)
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside ``path``, which is removed at the end.
+
+    Raises:
+        ArtifactError: an `OSError` in the block, or on the way to it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(path)
+        folder, descriptor = _new_folder(path)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(descriptor)
     except OSError as error:
         raise ArtifactError(
             f"{path}: could not be written ({error}); check the free space and the permissions of "
             "its folder, and run again"
         ) from error
+
+
+def _new_folder(path: Path) -> tuple[Path, int]:
+    """Make and lock a temporary folder for ``path``; return it and the lock's file descriptor.
+
+    Before it is locked another process may take it for abandoned and remove it; then make another.
+    """
+    while True:
+        folder = path.with_name(f".{path.name}.{os.getpid()}.{token_hex(4)}{SUFFIX}")
+        folder.mkdir(mode=0o700)
+        with suppress(FileNotFoundError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, folder):
+                return folder, descriptor
+            os.close(descriptor)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the temporary folders of ``path`` that killed processes left."""
+    for left in path.parent.glob(f".{escape(path.name)}.*{SUFFIX}"):
+        with suppress(OSError):
+            descriptor = os.open(left, os.O_RDONLY)
+            try:
+                if _is_abandoned(descriptor):
+                    _restore(left / FORMER, path)
+                    if left.is_dir():
+                        shutil.rmtree(left)
+                    else:
+                        left.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _is_abandoned(descriptor: int) -> bool:
+    """Return True, and hold the lock, if no other process holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return time.time() - os.fstat(descriptor).st_mtime > ABANDONED
+    return True
+
+
+def _restore(former: Path, path: Path) -> None:
+    """Give a replaced folder its name again if nothing has taken its place."""
+    if former.exists() and not path.exists():
+        former.rename(path)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Return True if an open file or folder is the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold a lock during the block; before it, wait for another process that holds it.
+
+    It ends with the process, however that ends. Where the file system has no locks, nothing waits.
+
+    Args:
+        path: file for the lock, removed at the end.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = _locked(path)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
+        yield
     finally:
-        if former.exists() and not path.exists():
-            former.rename(path)
-        for leftover in (temporary, former):
-            shutil.rmtree(leftover, ignore_errors=True)
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> int:
+    """Return the file descriptor of a locked file, which is made if it is missing."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
+            log.warning("%s: %s does the same work; waiting until it ends", path, holder)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            log.info("%s: no locks on this file system (%s)", path, error)
+        if _is_at(descriptor, path):
+            return descriptor
+        os.close(descriptor)

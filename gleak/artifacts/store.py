@@ -1,8 +1,9 @@
 """Base of the file formats: atomic writing, validated reading.
 
 A file is written under a temporary name in the same folder, flushed to disk, read back and
-validated, then renamed; after a failure no file remains. It contains nothing volatile (time, host),
-so equal content gives equal bytes. HDF5 builds the file in memory and plain writes put it on disk:
+validated, then renamed; after a failure no file remains. Only its owner can read it, since all but
+models hold samples or what reveals them. It contains nothing volatile (time, host), so equal
+content gives equal bytes. HDF5 builds the file in memory and plain writes put it on disk:
 if the disk is full, HDF5 itself can neither name the cause nor close the file (it crashes later).
 """
 
@@ -71,14 +72,14 @@ class Artifact:
         check(where or self.format, named)
 
     def write(self, path: Path | str) -> None:
-        """Write the artifact atomically.
+        """Write the artifact atomically, readable by its owner alone.
 
         Raises:
             ArtifactError: invalid content, no permission, or no space; no partial file remains.
         """
         path = Path(path)
         self.validate(str(path))
-        with atomic(path) as temporary:
+        with atomic(path, private=True) as temporary:
             temporary.write_bytes(self._packed())
             type(self).read(temporary)
 

@@ -146,7 +146,7 @@ def prepare(
         SpecError: the file is not valid, what it describes cannot be assessed, or the folder of the
             report belongs to another deployment.
     """
-    if not re.match(FILE_NAME, file.stem):
+    if not re.fullmatch(FILE_NAME, file.stem):
         raise SpecError(
             f"{file}: the name is part of the report's; use letters, digits, '_', '-' and '.'"
         )

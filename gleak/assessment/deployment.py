@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -125,7 +126,8 @@ def read_deployment(path: Path) -> Deployment:
         SpecError: it cannot be read, or a key is unknown, missing or invalid.
     """
     if not path.is_file():
-        raise SpecError(f"{path}: no such file; write one with: gleak assess --init {path}")
+        command = f"gleak assess --init {shlex.quote(str(path))}"
+        raise SpecError(f"{path}: no such file; write one with: {command}")
     return read_model(Deployment, load_mapping(path, "deployment", "model, data, ..."), str(path))
 
 
@@ -137,7 +139,7 @@ def write_template(path: Path) -> None:
     """
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(TEMPLATE.format(name=path))
+            file.write(TEMPLATE.format(name=shlex.quote(str(path))))
     except FileExistsError:
         raise SpecError(f"{path} exists already; edit it, or give another name") from None
     except OSError as error:

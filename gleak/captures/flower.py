@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ def named(arrays: Iterable[np.ndarray], names: Iterable[str]) -> Arrays:
         raise IncompatibleError(
             f"{len(values)} arrays, but {len(keys)} names; give names=list(model.state_dict())"
         )
-    return {key: np.ascontiguousarray(value) for key, value in zip(keys, values, strict=True)}
+    return {key: np.asarray(value, order="C") for key, value in zip(keys, values, strict=True)}
 
 
 def arrays_of(content: RecordDict, names: Sequence[str] | None = None) -> Arrays:
@@ -67,6 +68,9 @@ def arrays_of(content: RecordDict, names: Sequence[str] | None = None) -> Arrays
 
 class Wrapping(Strategy):
     """Wrapper that observes the rounds of a strategy, and leaves everything else to it.
+
+    What cannot be observed is logged. Names that do not fit the model are an error in the first
+    round, before anything is trained.
 
     Args:
         strategy: wrapped strategy.
@@ -92,7 +96,7 @@ class Wrapping(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
-        if messages and self.observer.observes(server_round):
+        if messages and (not self.before or self.observer.observes(server_round)):
             self.before = arrays_of(messages[0].content, self.names)
         return messages
 
@@ -103,10 +107,10 @@ class Wrapping(Strategy):
         replies = list(replies)
         observed: dict[str, float] = {}
         if self.observer.observes(server_round):
-            answered = [reply for reply in replies if reply.has_content()]
             after = {
-                str(reply.metadata.src_node_id): arrays_of(reply.content, self.names)
-                for reply in answered
+                str(reply.metadata.src_node_id): partial(arrays_of, reply.content, self.names)
+                for reply in replies
+                if reply.has_content()
             }
             observed = self.observer.observe(server_round, self.before, after)
         arrays, metrics = self.strategy.aggregate_train(server_round, replies)
@@ -157,7 +161,8 @@ class Gauging(Wrapping):
     """Wrapper that measures what the server can find in the updates of every round.
 
     The metrics of a round get the largest value of its clients, and the federation is stopped if
-    one exceeds its limit. The server knows no true samples.
+    one exceeds its limit. The server knows no true samples. Of an update that cannot be measured
+    the metrics are NaN, and exceed no limit.
 
     Args:
         strategy: wrapped strategy.

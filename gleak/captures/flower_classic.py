@@ -6,6 +6,7 @@ They do what `gleak.captures.flower` does for strategies that exchange messages.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ with needs_extra("flower"):
 
 
 class WrappingClassic(Strategy):
-    """Wrapper that observes the rounds of a strategy, and leaves everything else to it.
+    """Wrapper that observes the rounds of a strategy; see `gleak.captures.flower.Wrapping`.
 
     Args:
         strategy: wrapped strategy.
@@ -41,7 +42,7 @@ class WrappingClassic(Strategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         asked = self.strategy.configure_fit(server_round, parameters, client_manager)
-        if asked and self.observer.observes(server_round):
+        if asked and (not self.before or self.observer.observes(server_round)):
             self.before = self._arrays(asked[0][1].parameters)
         return asked
 
@@ -54,7 +55,9 @@ class WrappingClassic(Strategy):
     ) -> tuple[Parameters | None, dict[str, Scalar]]:
         observed: dict[str, float] = {}
         if self.observer.observes(server_round):
-            after = {client.cid: self._arrays(reply.parameters) for client, reply in results}
+            after = {
+                client.cid: partial(self._arrays, reply.parameters) for client, reply in results
+            }
             observed = self.observer.observe(server_round, self.before, after)
         parameters, metrics = self.strategy.aggregate_fit(server_round, results, failures)
         return parameters, {**metrics, **observed}

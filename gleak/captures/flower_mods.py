@@ -6,13 +6,20 @@ exceeds a limit. `Budgeted` and `Periodic` make that cheaper by measuring some r
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gleak.captures.flower import arrays_of
-from gleak.captures.observers import Measure, Truth, metrics_of_gauge, over_limits
+from gleak.captures.observers import (
+    Measure,
+    Truth,
+    measured_by,
+    metrics_of_gauge,
+    over_limits,
+    unharmed,
+    unknown,
+)
 from gleak.captures.round_folder import Arrays
 from gleak.captures.time_budget import TimeSpent
 from gleak.core.errors import IncompatibleError, SpecError, needs_extra
@@ -38,11 +45,16 @@ class GaugingMod:
     its limit, the client sends an error in place of the update. Place it last among the mods, where
     it sees what is sent.
 
+    If the measurement fails, the reason is logged, and the update is sent with metrics that are
+    NaN; if one of them has a limit, the update is withheld, as it may exceed it.
+
     Args:
         measure: such as a `gleak.Gauge` for the client's model and training.
         truth: gives the samples of the round, which no message contains; None: unknown.
         limits: largest accepted value by metric; the others have none.
         names: names of the arrays, if clients send plain lists of arrays; None: as sent.
+        metrics: names of the metrics that are measured, to be sent as NaN; None: those of a
+            `gleak.Gauge` until others were measured.
     """
 
     def __init__(
@@ -51,38 +63,54 @@ class GaugingMod:
         truth: Callable[[Context], Truth] | None = None,
         limits: Mapping[str, float] | None = None,
         names: Sequence[str] | None = None,
+        metrics: Collection[str] | None = None,
     ) -> None:
         self.measure, self.truth = measure, truth
         self.limits, self.names = limits or {}, names
+        self.metrics = metrics_of_gauge(truth is not None) if metrics is None else metrics
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Train, measure, and send or withhold the update."""
         if not trains(message):
             return call_next(message, context)
-        before = arrays_of(message.content, self.names)
+        before = self.received(message)
         reply = call_next(message, context)
         if not reply.has_content():
             return reply
-        return self.answer(message, reply, self.measured(before, reply, context))
+        measured = self.measured(before, reply, context) or self.unmeasured()
+        return self.answer(message, reply, measured)
+
+    def received(self, message: Message) -> Arrays:
+        """Return the arrays that the client received; none if they are malformed."""
+        with unharmed(f"client {message.metadata.dst_node_id}"):
+            return arrays_of(message.content, self.names)
+        return {}
 
     def measured(self, before: Arrays, reply: Message, context: Context) -> dict[str, float]:
-        """Return the metrics of an update.
+        """Return the metrics of an update; none if they cannot be measured.
 
         Args:
             before: arrays that the client received.
             reply: with the arrays after training.
             context: of the client, for the true samples.
         """
-        truth = None if self.truth is None else self.truth(context)
-        return self.measure(before, arrays_of(reply.content, self.names), truth)
+        with unharmed(f"client {reply.metadata.src_node_id}"):
+            truth = None if self.truth is None else self.truth(context)
+            after = arrays_of(reply.content, self.names)
+            measured = measured_by(self.measure, before, after, truth)
+            self.metrics = tuple(measured)
+            return measured
+        return {}
+
+    def unmeasured(self) -> dict[str, float]:
+        """Return the metrics of an update that cannot be measured: NaN, also where limits are."""
+        return unknown([*self.metrics, *self.limits])
 
     def answer(self, message: Message, reply: Message, measured: Mapping[str, float]) -> Message:
         """Return the reply with its metrics, or an error in its place if one exceeds its limit."""
         if over := over_limits(measured, self.limits):
             return Message(Error(WITHHELD, f"the update is withheld: {over}"), reply_to=message)
-        for record in reply.content.metric_records.values():
-            record.update(measured)
-        return reply
+        return with_metrics(reply, measured)
 
 
 @dataclass(frozen=True)
@@ -94,7 +122,8 @@ class Deferred:
     Args:
         expected: seconds that the first measurement is expected to take, by the clock of the mod.
             What it takes longer exceeds the share.
-        metrics: names of the metrics that are measured; None: those of a `gleak.Gauge`.
+        metrics: names of the metrics that are measured; None: those of the mod, so by default those
+            of a `gleak.Gauge`.
 
     Raises:
         SpecError: the expected time is not above 0.
@@ -109,8 +138,7 @@ class Deferred:
 
     def unmeasured(self, mod: GaugingMod) -> dict[str, float]:
         """Return the metrics of a client before its first measurement."""
-        of_gauge = metrics_of_gauge(knows_truth=mod.truth is not None)
-        return dict.fromkeys(of_gauge if self.metrics is None else self.metrics, math.nan)
+        return unknown(mod.metrics if self.metrics is None else self.metrics)
 
 
 class Budgeted:
@@ -125,8 +153,8 @@ class Budgeted:
     every reply has the metrics of the client's last measured round, and two more: ``gleak-age``,
     the number of the client's rounds since then (0 in a measured round), and ``gleak-overhead``,
     the time of the mod, mostly of measurements, relative to that of the training so far. Limits
-    apply to the last measured round: a client that withholds its update sends none until one is
-    measured within them.
+    apply to the last measured round: a client that withholds its update, or could not measure it,
+    sends none until one is measured within them.
 
     The times are in the client's `Context`, which Flower keeps between rounds.
 
@@ -160,7 +188,7 @@ class Budgeted:
         start = self.clock()
         spent = TimeSpent.of_record(context.state.get(TIMES, self._start.record))
         measures = spent.affords(self.share)
-        before = arrays_of(message.content, self.mod.names) if measures else None
+        before = self.mod.received(message) if measures else None
         reply, training = self._timed(message, context, call_next)
         if not reply.has_content():
             return reply
@@ -170,12 +198,17 @@ class Budgeted:
             self._measure(before, reply, context)
             spent = spent.with_measured_round(training, self.clock() - start - training)
         context.state[TIMES] = MetricRecord(spent.record)
-        metrics = {**context.state.get(MEASURED, self._unmeasured), **spent.metrics}
-        return self.mod.answer(message, reply, metrics)
+        if MEASURED not in context.state:
+            return with_metrics(reply, {**self._unmeasured, **spent.metrics})
+        return self.mod.answer(message, reply, {**context.state[MEASURED], **spent.metrics})
 
     def _measure(self, before: Arrays, reply: Message, context: Context) -> None:
         measured = self.mod.measured(before, reply, context)
-        self._check_names(measured)
+        if measured:
+            self._check_names(measured)
+        else:
+            last = context.state.get(MEASURED, self._unmeasured)
+            measured = unknown(last) or self.mod.unmeasured()
         context.state[MEASURED] = MetricRecord(measured)
 
     def _check_names(self, measured: Mapping[str, float]) -> None:
@@ -220,6 +253,13 @@ class Periodic:
         if trains(message) and (round_of(message) - 1) % self.every:
             return call_next(message, context)
         return self.mod(message, context, call_next)
+
+
+def with_metrics(reply: Message, metrics: Mapping[str, float]) -> Message:
+    """Return a reply with metrics beside those of the training."""
+    for record in reply.content.metric_records.values():
+        record.update(metrics)
+    return reply
 
 
 def round_of(message: Message) -> int:

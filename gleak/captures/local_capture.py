@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from gleak.artifacts.atomic import renamed
 from gleak.captures.round_folder import RoundFolder
-from gleak.captures.states import State
+from gleak.captures.states import State, write_state
 from gleak.captures.truth import check_samples
 from gleak.core.errors import IncompatibleError
 from gleak.models.parameters import trained_parameters
@@ -70,7 +68,7 @@ def capture(
     everything is written when the block ends, to ``before.safetensors``,
     ``client-<client>.safetensors`` and, with the true samples, ``truth-<client>.safetensors``.
     Nothing is written if the block fails. Clients of one round that begin with equal parameters can
-    share a folder.
+    share a folder. Only their owner can read the files.
 
     Args:
         model: network that is trained, as ``state_dict()`` has it: not its wrapper by
@@ -78,15 +76,16 @@ def capture(
         optimizer: plain gradient descent, as attacks assume: `torch.optim.SGD` without momentum and
             weight decay, with one learning rate, of exactly the trained parameters of the model.
         folder: folder of the round; it need not exist.
-        client: name of the client in the names of the files.
+        client: name of the client in the names of the files: letters, digits, "_", "." and "-".
         truth: inputs with values in [0, 1], Shape (N, *shape), and labels, Shape (N), of all
             samples of the round, to score attacks later; None: unknown.
 
     Raises:
+        SpecError: the name of the client is none that a file can have; before the block.
         IncompatibleError: another optimiser; before the block. No step, or several learning rates;
             after it.
         DataError: the client is already in the folder, or its round began with other parameters;
-            before the block.
+            before the block, or after it if another process wrote them meanwhile.
         ArtifactError: invalid samples, before the block; or the files cannot be written.
 
     Example:
@@ -112,12 +111,13 @@ def capture(
     finally:
         handle.remove()
     fields = rates.fields()
+    files.check_new(client, before)
     if samples is not None:
         fields["batch_size"] = str(len(samples["labels"]))
-        _write(samples, files.truth(client))
+        write_state(files.truth(client), samples)
     if not files.before.exists():
-        _write(before, files.before)
-    _write(_copied(model), files.client(client), fields)
+        write_state(files.before, before)
+    write_state(files.client(client), _copied(model), fields)
 
 
 def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
@@ -191,8 +191,3 @@ def _copied(model: nn.Module) -> State:
 
 def _copy(value: Tensor) -> Tensor:
     return value.detach().to("cpu", copy=True).contiguous()
-
-
-def _write(tensors: State, path: Path, metadata: dict[str, str] | None = None) -> None:
-    with renamed(path) as temporary:
-        save_file(dict(tensors), temporary, metadata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,9 +31,10 @@ class Captures:
             DataError: names the folder and what to do.
         """
         if not self.root.parent.is_dir():
+            command = f"mkdir -p {shlex.quote(str(self.root.parent))}"
             raise DataError(
-                f"{self.root.parent}: no such folder for captures; create it (mkdir -p "
-                f"{self.root.parent}), or set captures_dir in config.yaml, or give --captures-dir"
+                f"{self.root.parent}: no such folder for captures; create it ({command}), or set "
+                "captures_dir in config.yaml, or give --captures-dir"
             )
 
     def check_new(self, name: str, *, replace: bool) -> None:

@@ -12,19 +12,24 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from typing_extensions import override
 
-from gleak.artifacts.atomic import renamed
-from gleak.captures.observers import Measure, over_limits
+from gleak.captures.observers import (
+    Measure,
+    measured_by,
+    metrics_of_gauge,
+    over_limits,
+    unharmed,
+    unknown,
+)
 from gleak.captures.round_folder import ROUND, Arrays, RoundFolder
-from gleak.captures.states import State, read_state
+from gleak.captures.states import State, read_state, write_state
 from gleak.captures.time_budget import TimeSpent
 from gleak.core.errors import SpecError, needs_extra
 
@@ -52,7 +57,7 @@ class RoundFilter(DXOFilter):
     """Base of filters of a round, which are added to a job for both data and results of tasks.
 
     Results need not contain the number of the round, so it is kept from the data of the task. Tasks
-    without a number, such as validations, pass.
+    without a number, such as validations, pass. What cannot be observed is logged, and passes.
     """
 
     def __init__(self) -> None:
@@ -100,12 +105,12 @@ class CapturingFilter(RoundFilter):
     results ``round-<number>/client-<site>.safetensors``, with the number of local steps if the
     client reports it. Place it last among the filters of results, where it sees what is sent.
 
+    A round is not captured, and this is logged, if the folder has this client's result of it or the
+    round of another model.
+
     Args:
         folder: output folder on the client, which contains a folder for each round.
         rounds: numbers of the rounds to capture; FLARE counts from 0. By default only the first.
-
-    Raises:
-        DataError: the folder has this client's result of that round, or the round of another model.
     """
 
     def __init__(self, folder: str, rounds: list[int] | None = None) -> None:
@@ -118,20 +123,33 @@ class CapturingFilter(RoundFilter):
 
     @override
     def receive(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
-        _write_before(self._files(number), fl_ctx.get_identity_name(), state_of(dxo.data))
+        with unharmed(place(number, fl_ctx)):
+            _write_before(self._files(number), fl_ctx.get_identity_name(), state_of(dxo.data))
+            fl_ctx.set_prop(self._begun, True, private=True, sticky=False)
 
     @override
     def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
-        _write_after(self._files(number), fl_ctx.get_identity_name(), dxo)
+        if fl_ctx.get_prop(self._begun):
+            with unharmed(place(number, fl_ctx)):
+                _write_after(self._files(number), fl_ctx.get_identity_name(), dxo)
+
+    @property
+    def _begun(self) -> str:
+        """Property of a task's context: True if what the client received is in the folder."""
+        return f"gleak-begun-{self.folder}"
 
     def _files(self, number: int) -> RoundFolder:
         return RoundFolder(Path(self.folder) / f"{ROUND}{number}")
 
 
+def place(number: int, fl_ctx: FLContext) -> str:
+    """Return the name of a client's round in logs."""
+    return f"round {number}, client {fl_ctx.get_identity_name()}"
+
+
 def _write_before(files: RoundFolder, site: str, before: State) -> None:
     files.check_new(site, before)
-    with renamed(files.before) as temporary:
-        save_file(dict(before), temporary)
+    write_state(files.before, before)
 
 
 def _write_after(files: RoundFolder, site: str, dxo: DXO) -> None:
@@ -140,8 +158,7 @@ def _write_after(files: RoundFolder, site: str, dxo: DXO) -> None:
     if dxo.data_kind == DataKind.WEIGHT_DIFF:
         after = added(read_state(files.before), after)
     steps = dxo.get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND)
-    with renamed(files.client(site)) as temporary:
-        save_file(dict(after), temporary, {"local_steps": str(steps)} if steps else None)
+    write_state(files.client(site), after, {"local_steps": str(steps)} if steps else None)
 
 
 class GaugingFilter(RoundFilter):
@@ -149,7 +166,8 @@ class GaugingFilter(RoundFilter):
 
     It is added to a job twice, like `CapturingFilter`. The metrics of a round are sent as FLARE's
     analytics data, which its receivers (TensorBoard, MLflow) write; so the server learns them. An
-    update that exceeds a limit is blocked, and the client's task fails.
+    update that exceeds a limit is blocked, and the client's task fails. If the measurement fails,
+    the reason is logged and the metrics are NaN; the update is then blocked if there are limits.
 
     Args:
         measure: a `gleak.captures.observers.Measure`, such as a `gleak.Gauge`, or a function that
@@ -168,6 +186,7 @@ class GaugingFilter(RoundFilter):
         super().__init__()
         self.measure, self.limits, self.every = measure, limits or {}, every
         self._measure: Measure = imported(measure)
+        self._metrics: Collection[str] = metrics_of_gauge(knows_truth=False)
 
     @override
     def observes(self, number: int) -> bool:
@@ -175,7 +194,8 @@ class GaugingFilter(RoundFilter):
 
     @override
     def receive(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
-        fl_ctx.set_prop(RECEIVED, state_of(dxo.data), private=True, sticky=False)
+        with unharmed(place(number, fl_ctx)):
+            fl_ctx.set_prop(RECEIVED, state_of(dxo.data), private=True, sticky=False)
 
     @override
     def send(self, number: int, dxo: DXO, fl_ctx: FLContext) -> None:
@@ -184,22 +204,27 @@ class GaugingFilter(RoundFilter):
         Raises:
             ContentBlockedException: a metric exceeds its limit.
         """
-        measured = self.measured(dxo, fl_ctx)
+        measured = self.measured(number, dxo, fl_ctx)
         self.report(number, measured, fl_ctx)
         block(number, over_limits(measured, self.limits))
 
-    def measured(self, dxo: DXO, fl_ctx: FLContext) -> dict[str, float]:
-        """Return the metrics of what the client sends."""
-        before, after = fl_ctx.get_prop(RECEIVED), state_of(dxo.data)
-        if dxo.data_kind == DataKind.WEIGHT_DIFF:
-            after = added(before, after)
-        return self._measure(arrays_of(before), arrays_of(after), None)
+    def measured(self, number: int, dxo: DXO, fl_ctx: FLContext) -> dict[str, float]:
+        """Return the metrics of what the client sends, NaN if they cannot be measured."""
+        with unharmed(place(number, fl_ctx)):
+            before, after = fl_ctx.get_prop(RECEIVED), state_of(dxo.data)
+            if dxo.data_kind == DataKind.WEIGHT_DIFF:
+                after = added(before, after)
+            measured = measured_by(self._measure, arrays_of(before), arrays_of(after), None)
+            self._metrics = measured.keys()
+            return measured
+        return unknown([*self._metrics, *self.limits])
 
     def report(self, number: int, metrics: Mapping[str, float], fl_ctx: FLContext) -> None:
         """Send the metrics of a round as analytics data."""
-        for name, value in metrics.items():
-            scalar = {"data_type": AnalyticsDataType.SCALAR, "global_step": number}
-            send_analytic_dxo(self, create_analytic_dxo(name, value, **scalar), fl_ctx)
+        with unharmed(place(number, fl_ctx)):
+            for name, value in metrics.items():
+                scalar = {"data_type": AnalyticsDataType.SCALAR, "global_step": number}
+                send_analytic_dxo(self, create_analytic_dxo(name, value, **scalar), fl_ctx)
 
 
 class BudgetedGaugingFilter(GaugingFilter):
@@ -262,7 +287,7 @@ class BudgetedGaugingFilter(GaugingFilter):
         if fl_ctx.get_prop(RECEIVED) is None:
             spent = spent.with_other_round(training, own)
         else:
-            measured = self.measured(dxo, fl_ctx)
+            measured = self.measured(number, dxo, fl_ctx)
             spent = spent.with_measured_round(training, own + self.clock() - ended)
             fl_ctx.set_prop(OVER, over_limits(measured, self.limits), private=True, sticky=True)
         fl_ctx.set_prop(TIMES, spent, private=True, sticky=True)

@@ -1,20 +1,29 @@
-"""Observers of a round's states, for the rounds of any framework."""
+"""Observers of a round's states, for the rounds of any framework.
+
+Whatever goes wrong with an observation, such as an update that is not finite or a full disk, is
+logged (see `unharmed`): the training goes on as if nobody watched.
+"""
 
 from __future__ import annotations
 
+import logging
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from safetensors.numpy import save_file
 from typing_extensions import override
 
 from gleak.artifacts.atomic import whole_folder
 from gleak.captures.round_folder import ROUND, Arrays, RoundFolder
-from gleak.core.errors import DataError, ExposedError, SpecError, nearest
+from gleak.captures.states import write_state
+from gleak.core.errors import DataError, ExposedError, GleakError, SpecError, nearest
 
+Read = Callable[[], Arrays]
+"""Function that reads the arrays of one client's answer, which may be malformed."""
 Truth = tuple[Any, Any]
 """Inputs with values in [0, 1], Shape (N, *shape), and labels, Shape (N)."""
 Measure = Callable[[Arrays, Arrays, Truth | None], dict[str, float]]
@@ -22,6 +31,7 @@ Measure = Callable[[Arrays, Arrays, Truth | None], dict[str, float]]
 ALARMS, EXPLAINED = "gleak-alarms", "gleak-explained"
 LABELS, RECOVERED = "gleak-labels", "gleak-recovered"
 """Metrics of a `gleak.Gauge`; these two need the truth."""
+log = logging.getLogger(__name__)
 
 
 def metrics_of_gauge(knows_truth: bool) -> tuple[str, ...]:
@@ -29,24 +39,49 @@ def metrics_of_gauge(knows_truth: bool) -> tuple[str, ...]:
     return (ALARMS, EXPLAINED, *((LABELS, RECOVERED) if knows_truth else ()))
 
 
+def unknown(metrics: Iterable[str]) -> dict[str, float]:
+    """Return metrics of what is not measured: NaN, by the names that strategies expect."""
+    return dict.fromkeys(metrics, math.nan)
+
+
+@contextmanager
+def unharmed(subject: str) -> Iterator[None]:
+    """Log what goes wrong in the block, in place of raising it, so that a training goes on.
+
+    Errors that gleak raises on purpose are one line with the reason; others have their traceback.
+
+    Args:
+        subject: what is observed, such as a round and a client.
+    """
+    try:
+        yield
+    except GleakError as error:
+        log.warning("%s is not observed: %s; the training goes on", subject, error)
+    except Exception:
+        log.exception("%s is not observed: unexpected error; the training goes on", subject)
+
+
 class Observer(ABC):
-    """Base of what is done with a round, which does not change it."""
+    """Base of what is done with a round, which neither changes nor ends it."""
 
     @abstractmethod
     def observes(self, number: int) -> bool:
         """Return True if a round is observed."""
 
     @abstractmethod
-    def observe(self, number: int, before: Arrays, after: Mapping[str, Arrays]) -> dict[str, float]:
+    def observe(self, number: int, before: Arrays, after: Mapping[str, Read]) -> dict[str, float]:
         """Observe a round.
 
         Args:
             number: number of the round.
             before: arrays that were broadcast.
-            after: arrays returned by each client, by the name of the client.
+            after: reads the arrays returned by each client, by the name of the client.
 
         Returns:
             Metrics to add to those of the round.
+
+        Raises:
+            ExposedError: a limit that the user has set is exceeded.
         """
 
 
@@ -76,17 +111,15 @@ class Recorder(Observer):
         return number in self.rounds
 
     @override
-    def observe(self, number: int, before: Arrays, after: Mapping[str, Arrays]) -> dict[str, float]:
-        """Write a round atomically.
-
-        Raises:
-            ArtifactError: no permission or no space.
-        """
-        with whole_folder(self.of_round(number)) as folder:
+    def observe(self, number: int, before: Arrays, after: Mapping[str, Read]) -> dict[str, float]:
+        """Write a round atomically, without the clients whose answers cannot be read."""
+        with unharmed(f"round {number}"), whole_folder(self.of_round(number)) as folder:
             files = RoundFolder(folder)
-            save_file(before, files.before)
-            for client, arrays in after.items():
-                save_file(arrays, files.client(client))
+            write_state(files.before, before)
+            for client, read in after.items():
+                with unharmed(f"round {number}, client {client}"):
+                    path, arrays = files.client(client), read()
+                    write_state(path, arrays)
         return {}
 
 
@@ -101,30 +134,53 @@ class Gauged(Observer):
 
     def __init__(self, measure: Measure, limits: Mapping[str, float] | None, clients: int) -> None:
         self.measure, self.limits, self.clients = measure, limits or {}, clients
+        self._metrics: Collection[str] = metrics_of_gauge(knows_truth=False)
 
     @override
     def observes(self, number: int) -> bool:
         return True
 
     @override
-    def observe(self, number: int, before: Arrays, after: Mapping[str, Arrays]) -> dict[str, float]:
-        """Measure the first clients; give the largest value of each metric.
+    def observe(self, number: int, before: Arrays, after: Mapping[str, Read]) -> dict[str, float]:
+        """Measure the first clients; give the largest known value of each metric.
+
+        An update that cannot be measured exceeds no limit: the server has received it already, and
+        one client must not stop the federation by it.
 
         Raises:
             ExposedError: a metric exceeds its limit; names the round.
+            SpecError: a limit is for a metric that is not measured.
         """
-        first = [*after.values()][: self.clients]
-        measured = [self.measure(before, state, None) for state in first]
-        if not measured:
+        if not after:
             return {}
-        largest = {name: max(each[name] for each in measured) for name in measured[0]}
-        if over := over_limits(largest, self.limits):
+        measured: list[dict[str, float]] = []
+        for client, read in islice(after.items(), self.clients):
+            with unharmed(f"round {number}, client {client}"):
+                measured.append(measured_by(self.measure, before, read(), None))
+        if not measured:
+            return unknown(self._metrics)
+        self._metrics = measured[0].keys()
+        largest = {name: _largest(each[name] for each in measured) for name in self._metrics}
+        limits = {k: v for k, v in self.limits.items() if not math.isnan(largest.get(k, 0))}
+        if over := over_limits(largest, limits):
             raise ExposedError(f"round {number}: {over}; the federation is stopped")
         return largest
 
 
+def measured_by(measure: Measure, *update: Any) -> dict[str, float]:
+    """Return the metrics of an update as numbers, which frameworks can send."""
+    return {name: float(value) for name, value in measure(*update).items()}
+
+
+def _largest(values: Iterable[float]) -> float:
+    """Return the largest value that is known, NaN if none is."""
+    return max((value for value in values if not math.isnan(value)), default=math.nan)
+
+
 def over_limits(measured: Mapping[str, float], limits: Mapping[str, float]) -> str:
     """Return which metrics exceed their limits, as a clause; empty if none does.
+
+    A metric that is not known (NaN) is not known to be within its limit, and exceeds it.
 
     Raises:
         SpecError: a limit is for a metric that is not measured.
@@ -132,5 +188,5 @@ def over_limits(measured: Mapping[str, float], limits: Mapping[str, float]) -> s
     for name in limits:
         if name not in measured:
             raise SpecError(f"limits: no metric {name!r} is measured; {nearest(name, measured)}")
-    over = {name: value for name, value in measured.items() if value > limits.get(name, np.inf)}
-    return ", ".join(f"{name} is {over[name]:.3g}, limit {limits[name]:.3g}" for name in over)
+    over = [name for name, limit in limits.items() if not measured[name] <= limit]
+    return ", ".join(f"{name} is {measured[name]:.3g}, limit {limits[name]:.3g}" for name in over)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,15 +53,16 @@ def describe_capture(cell: Cell, capture: Capture, results: Path, config: Mappin
     """
     client = cell.client
     file = "reconstruction.h5" if capture.comparison is None else "scores.csv"
-    settings = "".join(f" {key}={value}" for key, value in config.items())
-    command = f"snakemake {Paths(results).folder(cell) / file}"
+    words = ["snakemake", str(Paths(results).folder(cell) / file)]
+    if config:
+        words += ["--config", *(f"{key}={value}" for key, value in config.items())]
     return "\n".join(
         [
             f"{capture.folder}: {client.victims} clients of {client.batch_size} samples, "
             f"{client.content}s",
             _judgement(capture.comparison, client),
             "attack it with this command, or with another attack in the path:",
-            f"{command} --config{settings}" if config else command,
+            shlex.join(words),
         ]
     )
 

@@ -18,6 +18,7 @@ from safetensors import safe_open
 
 from gleak.captures.states import State, read_state
 from gleak.core.errors import ArtifactError, DataError
+from gleak.core.spec import checked_name
 
 RECORDED = ("batch_size", "local_steps", "local_lr")
 Arrays = dict[str, np.ndarray]
@@ -56,12 +57,20 @@ class RoundFolder:
         return self.path / f"before{SUFFIX}"
 
     def client(self, name: str) -> Path:
-        """Return the path of a client's state dict after training."""
-        return self.path / f"{CLIENT}{name}{SUFFIX}"
+        """Return the path of a client's state dict after training.
+
+        Raises:
+            SpecError: the name is none that a file can have.
+        """
+        return self.path / f"{CLIENT}{checked_name('client', name)}{SUFFIX}"
 
     def truth(self, name: str) -> Path:
-        """Return the path of a client's samples."""
-        return self.path / f"{TRUTH}{name}{SUFFIX}"
+        """Return the path of a client's samples.
+
+        Raises:
+            SpecError: the name is none that a file can have.
+        """
+        return self.path / f"{TRUTH}{checked_name('client', name)}{SUFFIX}"
 
     def check_new(self, name: str, before: State) -> None:
         """Check that a client can be added to the round.
@@ -71,6 +80,7 @@ class RoundFolder:
             before: state dict with which it begins.
 
         Raises:
+            SpecError: the name is none that a file can have.
             DataError: the client is already in the folder, or the round began with other values.
         """
         for path in (self.client(name), self.truth(name)):
@@ -94,8 +104,7 @@ class RoundFolder:
                 f"{self.path}: no {CLIENT}*{SUFFIX}; give the folder of one round, as "
                 "gleak.capture and gleak.captures.flower write it"
             )
-        names = [path.name.removeprefix(CLIENT).removesuffix(SUFFIX) for path in clients]
-        truths = [self.truth(name) for name in names]
+        truths = [path.with_name(f"{TRUTH}{path.name.removeprefix(CLIENT)}") for path in clients]
         known = [path for path in truths if path.exists()]
         if known and known != truths:
             (missing, *_) = (path for path in truths if not path.exists())

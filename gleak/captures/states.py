@@ -1,14 +1,18 @@
-"""Reading of state dicts, only from safetensors, so that code in a file cannot run."""
+"""State dicts in files: only safetensors, so that code in a file cannot run."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from gleak.artifacts.atomic import renamed
 from gleak.core.errors import ArtifactError
 
 PICKLED = frozenset({".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth"})
@@ -35,6 +39,19 @@ def read_state(path: Path) -> State:
         raise ArtifactError(f"{path}: not a complete safetensors file ({error})") from None
 
 
+def write_state(
+    path: Path, values: Mapping[str, Any], metadata: dict[str, str] | None = None
+) -> None:
+    """Write arrays or tensors by name, readable by their owner alone, without waiting for the disk.
+
+    Raises:
+        ArtifactError: no permission or no space; no partial file remains.
+    """
+    tensors = {name: torch.as_tensor(value) for name, value in values.items()}
+    with renamed(path, private=True) as temporary:
+        save_file(tensors, temporary, metadata)
+
+
 def _is_pickled(path: Path) -> bool:
     """Return True if name or first bytes are those of a file of `torch.save` or `pickle`."""
     with path.open("rb") as file:
@@ -43,8 +60,9 @@ def _is_pickled(path: Path) -> bool:
 
 def conversion(path: Path) -> str:
     """Return a command that converts a pickled state dict to safetensors in the same folder."""
-    return (
-        'python -c "import torch; from safetensors.torch import save_file; '
-        f"save_file({{k: v.clone() for k, v in torch.load('{path}', map_location='cpu', "
-        f"weights_only=True).items()}}, '{path.with_suffix('.safetensors')}')\""
+    code = (
+        "import torch; from safetensors.torch import save_file; "
+        f"save_file({{k: v.clone() for k, v in torch.load({str(path)!r}, map_location='cpu', "
+        f"weights_only=True).items()}}, {str(path.with_suffix('.safetensors'))!r})"
     )
+    return f"python -c {shlex.quote(code)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def run_record(arguments: Namespace) -> int:
     if not grids:
         raise ArtifactError(
             f"{results}: no grid of study {study.name!r} is finished at scale {scale!r}; run: "
-            f"snakemake --config studies=[{study.name}] scale={scale}"
+            f"snakemake --config {shlex.quote(f'studies={study.name}')} scale={scale}"
         )
     folder = arguments.folder / study.name / scale
     for grid in grids:
@@ -74,7 +75,7 @@ def run_results(arguments: Namespace) -> int:
     if not records:
         raise SpecError(
             f"{arguments.folder / study.name}: nothing is recorded; after a run: "
-            f"gleak record {study.name}"
+            f"gleak record {shlex.quote(study.name)}"
         )
     for record in records:
         page = record.folder.with_suffix(".md")

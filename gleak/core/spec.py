@@ -21,10 +21,30 @@ from pydantic.fields import FieldInfo
 from gleak.core.errors import SpecError, nearest
 
 FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$"
+LONGEST_NAME = 100
 VALUE = re.compile(r"[A-Za-z0-9_.\-]+")
 CHARACTERS = "letters, digits, '_', '.' and '-'"
 LIMITS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "multiple_of": "multiple of"}
 FieldText = dict[str, str]
+
+
+def checked_name(kind: str, name: object) -> str:
+    """Return a name that becomes part of the name of a file, never a path.
+
+    Args:
+        kind: of what it is the name, for the error.
+        name: the name.
+
+    Raises:
+        SpecError: it is empty or too long, has other characters, or begins with "." or "-".
+    """
+    text = str(name)
+    if not re.fullmatch(FILE_NAME, text) or len(text) > LONGEST_NAME:
+        raise SpecError(
+            f"{kind} {text[: 2 * LONGEST_NAME]!r}: give a name of at most {LONGEST_NAME} "
+            f"characters, {CHARACTERS}, that begins with none of the last two"
+        )
+    return text
 
 
 def parameter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from abc import abstractmethod
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -53,8 +54,8 @@ class DatasetSpec(Spec):
         if self.reads_data_dir and not data_dir.is_dir():
             raise DataError(
                 f"config: data_dir = {data_dir}: no such folder, but dataset {self} is read from "
-                f"it; create it (mkdir -p {data_dir}), or set data_dir in config.yaml (or --config "
-                "data_dir=...) to the folder that contains your data"
+                f"it; create it (mkdir -p {shlex.quote(str(data_dir))}), or set data_dir in "
+                "config.yaml (or --config data_dir=...) to the folder that contains your data"
             )
 
     def fetch(self, data_dir: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,6 @@ def check_source(prepared: Path, data_dir: Path) -> None:
     if str(data_dir) != given and str(data_dir.resolve()) != resolved:
         raise DataError(
             f"{prepared} was made from data_dir = {given}, but data_dir is {data_dir} now; add "
-            f"--config data_dir={given}, or set another results_dir, or delete {prepared} to make "
-            "it and all results from it again"
+            f"--config {shlex.quote(f'data_dir={given}')}, or set another results_dir, or delete "
+            f"{prepared} to make it and all results from it again"
         )

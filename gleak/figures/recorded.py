@@ -6,6 +6,7 @@ The folder of a study and scale contains ``<grid>.csv.gz``, the table of each re
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,8 @@ def record_grid(study: Study, grid: str, scale: Scale, results: Path, folder: Pa
     """
     table = path_of(table_of(StudyPart(study, scale), grid), results)
     if not table.is_file():
-        raise ArtifactError(f"{table}: not computed yet; run: snakemake {table}")
+        command = f"snakemake {shlex.quote(str(table))}"
+        raise ArtifactError(f"{table}: not computed yet; run: {command}")
     scores = read_scores([table])
     conditions = conditions_of(_computed(study.grid(grid, scale), scores), results)
     folder.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -87,8 +88,8 @@ def write_results(record: Record, page: Path) -> None:
     """
     if not record.conditions:
         raise ArtifactError(
-            f"{record.folder}: nothing is recorded; after a run: gleak record {record.study.name} "
-            f"--scale {record.scale}"
+            f"{record.folder}: nothing is recorded; after a run: gleak record "
+            f"{shlex.quote(record.study.name)} --scale {record.scale}"
         )
     parts = [_head(record), _judge(record), *_draw(record), _describe(record), *_left_out(record)]
     with atomic(page) as temporary:

@@ -52,8 +52,9 @@ def begin_at_once(pid: int, finish: Callable[[], int]) -> int:
 class ForkServer:
     """Starts scripts through a server, which begins with the first one and ends with this process.
 
-    Scripts may be started from several threads. If the server ends early, the next script starts
-    another one.
+    Scripts may be started from several threads. If this process is killed, the server ends and the
+    jobs are stopped by SIGTERM: nobody waits for them, and another run may begin the same ones. If
+    the server ends early, the next script starts another one.
 
     Args:
         environment: environment variables of the server, for libraries that read them when they are
@@ -100,7 +101,7 @@ class ForkServer:
             return supervise(_receive(ours), lambda: _finish(ours))
 
     def close(self) -> None:
-        """End the server, if there is one, after the jobs that it started have ended."""
+        """End the server, if there is one, and stop the jobs that it started."""
         if self._control and self._process:
             self._control.close()
             self._process.wait()
@@ -174,15 +175,16 @@ class Job(NamedTuple):
 
 
 def serve(control: socket.socket) -> None:
-    """Fork for each request until the control socket is closed and all jobs have ended.
+    """Fork for each request until the control socket is closed.
 
-    In a job's process this function ends with the process.
+    Jobs that run then are stopped as this process ends (see `Job.prepare`). In a job's process this
+    function ends with the process.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     reading, reporting = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with selectors.DefaultSelector() as selector:
         selector.register(control, selectors.EVENT_READ)
-        while selector.get_map():
+        while True:
             for key, _ in selector.select():
                 if key.data:
                     _reap(selector, key)
@@ -190,7 +192,7 @@ def serve(control: socket.socket) -> None:
                 elif job := _next_job(control):
                     _fork(job, selector, reporting)
                 else:
-                    selector.unregister(control)
+                    return
 
 
 def _next_job(control: socket.socket) -> Job | None:

@@ -8,11 +8,13 @@ work that depends on the file.
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from gleak.artifacts.atomic import held
 from gleak.core.errors import DamagedError, GleakError
 
 MORE_MEMORY = (
@@ -26,6 +28,9 @@ FORMAT = "%(asctime)s %(levelname)s %(message)s"
 def log_to(path: Path | str | None, results: Path | str | None = None) -> Iterator[None]:
     """Send all logging and warnings to a file and to stderr while the block runs.
 
+    Two jobs with one log make the same results: if another one is running, its end is awaited. Such
+    a job is left by a workflow that was killed (SIGKILL), on a cluster for example.
+
     Errors that gleak raises on purpose are logged as one line, as is running out of memory. Any
     other error is logged with its traceback and raised. A damaged result is noted, so that the next
     run makes it again.
@@ -37,22 +42,42 @@ def log_to(path: Path | str | None, results: Path | str | None = None) -> Iterat
     Raises:
         SystemExit: with code 1, in place of a `GleakError` or a `MemoryError`.
     """
-    handlers = _handlers(path)
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.INFO)
-    for handler in handlers:
-        root.addHandler(handler)
     logging.captureWarnings(True)
     try:
-        with _reporting(results):
+        with _handling(logging.StreamHandler(sys.stderr)), _file_of(path), _reporting(results):
             yield
     finally:
         logging.captureWarnings(False)
         root.setLevel(level)
-        for handler in handlers:
-            root.removeHandler(handler)
-            handler.close()
+
+
+@contextmanager
+def _file_of(path: Path | str | None) -> Iterator[None]:
+    """Log to a file, if there is one, while no other job does."""
+    if path is None:
+        yield
+        return
+    path = Path(path)
+    with (
+        held(path.with_name(f".{path.name}.lock")),
+        _handling(logging.FileHandler(path, mode="w", encoding="utf-8")),
+    ):
+        yield
+
+
+@contextmanager
+def _handling(handler: logging.Handler) -> Iterator[None]:
+    """Add a handler to the root logger while the block runs."""
+    handler.setFormatter(logging.Formatter(FORMAT))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
 
 
 @contextmanager
@@ -71,16 +96,6 @@ def _reporting(results: Path | str | None) -> Iterator[None]:
     except Exception:
         logging.exception("unexpected error:")
         raise
-
-
-def _handlers(path: Path | str | None) -> list[logging.Handler]:
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
-    if path is not None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(logging.FileHandler(path, mode="w", encoding="utf-8"))
-    for handler in handlers:
-        handler.setFormatter(logging.Formatter(FORMAT))
-    return handlers
 
 
 NOTES = "damaged.txt"
@@ -102,7 +117,7 @@ def note_damage(error: DamagedError, results: Path) -> str:
             notes.write(f"{path.resolve().relative_to(results.resolve())}\n")
     except OSError:
         return str(error)
-    return f"{path}: {error.fault}; it is made again by: snakemake {path}"
+    return f"{path}: {error.fault}; it is made again by: snakemake {shlex.quote(str(path))}"
 
 
 def quarantine(results: Path) -> list[Path]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -222,6 +223,15 @@ def test_a_folder_that_is_a_file_is_reported(private: Private, tmp_path: Path, f
     with pytest.raises(ArtifactError, match=r"p\.h5: could not be written .*run again"):
         private.write(tmp_path / folder / "p.h5")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_only_its_owner_can_read_an_artifact(private: Private, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        private.write(tmp_path / "private.h5")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "private.h5").stat().st_mode & 0o777 == 0o600
 
 
 def test_no_permission_is_reported(

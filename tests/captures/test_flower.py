@@ -24,7 +24,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict  # noqa
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords  # noqa: E402
 
-from gleak.captures.flower import Capturing, Gauging, mean_of_measured  # noqa: E402
+from gleak.captures.flower import Capturing, Gauging, mean_of_measured, named  # noqa: E402
 
 CLIENTS = (11, 12)
 STATE = OrderedDict(nn.Linear(3, 2).state_dict())
@@ -122,6 +122,42 @@ def test_names_that_are_not_as_many_are_refused(tmp_path: Path) -> None:
     wrapped = Capturing(Plain(), tmp_path, names=NAMES[:1])
     with pytest.raises(IncompatibleError, match="2 arrays, but 1 names"):
         wrapped.configure_train(1, ArrayRecord(STATE), ConfigRecord(), None)
+
+
+def test_names_are_looked_at_before_anything_is_trained(tmp_path: Path) -> None:
+    """In the first round, whichever is captured."""
+    wrapped = Capturing(Plain(), tmp_path, rounds=[50], names=NAMES[:1])
+    with pytest.raises(IncompatibleError, match="2 arrays, but 1 names"):
+        wrapped.configure_train(1, ArrayRecord(STATE), ConfigRecord(), None)
+
+
+class Tolerant(Plain):
+    """Aggregates whatever clients send."""
+
+    def aggregate_train(self, server_round: int, replies: Any) -> tuple[None, MetricRecord]:
+        return None, MetricRecord({"answered": len(list(replies))})
+
+
+def test_clients_that_cannot_be_observed_do_not_end_the_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gauging = Gauging(Tolerant(), shift, limits={"grown": 99}, clients=2, names=NAMES)
+    wrapped = Capturing(gauging, tmp_path, names=NAMES)
+    wrapped.configure_train(1, ArrayRecord(as_list(STATE)), ConfigRecord(), None)
+    states = zip(CLIENTS, (as_list(STATE)[:1], as_list(after(2))), strict=True)
+    replies = [Note(client, RecordDict({"arrays": ArrayRecord(state)})) for client, state in states]
+    _, metrics = wrapped.aggregate_train(1, replies)
+    assert dict(metrics) == {"answered": 2, "grown": pytest.approx(2), "known": 0}
+    assert caplog.text.count("client 11 is not observed: 1 arrays, but 2 names") == 2
+    files = sorted(path.name for path in (tmp_path / "round-1").iterdir())
+    assert files == ["before.safetensors", "client-12.safetensors"]
+    _, metrics = gauging.aggregate_train(2, replies[:1])
+    assert math.isnan(metrics["grown"])
+
+
+def test_numbers_stay_numbers(tmp_path: Path) -> None:
+    """A counter of batch normalisation is no list of one value, which an import refuses."""
+    assert named([np.array(3)], ["count"])["count"].shape == ()
 
 
 def test_a_folder_with_such_a_round_is_refused_before_anything_is_trained(tmp_path: Path) -> None:

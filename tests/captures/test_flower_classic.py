@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,17 @@ def test_a_round_has_the_largest_measure_of_its_clients(
     )
     assert parameters == plain.aggregate_fit(1, answers(), [])[0]
     assert metrics == {"grown": pytest.approx(12)}
+
+
+def test_a_client_that_cannot_be_measured_does_not_end_the_round(
+    plain: FedAvg, clients: SimpleClientManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrapped = GaugingClassic(plain, grown, NAMES)
+    wrapped.configure_fit(1, INITIAL, clients)
+    wrapped.names = NAMES[:1]
+    _, metrics = wrapped.aggregate_fit(1, answers(), [])
+    assert all(map(math.isnan, metrics.values()))
+    assert "round 1, client 11 is not observed: 2 arrays, but 1 names" in caplog.text
 
 
 def test_a_federation_is_stopped_above_a_limit(plain: FedAvg, clients: SimpleClientManager) -> None:

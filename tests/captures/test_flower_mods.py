@@ -14,7 +14,7 @@ from torch import nn
 
 import gleak
 from gleak.captures.observers import metrics_of_gauge
-from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 pytest.importorskip("flwr", reason="Flower is an extra, not installed: make test-flower")
@@ -39,7 +39,7 @@ from gleak.captures.flower_mods import (  # noqa: E402
     Periodic,
     round_of,
 )
-from tests.captures.test_flower import CLIENTS, STATE, after, shift  # noqa: E402
+from tests.captures.test_flower import CLIENTS, NAMES, STATE, after, as_list, shift  # noqa: E402
 
 
 def trained(message: Message, context: Any) -> Message:
@@ -71,6 +71,51 @@ def test_an_update_above_a_limit_is_withheld() -> None:
     reply = GaugingMod(shift, limits={"grown": 1})(asked(), None, trained)
     assert not reply.has_content()
     assert reply.error.reason == "the update is withheld: grown is 2, limit 1"
+
+
+def failing(*_: Any) -> dict[str, float]:
+    """A measure of an update that is not finite."""
+    raise ArtifactError("after: weight contains values that are NaN")
+
+
+def test_an_update_that_cannot_be_measured_is_sent_unless_there_are_limits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mod = GaugingMod(shift)
+    for measure, names in (
+        (failing, metrics_of_gauge(knows_truth=False)),
+        (shift, ("grown", "known")),
+        (failing, ("grown", "known")),
+    ):
+        mod.measure = measure
+        reply = mod(asked(), None, trained)
+        found = dict(reply.content["metrics"])
+        assert found.keys() == {"num-examples", *names}
+        assert all(math.isnan(found[name]) == (measure is failing) for name in names)
+        assert reply.content["arrays"] == ArrayRecord(after(2))
+    assert "client 11 is not observed: after: weight contains values that are NaN" in caplog.text
+    named = GaugingMod(failing, metrics=["grown"])(asked(), None, trained)
+    assert {*named.content["metrics"]} == {"num-examples", "grown"}
+    withheld = GaugingMod(failing, limits={"grown": 9})(asked(), None, trained)
+    assert withheld.error.reason == "the update is withheld: grown is nan, limit 9"
+
+
+@pytest.mark.parametrize("part", ["received", "sent", "truth"])
+def test_no_part_of_a_measurement_ends_the_training(part: str) -> None:
+    mod = GaugingMod(shift, failing if part == "truth" else None, names=NAMES)
+    few = ArrayRecord(as_list(STATE)[:1])
+
+    def train(message: Message, context: Any) -> Message:
+        reply = trained(message, context)
+        if part == "sent":
+            reply.content["arrays"] = few
+        return reply
+
+    message = asked()
+    if part == "received":
+        message.content["arrays"] = few
+    found = mod(message, None, train).content["metrics"]
+    assert math.isnan(found["gleak-explained"])
 
 
 def test_other_messages_pass_a_mod() -> None:
@@ -198,6 +243,22 @@ def test_limits_begin_with_the_first_measurement() -> None:
         for reply in Timed(training=1, measuring=0.25).rounds(4, first, limits=limits)
     ]
     assert answered == [True, True, False, False]
+
+
+@pytest.mark.parametrize("first", [None, Deferred(0.25, ["grown"])])
+def test_a_budget_keeps_the_names_of_what_cannot_be_measured(first: Deferred | None) -> None:
+    client = Timed(training=1, measuring=0.25)
+    if first is None:
+        client.rounds(1)
+    client.measure = failing
+    replies = client.rounds(9, first)
+    assert {tuple(reply.content["metrics"]) for reply in replies} == {
+        ("num-examples", "grown", "gleak-age", "gleak-overhead")
+    }
+    assert math.isnan(metrics(replies, "grown")[-1])
+    assert not client.rounds(1, first, limits={"grown": 9})[-1].has_content()
+    client.measure = lambda *_: {"grown": 3}
+    assert metrics(client.rounds(9, first, limits={"grown": 9})[-1:], "grown") == [3]
 
 
 def test_names_that_were_announced_are_those_that_are_measured() -> None:

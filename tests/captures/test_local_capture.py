@@ -19,7 +19,7 @@ from gleak.captures.importing import import_capture
 from gleak.captures.locations import Captures
 from gleak.captures.report import captured_cell
 from gleak.captures.round_folder import RoundFolder, recorded_fields
-from gleak.core.errors import ArtifactError, DataError, GleakError, IncompatibleError
+from gleak.core.errors import ArtifactError, DataError, GleakError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 
 SHAPE, CLASSES, SAMPLES = (1, 8, 8), 10, 3
@@ -224,6 +224,47 @@ def test_invalid_samples_are_refused_before_training(
         gleak.capture(model, sgd(model), tmp_path, truth=change(*truth)),
     ):
         pytest.fail("the block was entered")
+
+
+@pytest.mark.parametrize(
+    "client", ["a/../../../escaped", "../truth-0", "", ".a", "-a", "a b", "a\n", "a\0", "a" * 101]
+)
+def test_the_name_of_a_client_is_no_path(model: nn.Module, tmp_path: Path, client: str) -> None:
+    with (
+        pytest.raises(SpecError, match=r"client '.*': give a name of at most 100 characters, let"),
+        gleak.capture(model, sgd(model), tmp_path / "round", client=client),
+    ):
+        pytest.fail("the block was entered")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_is_captured_is_open_to_its_owner_alone(
+    model: nn.Module, truth: Truth, tmp_path: Path
+) -> None:
+    before, optimizer = os.umask(0), sgd(model)
+    try:
+        with gleak.capture(model, optimizer, tmp_path, truth=truth):
+            train(model, optimizer, truth)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    names = ("before", "client-0", "truth-0")
+    assert modes == {f"{name}.safetensors": 0o600 for name in names}
+
+
+def test_of_two_captures_of_one_client_at_a_time_the_later_is_told(
+    model: nn.Module, truth: Truth, tmp_path: Path
+) -> None:
+    optimizer = sgd(model)
+    with (
+        pytest.raises(DataError, match=r"client-0\.safetensors already exists"),
+        gleak.capture(model, optimizer, tmp_path),
+    ):
+        with gleak.capture(model, optimizer, tmp_path):
+            train(model, optimizer, truth, steps=1)
+        first = (tmp_path / "client-0.safetensors").read_bytes()
+        train(model, optimizer, truth, steps=1)
+    assert (tmp_path / "client-0.safetensors").read_bytes() == first
 
 
 def test_a_client_is_captured_once_and_with_its_round(

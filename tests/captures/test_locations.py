@@ -38,3 +38,8 @@ def test_what_is_not_there_is_said_with_what_to_do(
 ) -> None:
     with pytest.raises(DataError, match=message):
         captures.file(name, file)
+
+
+def test_the_command_that_makes_the_folder_is_one(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"create it \(mkdir -p '{tmp_path}/my data'\)"):
+        Captures(tmp_path / "my data" / "captures").check()

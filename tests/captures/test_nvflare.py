@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from gleak.captures.observers import metrics_of_gauge
 from gleak.captures.round_folder import RoundFolder, recorded_fields
-from gleak.core.errors import DataError, SpecError
+from gleak.core.errors import ArtifactError, SpecError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 pytest.importorskip("nvflare", reason="FLARE is an extra, not installed: make test-flower")
@@ -112,21 +114,34 @@ def test_a_filter_of_results_alone_is_refused(tmp_path: Path) -> None:
         Task().send(CapturingFilter(str(tmp_path)))
 
 
-def test_a_round_that_exists_is_refused(tmp_path: Path) -> None:
+def test_a_round_that_exists_is_left_as_it_is_and_the_training_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     task = Task()
     task.receive(CapturingFilter(str(tmp_path)))
     task.send(CapturingFilter(str(tmp_path)))
-    with pytest.raises(DataError, match=r"client-site-1\.safetensors already exists"):
-        task.receive(CapturingFilter(str(tmp_path)))
-    with pytest.raises(DataError, match="began with other values"):
-        Task(site="site-2").receive(CapturingFilter(str(tmp_path)), AFTER)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
+    assert len(before) == 2
+    for site, received, reason in (
+        ("site-1", BEFORE, "client-site-1.safetensors already exists"),
+        ("site-2", AFTER, "began with other values"),
+        ("../site", BEFORE, "client '../site': give a name"),
+    ):
+        other = Task(site=site)
+        assert other.receive(CapturingFilter(str(tmp_path)), received) is received
+        assert other.send(CapturingFilter(str(tmp_path)), BEFORE) is BEFORE
+        assert f"round 0, client {site} is not observed: " in caplog.text
+        assert reason in caplog.text
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")} == before
 
 
 def grown(
     before: dict[str, np.ndarray], after: dict[str, np.ndarray], truth: None
 ) -> dict[str, float]:
-    """A measure: by how much the weights grew."""
+    """A measure: by how much the weights grew, which is finite."""
     assert truth is None
+    if not np.isfinite(after["weight"]).all():
+        raise ArtifactError("weight contains values that are NaN")
     return {"grown": float((after["weight"] - before["weight"]).mean())}
 
 
@@ -164,6 +179,31 @@ def test_an_update_above_a_limit_is_blocked() -> None:
     gauged(larger, limits={"grown": 2.5})
     with pytest.raises(ContentBlockedException, match="round 4: grown is 2, limit 1; the update"):
         gauged(larger, 4, limits={"grown": 1})
+
+
+BROKEN = {"weight": np.full((2, 3), np.nan)}
+MALFORMED = {"weights": np.zeros(2)}
+
+
+@pytest.mark.parametrize("sent", [BROKEN, MALFORMED], ids=["NaN", "malformed"])
+def test_an_update_that_cannot_be_measured_passes_unless_there_are_limits(
+    sent: dict[str, np.ndarray], caplog: pytest.LogCaptureFixture
+) -> None:
+    told = gauged(sent, 3)
+    assert {name for name, _, _ in told} == {*metrics_of_gauge(knows_truth=False)}
+    assert all(math.isnan(value) for _, value, _ in told)
+    assert "round 3, client site-1 is not observed: " in caplog.text
+    with pytest.raises(ContentBlockedException, match="round 3: grown is nan, limit 9"):
+        gauged(sent, 3, limits={"grown": 9})
+
+
+def test_a_budget_survives_what_cannot_be_measured() -> None:
+    site = Site()
+    assert site.rounds(range(4), BROKEN) == []
+    assert site.rounds(range(4, 9)) == []
+    assert site.told["grown"][8] == pytest.approx(2)
+    guarded = Site()
+    assert guarded.rounds(range(3), BROKEN, limits={"grown": 9}) == [0, 1, 2]
 
 
 LARGER = {"weight": BEFORE["weight"] + 2}

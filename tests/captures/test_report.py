@@ -39,6 +39,8 @@ def test_what_it_says_to_ask_for_is_a_cell(comparison: Comparison | None, file: 
 
 def test_a_configuration_given_otherwise_is_given_on() -> None:
     assert described(None, data_dir="mine").endswith("h5 --config data_dir=mine")
+    spaced = described(None, data_dir="my data; ls")
+    assert spaced.endswith("h5 --config 'data_dir=my data; ls'")
     both = described(None, data_dir="mine", captures_dir="sent")
     assert both.endswith("h5 --config data_dir=mine captures_dir=sent")
 

@@ -52,7 +52,10 @@ def test_no_code_in_a_pickle_runs(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["state.pt", *(pytest.param(name, marks=pytest.mark.slow) for name in ("state.pth", "state"))],
+    [
+        'a $(touch ran)\'s "state".pt',
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("state.pth", "state")),
+    ],
 )
 def test_the_line_that_converts_a_pickle_does(tmp_path: Path, name: str) -> None:
     torch.save(STATE, tmp_path / name)
@@ -61,6 +64,7 @@ def test_the_line_that_converts_a_pickle_does(tmp_path: Path, name: str) -> None
     _, _, command = str(refused.value).partition("convert it: ")
     folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
     environment = {**os.environ, "PATH": os.pathsep.join(folders)}
-    subprocess.run(["bash", "-c", command], env=environment, check=True)
-    found = read_state(tmp_path / "state.safetensors")
+    subprocess.run(["bash", "-c", command], env=environment, check=True, cwd=tmp_path)
+    found = read_state((tmp_path / name).with_suffix(".safetensors"))
+    assert not (tmp_path / "ran").exists()
     assert torch.equal(found["0.weight"], STATE["0.weight"])

@@ -268,7 +268,7 @@ def test_jobs_of_a_server_that_is_killed_are_stopped_and_the_next_has_another(
     assert server.run(script("raise SystemExit(7)"), os.environ) == 7
 
 
-def test_a_job_outlives_its_killed_caller_as_it_does_today_and_the_server_follows(
+def test_jobs_of_a_caller_that_is_killed_are_stopped_and_the_server_ends(
     script: Script, tmp_path: Path
 ) -> None:
     path = script(WAITING.format(folder=str(tmp_path)))
@@ -285,11 +285,8 @@ def test_a_job_outlives_its_killed_caller_as_it_does_today_and_the_server_follow
         wait_for((tmp_path / "begun").exists)
         process.kill()
     pid, job = (int((tmp_path / name).read_text()) for name in ("server", "begun"))
-    assert not gone(pid)
-    assert not gone(job)
-    (tmp_path / "end").touch()
-    wait_for((tmp_path / "ended").exists)
     wait_for(lambda: gone(job) and gone(pid))
+    assert (tmp_path / "stopped").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -28,6 +30,16 @@ def test_lines_go_to_the_file_and_to_stderr(
         logging.getLogger("gleak.somewhere").debug("unseen")
     assert messages(path.read_text()) == [("INFO", "victim 3")]
     assert messages(capsys.readouterr().err) == [("INFO", "victim 3")]
+
+
+def test_a_log_is_that_of_one_job_at_a_time(tmp_path: Path) -> None:
+    path, lock = tmp_path / "x.log", tmp_path / ".x.log.lock"
+    with pytest.raises(SystemExit), log_to(path):
+        assert lock.read_text().startswith(f"process {os.getpid()} on ")
+        with lock.open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        raise ArtifactError("stop")
+    assert not lock.exists()
 
 
 def test_stderr_alone_will_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,14 +73,14 @@ def test_running_out_of_memory_is_logged_as_one_line(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_of_the_results_is_noted(tmp_path: Path) -> None:
-    results, log = tmp_path / "results", tmp_path / "x.log"
+    results, log = tmp_path / "my results", tmp_path / "x.log"
     results.mkdir()
     (results / "update.h5").write_text("damaged")
     with pytest.raises(SystemExit), log_to(log, results):
         raise DamagedError(results / "update.h5", "not whole")
     ((_, text),) = messages(log.read_text())
     path = results / "update.h5"
-    assert text == f"{path}: not whole; it is made again by: snakemake {path}"
+    assert text == f"{path}: not whole; it is made again by: snakemake '{path}'"
     assert (results / "damaged.txt").read_text() == "update.h5\n"
 
 

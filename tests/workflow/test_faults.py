@@ -117,11 +117,45 @@ def test_a_run_that_is_stopped_goes_on_and_locks_others_out(project: Project) ->
         "provenance.json",
         "reconstruction.h5",
     ]
+    check_undisturbed(output)
+
+
+def check_undisturbed(output: Path) -> None:
+    """A result of the long attack is what it is without a workflow."""
+    folder = output.parents[1]
+    plain = folder / "plain.h5"
     files = (folder / "update.h5", folder.parents[2] / "model.h5", {})
-    plain = project.root / "plain.h5"
     attack(parse("attack", LONG), *files, plain, seed=0, device="cpu")
     ours, theirs = Reconstruction.read(output), Reconstruction.read(plain)
     assert (ours.inputs == theirs.inputs).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("start_method", "told"),
+    [("fork", "resuming from this checkpoint"), ("spawn", r"process \d+ on .* does the same work")],
+)
+def test_a_job_that_a_killed_snakemake_left_and_a_rerun_do_not_meet(
+    project: Project, start_method: str, told: str
+) -> None:
+    """A forked job stops with its server; one with a Python of its own goes on, and is awaited."""
+    folder = client(project, 2)
+    output = folder / LONG / "reconstruction.h5"
+    level = folder.relative_to(project.results / "artifacts") / LONG
+    log = project.results / "logs" / level / "attack.log"
+    project.run(folder / "update.h5")
+    with project.slowed() as slow, project.started(output, start_method=start_method) as run:
+        run.wait_for(lambda: log.exists() and "left" in log.read_text())
+        os.kill(run.process.pid, signal.SIGKILL)
+        run.process.wait()
+        project.run("--unlock")
+        with project.started(output, start_method=start_method) as again:
+            assert any(re.search(told, line) for line in again.process.stdout)
+            slow.unlink()
+            result = again()
+    assert result.code == 0, result.text
+    assert not [*log.parent.glob(".*.lock")]
+    check_undisturbed(output)
 
 
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")

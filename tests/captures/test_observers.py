@@ -1,0 +1,113 @@
+"""What is done with a round does not end it, whatever clients send."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from torch import nn
+
+import gleak
+from gleak.captures.observers import (
+    Gauged,
+    Recorder,
+    metrics_of_gauge,
+    over_limits,
+    unharmed,
+)
+from gleak.captures.round_folder import Arrays
+from gleak.core.errors import ArtifactError, ExposedError, SpecError
+
+BEFORE: Arrays = {"weight": np.zeros((2, 3), np.float32), "count": np.array(3)}
+
+
+def sent(value: float) -> Callable[[], Arrays]:
+    return lambda: {"weight": np.full((2, 3), value, np.float32), "count": np.array(4)}
+
+
+def malformed() -> Arrays:
+    raise KeyError("no such record")
+
+
+def size(before: Arrays, after: Arrays, _: object) -> dict[str, float]:
+    """A measure that refuses what is not finite, as a gauge does."""
+    change = after["weight"] - before["weight"]
+    if not np.isfinite(change).all():
+        raise ArtifactError("update: weight contains values that are NaN or infinite")
+    return {"size": np.abs(change).max()}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (sent(math.nan), "weight contains values that are NaN or infinite; the training goes on"),
+        (malformed, "unexpected error; the training goes on\nTraceback"),
+        (lambda: {"other": np.zeros(1)}, "KeyError: 'weight'"),
+    ],
+    ids=["NaN", "malformed", "of another model"],
+)
+def test_a_client_that_cannot_be_measured_is_named_and_the_others_count(
+    answer: Callable[[], Arrays], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = {"3": sent(1), "7": answer, "8": sent(2)}
+    observer = Gauged(size, limits={"size": 5}, clients=3)
+    assert observer.observe(4, BEFORE, answers) == {"size": 2}
+    assert "round 4, client 7 is not observed: " in caplog.text
+    assert reason in caplog.text
+    alone = observer.observe(5, BEFORE, {"7": answer})
+    assert alone.keys() == {"size"}
+    assert math.isnan(alone["size"])
+    with pytest.raises(ExposedError, match="round 6: size is 9, limit 5"):
+        observer.observe(6, BEFORE, {"7": answer, "8": sent(9)})
+
+
+def test_what_a_gauge_cannot_measure_has_its_names() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
+    gauge = gleak.Gauge(model, shape=(3,), batch_size=1, local_lr=0.1)
+    state = {name: value.numpy() for name, value in model.state_dict().items()}
+    broken = {name: np.full_like(value, math.nan) for name, value in state.items()}
+    found = Gauged(gauge, None, clients=1).observe(1, state, {"0": lambda: broken})
+    assert tuple(found) == metrics_of_gauge(knows_truth=False)
+    assert all(map(math.isnan, found.values()))
+
+
+def test_a_limit_of_nothing_is_told_and_what_is_not_known_is_not_within_its_limit() -> None:
+    with pytest.raises(SpecError, match="no metric 'sise' is measured; did you mean 'size'"):
+        Gauged(size, {"sise": 1}, clients=1).observe(1, BEFORE, {"0": sent(0)})
+    measured = {"size": 2.0, "age": math.nan, "free": math.nan}
+    assert over_limits(measured, {"size": 2, "age": 9}) == "age is nan, limit 9"
+
+
+def test_a_client_that_cannot_be_captured_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = {"a": sent(1), "b": malformed, "../c": sent(3)}
+    assert Recorder(tmp_path, [2]).observe(2, BEFORE, answers) == {}
+    assert "round 2, client b is not observed" in caplog.text
+    assert "client '../c': give a name of at most 100 characters" in caplog.text
+    files = sorted(tmp_path.rglob("*.safetensors"))
+    assert [path.name for path in files] == ["before.safetensors", "client-a.safetensors"]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    for path, state in zip(files, (BEFORE, sent(1)()), strict=True):
+        found = load_file(path)
+        assert all(np.array_equal(found[name], value) for name, value in state.items())
+
+
+def test_a_round_that_cannot_be_written_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    observer = Recorder(tmp_path / "file", [1])
+    (tmp_path / "file").touch()
+    assert observer.observe(1, BEFORE, {"a": sent(1)}) == {}
+    assert "round 1 is not observed" in caplog.text
+    assert "could not be written" in caplog.text
+
+
+@pytest.mark.parametrize("wanted", [KeyboardInterrupt, SystemExit])
+def test_who_ends_a_training_on_purpose_is_heard(wanted: type[BaseException]) -> None:
+    with pytest.raises(wanted), unharmed("round 1"):
+        raise wanted

@@ -11,14 +11,22 @@ final. On one core a partition takes about ten minutes (``--only held_out``).
 The table has one row per network: its recipe, its test accuracy, and for every audit the statistic
 of the worst layer in limits, once with samples (``audit_bias``) and once without (``audit_bias
 without samples``); an audit that says nothing leaves its field empty.
+
+    python benchmarks/audit_population.py --sizes
+
+counts the alarms of ``audit_size``, which depends on nothing but shapes, on perceptrons of usual
+widths, and on the same perceptrons and on convolutional networks behind two dense layers of a
+server, one that reads the sample and one that gives it back.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import pairwise, product
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +42,7 @@ from gleak.artifacts.model import Model
 from gleak.core.registry import parse
 from gleak.metrics.audits.alarms import audits
 from gleak.metrics.audits.base import AuditSpec, Broadcast
+from gleak.metrics.audits.dense_layers import AuditSize
 from gleak.metrics.base import MetricUnavailable
 from gleak.models.broadcast import load_network, with_state
 from gleak.runtime.device import prepare_cpu
@@ -74,6 +83,10 @@ TASKS = [
     ("cifar10+size=16", "resnet20", 100),
 ]
 """Dataset, model and steps of training."""
+WIDTHS = (32, 64, 100, 128, 200, 256, 300, 400, 500, 512, 800, 1000, 1024, 2000, 2048, 4096)
+IMAGE_SHAPES = ((1, 8, 8), (1, 16, 16), (1, 28, 28), (3, 8, 8), (3, 32, 32), (3, 64, 64))
+KERNELS = [(64, 3, 3, 3), (64, 64, 3, 3)]
+"""Widths of perceptrons, samples and a convolutional network for the audit of sizes."""
 EARLIER = {
     "mnist": "digits+size=28",
     "mnist+size=16": "digits",
@@ -291,16 +304,68 @@ def clopper_pearson(found: int, count: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def size_alarms() -> str:
+    """Alarms of `audit_size` on honest shapes, and on those that a server extended."""
+    lines = []
+    for shape in IMAGE_SHAPES:
+        values = prod(shape)
+        networks = {
+            "perceptrons": [
+                dense(values, *each, 10) for n in (1, 2) for each in product(WIDTHS, repeat=n)
+            ],
+            "convolutional networks": [[*KERNELS, *dense(1024, width, 10)] for width in WIDTHS],
+        }
+        for name, honest in networks.items():
+            lines.append(f"{name} for {shape}: {alarming(honest, shape)}")
+            for order, widths in {
+                "fewer": [width for width in WIDTHS if width < values],
+                "more": [width for width in WIDTHS if width > values],
+            }.items():
+                extended = [dense(values, read, values) + one for read in widths for one in honest]
+                found = alarming(extended, shape)
+                lines.append(f"    behind {order} neurons than values, and as many: {found}")
+    return "\n".join(lines)
+
+
+def dense(*widths: int) -> list[tuple[int, ...]]:
+    """The shapes of dense layers, one after the other."""
+    return [(outputs, inputs) for inputs, outputs in pairwise(widths)]
+
+
+def alarming(networks: list[list[tuple[int, ...]]], shape: tuple[int, ...]) -> str:
+    """How many of networks, given by the shapes of their layers, alarm."""
+    blank = Model(
+        model="custom",
+        classes=10,
+        input_shape=np.array(shape),
+        parameters={},
+        buffers={},
+        train_loss=np.zeros(0),
+        test_accuracy=np.zeros(0),
+    )
+    one = np.ones((), np.float32)
+    found = 0
+    for network in networks:
+        weights = {f"{at}.weight": np.broadcast_to(one, each) for at, each in enumerate(network)}
+        found += AuditSize().alarms(Broadcast(replace(blank, parameters=weights)))
+    return f"{found} of {len(networks)} alarm"
+
+
 def main() -> None:
     """Train, audit, write the table, print the summary."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="image folders and tables")
-    parser.add_argument("--out", type=Path, required=True, help="the table, CSV")
+    wanted = parser.add_mutually_exclusive_group(required=True)
+    wanted.add_argument("--data", type=Path, help="image folders and tables")
+    wanted.add_argument("--sizes", action="store_true", help="only the audit of sizes")
+    parser.add_argument("--out", type=Path, default="table.csv", help="the table, CSV")
     parser.add_argument(
         "--keep", type=Path, help="folder to keep the networks in, for the next run"
     )
     parser.add_argument("--only", choices=COUNTS, help="one partition alone")
     asked = parser.parse_args()
+    if asked.sizes:
+        print(size_alarms())
+        return
     prepare_cpu(1)
     if asked.keep:
         asked.keep.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gleak.api.tensors import ArrayLike, checked_inputs
 from gleak.artifacts.atomic import atomic
 from gleak.artifacts.pictures import picture_grid
 from gleak.artifacts.reconstruction import Reconstruction
@@ -33,6 +34,8 @@ class AttackResult:
         reconstruction: everything that the attack recorded (its trace, for example), with a leading
             axis of one victim.
         cost: time of the attack, as ``seconds`` (wall) and ``cpu_seconds``, and its ``device``.
+        batch_size: number of the client's samples, of which the attack may find only some; None:
+            unknown.
     """
 
     spec: str
@@ -43,9 +46,12 @@ class AttackResult:
     objective: float | None
     reconstruction: Reconstruction = field(repr=False)
     cost: dict[str, Any] = field(default_factory=dict)
+    batch_size: int | None = None
 
     @classmethod
-    def of(cls, spec: str, found: Reconstruction, cost: dict[str, Any]) -> AttackResult:
+    def of(
+        cls, spec: str, found: Reconstruction, cost: dict[str, Any], batch_size: int | None = None
+    ) -> AttackResult:
         """Return the result of an attack on one victim."""
         return cls(
             spec=spec,
@@ -56,6 +62,7 @@ class AttackResult:
             objective=None if found.objective is None else float(found.objective[0]),
             reconstruction=found,
             cost=cost,
+            batch_size=batch_size,
         )
 
     def __repr__(self) -> str:
@@ -69,28 +76,29 @@ class AttackResult:
         texts = [f"{name}={value}" for name, value in facts.items() if value is not None]
         return f"AttackResult({self.spec!r}, {', '.join(texts)})"
 
-    def save(self, path: Path | str, truth: Tensor | None = None) -> Path:
+    def save(self, path: Path | str, truth: ArrayLike | None = None) -> Path:
         """Save the images as one PNG, at most `COLUMNS` beside each other.
 
         Args:
             path: the PNG.
-            truth: true images, Shape (N, *shape), shown in rows above the reconstructed ones.
+            truth: true images, values in [0, 1], Shape (N, *shape), shown in rows above the
+                reconstructed ones.
 
         Returns:
             ``path`` as a path.
 
         Raises:
-            ArtifactError: samples are not images of one or three channels, or the file cannot be
-                written.
+            ArtifactError: samples are not images of one or three channels, the truth is none of
+                their shape, or the file cannot be written.
         """
         if self.inputs.ndim != 4 or self.inputs.shape[1] not in PICTURED:
             raise ArtifactError(
                 f"{path}: samples of shape {tuple(self.inputs.shape[1:])} are not images with one "
                 "or three channels"
             )
-        shown = (
-            [self.inputs.numpy()] if truth is None else [truth.cpu().numpy(), self.inputs.numpy()]
-        )
+        shape = tuple(self.inputs.shape[1:])
+        above = [] if truth is None else [checked_inputs(truth, shape, "truth").numpy()]
+        shown = [*above, self.inputs.numpy()]
         rows: list[Any] = []
         for start in range(0, max(map(len, shown)), COLUMNS):
             rows += [part for images in shown if len(part := images[start : start + COLUMNS])]

@@ -10,8 +10,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from gleak.api.tensors import ArrayLike, Labels, checked_labels, tensor_of
-from gleak.api.user_network import GivenNetwork, Shape, describe_samples, modality_of
+from gleak.api.tensors import (
+    ArrayLike,
+    Labels,
+    Shape,
+    checked_inputs,
+    checked_labels,
+    floating,
+    tensor_of,
+)
+from gleak.api.user_network import GivenNetwork, describe_samples, modality_of
 from gleak.artifacts.encodings import Dense, Sparse
 from gleak.artifacts.granted import GRANTS, Granted
 from gleak.artifacts.knowledge import Knowledge
@@ -31,11 +39,13 @@ from gleak.core.registry import load, parse
 from gleak.crafting.base import CraftingSpec
 from gleak.knowledge.loading import load_knowledge
 from gleak.models.batch_norm import batch_norm_passes
+from gleak.models.layer_search import first_dense_layer
 from gleak.models.parameters import trained_parameters
 from gleak.observation import Observation
 
 WHERE, ORIGIN = "gradients: ", "the model"
 HONEST = "honest"
+AUXILIARY = ("auxiliary_inputs", "auxiliary_labels")
 
 
 @dataclass(frozen=True)
@@ -92,10 +102,20 @@ class Setting:
             SpecError: an unknown grant.
             ArtifactError: wrong shapes, or values out of range.
         """
+        if not isinstance(given, Mapping):
+            raise SpecError(
+                f"grants is a {type(given).__name__}; give a mapping by name, such as "
+                "{'mean_input': ...}"
+            )
         unknown = sorted(given.keys() - set(GRANTS))
         if unknown:
             raise SpecError(f"unknown grant {unknown[0]!r}; {nearest(unknown[0], GRANTS)}")
         values = {name: self._grant(name, value) for name, value in given.items()}
+        if len({len(values[name]) for name in AUXILIARY if name in values}) > 1:
+            raise ArtifactError(
+                f"grants: {len(values['auxiliary_inputs'])} auxiliary_inputs and "
+                f"{len(values['auxiliary_labels'])} auxiliary_labels; give one label for each"
+            )
         if labels is not None:
             values["labels"] = self._grant("labels", labels)
         return {
@@ -103,35 +123,68 @@ class Setting:
         }
 
     def _grant(self, name: str, given: Any) -> Tensor:
-        samples = self.client.batch_size
-        if name == "labels":
-            return checked_labels(given, samples, self.classes).sort().values
-        value = tensor_of(f"grant {name}", given)
-        if name == "auxiliary_labels":
-            return checked_labels(value, len(value), self.classes)
-        if name == "batch_norm_statistics":
-            return self._statistics(value)
-        expected = self.shape if name == "mean_input" else (len(value), *self.shape)
-        if name != "embeddings" and value.shape != expected:
-            raise ArtifactError(
-                f"grant {name}: shape {tuple(value.shape)}, expected samples of {self.shape}"
-            )
-        return value.float()
+        samples, place = self.client.batch_size, f"grant {name}"
+        match name:
+            case "labels":
+                return checked_labels(given, samples, self.classes).sort().values
+            case "auxiliary_labels":
+                return checked_labels(given, None, self.classes)
+            case "auxiliary_inputs":
+                return checked_inputs(given, self.shape, place)
+            case "mean_input":
+                return self._mean_input(tensor_of(place, given), place)
+            case "class_sample":
+                return self._one_each(checked_inputs(given, self.shape, place), place)
+            case "embeddings":
+                return self._embeddings(tensor_of(place, given), place)
+        return self._statistics(tensor_of(place, given), place)
 
-    def _statistics(self, given: Tensor) -> Tensor:
+    def _mean_input(self, given: Tensor, place: str) -> Tensor:
+        """Check a mean of samples."""
+        if given.shape != self.shape:
+            raise ArtifactError(
+                f"{place}: shape {tuple(given.shape)}, expected samples of {self.shape}"
+            )
+        return checked_inputs(given[None], self.shape, place)[0]
+
+    def _one_each(self, given: Tensor, place: str) -> Tensor:
+        """Check that there is one row for each sample of the client."""
+        if len(given) != self.client.batch_size:
+            raise ArtifactError(
+                f"{place}: {len(given)} rows, expected {self.client.batch_size}: one for each "
+                "sample of the client"
+            )
+        return given
+
+    def _embeddings(self, given: Tensor, place: str) -> Tensor:
+        """Check the inputs of the network's first dense layer."""
+        layer = first_dense_layer(self.network, self.shape)
+        if layer is None:
+            raise IncompatibleError(f"{place}: this model has no dense layer; leave the grant out")
+        features = self.network.get_submodule(layer.name).in_features
+        if given.ndim != 2 or given.shape[1] != features or not given.isfinite().all():
+            raise ArtifactError(
+                f"{place}: shape {tuple(given.shape)}, expected finite values of shape "
+                f"{(self.client.batch_size, features)}: the inputs of layer {layer.name!r}"
+            )
+        return self._one_each(floating(given), place)
+
+    def _statistics(self, given: Tensor, place: str) -> Tensor:
         """Check statistics of batch normalisation against the network's layers."""
         channels = [layer.num_features for layer in batch_norm_passes(self.network, self.shape)]
         if not channels:
             raise IncompatibleError(
-                "grant batch_norm_statistics: no batch normalisation layer runs in this model, so "
-                "its clients have no such statistics; leave the grant out"
+                f"{place}: no batch normalisation layer runs in this model, so its clients have no "
+                "such statistics; leave the grant out"
             )
         if given.shape != (2, sum(channels)):
             raise ArtifactError(
-                f"grant batch_norm_statistics: shape {tuple(given.shape)}, expected "
-                f"{(2, sum(channels))}: means and variances of layers of {channels} channels in a "
-                "row, as gleak.batch_norm_statistics returns them"
+                f"{place}: shape {tuple(given.shape)}, expected {(2, sum(channels))}: means and "
+                f"variances of layers of {channels} channels in a row, as "
+                "gleak.batch_norm_statistics returns them"
             )
+        if not given.isfinite().all() or (given[1] < 0).any():
+            raise ArtifactError(f"{place}: values that are not finite, or negative variances")
         return given.float()
 
     def check(self, spec: AttackSpec, granted: frozenset[str]) -> None:
@@ -198,6 +251,8 @@ def _encoded(name: str, value: np.ndarray, mask: np.ndarray | None) -> Dense | S
     """Return the gradient of a parameter as one victim's update in one round."""
     if mask is None:
         return Dense(value[None, None])
+    if not np.isin(mask, (0, 1)).all():
+        raise ArtifactError(f"sent: {name}: values other than true and false, 1 and 0")
     if mask.shape != value.shape:
         raise ArtifactError(
             f"sent: {name}: a mask of shape {mask.shape} for a gradient of shape {value.shape}"

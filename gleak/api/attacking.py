@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, SupportsFloat, SupportsIndex
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gleak.api.attack_result import AttackResult
 from gleak.api.attack_setting import Setting, load_networks
 from gleak.api.client_setting import BatchNormMode, Sends, as_spec, client_of
-from gleak.api.tensors import ArrayLike, Gradients, Labels, named_gradients
-from gleak.api.user_network import Shape, examine, prepared_copy
+from gleak.api.tensors import (
+    ArrayLike,
+    Gradients,
+    Labels,
+    ShapeLike,
+    checked_labels,
+    checked_seed,
+    checked_shape,
+    named_gradients,
+)
+from gleak.api.user_network import examine, own_modes, prepared_copy
 from gleak.artifacts.model import Secret
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import reconstruct
@@ -25,28 +35,27 @@ from gleak.runtime.provenance import clocked
 KNOWN = "known"
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
+@own_modes()
 def attack(
     spec: str | AttackSpec,
     model: nn.Module,
     gradients: Gradients,
-    shape: Shape = (3, 32, 32),
+    shape: ShapeLike = (3, 32, 32),
     *,
     labels: Labels | None = None,
-    batch_size: int | None = None,
-    local_steps: int = 1,
-    local_lr: float | None = None,
-    mini_batch: int | None = None,
+    batch_size: SupportsIndex | None = None,
+    local_steps: SupportsIndex = 1,
+    local_lr: SupportsFloat | None = None,
+    mini_batch: SupportsIndex | None = None,
     loss: Loss = "cross_entropy",
     sends: Sends = "gradient",
     batch_norm: BatchNormMode = "evaluation",
     sent: Gradients | None = None,
     grants: Mapping[str, ArrayLike] | None = None,
     secret: Secret | None = None,
-    knowledge: Iterable[Path | str] = (),
-    seed: int = 0,
-    device: str = "auto",
+    knowledge: Path | str | Iterable[Path | str] = (),
+    seed: SupportsIndex = 0,
+    device: str | torch.device = "auto",
 ) -> AttackResult:
     """Reconstruct a client's samples from the update that it sent.
 
@@ -58,11 +67,13 @@ def attack(
             ``gleak describe cpl``), or its spec object.
         model: network with the parameters that the server broadcast. It maps samples with values in
             [0, 1] to logits; it is not changed.
-        gradients: what the client sent: tensors by name of the parameter, or in the order of
-            ``model.parameters()``.
-        shape: shape of one sample: (channels, height, width) of an image, (features,) of a row.
-        labels: the labels of the client's samples, if they are known. Attacks with a field
-            ``labels`` then have ``labels=known``.
+        gradients: what the client sent: tensors or arrays by name of the parameter, or in the
+            order of ``model.parameters()``; on any device, sparse or dense, of any real type.
+        shape: shape of one sample, in any sequence: (channels, height, width) of an image,
+            (features,) of a row.
+        labels: the labels of the client's samples, if they are known: class indices in a tensor,
+            an array or any sequence, of any integer type. Attacks with a field ``labels`` then have
+            ``labels=known``.
         batch_size: number of samples of the client; by default that of the labels, else 1.
         local_steps: number of local steps of the client.
         local_lr: learning rate of these steps; needed for several steps, or weights.
@@ -82,16 +93,17 @@ def attack(
         secret: secret of the server, if `gleak.craft` made the parameters.
         knowledge: files ``knowledge.h5`` of networks trained on public data, for attacks with such
             a field.
-        seed: seed of the attack's random numbers.
-        device: "cpu", "cuda", or "auto": a GPU if torch sees one.
+        seed: seed of the attack's random numbers, not negative.
+        device: "cpu", "cuda", "cuda:1" or a `torch.device`; "auto": a GPU if torch sees one.
 
     Returns:
         The reconstructed samples with their labels, and facts about the search.
 
     Raises:
-        SpecError: an unknown attack or field, or a value out of range.
-        ArtifactError: the gradients are not those of the model, or values are not finite; masks,
-            labels or grants are invalid.
+        SpecError: an unknown attack or field, or a value of another type or out of range.
+        ArtifactError: the gradients are not those of the model, but its parameters, say, or values
+            are not finite; masks, labels or grants are invalid.
+        GleakError: an unknown device, or no such GPU.
         IncompatibleError: the attack does not support this model or client, or lacks a grant; names
             attacks that do.
 
@@ -110,29 +122,42 @@ def attack(
         True
     """
     attacker = with_known_labels(as_spec("attack", spec), labels is not None)
-    network = prepared_copy(model)
-    count = samples_of(batch_size, labels)
+    network, shape, seed = prepared_copy(model), checked_shape(shape), checked_seed(seed)
+    known = None if labels is None else checked_labels(labels)
+    count = samples_of(batch_size, known)
     client = client_of(count, local_steps, local_lr, mini_batch, loss, sends, batch_norm)
     values = named_gradients(gradients, network)
-    masks = {} if sent is None else named_gradients(sent, network)
+    masks = {} if sent is None else named_gradients(sent, network, "sent")
+    check_secret(secret)
     setting = Setting(network, shape, examine(network, shape), client, secret)
     update = setting.update(values, masks)
-    granted = setting.granted(grants or {}, labels)
+    granted = setting.granted({} if grants is None else grants, known)
     setting.check(attacker, frozenset(granted))
-    networks = load_networks(attacker, map(Path, knowledge), shape)
+    files = [knowledge] if isinstance(knowledge, str | Path) else knowledge
+    networks = load_networks(attacker, map(Path, files), shape)
     used = choose_device(device)
     network.to(used)
     with clocked() as times:
         observation = setting.observe(attacker, update, granted, networks, seed)
         found = reconstruct(attacker, observation, seed)
-    return AttackResult.of(str(attacker), found, {**times, "device": used.type})
+    cost = {**times, "device": used.type}
+    return AttackResult.of(str(attacker), found, cost, client.batch_size)
 
 
-def samples_of(batch_size: int | None, labels: Labels | None) -> int:
+def samples_of(batch_size: SupportsIndex | None, labels: Tensor | None) -> SupportsIndex:
     """Return the number of samples: as given, else that of the labels, else 1."""
     if batch_size is not None:
         return batch_size
     return 1 if labels is None else len(labels)
+
+
+def check_secret(secret: Any) -> None:
+    """Raise `SpecError` if a value is not a secret."""
+    if secret is not None and not isinstance(secret, Secret):
+        raise SpecError(
+            f"secret is a {type(secret).__name__}; give the secret of gleak.craft(...), which its "
+            "result has as secret"
+        )
 
 
 def with_known_labels(spec: AttackSpec, known: bool) -> AttackSpec:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from gleak.api.tensors import ArrayLike, Labels, checked_inputs, checked_labels
-from gleak.api.user_network import Shape, examine, modality_of, prepared_copy
+from gleak.api.tensors import (
+    ArrayLike,
+    Labels,
+    Shape,
+    ShapeLike,
+    checked_inputs,
+    checked_labels,
+    checked_seed,
+    checked_shape,
+)
+from gleak.api.user_network import examine, modality_of, own_modes, prepared_copy
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
 from gleak.core.errors import SpecError
@@ -21,15 +29,14 @@ from gleak.models.parameters import independent_copy
 IMAGE = (3, 32, 32)
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
+@own_modes()
 def audit(
     model: nn.Module,
     inputs: ArrayLike | None = None,
     labels: Labels | None = None,
     *,
-    shape: Shape | None = None,
-    seed: int = 0,
+    shape: ShapeLike | None = None,
+    seed: SupportsIndex = 0,
 ) -> AuditReport:
     """Test the parameters of a model for signs of crafting, as ``gleak audit`` does.
 
@@ -39,13 +46,14 @@ def audit(
             which weights they reach. None: some audits are not available.
         labels: labels of the samples, Shape (M).
         shape: shape of one sample; by default that of the inputs, else (3, 32, 32).
-        seed: seed of the draw of samples.
+        seed: seed of the draw of samples, not negative.
 
     Returns:
         Verdict, worst layer, statistic and limit of each audit; ``alarms`` has the names of the
         audits that raise an alarm.
 
     Raises:
+        SpecError: an invalid shape or seed, or only one of inputs and labels.
         ArtifactError: invalid samples or labels.
         IncompatibleError: the model does not accept such samples.
 
@@ -62,8 +70,9 @@ def audit(
     """
     if (inputs is None) != (labels is None):
         raise SpecError("give samples as inputs and labels, or neither")
-    samples = None if inputs is None else checked_inputs(inputs, shape)
-    shape = shape or (IMAGE if samples is None else tuple(samples.shape[1:]))
+    given, seed = None if shape is None else checked_shape(shape), checked_seed(seed)
+    samples = None if inputs is None else checked_inputs(inputs, given)
+    shape = given or (IMAGE if samples is None else tuple(samples.shape[1:]))
     network = prepared_copy(model)
     classes = examine(network, shape)
     if samples is None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, SupportsFloat, SupportsIndex, get_args
 
+from gleak.api.tensors import real_number, whole_number
 from gleak.clients.base import ClientSpec
 from gleak.clients.fedavg import FedAvg
 from gleak.clients.fedsgd import FedSGD
-from gleak.core.errors import SpecError
+from gleak.core.errors import SpecError, nearest
 from gleak.core.registry import load, parse
 from gleak.core.spec import Spec, build_spec
 
@@ -16,10 +17,10 @@ BatchNormMode = Literal["evaluation", "training"]
 
 
 def client_of(
-    batch_size: int,
-    local_steps: int,
-    local_lr: float | None,
-    mini_batch: int | None,
+    batch_size: SupportsIndex,
+    local_steps: SupportsIndex,
+    local_lr: SupportsFloat | None,
+    mini_batch: SupportsIndex | None,
     loss: str,
     sends: str,
     batch_norm: str = "evaluation",
@@ -29,15 +30,28 @@ def client_of(
     Raises:
         SpecError: a value is out of range, or the learning rate is missing.
     """
-    batch = {"victims": 1, "batch_size": batch_size, "loss": loss, "batch_norm": batch_norm}
-    if local_steps == 1 and sends == "gradient" and mini_batch is None:
+    rate = None if local_lr is None else real_number("local_lr", local_lr)
+    if sends not in get_args(Sends):
+        raise SpecError(f"sends = {sends!r}; {nearest(str(sends), get_args(Sends))}")
+    batch = {
+        "victims": 1,
+        "batch_size": whole_number("batch_size", batch_size),
+        "loss": loss,
+        "batch_norm": batch_norm,
+    }
+    count = whole_number("local_steps", local_steps)
+    if count == 1 and sends == "gradient" and mini_batch is None:
         return _built(FedSGD, batch)
-    if local_lr is None:
+    if rate is None:
         raise SpecError(
             "local_lr is missing: give the learning rate of the client's local steps, by which "
             "several steps are repeated and a difference of weights is scaled"
         )
-    steps = {"local_steps": local_steps, "local_lr": local_lr, "mini_batch": mini_batch}
+    steps = {
+        "local_steps": count,
+        "local_lr": rate,
+        "mini_batch": None if mini_batch is None else whole_number("mini_batch", mini_batch),
+    }
     return _built(FedAvg, {**batch, **steps, "sends": sends})
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,12 +16,16 @@ from gleak.api.tensors import (
     Labels,
     checked_inputs,
     checked_labels,
+    checked_seed,
     like,
+    tensor_of,
     update_tensors,
 )
-from gleak.api.user_network import examine, prepared_copy
-from gleak.core.errors import IncompatibleError
+from gleak.api.user_network import examine, own_modes, prepared_copy
+from gleak.artifacts.encodings import Encoded
+from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.defenses.base import DefenseSpec, Memory
+from gleak.defenses.sending import protect
 from gleak.local_training.base import Loss
 from gleak.models.batch_norm import batch_statistics
 from gleak.models.examination import count_logits
@@ -29,21 +35,20 @@ from gleak.simulation.victims import Simulation, Streams
 G = TypeVar("G", bound=Gradients)
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
+@own_modes()
 def compute_update(
     model: nn.Module,
     inputs: ArrayLike,
     labels: Labels,
     *,
-    local_steps: int = 1,
-    local_lr: float | None = None,
-    mini_batch: int | None = None,
+    local_steps: SupportsIndex = 1,
+    local_lr: SupportsFloat | None = None,
+    mini_batch: SupportsIndex | None = None,
     loss: Loss = "cross_entropy",
     sends: Sends = "gradient",
     batch_norm: BatchNormMode = "evaluation",
     defense: str | DefenseSpec = "none",
-    seed: int = 0,
+    seed: SupportsIndex = 0,
 ) -> dict[str, Tensor]:
     """Compute the update that a client sends, as simulated clients of the workflow do.
 
@@ -53,8 +58,8 @@ def compute_update(
     Args:
         model: network with the broadcast parameters, which maps samples with values in [0, 1] to
             logits; it is not changed.
-        inputs: samples with values in [0, 1], Shape (N, *shape).
-        labels: their labels, Shape (N).
+        inputs: samples with values in [0, 1], Shape (N, *shape): a tensor, an array or a sequence.
+        labels: their labels, Shape (N): class indices of any integer type, in any sequence.
         local_steps: number of local steps.
         local_lr: learning rate of these steps; needed for several steps, or weights.
         mini_batch: number of samples of a local step; by default all.
@@ -64,15 +69,16 @@ def compute_update(
             in "training" mode, by those of each batch.
         defense: defence of the client (see ``gleak list defense``). Of several clients whose
             updates are summed (``secure_aggregation``) the samples are divided among them.
-        seed: seed of random layers and of the defence.
+        seed: seed of random layers and of the defence, not negative.
 
     Returns:
         For each trained parameter what the server decodes, by name; Shape (*shape).
 
     Raises:
-        SpecError: an unknown defence or field, or a value out of range.
+        SpecError: an unknown defence or field, or a value of another type or out of range.
         ArtifactError: invalid samples or labels.
-        IncompatibleError: the model cannot be trained, or the defence does not support it.
+        IncompatibleError: the model cannot be trained, or the defence does not support it, or makes
+            values infinite.
 
     Example:
         >>> import gleak, torch
@@ -85,7 +91,7 @@ def compute_update(
         >>> sorted(set(signs["1.bias"].sign().tolist()))
         [-1.0, 1.0]
     """
-    samples = checked_inputs(inputs)
+    samples, seed = checked_inputs(inputs), checked_seed(seed)
     network = prepared_copy(model)
     shape = tuple(samples.shape[1:])
     targets = checked_labels(labels, len(samples), examine(network, shape))
@@ -99,11 +105,27 @@ def compute_update(
     simulation = Simulation(
         client, defended, network, batch[None].numpy(), targets[None].numpy(), seed
     )
-    update = simulation.run().update
-    return {name: torch.from_numpy(each.decode()[0, 0]) for name, each in update.items()}
+    return decoded(defended, simulation.run().update)
 
 
-@torch.inference_mode(False)
+def decoded(defense: DefenseSpec, sent: Mapping[str, Encoded]) -> dict[str, Tensor]:
+    """Return what the server decodes of one victim's update of one round, by parameter.
+
+    Raises:
+        IncompatibleError: the defence made values infinite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = {name: torch.from_numpy(each.decode()[0, 0]) for name, each in sent.items()}
+    for name, value in values.items():
+        if not value.isfinite().all():
+            raise IncompatibleError(
+                f"defense {defense}: values of {name} exceed the range of {value.dtype}; "
+                f"{defense.remedy or 'scale the update'}"
+            )
+    return values
+
+
+@own_modes()
 def batch_norm_statistics(model: nn.Module, inputs: ArrayLike) -> Tensor:
     """Compute the statistics that a client's samples have in batch normalisation layers.
 
@@ -140,9 +162,9 @@ def defend(
     spec: str | DefenseSpec,
     gradients: G,
     *,
-    seed: int = 0,
-    local_steps: int = 1,
-    local_lr: float | None = None,
+    seed: SupportsIndex = 0,
+    local_steps: SupportsIndex = 1,
+    local_lr: SupportsFloat | None = None,
     sends: Sends = "gradient",
     memory: Memory | None = None,
 ) -> G:
@@ -152,8 +174,10 @@ def defend(
         spec: defence, such as ``"gaussian+std=1e-3"`` or ``"topk+keep=0.1"`` (see ``gleak list
             defense``), or its spec object. Defences that need the client's samples are applied by
             `gleak.compute_update`.
-        gradients: update by name of the parameter, or in the order of ``model.parameters()``.
-        seed: seed of the defence's random numbers; equal to the workflow's for its first victim.
+        gradients: update by name of the parameter, or in the order of ``model.parameters()``:
+            tensors or arrays of any real type, on any device. Empty ones are sent as they are.
+        seed: seed of the defence's random numbers, not negative; equal to the workflow's for its
+            first victim.
         local_steps: number of local steps of the client. This, the learning rate and ``sends``
             convert numbers in the unit of a gradient (``unit=gradient``) to that of weights.
         local_lr: learning rate of the local steps.
@@ -162,12 +186,13 @@ def defend(
             in the first round.
 
     Returns:
-        What the server decodes, in a container of the same kind.
+        What the server decodes, in a container of the same kind; integers in single precision.
 
     Raises:
-        SpecError: an unknown defence or field, or a value out of range.
-        ArtifactError: values that are no tensors, or not finite.
-        IncompatibleError: the defence needs the client's samples.
+        SpecError: an unknown defence or field, or a value of another type or out of range.
+        ArtifactError: values that are no tensors, not finite, or parameters; a memory of another
+            update.
+        IncompatibleError: the defence needs the client's samples, or makes values infinite.
 
     Example:
         >>> import gleak, torch
@@ -183,13 +208,32 @@ def defend(
             f"gleak.compute_update(model, inputs, labels, defense={str(defense)!r})"
         )
     client = client_of(1, local_steps, local_lr, None, "cross_entropy", sends)
-    values = update_tensors(gradients)
-    stream = Streams(client, 1, seed).draw("defense", 0, 0, 0)
+    given: Gradients = list(gradients) if isinstance(gradients, Iterator) else gradients
+    values = update_tensors(given)
+    kept = {} if memory is None else memory
+    check_memory(kept, values)
+    stream = Streams(client, 1, checked_seed(seed)).draw("defense", 0, 0, 0)
     rows = {name: value[None] for name, value in values.items()}
-    sent = defense.rescaled(client.update_scale).protect(
-        rows, stream, {} if memory is None else memory
-    )
-    return like(
-        gradients,
-        {name: torch.from_numpy(each.decode()[0, 0]) for name, each in sent.items()},
-    )
+    sent = protect(defense.rescaled(client.update_scale), rows, stream, kept)
+    return like(given, decoded(defense, sent))
+
+
+def check_memory(memory: Any, values: Mapping[str, Tensor]) -> None:
+    """Check the values that were not sent in earlier rounds.
+
+    Raises:
+        ArtifactError: it is not a dictionary, or was kept from another update.
+    """
+    if not isinstance(memory, dict):
+        raise ArtifactError(
+            f"memory is a {type(memory).__name__}; give an empty dict in the first round, and the "
+            "same in later ones"
+        )
+    for name, kept in memory.items():
+        expected = None if name not in values else tuple(values[name].shape)
+        found = tuple(tensor_of(f"memory: {name}", kept).shape)
+        if found != expected:
+            raise ArtifactError(
+                f"memory: {name} has shape {found}, but in this update {expected}; give each "
+                "client and each network a memory of its own"
+            )

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from torch import nn
 
 from gleak.api.client_setting import as_spec
-from gleak.api.user_network import GivenNetwork, Shape, describe_samples, examine, prepared_copy
+from gleak.api.tensors import ShapeLike, checked_seed, checked_shape
+from gleak.api.user_network import (
+    GivenNetwork,
+    describe_samples,
+    examine,
+    own_modes,
+    prepared_copy,
+)
 from gleak.artifacts.model import Secret
 from gleak.core.errors import IncompatibleError
 from gleak.crafting.base import CraftingSpec
@@ -31,8 +39,13 @@ class CraftedModel:
         return f"CraftedModel({crafting!r}, {type(self.model).__name__})"
 
 
+@own_modes()
 def craft(
-    spec: str | CraftingSpec, model: nn.Module, shape: Shape = (3, 32, 32), *, seed: int = 0
+    spec: str | CraftingSpec,
+    model: nn.Module,
+    shape: ShapeLike = (3, 32, 32),
+    *,
+    seed: SupportsIndex = 0,
 ) -> CraftedModel:
     """Craft the parameters of a model as a malicious server does.
 
@@ -42,14 +55,14 @@ def craft(
         spec: crafting, such as ``"mkor"`` or ``"fishing+target=3"`` (see ``gleak list crafting``),
             or its spec object.
         model: network that maps samples with values in [0, 1] to logits; it is not changed.
-        shape: shape of one sample.
-        seed: seed of the crafting's random numbers.
+        shape: shape of one sample, in any sequence.
+        seed: seed of the crafting's random numbers, not negative.
 
     Returns:
         A copy of the model with the crafted parameters, and the secret of the server.
 
     Raises:
-        SpecError: an unknown crafting or field, or a value out of range.
+        SpecError: an unknown crafting or field, or a value of another type or out of range.
         IncompatibleError: the model cannot be crafted; names what it lacks.
 
     Example:
@@ -66,7 +79,7 @@ def craft(
         tensor([2])
     """
     server: CraftingSpec = as_spec("crafting", spec)
-    network = prepared_copy(model)
+    network, shape, seed = prepared_copy(model), checked_shape(shape), checked_seed(seed)
     classes = examine(network, shape)
     server.check(describe_samples(shape, classes), GivenNetwork())
     try:

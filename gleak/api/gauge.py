@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
 import torch
@@ -13,8 +14,17 @@ from torch import Tensor, nn
 from gleak.api.attack_setting import Setting
 from gleak.api.auditing import audit_examined
 from gleak.api.client_setting import BatchNormMode, client_of
-from gleak.api.tensors import ArrayLike, Labels, checked_inputs, checked_labels, tensor_of
-from gleak.api.user_network import Shape, examine, modality_of, prepared_copy
+from gleak.api.tensors import (
+    ArrayLike,
+    Labels,
+    Shape,
+    ShapeLike,
+    checked_inputs,
+    checked_labels,
+    checked_shape,
+    tensor_of,
+)
+from gleak.api.user_network import examine, modality_of, own_modes, prepared_copy
 from gleak.artifacts.private import UNKNOWN, Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.best import Best, exact_attacks
@@ -86,11 +96,11 @@ class Gauge:
     """
 
     model: nn.Module
-    shape: Shape
-    batch_size: int
-    local_lr: float
-    local_steps: int = 1
-    mini_batch: int | None = None
+    shape: ShapeLike
+    batch_size: SupportsIndex
+    local_lr: SupportsFloat
+    local_steps: SupportsIndex = 1
+    mini_batch: SupportsIndex | None = None
     loss: Loss = "cross_entropy"
     batch_norm: BatchNormMode = "evaluation"
 
@@ -99,16 +109,20 @@ class Gauge:
         _ = self._client, self._classes
 
     @cached_property
+    def _shape(self) -> Shape:
+        return checked_shape(self.shape)
+
+    @cached_property
     def _client(self) -> ClientSpec:
         steps = (self.batch_size, self.local_steps, self.local_lr, self.mini_batch)
         return client_of(*steps, self.loss, "weights", self.batch_norm)
 
     @cached_property
+    @own_modes()
     def _classes(self) -> int:
-        return examine(prepared_copy(self.model), self.shape)
+        return examine(prepared_copy(self.model), self._shape)
 
-    @torch.inference_mode(False)
-    @torch.enable_grad()
+    @own_modes()
     def __call__(
         self, before: State, after: State, truth: tuple[ArrayLike, Labels] | None = None
     ) -> dict[str, float]:
@@ -130,7 +144,7 @@ class Gauge:
         network = self._network(before)
         observation = self._observe(network, _difference(network, before, after))
         samples = None if truth is None else self._checked(*truth)
-        alarms = audit_examined(network, self.shape, self._classes, samples).alarms
+        alarms = audit_examined(network, self._shape, self._classes, samples).alarms
         found, explained = self._reconstruct(network, observation)
         measures = {ALARMS: float(len(alarms)), EXPLAINED: explained}
         if samples is not None:
@@ -141,12 +155,13 @@ class Gauge:
     def _observe(self, network: nn.Module, difference: dict[str, np.ndarray]) -> Observation:
         """Return what a server observes; it has its own copy of the network."""
         copied = independent_copy(network)
-        setting = Setting(copied, self.shape, self._classes, self._client)
+        setting = Setting(copied, self._shape, self._classes, self._client)
         return setting.observe(Best(), setting.update(difference), {}, {}, SEED)
 
     def _network(self, state: State) -> nn.Module:
         """Return a copy of the network with the broadcast values."""
         network = prepared_copy(self.model)
+        _check_state("before", state)
         try:
             network.load_state_dict({k: tensor_of(f"before: {k}", v) for k, v in state.items()})
         except RuntimeError as error:
@@ -154,7 +169,12 @@ class Gauge:
         return network
 
     def _checked(self, inputs: ArrayLike, labels: Labels) -> tuple[Tensor, Tensor]:
-        samples = checked_inputs(inputs, self.shape)
+        samples = checked_inputs(inputs, self._shape)
+        if len(samples) != self._client.batch_size:
+            raise ArtifactError(
+                f"truth: {len(samples)} samples, but the gauge was made for batch_size="
+                f"{self._client.batch_size}; give all samples of the client"
+            )
         return samples, checked_labels(labels, len(samples), self._classes)
 
     def _reconstruct(
@@ -218,14 +238,24 @@ def labels_of(observation: Observation) -> Tensor:
 def _difference(network: nn.Module, before: State, after: State) -> dict[str, np.ndarray]:
     """Return the trained parameters after training minus those before."""
     trained = trained_parameters(network)
-    for name in trained:
+    _check_state("after", after)
+    changes = {}
+    for name, parameter in trained.items():
         if name not in after:
             raise ArtifactError(f"after: {name} is missing; give the state dict after training")
-    changes = {
-        name: tensor_of(f"after: {name}", after[name]) - tensor_of(f"before: {name}", before[name])
-        for name in trained
-    }
+        value = tensor_of(f"after: {name}", after[name])
+        if value.shape != parameter.shape:
+            raise ArtifactError(
+                f"after: {name} has shape {tuple(value.shape)}, but in the gauge's model "
+                f"{tuple(parameter.shape)}; give the state dict of the same network"
+            )
+        changes[name] = value - tensor_of(f"before: {name}", before[name])
     return {name: change.to(trained[name].dtype).numpy() for name, change in changes.items()}
+
+
+def _check_state(place: str, state: Any) -> None:
+    if not isinstance(state, Mapping):
+        raise ArtifactError(f"{place} is a {type(state).__name__}; give a state dict, by name")
 
 
 def _shared_labels(true: Tensor, inferred: Tensor) -> float:

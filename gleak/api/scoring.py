@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gleak.api.attack_result import AttackResult
 from gleak.api.tensors import ArrayLike, Labels, checked_inputs, checked_labels
-from gleak.api.user_network import modality_of
+from gleak.api.user_network import modality_of, own_modes
 from gleak.artifacts.private import UNKNOWN, Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.core.errors import SpecError
+from gleak.core.errors import ArtifactError, SpecError
 from gleak.metrics.base import Comparison, MetricUnavailable, metrics_of
 from gleak.metrics.reconstruction.assignment import match_samples
 from gleak.metrics.score import match_to_truth, measure
@@ -56,6 +57,7 @@ class Scores(Mapping[str, float]):
         return "\n".join([*values, *missing])
 
 
+@own_modes()
 def score(
     found: AttackResult | ArrayLike, inputs: ArrayLike, labels: Labels | None = None
 ) -> Scores:
@@ -85,14 +87,20 @@ def score(
         >>> scores["mse"], scores.assignment.tolist()
         (0.0, [1, 0])
     """
-    result = found if isinstance(found, AttackResult) else _unlabelled(found, labels)
+    known = None if labels is None else checked_labels(labels)
+    result = found if isinstance(found, AttackResult) else _unlabelled(found, known)
     reconstruction = result.reconstruction
     truth = checked_inputs(inputs, tuple(result.inputs.shape[1:]))
-    if labels is None:
+    if result.batch_size not in (None, len(truth)) and len(truth) != len(result.inputs):
+        raise ArtifactError(
+            f"inputs: {len(truth)} true samples, but the attack assumed a client with "
+            f"batch_size={result.batch_size}; give all of them, or attack with their number"
+        )
+    if known is None:
         known = torch.full((len(truth),), UNKNOWN)
         reconstruction = replace(reconstruction, paired=False)
     else:
-        known = checked_labels(labels, len(truth))
+        known = checked_labels(known, len(truth))
     private = Private(
         modality=reconstruction.modality,
         inputs=truth[None].numpy(),
@@ -105,7 +113,7 @@ def score(
     return Scores({name: value[0] for name, value in values.items()}, reasons, assignment)
 
 
-def _unlabelled(samples: ArrayLike, labels: Labels | None) -> AttackResult:
+def _unlabelled(samples: ArrayLike, labels: Tensor | None) -> AttackResult:
     """Return samples as the result of an attack that finds no labels.
 
     Raises:
@@ -113,7 +121,7 @@ def _unlabelled(samples: ArrayLike, labels: Labels | None) -> AttackResult:
     """
     if labels is not None:
         raise SpecError("labels: the samples have no labels to compare with; leave labels out")
-    found = checked_inputs(samples)
+    found = checked_inputs(samples, name="found")
     reconstruction = Reconstruction(
         modality=modality_of(tuple(found.shape[1:])),
         inputs=found[None].numpy(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,6 +11,7 @@ import torch
 from torch import nn
 from typing_extensions import override
 
+from gleak.api.tensors import Shape, channels_last
 from gleak.artifacts.dataset import Dataset
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.spec import parameter
@@ -18,9 +21,24 @@ from gleak.models.custom import Custom
 from gleak.models.examination import check_trainable, count_logits
 from gleak.models.parameters import dtype_of, independent_copy
 
-Shape = tuple[int, ...]
 IMAGE_RANK = 3
 ATTACKED = (torch.float32, torch.float64)
+
+
+@contextmanager
+def own_modes() -> Iterator[None]:
+    """Compute in the block as outside of all modes of torch that the caller has set.
+
+    With gradients, without autocast, and with new tensors on the CPU. A decorator, too.
+    """
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast("cpu", enabled=False),
+        torch.autocast("cuda", enabled=False),
+        torch.device("cpu") if torch.get_default_device().type != "cpu" else nullcontext(),
+    ):
+        yield
 
 
 class GivenImages(DatasetSpec):
@@ -81,6 +99,7 @@ def prepared_copy(model: nn.Module) -> nn.Module:
 
     Raises:
         SpecError: it is not a module.
+        IncompatibleError: it has no parameters, or they have no values.
     """
     check_module(model)
     network = prepare_layers(independent_copy(model))
@@ -88,9 +107,28 @@ def prepared_copy(model: nn.Module) -> nn.Module:
 
 
 def check_module(model: Any) -> None:
-    """Raise `SpecError` if a value is not a module."""
+    """Check that a value is a module with parameters that have values.
+
+    Raises:
+        SpecError: it is not a module.
+        IncompatibleError: it has no parameters, or they have no values.
+    """
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        raise SpecError(f"the model is the class {model.__name__}; give an instance of it")
     if not isinstance(model, nn.Module):
         raise SpecError(f"the model is a {type(model).__name__}, not a torch.nn.Module")
+    parameters = dict(model.named_parameters())
+    if not parameters:
+        raise IncompatibleError(
+            f"the model {type(model).__name__} has no parameters, so clients have nothing to "
+            "train; of a quantised model give the one in floating point"
+        )
+    empty = [name for name, value in parameters.items() if value.is_meta]
+    if empty:
+        raise IncompatibleError(
+            f"parameter {empty[0]} of the model is on the device meta, so it has no values; load "
+            "them first"
+        )
 
 
 def examine(network: nn.Module, shape: Shape) -> int:
@@ -110,5 +148,7 @@ def examine(network: nn.Module, shape: Shape) -> int:
         classes = count_logits(network, shape)
         check_trainable(network, shape, classes)
     except IncompatibleError as error:
-        raise IncompatibleError(f"the model, for samples of shape {shape}: {error}") from None
+        raise IncompatibleError(
+            f"the model, for samples of shape {shape}: {error}{channels_last(shape)}"
+        ) from None
     return classes

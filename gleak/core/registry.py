@@ -73,8 +73,8 @@ def load(kind: str) -> dict[str, type[Spec]]:
 
 
 def _load(kind: str) -> dict[str, type[Spec]]:
-    if kind not in PACKAGES:
-        raise SpecError(f"unknown kind {kind!r}; {nearest(kind, PACKAGES)}")
+    if not isinstance(kind, str) or kind not in PACKAGES:
+        raise SpecError(f"unknown kind {kind!r}; {nearest(str(kind), PACKAGES)}")
     import_module(PACKAGES[kind])
     load_plugins()
     return _REGISTERED[kind]

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from gleak.artifacts.encodings import Encoded
-from gleak.defenses.base import DefenseSpec, Memory
+from gleak.defenses.base import DefenseSpec, Memory, encode
 from gleak.models.parameters import trained_parameters
 from gleak.runtime.seeding import drawing_from
 
@@ -55,7 +55,20 @@ def send_update(
         defense, compute, network, inputs, labels, streams.training
     )
     on_cpu = {name: value.detach().cpu() for name, value in protected.items()}
-    return defense.protect(on_cpu, streams.defense, memory), computed
+    return protect(defense, on_cpu, streams.defense, memory), computed
+
+
+def protect(
+    defense: DefenseSpec, update: dict[str, Tensor], generator: Generator, memory: Memory
+) -> dict[str, Encoded]:
+    """Apply the part of a defence that needs the update alone; see `DefenseSpec.protect`.
+
+    Parameters without values, of which no defence can compute a norm or a share, are sent as they
+    are.
+    """
+    filled = {name: value for name, value in update.items() if value.numel()}
+    sent = defense.protect(filled, generator, memory) if filled else {}
+    return {name: sent.get(name) or encode(value) for name, value in update.items()}
 
 
 def compute_update(

@@ -25,6 +25,10 @@ DELTA_ERROR = 1e-9
 """Probability that an error is larger, and what it adds to a bound."""
 MOST_POINTS = 2**23
 """Largest number of discrete privacy losses, about a gigabyte."""
+MOST_STEPS = 10**15
+"""Largest number of steps, which double precision distinguishes."""
+LEAST_NOISE = 1e-8
+"""Least noise multiplier for opacus, which does not return if powers of it are not finite."""
 LARGEST_LOSS = 700.0
 """Losses at which a bound may be attained; the exponential of larger ones is not finite."""
 
@@ -45,7 +49,9 @@ def reconstruction_bound(
     For T steps with all samples it is Phi(Phi^-1(prior) + sqrt(T) / z), z being the noise
     multiplier, the power of a Gaussian test (Dong et al. 2022). With subsampling mu is a Gaussian
     mixture: the blow-up is the least exp(epsilon) prior + delta(epsilon) over all epsilon, where
-    the composition's delta(epsilon) is that of privacy loss random variables (opacus).
+    the composition's delta(epsilon) is that of privacy loss random variables (opacus). The bound
+    of all samples holds with subsampling too, and is returned if it is the smaller one, or if the
+    noise is so strong that it hardly exceeds the prior.
 
     Args:
         noise_multiplier: standard deviation of the noise over the largest norm of the sample's part
@@ -66,16 +72,19 @@ def reconstruction_bound(
         the blow-up of a mixture is estimated by Monte Carlo; Balle, Cherubin and Hayes 2022.
     """
     _check(noise_multiplier, prior, steps, sampling_rate)
-    if sampling_rate == 1:
-        return gaussian_blow_up(noise_multiplier / math.sqrt(steps), prior)
-    return min(1.0, _mixture_blow_up(noise_multiplier, prior, steps, sampling_rate))
+    with_all = gaussian_blow_up(noise_multiplier / math.sqrt(steps), prior)
+    if sampling_rate == 1 or with_all <= math.exp(EPSILON_ERROR) * prior:
+        return with_all
+    return min(with_all, _mixture_blow_up(noise_multiplier, prior, steps, sampling_rate))
 
 
 def _check(noise_multiplier: float, prior: float, steps: int, sampling_rate: float) -> None:
     ranges = {
         "noise_multiplier above 0": noise_multiplier > 0,
         "prior above 0 and below 1": 0 < prior < 1,
-        "steps of at least 1": steps >= 1,
+        f"a whole number of steps of at least 1 and at most {MOST_STEPS:.0e}": (
+            1 <= steps <= MOST_STEPS and steps % 1 == 0
+        ),
         "sampling_rate above 0 and at most 1": 0 < sampling_rate <= 1,
     }
     for requirement, holds in ranges.items():
@@ -92,7 +101,8 @@ def gaussian_blow_up(noise_multiplier: float, prior: float) -> float:
     """
     from scipy.special import ndtr, ndtri
 
-    return float(ndtr(ndtri(prior) + 1 / noise_multiplier))
+    with np.errstate(divide="ignore", over="ignore"):
+        return float(ndtr(ndtri(prior) + 1 / np.float64(noise_multiplier)))
 
 
 def _mixture_blow_up(
@@ -124,7 +134,11 @@ def _privacy_losses(noise_multiplier: float, steps: int, sampling_rate: float) -
     loss = prv.PoissonSubsampledGaussianPRV(sampling_rate, noise_multiplier)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
-        size = prv.compute_safe_domain_size([loss], [steps], EPSILON_ERROR, DELTA_ERROR)
+        size = (
+            math.inf
+            if noise_multiplier < LEAST_NOISE
+            else prv.compute_safe_domain_size([loss], [steps], EPSILON_ERROR, DELTA_ERROR)
+        )
     mesh = EPSILON_ERROR / math.sqrt(steps * math.log(12 / DELTA_ERROR) / 2)
     if not 2 * size / mesh <= MOST_POINTS:
         raise MetricUnavailable(

@@ -194,7 +194,12 @@ def first_dense_layer(network: nn.Module, shape: tuple[int, ...]) -> DenseLayer 
 
 
 def _scaling(embeddings: Tensor, probes: Tensor) -> Scaling | None:
-    """Return the scaling that maps black, white and graded probes to their embeddings, or None."""
+    """Return the scaling that maps black, white and graded probes to their embeddings, or None.
+
+    A sample divided by its own maximum is one of them, with the gain of samples of full range: such
+    a layer's update does not have the brightness, and attacks that take the samples for scaled ones
+    find everything else exactly, which feature inversion does not.
+    """
     if embeddings.shape != probes.shape:
         return None
     offset, white, graded = embeddings

@@ -16,26 +16,32 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of the GNU C library's mallopt(3)."""
 
 
-def choose_device(wanted: str) -> torch.device:
+def choose_device(wanted: str | torch.device) -> torch.device:
     """Return the device of a job.
 
     Args:
-        wanted: "cpu", "cuda", or "auto": a GPU if torch sees one.
+        wanted: "cpu", "cuda", "cuda:1", or "auto": a GPU if torch sees one.
 
     Raises:
-        GleakError: unknown name, or "cuda" without a GPU.
+        GleakError: unknown name, "cuda" without a GPU, or no GPU of this number.
     """
     import torch
 
-    if wanted not in DEVICES:
-        raise GleakError(f"unknown device {wanted!r}; {nearest(wanted, DEVICES)}")
+    kind, _, index = str(wanted).partition(":")
+    if kind not in DEVICES or (index and not index.isdecimal()):
+        raise GleakError(f"unknown device {str(wanted)!r}; {nearest(str(wanted), DEVICES)}")
     available = torch.cuda.is_available()
-    if wanted == "cuda" and not available:
+    if kind == "cuda" and not available:
         raise GleakError(
             f"device 'cuda': torch {torch.__version__} sees no GPU on this machine; "
             "use device 'cpu' or 'auto', or install a torch built for its driver"
         )
-    return torch.device("cuda" if available and wanted != "cpu" else "cpu")
+    if kind == "cuda" and index:
+        count = torch.cuda.device_count()
+        if int(index) >= count:
+            raise GleakError(f"device {str(wanted)!r}: torch sees {count} GPUs, numbered from 0")
+        return torch.device(kind, int(index))
+    return torch.device("cuda" if available and kind != "cpu" else "cpu")
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -142,3 +142,29 @@ def test_normalised_samples_are_recovered_as_the_samples_they_are(attack: str, s
             found = gleak.attack(attack, model, gradients, shape, batch_size=size)
             results.append(gleak.score(found, samples)["mse"])
     assert max(results) < 1e-8
+
+
+class OfOwnMaximum(nn.Module):
+    """A dense network of samples divided by their largest value, as some preprocess images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(48, 96), nn.Linear(96, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        bright = inputs / inputs.amax((1, 2, 3), keepdim=True).clamp(min=1e-6)
+        hidden: Tensor = self.head(self.body(bright.flatten(1)).relu())
+        return hidden
+
+
+@pytest.mark.parametrize("brightness", [1, 0.4])
+def test_the_brightness_alone_is_lost_where_samples_are_divided_by_their_maximum(
+    brightness: float,
+) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model, images = OfOwnMaximum(), torch.rand(3, 3, 4, 4)
+    update = gleak.compute_update(model, brightness * images, [0, 1, 2])
+    found = gleak.attack("spear+rounds=12", model, update, (3, 4, 4), batch_size=3)
+    full_range = images / images.amax((1, 2, 3), keepdim=True)
+    assert gleak.score(found, full_range)["psnr"] > 80

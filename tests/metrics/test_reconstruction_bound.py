@@ -141,6 +141,10 @@ def test_it_lies_between_the_prior_and_one(multiplier: float, prior: float, step
         ((1, 0.1, 0), "steps of at least 1"),
         ((1, 0.1, 1, 0), "sampling_rate above 0"),
         ((1, float("nan")), "prior above 0"),
+        ((float("nan"), 0.1), "noise_multiplier above 0"),
+        ((1, 0.1, float("inf")), "a whole number of steps"),
+        ((1, 0.1, 1.5), "a whole number of steps"),
+        ((1, 0.1, 10**400), "a whole number of steps"),
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments: tuple, message: str):
@@ -148,9 +152,24 @@ def test_arguments_out_of_range_are_refused(arguments: tuple, message: str):
         reconstruction_bound(*arguments)
 
 
-def test_subsampled_noise_that_is_too_weak_is_named():
-    with pytest.raises(MetricUnavailable, match=r"noise of 0\.001 times the clipping norm"):
-        reconstruction_bound(1e-3, 0.1, 10, 0.5)
+@pytest.mark.parametrize("multiplier", [1e4, 1e300, float("inf")])
+@pytest.mark.parametrize("rate", [1, 0.5, 1e-300])
+def test_strong_noise_leaves_the_prior_without_the_accountant(
+    multiplier: float, rate: float, monkeypatch: pytest.MonkeyPatch
+):
+    """Which takes seconds for strong noise, and does not return for infinite noise."""
+    monkeypatch.delattr("gleak.metrics.reconstruction_bound._mixture_blow_up")
+    assert reconstruction_bound(multiplier, 0.1, 5, rate) == pytest.approx(0.1, rel=1e-3)
+
+
+@pytest.mark.parametrize("multiplier", [1e-3, 1e-160, 1e-320])
+def test_subsampled_noise_that_is_too_weak_is_named(multiplier: float):
+    with pytest.raises(MetricUnavailable, match=r"noise of \S+ times the clipping norm"):
+        reconstruction_bound(multiplier, 0.1, 10, 0.5)
+    assert reconstruction_bound(multiplier, 0.1, 10) == 1
+
+
+def test_subsampled_noise_that_is_weak_leaves_the_samples_that_are_not_used():
     assert reconstruction_bound(0.05, 0.1, 3, 0.1) == pytest.approx(1 - 0.9**4, abs=0.01)
 
 

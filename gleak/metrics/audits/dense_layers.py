@@ -25,11 +25,14 @@ MOST = 0.75
 class AuditSize(AuditSpec):
     """Largest number of outputs of a dense layer over the number of values of a sample.
 
-    A layer that extracts samples needs many outputs, and one that reproduces the sample, so that
-    the rest of the network still works, as many as it has values. Layers with no more outputs than
-    inputs therefore score 0, as do those at the end of a convolutional network: their inputs are
-    features, and VGG-16's 4,096 honest neurons exceed the number of values of a small image. Layers
-    are generally wider than rows of tables, so the audit does not apply to tables.
+    Layers that were put in front of a network to extract samples are a pair: one takes all values
+    of a sample, and one, of fewer inputs than outputs, gives as many values back, so that the rest
+    of the network still works. Counted are therefore, in networks with a dense layer that takes all
+    values, dense layers with more outputs than inputs that are followed by a convolution, or have
+    exactly as many outputs as a sample has values. Others score 0: layers at the end of a
+    convolutional network, whose inputs are features (VGG-16's 4,096 honest neurons exceed the
+    values of a small image), and wide layers of a perceptron (784 to 1,000, or 512 to 1,024).
+    Layers are generally wider than rows of tables, so the audit does not apply to tables.
     """
 
     source = (
@@ -51,13 +54,15 @@ class AuditSize(AuditSpec):
             raise MetricUnavailable("dense layers are generally wider than rows of tables")
         values = math.prod(map(int, broadcast.model.input_shape))
         head = _classifier(broadcast.layers)
+        convolutional = any(not layer.dense for layer in broadcast.layers)
+        dense = [(each, *each.weights.shape) for each in broadcast.layers if each.dense]
+        taken = any(inputs == values and each.name not in head for each, _, inputs in dense)
         findings = []
-        for layer in broadcast.layers:
-            if layer.dense:
-                outputs, inputs = layer.weights.shape
-                share = outputs / values if outputs > inputs and layer.name not in head else 0.0
-                text = f"{inputs} inputs, {outputs} outputs; a sample has {values} values"
-                findings.append(Finding(layer.name, share, text))
+        for layer, outputs, inputs in dense:
+            given_back = convolutional or outputs == values
+            counts = taken and given_back and outputs > inputs and layer.name not in head
+            text = f"{inputs} inputs, {outputs} outputs; a sample has {values} values"
+            findings.append(Finding(layer.name, outputs / values if counts else 0.0, text))
         return findings
 
 

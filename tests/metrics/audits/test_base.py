@@ -249,8 +249,38 @@ def test_of_tables_the_size_says_nothing():
 def test_wide_dense_layers_after_convolutions_are_honest():
     parameters = fresh(0) | {"11.weight": np.ones((4096, 10), np.float32)}
     assert AUDITS["audit_size"].measure(Broadcast(model_of(parameters))) == 0
-    alone = {"11.weight": parameters["11.weight"]}
-    assert AUDITS["audit_size"].alarms(Broadcast(model_of(alone)))
+
+
+def layers(shapes: dict[str, tuple[int, ...]]) -> Broadcast:
+    parameters = {f"{name}.weight": np.ones(shape, np.float32) for name, shape in shapes.items()}
+    return Broadcast(model_of(parameters))
+
+
+def perceptron(*widths: int) -> dict[str, tuple[int, ...]]:
+    return {str(at): widths[at : at + 2][::-1] for at in range(len(widths) - 1)}
+
+
+@pytest.mark.parametrize("front", [(), (3072, 64, 3072), (3072, 4000, 3072)])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        perceptron(3072, 512, 10),
+        perceptron(3072, 4000, 10),
+        perceptron(3072, 512, 4096, 10),
+        perceptron(3072, 3072, 10),
+        {"conv": (16, 3, 3, 3), **perceptron(400, 4096, 10)},
+        {"conv": (16, 3, 3, 3), **perceptron(32, 2048), "last": (16, 16, 3, 3)},
+    ],
+    ids=["narrow", "wide", "wider", "square", "convolutional", "squeeze and excitation"],
+)
+def test_the_size_is_that_of_layers_which_give_a_sample_back(
+    front: tuple[int, ...], rest: dict[str, tuple[int, ...]]
+) -> None:
+    broadcast = layers(
+        {f"front.{name}": shape for name, shape in perceptron(*front).items()} | rest
+    )
+    hidden = front == (3072, 4000, 3072) and "conv" not in rest
+    assert AUDITS["audit_size"].alarms(broadcast) == (bool(front) and not hidden)
 
 
 def test_alarms_are_counted():

@@ -1,0 +1,492 @@
+"""What the API accepts, and a table of misuses that it refuses before any work."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import gleak
+from gleak.core.errors import ArtifactError, GleakError, IncompatibleError, SpecError
+from gleak.core.registry import parse
+
+SHAPE, CLASSES, LR = (3, 4, 4), 4, 0.1
+Values = dict[str, Tensor]
+
+
+@cache
+def model() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(48, 8), nn.Sigmoid(), nn.Linear(8, CLASSES))
+
+
+@cache
+def normalised() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, CLASSES)
+        return nn.Sequential(*layers).eval()
+
+
+def images(count: int = 2) -> Tensor:
+    return torch.rand(count, *SHAPE, generator=torch.Generator().manual_seed(1))
+
+
+@cache
+def update() -> Values:
+    return gleak.compute_update(model(), images(), [0, 2])
+
+
+def with_bias(value: Any) -> dict[str, Any]:
+    return {**update(), "3.bias": value}
+
+
+def after(value: Any) -> Any:
+    return measured(after={**state(), "3.bias": value})
+
+
+def attack(spec: str = "aono", gradients: Any = None, network: Any = None, **known: Any) -> Any:
+    known = {"shape": SHAPE, "batch_size": 2, **known}
+    given = update() if gradients is None else gradients
+    return gleak.attack(spec, network or model(), given, **known)
+
+
+def inverted(**known: Any) -> Any:
+    return attack("invertgrad+iterations=1", **known)
+
+
+def granted(spec: str = "invertgrad+iterations=1", **grants: Any) -> Any:
+    return attack(spec, grants=grants)
+
+
+def computed(inputs: Any = None, labels: Any = (0, 2), network: Any = None, **known: Any) -> Any:
+    return gleak.compute_update(
+        network or model(), images() if inputs is None else inputs, labels, **known
+    )
+
+
+def state() -> Values:
+    return {name: value.clone() for name, value in model().state_dict().items()}
+
+
+@cache
+def gauge() -> gleak.Gauge:
+    return gleak.Gauge(model(), SHAPE, batch_size=2, local_lr=LR)
+
+
+def measured(before: Any = None, after: Any = None, truth: Any = None) -> Any:
+    return gauge()(before or state(), state() if after is None else after, truth)
+
+
+def found() -> Any:
+    return inverted(labels=[0, 2])
+
+
+class OnMeta(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(48, 4, device="meta")
+
+
+def loader() -> Any:
+    return DataLoader(TensorDataset(images(), torch.tensor([0, 2])), batch_size=2)
+
+
+def masked() -> Any:
+    return np.ma.masked_array(update()["3.bias"].numpy(), mask=[0, 1, 0, 0])
+
+
+FULL = torch.full
+MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
+    SpecError: [
+        (lambda: attack(labels=[0, 2]), "takes no labels"),
+        (lambda: attack(shape=48), "shape = 48: expected positive whole"),
+        (lambda: attack(shape="3x4x4"), "shape = '3x4x4'"),
+        (lambda: attack(shape=(3, 4.0, 4)), "(channels, height, width)"),
+        (lambda: attack(shape=()), "shape = (): expected"),
+        (lambda: attack(shape=(-1, 4, 4)), "positive whole numbers"),
+        (lambda: attack(shape=None), "shape = None"),
+        (lambda: gleak.audit(model(), shape=3.5), "shape = 3.5"),
+        (lambda: gleak.craft("fishing", model(), shape=[3, -4, 4]), "shape = [3, -4, 4]"),
+        (lambda: gleak.Gauge(model(), "3", 2, LR), "shape = '3': expected positive whole"),
+        (lambda: attack(seed=-1), "seed = -1: expected a whole number of at least 0"),
+        (lambda: attack(seed=0.5), "seed = 0.5: expected a whole number, not float"),
+        (lambda: computed(seed=1.0), "seed = 1.0"),
+        (lambda: computed(seed=None), "seed = None: expected a whole number"),
+        (lambda: gleak.audit(model(), shape=SHAPE, seed="1"), "seed = '1'"),
+        (lambda: gleak.defend("topk", update(), seed=True), "seed = True"),
+        (lambda: gleak.craft("fishing", model(), SHAPE, seed=-3), "seed = -3"),
+        (lambda: attack(seed=torch.Generator()), "expected a whole number, not Generator"),
+        (lambda: attack(batch_size=0), "field 'batch_size' = 0"),
+        (lambda: attack(batch_size=2.5), "batch_size = 2.5"),
+        (lambda: attack(batch_size=True), "batch_size = True"),
+        (lambda: attack(batch_size="2"), "batch_size = '2'"),
+        (lambda: computed(local_steps=0, local_lr=LR), "field 'local_steps' = 0"),
+        (lambda: computed(local_steps=1.5, local_lr=LR), "local_steps = 1.5"),
+        (lambda: computed(local_steps=2), "local_lr is missing"),
+        (lambda: attack(sends="weights"), "local_lr is missing"),
+        (lambda: computed(local_steps=2, local_lr=-1), "field 'local_lr' = -1"),
+        (lambda: computed(local_lr=float("nan")), "local_lr = nan: expected a finite number"),
+        (lambda: attack(local_lr="0.1"), "local_lr = '0.1'"),
+        (lambda: attack(local_lr=[0.1, 0.2]), "local_lr = [0.1, 0.2]"),
+        (lambda: computed(mini_batch=0.5, local_lr=LR), "mini_batch = 0.5"),
+        (
+            lambda: computed(images(3), [0, 1, 2], mini_batch=2, local_steps=3, local_lr=LR),
+            "mini_batch",
+        ),
+        (lambda: attack(loss=nn.functional.cross_entropy), "field 'loss'"),
+        (lambda: computed(loss="mse"), "field 'loss' = 'mse'"),
+        (lambda: attack(sends="weight"), "did you mean 'weights'"),
+        (lambda: gleak.defend("topk", update(), sends="gradients"), "did you mean 'gradient'"),
+        (lambda: attack(batch_norm="train"), "field 'batch_norm' = 'train'"),
+        (lambda: attack("cpll"), "unknown attack 'cpll'; did you mean 'cpl'"),
+        (lambda: attack("topk"), "'topk' is a defense"),
+        (lambda: attack("cpl+restart=2"), "did you mean 'restarts'"),
+        (lambda: attack(3), "expected the spec of kind attack"),
+        (lambda: gleak.defend(parse("attack", "aono"), update()), "of kind defense"),
+        (lambda: gleak.craft("mkorr", model(), SHAPE), "did you mean 'mkor'"),
+        (lambda: gleak.defend("topk+keep=2", update()), "field 'keep'"),
+        (lambda: gleak.defend("gaussian+std=inf", update()), "finite number"),
+        (lambda: gleak.list_specs("attacks"), "did you mean 'attack'"),
+        (lambda: gleak.list_specs(["attack"]), "unknown kind ['attack']"),
+        (lambda: gleak.audit(None), "the model is a NoneType, not a torch.nn.Module"),
+        (lambda: attack(network=state()), "the model is a dict"),
+        (lambda: attack(network=OnMeta), "the class OnMeta; give an instance"),
+        (lambda: granted(mean=images(1)[0]), "did you mean 'mean_input'"),
+        (lambda: attack(grants=["mean_input"]), "grants is a list"),
+        (
+            lambda: attack("fishing", secret=gleak.craft("fishing", model(), SHAPE)),
+            "secret is a CraftedModel",
+        ),
+        (lambda: gleak.score(images(), images(), [0, 1]), "leave labels out"),
+        (lambda: gleak.audit(model(), images()), "inputs and labels, or neither"),
+        (lambda: gleak.Gauge(model(), SHAPE, 2, None), "local_lr is missing"),
+    ],
+    ArtifactError: [
+        (lambda: inverted(labels=1), "labels: shape (), expected (N,)"),
+        (lambda: inverted(labels=torch.tensor(1)), "give [label] for one sample"),
+        (lambda: inverted(labels=torch.eye(4)[:2].long()), "one-hot rows give argmax(1)"),
+        (lambda: computed(labels=[[0], [1]]), "labels: shape (2, 1), expected (2,)"),
+        (lambda: inverted(labels=[0.0, 1.0]), "labels: torch.float32 values from 0.0"),
+        (lambda: inverted(labels=[], batch_size=None), "labels: shape (0,)"),
+        (lambda: inverted(labels=["cat", "dog"]), "labels: not a tensor"),
+        (lambda: computed(labels=[0, -1]), "from -1 to 0, expected"),
+        (lambda: computed(labels=[0, 4]), "expected classes 0 to 3"),
+        (lambda: computed(labels=np.array([0, 2**63], np.uint64)), "labels: torch.uint64"),
+        (lambda: computed(labels=[0j, 1j]), "labels: values of type torch.complex"),
+        (lambda: inverted(labels=[0, 1, 2]), "labels: shape (3,), expected (2,)"),
+        (lambda: computed(labels=[0]), "expected (2,): one for each sample"),
+        (lambda: computed(labels={0: 1}), "labels: not a tensor of numbers"),
+        (
+            lambda: attack(gradients=list(model().parameters())),
+            "these are the parameters of the model",
+        ),
+        (lambda: attack(gradients=model().state_dict()), 'with sends="weights" and local_lr'),
+        (
+            lambda: attack(gradients={name: value * 1.01 for name, value in state().items()}),
+            "these are the parameters of the model",
+        ),
+        (
+            lambda: attack(gradients=normalised().state_dict(), network=normalised()),
+            "1.running_mean is a buffer, so this is a state dict",
+        ),
+        (lambda: gleak.defend("topk", list(model().parameters())), "give the parameter's grad"),
+        (
+            lambda: attack(gradients=with_bias(torch.ones(4) * 1j)),
+            "gradients: 3.bias: values of type torch.complex64",
+        ),
+        (lambda: gleak.defend("topk", [torch.ones(3) * 1j]), "expected real numbers"),
+        (lambda: attack(gradients=with_bias(FULL((4,), torch.nan))), "NaN or infinite"),
+        (lambda: gleak.defend("topk", [FULL((4,), torch.inf)]), "NaN or infinite"),
+        (lambda: attack(gradients=with_bias(torch.ones(5))), "3.bias has shape (5,)"),
+        (lambda: attack(gradients={**update(), "head.bias": torch.ones(4)}), "head.bias has shape"),
+        (lambda: attack(gradients=[torch.ones(8)]), "1 tensors, but the model has 4"),
+        (lambda: attack(gradients=torch.ones(4)), "not Tensor"),
+        (lambda: attack(gradients={1, 2}), "not set"),
+        (lambda: attack(gradients="update.pt"), "not str"),
+        (lambda: attack(gradients=3), "not int"),
+        (lambda: attack(gradients=["a"] * 4), "1.weight: not a tensor of numbers"),
+        (lambda: attack(gradients=with_bias(masked())), "a masked array"),
+        (lambda: attack(gradients=with_bias(torch.ones(4, device="meta"))), "3.bias: not a tensor"),
+        (lambda: gleak.defend("topk", {}), "no tensors"),
+        (lambda: gleak.defend("topk", torch.ones(3)), "not Tensor"),
+        (
+            lambda: gleak.defend("threshold", [torch.ones(3)], memory={"0": torch.ones(4)}),
+            "memory: 0 has shape (4,), but in this update (3,)",
+        ),
+        (lambda: gleak.defend("threshold", [torch.ones(3)], memory=[]), "memory is a list"),
+        (lambda: inverted(sent={"3.bias": torch.ones(5)}), "sent: 3.bias: a mask of shape (5,)"),
+        (lambda: inverted(sent={"bias": torch.ones(4)}), "sent: unknown parameter 'bias'"),
+        (lambda: inverted(sent={"3.bias": [0, 1, 2, 3]}), "other than true and false"),
+        (lambda: inverted(sent={"3.bias": torch.zeros(4)}), "leaves out values that are not zero"),
+        (lambda: inverted(sent=[torch.ones(8)]), "sent: 1 tensors"),
+        (
+            lambda: granted(mean_input=FULL(SHAPE, torch.nan)),
+            "grant mean_input: torch.float32 values from nan",
+        ),
+        (
+            lambda: granted(mean_input=FULL(SHAPE, 128.0)),
+            "grant mean_input: torch.float32 values from 128.0",
+        ),
+        (lambda: granted(mean_input=torch.zeros(4, 4)), "expected samples of (3, 4, 4)"),
+        (lambda: granted(class_sample=images(3)), "3 rows, expected 2: one for each sample"),
+        (lambda: granted(class_sample=images(1)[0]), "give one sample as a batch"),
+        (lambda: granted(embeddings=torch.ones(2, 7)), "expected finite values of shape (2, 48)"),
+        (lambda: granted(embeddings=torch.ones(3, 48)), "grant embeddings: 3 rows, expected 2"),
+        (lambda: granted(embeddings=1.0), "grant embeddings: shape ()"),
+        (lambda: granted(embeddings=FULL((2, 48), torch.inf)), "expected finite values"),
+        (lambda: granted(auxiliary_inputs=2 + images()), "grant auxiliary_inputs: torch.float32"),
+        (
+            lambda: granted(auxiliary_inputs=images(3), auxiliary_labels=[0, 1]),
+            "one label for each",
+        ),
+        (lambda: granted(auxiliary_labels=1), "labels: shape (), expected (N,)"),
+        (
+            lambda: gleak.attack(
+                "invertgrad",
+                normalised(),
+                gleak.compute_update(normalised(), images(), [0, 1]),
+                SHAPE,
+                batch_size=2,
+                grants={"batch_norm_statistics": -torch.ones(2, 2)},
+            ),
+            "negative variances",
+        ),
+        (lambda: attack(knowledge="missing.h5"), "missing.h5"),
+        (lambda: computed((255 * images()).byte()), "divide bytes by 255"),
+        (lambda: computed(255 * images()), "expected intensities in [0, 1]"),
+        (lambda: computed(images() - 0.5), "belongs into the model"),
+        (lambda: computed(FULL((2, *SHAPE), torch.nan)), "values from nan"),
+        (lambda: computed(images() * 1j), "inputs: values of type torch.complex64"),
+        (lambda: computed(images()[:0], []), "inputs: shape (0, 3, 4, 4)"),
+        (lambda: computed(images(1).flatten(), [0]), "expected (N, *shape)"),
+        (lambda: computed(loader()), "inputs: not a tensor of numbers"),
+        (lambda: gleak.score(loader().dataset, images()), "found: not a tensor"),
+        (lambda: computed([images(1)[0], images(1)[0][:, :2]]), "inputs: not a tensor of numbers"),
+        (lambda: gleak.score(images(), images().permute(0, 2, 3, 1)), "the channels are last"),
+        (lambda: gleak.score(images(), images(1)[0]), "give one sample as a batch, inputs[None]"),
+        (lambda: gleak.score(images(), None), "inputs: not a tensor of numbers"),
+        (lambda: gleak.score(2 * images(), images()), "found: torch.float32"),
+        (lambda: gleak.score(found(), images(3)), "assumed a client with batch_size=2"),
+        (lambda: found().save("found.png", truth=images()[:, :, :2]), "truth: shape (2, 3, 2, 4)"),
+        (lambda: gleak.audit(model(), images(), [0, 1], shape=(3, 5, 5)), "expected (N, 3, 5, 5)"),
+        (
+            lambda: gleak.batch_norm_statistics(normalised(), 255 * images()),
+            "intensities in [0, 1]",
+        ),
+        (lambda: after(torch.ones(5)), "after: 3.bias has shape (5,)"),
+        (lambda: after(torch.ones(1)), "give the state dict of the same network"),
+        (lambda: measured(before={**state(), "3.bias": torch.ones(5)}), "before: not a state dict"),
+        (lambda: measured(after=list(state().values())), "after is a list"),
+        (lambda: measured(before=list(state().values())), "before is a list"),
+        (lambda: measured(after={}), "after: 1.weight is missing"),
+        (lambda: after(FULL((4,), torch.nan)), "NaN or infinite"),
+        (
+            lambda: measured(truth=(images(3), [0, 1, 2])),
+            "truth: 3 samples, but the gauge was made for batch_size=2",
+        ),
+    ],
+    IncompatibleError: [
+        (lambda: attack(shape=(2, 3, 4, 4)), "does not accept samples of shape (2, 3, 4, 4)"),
+        (lambda: attack(shape=(3, 9, 9)), "for samples of shape (3, 9, 9)"),
+        (lambda: attack(network=normalised(), shape=(4, 4, 3)), "permute(0, 3, 1, 2)"),
+        (lambda: gleak.defend("soteria", update()), "gleak.compute_update("),
+        (lambda: attack(network=nn.Sequential(nn.Flatten())), "has no parameters"),
+        (lambda: attack(network=OnMeta()), "layer.weight of the model is on the device meta"),
+        (
+            lambda: attack(
+                network=nn.Sequential(nn.Flatten(), nn.Linear(48, 4), nn.Linear(4, 4).double())
+            ),
+            "does not accept samples",
+        ),
+        (
+            lambda: attack(
+                network=nn.Sequential(nn.Flatten(), nn.Linear(48, 4)).requires_grad_(False)
+            ),
+            "no parameter that requires a gradient",
+        ),
+        (lambda: attack(network=nn.Linear(48, 4), shape=(48,)), "wrap it in torch.nn.Sequential"),
+        (lambda: gleak.defend("gaussian+std=1e300", [torch.ones(3)]), "exceed the range"),
+        (lambda: gleak.defend("qsgd+norm=l2", [FULL((3,), 3e38)]), "scale the update"),
+        (lambda: granted(batch_norm_statistics=torch.ones(2, 2)), "leave the grant out"),
+        (lambda: attack("blind"), "grants that are not given: mean_input"),
+        (
+            lambda: computed(images().permute(0, 2, 3, 1), network=normalised()),
+            "inputs.permute(0, 3, 1, 2)",
+        ),
+    ],
+    GleakError: [
+        (lambda: attack(device="tpu"), "unknown device 'tpu'"),
+        (lambda: attack(device=torch.device("mps")), "unknown device 'mps'"),
+        (lambda: attack(device=None), "unknown device 'None'"),
+        (lambda: attack(device="cuda:x"), "unknown device 'cuda:x'"),
+        (lambda: attack(device="cuda:99"), "device 'cuda"),
+    ],
+}
+
+
+CASES = [(error, *misuse) for error, misuses in MISUSES.items() for misuse in misuses]
+
+
+def test_the_table_is_long() -> None:
+    assert len(CASES) >= 100
+
+
+@pytest.mark.parametrize(("error", "misuse", "words"), CASES, ids=[words for *_, words in CASES])
+def test_a_misuse_is_refused_in_words(
+    error: type[GleakError], misuse: Callable[[], Any], words: str
+) -> None:
+    """By an error of gleak that names the argument, what was given, and what to do."""
+    with pytest.raises(error, match=re.escape(words)):
+        misuse()
+
+
+Pair = namedtuple("Pair", ["weight", "bias"])
+
+
+@cache
+def expected() -> Tensor:
+    return inverted(labels=[0, 2]).inputs
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        (2, 0),
+        np.array([0, 2]),
+        np.array([0, 2], ">i2"),
+        *(np.array([0, 2], kind) for kind in ("u1", "u2", "u4", "u8", "i1", "i4")),
+        torch.tensor([0, 2], dtype=torch.uint8),
+        torch.tensor([2, 0], dtype=torch.int32)[::1],
+        [torch.tensor(0), torch.tensor(2)],
+        [np.int64(0), np.uint8(2)],
+        range(0, 3, 2),
+        (label for label in (0, 2)),
+    ],
+    ids=lambda value: f"{type(value).__name__} {getattr(value, 'dtype', '')}",
+)
+def test_labels_come_in_any_integer_form(labels: Any) -> None:
+    assert torch.equal(inverted(labels=labels, batch_size=None).inputs, expected())
+
+
+@pytest.mark.parametrize("labels", [[False, True], np.array([False, True])])
+def test_labels_of_two_classes_may_be_truth_values(labels: Any) -> None:
+    assert torch.equal(computed(labels=labels)["3.bias"], computed(labels=[0, 1])["3.bias"])
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"shape": list(SHAPE)},
+        {"shape": np.array(SHAPE)},
+        {"shape": torch.tensor(SHAPE)},
+        {"shape": torch.Size(SHAPE)},
+        {"device": torch.device("cpu")},
+        {"device": torch.device("cpu", 0)},
+        {"seed": np.uint8(0)},
+        {"seed": torch.tensor(0)},
+        {"batch_size": np.int32(2)},
+        {"batch_size": torch.tensor(2), "local_steps": np.int64(1)},
+        {"local_lr": np.float32(0.1)},
+        {"local_lr": torch.tensor(0.1)},
+    ],
+    ids=str,
+)
+def test_numbers_come_in_any_form(known: dict[str, Any]) -> None:
+    assert torch.equal(inverted(labels=[0, 2], **known).inputs, expected())
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda values: OrderedDict(reversed(values.items())),
+        lambda values: (value for value in values.values()),
+        lambda values: values.values(),
+        lambda values: [value.double() for value in values.values()],
+        lambda values: [value.numpy()[::1] for value in values.values()],
+        lambda values: [value.numpy().astype(">f4") for value in values.values()],
+        lambda values: [value.tolist() for value in values.values()],
+        lambda values: [value.to_sparse() for value in values.values()],
+        lambda values: [value.clone().requires_grad_() * 1 for value in values.values()],
+        lambda values: namedtuple("Update", "a b c d")(*values.values()),
+    ],
+)
+def test_gradients_come_in_any_form(form: Callable[[Values], Any]) -> None:
+    assert torch.equal(inverted(labels=[0, 2], gradients=form(update())).inputs, expected())
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_is_taken_as_single(kind: torch.dtype) -> None:
+    halved = {name: value.to(kind) for name, value in update().items()}
+    single = {name: value.float() for name, value in halved.items()}
+    found = [inverted(labels=[0, 2], gradients=each).inputs for each in (halved, single)]
+    assert torch.equal(*found)
+    network = copy.deepcopy(model()).to(kind)
+    assert computed(network=network)["3.bias"].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        Tensor.tolist,
+        Tensor.numpy,
+        list,
+        lambda inputs: [each.numpy() for each in inputs],
+        lambda inputs: iter(inputs),
+        lambda inputs: inputs.numpy()[:, :, ::-1][:, :, ::-1],
+        lambda inputs: inputs.double(),
+        lambda inputs: inputs.to_sparse(),
+    ],
+)
+def test_samples_come_in_any_form(form: Callable[[Tensor], Any]) -> None:
+    torch.testing.assert_close(computed(form(images())), dict(update()), rtol=0, atol=0)
+    assert gleak.score(images(), form(images()))["mse"] == 0
+
+
+@pytest.mark.parametrize("spec", ["qsgd", "quantize", "low_rank", "topk", "threshold", "dp"])
+def test_empty_tensors_are_sent_as_they_are(spec: str) -> None:
+    filled = torch.tensor([1.0, -3.0])
+    found = gleak.defend(spec, {"empty": torch.zeros(0, 3), "filled": filled})
+    assert found["empty"].shape == (0, 3)
+    assert torch.equal(found["filled"], gleak.defend(spec, {"filled": filled})["filled"])
+    assert gleak.defend(spec, [torch.zeros(0)])[0].shape == (0,)
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.bool])
+def test_noise_on_integers_is_not_truncated(kind: torch.dtype) -> None:
+    whole = torch.tensor([1, 0, 1], dtype=kind)
+    found = gleak.defend("gaussian+std=0.1", [whole, whole.numpy()])
+    assert found[0].dtype == torch.float32
+    assert found[1].dtype == np.float32
+    assert torch.equal(found[0], gleak.defend("gaussian+std=0.1", [whole.float()])[0])
+
+
+def test_a_named_tuple_stays_one() -> None:
+    found = gleak.defend("topk+keep=0.5", Pair(torch.tensor([1.0, 2.0]), None))
+    assert isinstance(found, Pair)
+    assert found.weight.tolist() == [0, 2]
+    assert found.bias is None
+
+
+def test_modes_of_the_caller_change_nothing() -> None:
+    device = torch.get_default_device()
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+        assert torch.equal(inverted(labels=[0, 2]).inputs, expected())
+        assert torch.equal(computed()["1.weight"], update()["1.weight"])
+        assert measured(truth=(images(), [0, 2]))["gleak-alarms"] == 0
+    torch.set_default_device("meta")
+    try:
+        again = inverted(labels=[0, 2])
+    finally:
+        torch.set_default_device(device)
+    assert torch.equal(again.inputs, expected())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gleak.artifacts.private import Private
-from gleak.attacks.first_layer import slopes_at
+from gleak.attacks.first_layer import output_slopes
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.observation import Observation
@@ -30,7 +30,9 @@ def case(make_photo_case: Make) -> tuple[Observation, Tensor, Tensor]:
     embeddings = (torch.randn(2, 6, width, generator=stream) - 0.8).relu()
     labels = torch.randint(seen.classes, (2, 6), generator=stream)
     dense = seen.model.get_submodule(LAYER)
-    slopes = slopes_at(seen, LAYER, dense(embeddings).detach().flatten(0, 1), labels.flatten())
+    outputs = dense(embeddings).detach().flatten(0, 1)
+    unused = torch.zeros(12, *seen.input_shape)
+    slopes = output_slopes(seen, LAYER, unused, labels.flatten(), outputs)
     slopes = slopes.unflatten(0, (2, 6)) / 6
     layer = {
         f"{LAYER}.weight": (slopes.mT @ embeddings)[:, None],

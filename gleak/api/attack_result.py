@@ -27,7 +27,7 @@ class AttackResult:
         spec: canonical spec of the attack.
         inputs: reconstructed samples, values in [0, 1]; Shape (N, *shape). Their order is that of
             the attack, not of the client's batch: `gleak.score` matches them to the true ones.
-        labels: labels found with them, or known; Shape (N).
+        labels: labels found with them, or known; -1 where unknown; Shape (N).
         converged: True if the attack's own criterion was met.
         iterations: number of iterations; None for attacks without.
         objective: final value of the attack's objective; None for attacks without.

@@ -214,12 +214,14 @@ def labels_of_samples(observation: Observation, inputs: Tensor) -> Tensor:
         inputs: Shape (N, *shape).
 
     Returns:
-        Shape (N); those that are inferred without the samples if the last layer is not dense.
+        Shape (N); those that are inferred without the samples if the last layer is not dense, or
+        its weight's gradient was not sent.
     """
     network, samples = observation.model, len(inputs)
     last = find_classifier(network, observation.input_shape, observation.classes)
     features = features_before(network, last.name)(inputs)
-    if last.weight is None or features.ndim != 2 or not last.gives_logits:
+    sent = last.weight in observation.update
+    if last.weight is None or not sent or features.ndim != 2 or not last.gives_logits:
         return labels_of(observation)
     shares = samples * mean_gradients(observation)[last.weight][0].T
     if observation.loss == "cross_entropy":

@@ -19,8 +19,8 @@ class Reconstruction(Artifact):
 
     Args:
         inputs: Shape (V, N, C, H, W) or (V, N, F), values in [0, 1].
-        labels: Shape (V, N), class indices.
-        converged: Shape (V), True if the attack's own criterion was met.
+        labels: Shape (V, N), class indices; -1 where unknown.
+        converged: Shape (V), True if the attack's own criterion was met for all samples.
         iterations: Shape (V), total number of iterations, restarts included.
         evaluations: Shape (V), number of evaluations of the objective with its gradient.
         restarts: Shape (V), number of restarts of a diverged search.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from gleak.attacks.dense_first import Aono
 from gleak.attacks.dlg import CPL
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
-from gleak.attacks.joined_results import completed, nearer
+from gleak.attacks.joined_results import completed, in_order, nearer
 from gleak.attacks.matrix_completion import MatrixCompletion, determines_layer
 from gleak.attacks.rog import ROG
 from gleak.attacks.spear import Spear
@@ -53,6 +54,8 @@ VERY_DEEP_FIELDS: dict[str, Any] = {"code": Bicubic(scale=2), "lr": 0.2, "result
 """Fields of AGIC for such networks, chosen on training images (docs/results/defaults.md)."""
 SEARCHES = 3
 """Number of searches that share the budget there."""
+PROBES = 3
+"""Random samples that show whether a network has kinks."""
 LARGE = 96
 """Least side of images that are sought at half of it."""
 LARGE_FIELDS: dict[str, Any] = {"code": Bicubic(scale=2), "lr": 0.1, "tv": 3.0}
@@ -121,29 +124,26 @@ class Best(AttackSpec):
 
     @override
     def rehearse(self, observation: Observation) -> None:
-        """Rehearse every attack that suits, whichever would converge."""
-        for choice in self.choices(observation):
+        """Rehearse every attack that suits the first victim, whichever would converge."""
+        for choice in self.choices(observation.of_victim(0)):
             choice.attack.rehearse(observation)
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        found: Reconstruction | None = None
-        for choice in self.choices(observation):
-            rest = np.arange(observation.victims) if found is None else ~found.converged
-            victims = np.arange(observation.victims)[rest]
-            if not len(victims):
-                break
-            logging.info("%s, %d victims: %s", choice.attack, len(victims), choice.reason)
-            rest_observed = observation.of_victims(victims)
-            later = choice.attack.reconstruct(rest_observed)
-            if found is not None:
-                later = completed(found, nearer(found, later, victims, rest_observed), victims)
-            found = later
-        assert found is not None
-        return found
+        """Attack victims together that the same attacks suit."""
+        groups: dict[tuple[Choice, ...], list[int]] = {}
+        for row in range(observation.victims):
+            chosen = tuple(self.choices(observation.of_victim(row)))
+            groups.setdefault(chosen, []).append(row)
+        rows = [np.array(group) for group in groups.values()]
+        found = [
+            _attacked(chosen, observation.of_victims(group))
+            for chosen, group in zip(groups, rows, strict=True)
+        ]
+        return in_order(found, rows)
 
     def choices(self, observation: Observation) -> Iterator[Choice]:
-        """Yield the attacks that suit an observation, in the order in which they are tried."""
+        """Yield the attacks that suit one victim, in the order in which they are tried."""
         whole = not (observation.sent or observation.cells)
         if not observation.cells and neurons_of_samples(observation):
             yield from exact_attacks(observation)
@@ -190,14 +190,35 @@ class Best(AttackSpec):
         )
 
 
+def _attacked(choices: Iterable[Choice], observation: Observation) -> Reconstruction:
+    """Run attacks on victims, each on those in which the ones before have not converged."""
+    found: Reconstruction | None = None
+    for choice in choices:
+        rest = np.arange(observation.victims) if found is None else ~found.converged
+        victims = np.arange(observation.victims)[rest]
+        if not len(victims):
+            break
+        logging.info("%s, %d victims: %s", choice.attack, len(victims), choice.reason)
+        rest_observed = observation.of_victims(victims)
+        later = choice.attack.reconstruct(rest_observed)
+        if found is not None:
+            later = completed(found, nearer(found, later, victims, rest_observed), victims)
+        found = later
+    assert found is not None
+    return found
+
+
 def defence_fields(observation: Observation) -> dict[str, Any]:
     """Return the fields of gradient matching that suit the defence which a server sees.
 
     They were chosen on training images of CIFAR-10 (docs/results/masks.md).
+
+    Args:
+        observation: of one victim.
     """
     from gleak.models.variational import sampling
 
-    kinked = zeros_in_gradient(observation)
+    kinked = _is_kinked(observation)
     exact = {"distance": Likelihood(), "tv": KINKED_TV if kinked else SMOOTH_TV}
     fields: dict[str, Any] = {}
     if observation.cells:
@@ -229,6 +250,9 @@ def has_zero_columns(observation: Observation) -> bool:
 
     Soteria does. A ReLU before the layer leaves some, too, as in the gradient of random samples:
     then more than half of the other columns must be zero.
+
+    Args:
+        observation: of one victim.
     """
     import torch
 
@@ -239,18 +263,25 @@ def has_zero_columns(observation: Observation) -> bool:
         entry = first_dense_input(observation.model, samples)
     if entry is None or f"{entry.layer}.weight" not in observation.update:
         return False
-    zero = (observation.update[f"{entry.layer}.weight"] == 0).all(-2).double().mean().item()
+    zero = (observation.update[f"{entry.layer}.weight"][0] == 0).all(-2).double().mean().item()
     natural = (entry.embeddings == 0).all(0).double().mean().item()
     return zero > (1 + natural) / 2 if natural else zero > 0
 
 
 def neurons_of_samples(observation: Observation) -> int:
-    """Return the number of neurons of the dense layer whose inputs are the samples; 0: no such."""
+    """Return the number of neurons of the dense layer whose inputs are the samples.
+
+    Returns:
+        0 if there is no such layer, or its gradient was not sent: it is frozen, or computes its
+        weight from other parameters.
+    """
     from gleak.attacks.first_layer import dense_layer_of_samples
 
     try:
         layer = dense_layer_of_samples(observation.model, observation.input_shape)
     except IncompatibleError:
+        return 0
+    if not observation.update.keys() >= {f"{layer}.weight", f"{layer}.bias"}:
         return 0
     return len(observation.model.get_parameter(f"{layer}.bias"))
 
@@ -261,7 +292,7 @@ def exact_attacks(observation: Observation, spear: Spear | None = None) -> Itera
     If only some values of the layer's gradient were sent, they are completed first.
 
     Args:
-        observation: of the victims.
+        observation: of one victim.
         spear: SPEAR with another budget.
     """
     choices = _attacks_on_samples(observation, spear or Spear())
@@ -275,6 +306,8 @@ def exact_attacks(observation: Observation, spear: Spear | None = None) -> Itera
 
 def _attacks_on_samples(observation: Observation, spear: Spear) -> Iterator[Choice]:
     """Yield the attacks of `exact_attacks` on a gradient that was sent as a whole."""
+    from gleak.attacks.first_layer import leaves_zeros
+
     samples, neurons = observation.batch_size, neurons_of_samples(observation)
     if samples == 1 and neurons:
         yield Choice(Aono(), "one sample is the ratio of a dense first layer's gradients")
@@ -282,7 +315,7 @@ def _attacks_on_samples(observation: Observation, spear: Spear) -> Iterator[Choi
     if samples > neurons:
         return
     single = observation.local_steps == 1 and observation.batch_norm is None
-    if single and zeros_in_gradient(observation):
+    if single and leaves_zeros(observation, random_samples(observation, PROBES)):
         yield Choice(spear, "a ReLU behind a dense first layer leaves zeros in the gradient")
     if observation.modality == "image":
         mixed = f"{samples} samples are mixed in {neurons} neurons"
@@ -305,20 +338,20 @@ def _is_determined(observation: Observation) -> bool:
 def _noise_share(observation: Observation, neurons: int) -> float:
     """Return the noise in the layer's gradients relative to them; 0 where it cannot be told.
 
-    The median over the victims. It takes one step of single samples to use it. Values that were not
-    sent hide it.
-    """
-    import statistics
+    It takes one step of single samples to use it. Values that were not sent hide it.
 
+    Args:
+        observation: of one victim.
+        neurons: of the layer.
+    """
     from gleak.unmixing.noisy_mixtures import observe_noise
 
     steps = observation.local_steps * observation.epochs
-    if steps > 1 or observation.batch_norm or observation.batch_size >= neurons or observation.sent:
+    most = min(neurons, math.prod(observation.input_shape))
+    if steps > 1 or observation.batch_norm or observation.batch_size >= most or observation.sent:
         return 0.0
     mixture = CPANoisy().mixture(observation)
-    pairs = zip(mixture.weight, mixture.bias, strict=True)
-    noisy = (observe_noise(*pair, observation.batch_size) for pair in pairs)
-    return statistics.median(each.noise_share for each in noisy)
+    return observe_noise(mixture.weight[0], mixture.bias[0], observation.batch_size).noise_share
 
 
 def _is_deep(observation: Observation) -> bool:
@@ -342,20 +375,13 @@ def _is_halved(observation: Observation) -> bool:
 
 
 def _is_smooth(observation: Observation) -> bool:
-    return observation.is_sample_gradient and not zeros_in_gradient(observation)
+    return observation.is_sample_gradient and not _is_kinked(observation)
 
 
-def zeros_in_gradient(observation: Observation) -> bool:
-    """Return True if a random sample's gradient at the first layer's outputs has exact zeros.
+def _is_kinked(observation: Observation) -> bool:
+    from gleak.models.differentiation import has_kinks
 
-    A ReLU and a maximum leave them, a sigmoid does not.
-    """
-    from gleak.attacks.first_layer import output_slopes
-
-    (sample,) = random_samples(observation, 1)
-    first = next(iter(observation.model.named_parameters()))[0].rpartition(".")[0]
-    slopes = output_slopes(observation, first, sample, [0])
-    return bool((slopes == 0).any())
+    return has_kinks(observation.model, random_samples(observation, 2 * PROBES))
 
 
 def random_samples(observation: Observation, count: int) -> Tensor:

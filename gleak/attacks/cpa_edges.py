@@ -99,13 +99,16 @@ def without_flat_images(
     observation: Observation, mixture: Mixture, found: Mapping[int, FlatImage]
 ) -> Mixture:
     """Subtract the gradients of these images from the mixtures."""
+    import torch
+
     from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes
     from gleak.unmixing.edges import without
 
-    layer = dense_layer_of_samples(observation.model, observation.input_shape)
+    shape, labels = observation.input_shape, torch.arange(observation.classes)
+    layer = dense_layer_of_samples(observation.model, shape)
     for victim, image in found.items():
-        sample = image.image.unflatten(0, observation.input_shape).to(mixture.weight)
-        slopes = output_slopes(observation, layer, sample, range(observation.classes)).double()
+        copies = image.image.unflatten(0, shape).expand(len(labels), *shape)
+        slopes = output_slopes(observation, layer, copies, labels).double()
         mixture = without(mixture, victim, image, image.derivatives(slopes))
     return mixture
 

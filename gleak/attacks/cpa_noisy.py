@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
+from gleak.artifacts.private import UNKNOWN
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.base import MID_GREY
@@ -37,7 +38,7 @@ class CPANoisy(CPAEdges):
       the network predicts for the images, and each image gets the one that suits its derivatives.
 
     Noise is taken to be independent and of the same variance in all values of the layer. The result
-    has the labels that fit the images.
+    has the labels that fit the images; samples that were not found have none.
     """
 
     source = "ours, after CPA section III; signal and noise by Baik and Silverstein 2006"
@@ -83,7 +84,7 @@ class CPANoisy(CPAEdges):
         counts, most = self.count(observation, self.mixture(observation))
         found = unmix_victims(self, observation, counts)
         inputs = torch.full((observation.victims, most, *observation.input_shape), MID_GREY)
-        labels = torch.zeros(inputs.shape[:2], dtype=torch.long)
+        labels = torch.full(inputs.shape[:2], UNKNOWN)
         for victim, each in enumerate(found):
             inputs[victim, : len(each.labels)] = each.samples.unflatten(1, observation.input_shape)
             labels[victim, : len(each.labels)] = each.labels

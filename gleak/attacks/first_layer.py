@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,11 +12,9 @@ from torch.nn import functional
 from gleak.core.errors import IncompatibleError
 from gleak.matching.label_inference import parameters_of_labels
 from gleak.models.layer_search import Scaling, find_classifier, first_dense_layer
-from gleak.models.sample_losses import sample_losses
+from gleak.models.sample_losses import penalties, sample_losses
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gleak.observation import Observation
 
 
@@ -88,61 +87,60 @@ def label_parameters(model: nn.Module, input_shape: tuple[int, ...]) -> frozense
 
 
 def output_slopes(
-    observation: Observation, layer: str, sample: Tensor, labels: Sequence[int]
+    observation: Observation,
+    layer: str,
+    inputs: Tensor,
+    labels: Tensor,
+    outputs: Tensor | None = None,
 ) -> Tensor:
-    """Compute the gradients of a sample's loss at the outputs of a layer, for some labels.
+    """Compute the gradients of samples' losses, with the network's penalties, at a layer's outputs.
 
     Args:
         observation: gives the model and the loss.
-        layer: name of a layer that the model uses once.
-        sample: Shape (*shape).
-        labels: L labels.
-
-    Returns:
-        Shape (L, outputs).
-    """
-    targets = torch.eye(observation.classes)[[*labels]].to(sample)
-    return _slopes(observation, layer, sample.expand(len(labels), *sample.shape), targets)
-
-
-def slopes_at(observation: Observation, layer: str, outputs: Tensor, labels: Tensor) -> Tensor:
-    """Compute the gradients of samples' losses at given outputs of a layer.
-
-    Args:
-        observation: gives the model and the loss.
-        layer: name of a layer that the model uses once.
-        outputs: of the layer; Shape (M, neurons).
+        layer: name of a dense layer that the model uses once.
+        inputs: of the model, also for the parts of it that bypass the layer; Shape (M, *shape).
         labels: Shape (M).
+        outputs: that replace those of the layer; Shape (M, neurons).
 
     Returns:
         Shape (M, neurons).
     """
-    replaced = outputs.to(next(observation.model.parameters()))
-    unused = replaced.new_zeros(1, *observation.input_shape)
-    targets = functional.one_hot(labels, observation.classes).to(replaced)
-    return _slopes(observation, layer, unused, targets, replaced)
-
-
-def _slopes(
-    observation: Observation,
-    layer: str,
-    inputs: Tensor,
-    targets: Tensor,
-    replaced: Tensor | None = None,
-) -> Tensor:
-    """Compute gradients of losses at a layer's outputs, which are computed or replaced."""
-    outputs: list[Tensor] = []
+    like = next(observation.model.parameters())
+    dense = observation.model.get_submodule(layer)
+    compared: list[Tensor] = []
 
     def keep(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        outputs.append((output if replaced is None else replaced).detach().requires_grad_())
-        return outputs[-1] * 1
+        taken = output if outputs is None else outputs.to(like)
+        compared.append(taken.detach().requires_grad_())
+        return compared[0] * 1
 
-    hook = observation.model.get_submodule(layer).register_forward_hook(keep)
-    try:
-        with torch.enable_grad():
-            logits = observation.model(inputs)
-            total = sample_losses(observation.loss, logits, targets.to(logits)).sum()
-        (slopes,) = torch.autograd.grad(total, outputs)
-    finally:
-        hook.remove()
+    with ExitStack() as stack:
+        stack.enter_context(torch.enable_grad())
+        if outputs is not None:
+            stack.enter_context(dense.register_forward_pre_hook(_of_one_sample))
+        stack.enter_context(dense.register_forward_hook(keep))
+        added = stack.enter_context(penalties(observation.model))
+        logits = observation.model(inputs.to(like).clone())
+        targets = functional.one_hot(labels, observation.classes).to(logits)
+        losses = sum(added, sample_losses(observation.loss, logits, targets))
+        (slopes,) = torch.autograd.grad(losses.sum(), compared, materialize_grads=True)
     return slopes
+
+
+def leaves_zeros(observation: Observation, samples: Tensor) -> bool:
+    """Return True if gradients at the outputs of the dense layer of samples have exact zeros.
+
+    A ReLU behind it leaves them.
+
+    Args:
+        observation: gives the model, which has such a layer, and the loss.
+        samples: random ones; Shape (N, *shape).
+    """
+    layer = dense_layer_of_samples(observation.model, observation.input_shape)
+    slopes = output_slopes(observation, layer, samples, samples.new_zeros(len(samples)).long())
+    return bool((slopes == 0).any())
+
+
+def _of_one_sample(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return one row of a layer's inputs, as its outputs are not used."""
+    return tuple(values[:1] for values in given)

@@ -15,22 +15,21 @@ from gleak.core.errors import ArtifactError
 from gleak.runtime.provenance import load
 
 ADDED = ("seconds", "cpu_seconds")
+TRACES = ("trace_iteration", "trace_objective", "snapshot_iteration", "snapshots")
+"""Fields of the course of a search."""
 
 
 def gather_shards(shards: Sequence[Path], output: Path) -> None:
     """Write one reconstruction with the victims of all shards, in order.
 
     Fields that are recorded for the first victims only (snapshots) are those of the first shard.
+    What other attacks recorded in some of the shards is left out (`best`).
 
     Raises:
         ArtifactError: the shards differ in the number of samples found.
     """
     parts = [Reconstruction.read(path) for path in shards]
-    by_victim = [
-        name
-        for name, schema in array_fields(Reconstruction).items()
-        if schema.dims[0] == "victim" and getattr(parts[0], name) is not None
-    ]
+    dims = {name: schema.dims for name, schema in array_fields(Reconstruction).items()}
     found = {part.inputs.shape[1] for part in parts}
     if len(found) > 1:
         raise ArtifactError(
@@ -38,9 +37,23 @@ def gather_shards(shards: Sequence[Path], output: Path) -> None:
             "possible for an attack with counted=spectrum; run it with shards=1"
         )
     joined: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in by_victim
+        name: _of_all(parts, name) for name in dims if dims[name][0] == "victim"
     }
-    replace(parts[0], **joined).write(output)
+    recorded = {
+        None if part.trace_iteration is None else tuple(part.trace_iteration) for part in parts
+    }
+    if len(recorded) > 1:
+        joined |= dict.fromkeys(TRACES)
+    paired = all(part.paired for part in parts)
+    replace(parts[0], **joined, paired=paired).write(output)
+
+
+def _of_all(parts: Sequence[Reconstruction], name: str) -> np.ndarray | None:
+    """Return the values of all victims; None if shards lack them or differ in their shape."""
+    values = [getattr(part, name) for part in parts]
+    if len({None if value is None else value.shape[1:] for value in values}) > 1:
+        return None
+    return None if values[0] is None else np.concatenate(values)
 
 
 def total_cost(shards: Sequence[Path]) -> dict[str, Any]:

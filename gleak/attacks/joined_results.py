@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -60,7 +61,8 @@ def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray)
 
     Samples that the first attack did not find are mid-grey. They are taken from the later attack,
     which has found the others as well: those that resemble them most are left out. A victim without
-    mid-grey samples, whose search did not converge, is replaced.
+    mid-grey samples, whose search did not converge, is replaced. A victim completed by a search has
+    not converged: the search's criterion is about all samples that it found.
 
     Args:
         first: of all victims.
@@ -69,8 +71,11 @@ def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray)
     """
     inputs, labels, converged = (x.copy() for x in (first.inputs, first.labels, first.converged))
     for row, victim in enumerate(victims):
+        missing = _missing(inputs[victim])
+        mixed = missing.any() and not missing.all()
         inputs[victim] = _completed(inputs[victim], later.inputs[row])
-        labels[victim], converged[victim] = later.labels[row], later.converged[row]
+        labels[victim] = later.labels[row]
+        converged[victim] = later.converged[row] and not (mixed and later.evaluations is not None)
     paired = first.paired and later.paired
     return Reconstruction(inputs=inputs, labels=labels, converged=converged, paired=paired)
 
@@ -80,7 +85,7 @@ def _completed(found: np.ndarray, others: np.ndarray) -> np.ndarray:
     from scipy.optimize import linear_sum_assignment
     from scipy.spatial.distance import cdist
 
-    missing = (found == MID_GREY).reshape(len(found), -1).all(1)
+    missing = _missing(found)
     if missing.all() or not missing.any():
         return others
     known = found[~missing]
@@ -89,3 +94,28 @@ def _completed(found: np.ndarray, others: np.ndarray) -> np.ndarray:
     result = found.copy()
     result[missing] = np.delete(others, taken, axis=0)[: missing.sum()]
     return result
+
+
+def _missing(found: np.ndarray) -> np.ndarray:
+    """Mark the samples of a victim that were not found; Shape (N)."""
+    return np.asarray((found == MID_GREY).reshape(len(found), -1).all(1))
+
+
+def in_order(found: Sequence[Reconstruction], rows: Sequence[np.ndarray]) -> Reconstruction:
+    """Join the results of groups of victims; what the attacks recorded besides is left out.
+
+    Args:
+        found: of each group.
+        rows: of the victims of each group among all.
+
+    Returns:
+        The result itself if there is one group.
+    """
+    if len(found) == 1:
+        return found[0]
+    order = np.concatenate(rows).argsort()
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name) for one in found])[order]
+        for name in ("inputs", "labels", "converged")
+    }
+    return Reconstruction(**joined, paired=all(one.paired for one in found))

@@ -37,8 +37,9 @@ class MKOR(AttackSpec):
 
     Several samples of a class give their mean, which is repeated for each of them, with their
     number as ``averaged_count``. Classes that cannot be recovered are omitted, and samples that are
-    not recovered are mid-grey with ``averaged_count`` 0. The label of each sample is known. After
-    several local steps the mean gradient is treated as that of one step.
+    not recovered are mid-grey with ``averaged_count`` 0; their victim has not converged. The label
+    of each sample is known. After several local steps the mean gradient is treated as that of one
+    step.
 
     The authors' code takes the classes of a noisy batch from the batch itself (``labels=known``).
     Its dense layers are those of the crafting `mkor` with ``hiding=naive``, with or without noise.
@@ -109,7 +110,7 @@ class MKOR(AttackSpec):
         return Reconstruction(
             inputs=inputs.cpu().numpy(),
             labels=labels.cpu().numpy(),
-            converged=(counts > 0).any(1).cpu().numpy(),
+            converged=(counts > 0).all(1).cpu().numpy(),
             averaged_count=counts.cpu().numpy(),
             paired=True,
         )

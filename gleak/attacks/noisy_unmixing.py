@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from gleak.attacks.first_layer import scaled_layer, slopes_at
+from gleak.attacks.first_layer import output_slopes, scaled_layer
 from gleak.matching.label_inference import (
     classifier_gradient,
     classifier_of,
@@ -87,10 +87,26 @@ class FirstLayer:
         """Compute the layer's outputs; Shape (N, F) to (N, neurons)."""
         return functional.linear(inputs, self.weight, self.bias)
 
-    def slopes(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Compute the loss's derivatives at outputs; Shape (..., neurons), labels (...)."""
-        flat = outputs.flatten(0, -2), labels.flatten()
-        return slopes_at(self.observation, self.name, *flat).view_as(outputs).to(outputs)
+    def slopes(self, inputs: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Compute the loss's derivatives at outputs of the layer.
+
+        Args:
+            inputs: of the layer, for what bypasses it; Shape (..., F).
+            outputs: Shape (..., neurons).
+            labels: Shape (...).
+
+        Returns:
+            Shape (..., neurons).
+        """
+        samples = self.scaling.samples_of(inputs).expand(*labels.shape, -1).flatten(0, -2)
+        found = output_slopes(
+            self.observation,
+            self.name,
+            samples.unflatten(1, self.observation.input_shape),
+            labels.flatten(),
+            outputs.flatten(0, -2),
+        )
+        return found.view_as(outputs).to(outputs)
 
     def labels(self, inputs: Tensor, gradients: Tensor) -> Tensor:
         """Assign the labels of the batch to the samples by the direction of their derivatives.
@@ -101,7 +117,7 @@ class FirstLayer:
         """
         classes = torch.arange(self.observation.classes, device=inputs.device)
         outputs = self.outputs(inputs)[:, None].expand(-1, len(classes), -1)
-        candidates = self.slopes(outputs, classes.expand(len(inputs), -1))
+        candidates = self.slopes(inputs[:, None], outputs, classes.expand(len(inputs), -1))
         similarity = functional.cosine_similarity(candidates, gradients.T[:, None], dim=2)
         nearest = candidates[torch.arange(len(inputs)), similarity.argmax(1)]
         batch = self.batch_labels(inputs, _factor(nearest.T, gradients))
@@ -140,7 +156,8 @@ class FirstLayer:
         errors = (found.covariance.diagonal().clamp(min=0) / found.images.shape[1]).sqrt()
         spread = errors[:, None] * self.weight.norm(dim=1)
         noise = torch.randn(DRAWS, *spread.shape, generator=stream).to(spread)
-        slopes = self.slopes(self.outputs(found.images) + spread * noise, labels.expand(DRAWS, -1))
+        outputs = self.outputs(found.images) + spread * noise
+        slopes = self.slopes(found.images, outputs, labels.expand(DRAWS, -1))
         mean, variance = slopes.mean(0).T, slopes.var(0).T
         factor, unexplained = _factor(mean, gradients), UNEXPLAINED * mean.square().mean()
         return Expected(factor * mean, factor.square() * (variance + unexplained) + TINY)

@@ -34,15 +34,17 @@ class Images:
         images: Shape (V, N, C, H, W), update after update; of one victim, without V.
         labels: Shape (V, N).
         evaluations: Shape (V).
+        converged: Shape (V), of all updates.
     """
 
     images: np.ndarray
     labels: np.ndarray
     evaluations: np.ndarray
+    converged: np.ndarray
 
     def of_victim(self, row: int) -> Images:
         """Return the images of one victim alone."""
-        return Images(self.images[row], self.labels[row], self.evaluations[row])
+        return Images(*(value[row] for value in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class EpochMatching:
         return Reconstruction(
             inputs=result.images,
             labels=result.labels,
-            converged=np.ones(len(result.images), dtype=bool),
+            converged=result.converged,
             evaluations=result.evaluations,
         )
 
@@ -111,7 +113,7 @@ class EpochMatching:
         return Reconstruction(
             inputs=np.stack([victim.images for victim in victims]),
             labels=np.stack([victim.labels for victim in victims]),
-            converged=np.ones(len(victims), dtype=bool),
+            converged=np.stack([victim.converged for victim in victims]),
             evaluations=spent + np.stack([victim.evaluations for victim in victims]),
             rounds=np.stack([victim.rounds for victim in victims]),
         )
@@ -125,6 +127,7 @@ class EpochMatching:
             images=np.concatenate([one.inputs for one in results], 1),
             labels=np.concatenate([one.labels for one in results], 1),
             evaluations=_evaluations(results),
+            converged=np.all([one.converged for one in results], axis=0),
         )
 
     def invert_round(self, number: int, parts: Parts) -> Reconstruction:
@@ -151,6 +154,7 @@ class EpochMatching:
             images=np.concatenate([one.inputs[0, :1] for one in results]),
             labels=np.concatenate([one.labels[0, :1] for one in results]),
             evaluations=_evaluations(results)[0],
+            converged=np.asarray(all(one.converged[0] for one in results)),
             rounds=rounds,
         )
 

@@ -111,6 +111,7 @@ class Search:
         self.attempt = Attempt(victims, self.points)
         self.optimizer = self.parts.optimizer.begin(self.points, self.parts.iterations)
         self.number = 0
+        self.informed = _not_zero(problem)
 
     def run(self, progress: Progress, part: Part) -> SearchState:
         """Search until every victim has converged or the budget is spent.
@@ -263,10 +264,17 @@ class Search:
         )
 
     def _settle(self) -> None:
-        """Without a threshold, count every finite result as converged."""
+        """Without a threshold, count every finite result as converged, except of zeros."""
         if self.parts.threshold is None:
-            self.ledger.converged = self.ledger.distance.isfinite()
+            self.ledger.converged = self.ledger.distance.isfinite() & self.informed
         self.records.record(self.parts.iterations)
+
+
+def _not_zero(problem: Problem) -> Tensor:
+    """Mark the victims of whom any observed value is not zero; Shape (V)."""
+    return torch.stack(
+        [value.reshape(len(value), value[0].numel()).any(1) for value in problem.observed.values()]
+    ).any(0)
 
 
 def snapshot_iterations(iterations: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from gleak.core.errors import IncompatibleError
 from gleak.models.batching import batch_slices, interacting_layer
 from gleak.models.parameters import random_samples, shared_copy
-from gleak.models.tracing import describe_layer, failing_layer
+from gleak.models.tracing import describe_layer, failing_layer, first_argument
 
 PROBES = 2
 """Samples of a probe; batch normalisation by the batch needs two."""
@@ -118,14 +118,15 @@ def _statistics_together(network: nn.Module, inputs: Tensor) -> list[InputStatis
 def _watched(network: nn.Module, victims: int, found: list[InputStatistics]) -> Iterator[None]:
     """Append the statistics of each pass through a batch normalisation layer in the block."""
 
-    def keep(layer: Any, given: tuple[Any, ...]) -> None:
-        values = given[0].unflatten(0, (victims, -1)).transpose(1, 2).flatten(2)
+    def keep(layer: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        values = first_argument(given, named).unflatten(0, (victims, -1))
+        values = values.transpose(1, 2).flatten(2)
         found.append(InputStatistics(layer, values.mean(2), values.var(2, unbiased=False)))
 
     with ExitStack() as stack:
         for layer in network.modules():
             if isinstance(layer, _BatchNorm):
-                stack.enter_context(layer.register_forward_pre_hook(keep))
+                stack.enter_context(layer.register_forward_pre_hook(keep, with_kwargs=True))
         yield
 
 

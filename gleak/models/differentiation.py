@@ -1,4 +1,4 @@
-"""Per-sample gradients, and kernels of torch that can be differentiated twice."""
+"""Per-sample gradients, kinks, and kernels of torch that can be differentiated twice."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from gleak.models.parameters import double_copy, dtype_of
 from gleak.models.sample_losses import penalties, sample_losses
+
+SATURATED = 0.01
+"""Share of values up to which a saturated smooth function may have derivatives of zero."""
 
 
 @contextmanager
@@ -36,6 +41,53 @@ def differentiable_kernels(network: nn.Module) -> Iterator[None]:
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
         torch.backends.cudnn.enabled = cudnn
+
+
+def has_kinks(network: nn.Module, inputs: Tensor) -> bool:
+    """Return True if a network computes a ReLU, a maximum or another function with kinks.
+
+    Such a function sets derivatives of the logits to exactly zero, and other ones for other
+    samples; derivatives at values that no logit depends on are zero for all samples. All operations
+    of the forward pass are looked at, in whatever module they are, and in none.
+
+    Args:
+        network: in the mode in which it runs; not changed.
+        inputs: random samples, an even number of which the halves are compared; Shape (N, *shape).
+    """
+    copied = double_copy(network, inputs)
+    first, second = (_zero_slopes(copied, half.to(dtype_of(copied))) for half in inputs.chunk(2))
+    pairs = [pair for pair in zip(first, second, strict=False) if pair[0].shape == pair[1].shape]
+    return any(bool((one != other).double().mean() > SATURATED) for one, other in pairs)
+
+
+@torch.enable_grad()
+def _zero_slopes(network: nn.Module, inputs: Tensor) -> list[Tensor]:
+    """Mark the zeros of the derivatives that every operation passes back, from the last one on."""
+    found: list[Tensor] = []
+
+    def note(slopes: tuple[Tensor | None, ...], _: tuple[Tensor | None, ...]) -> None:
+        found.extend(slope == 0 for slope in slopes if slope is not None)
+
+    samples = inputs.clone().requires_grad_()
+    logits = network(samples * 1)
+    for node in _operations(logits.grad_fn):
+        node.register_hook(note)
+    if logits.requires_grad:
+        weights = torch.linspace(1, 2, logits.shape[1]).to(logits).expand_as(logits)
+        torch.autograd.grad(logits, samples, weights, allow_unused=True)
+    return found
+
+
+def _operations(last: Node | None) -> Iterator[Node]:
+    """Yield the differentiable operations that lead to a value, by the last of them."""
+    seen: set[Node] = set()
+    waiting = [last]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            waiting += [earlier for earlier, _ in node.next_functions]
 
 
 def sample_gradients(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.models.batching import batch_slices
+from gleak.models.tracing import first_argument
 
 
 @dataclass(frozen=True)
@@ -67,18 +68,16 @@ def last_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
 def _dense_inputs(network: nn.Module, inputs: Tensor) -> list[DenseInput]:
     """Return the inputs of dense layers, in the order in which they run."""
     passed: list[DenseInput] = []
-    hooks = [
-        layer.register_forward_pre_hook(
-            lambda _, given, name=name: passed.append(DenseInput(name, given[0]))
-        )
-        for name, layer in network.named_modules()
-        if isinstance(layer, nn.Linear)
-    ]
-    try:
+
+    def keep(name: str, _: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        passed.append(DenseInput(name, first_argument(given, named)))
+
+    with ExitStack() as stack:
+        for name, layer in network.named_modules():
+            if isinstance(layer, nn.Linear):
+                hook = layer.register_forward_pre_hook(partial(keep, name), with_kwargs=True)
+                stack.enter_context(hook)
         network(inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return passed
 
 
@@ -110,11 +109,11 @@ def features_before(network: nn.Module, layer: str) -> Callable[[Tensor], Tensor
         A differentiable function from samples, Shape (N, *shape), to the layer's input.
     """
 
-    def stop(_: nn.Module, given: tuple[Any, ...]) -> None:
-        raise _ReachedLayer(given[0])
+    def stop(_: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        raise _ReachedLayer(first_argument(given, named))
 
     def features(inputs: Tensor) -> Tensor:
-        hook = network.get_submodule(layer).register_forward_pre_hook(stop)
+        hook = network.get_submodule(layer).register_forward_pre_hook(stop, with_kwargs=True)
         try:
             network(inputs)
         except _ReachedLayer as reached:
@@ -184,13 +183,23 @@ class DenseLayer:
 
 
 def first_dense_layer(network: nn.Module, shape: tuple[int, ...]) -> DenseLayer | None:
-    """Return the dense layer with a bias that runs first (see `first_biased_input`)."""
+    """Return the dense layer with a bias that runs first (see `first_biased_input`).
+
+    Returns:
+        None, too, if its weight or bias is shared with another layer or computed from other
+        parameters, so that its gradient is not that of this layer alone.
+    """
     like = next(network.parameters())
     graded = torch.linspace(0, 1, math.prod(shape)).to(like)
     probes = torch.stack([torch.zeros_like(graded), torch.ones_like(graded), graded])
     with torch.no_grad():
         entry = first_biased_input(network, probes.unflatten(1, shape))
-    return None if entry is None else DenseLayer(entry.layer, _scaling(entry.embeddings, probes))
+    if entry is None:
+        return None
+    layer = network.get_submodule(entry.layer)
+    if not all(_own_parameter(network, layer, kind) for kind in ("weight", "bias")):
+        return None
+    return DenseLayer(entry.layer, _scaling(entry.embeddings, probes))
 
 
 def _scaling(embeddings: Tensor, probes: Tensor) -> Scaling | None:
@@ -330,16 +339,23 @@ def _run(network: nn.Module, shape: tuple[int, ...], classes: int) -> tuple[Tens
     """Return logits of probes and all passes through layers with one output per class, in order."""
     passes: list[_Pass] = []
 
-    def keep(name: str, layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+    def keep(
+        name: str,
+        layer: nn.Module,
+        given: tuple[Any, ...],
+        named: Mapping[str, Any],
+        output: Tensor,
+    ) -> None:
         attached = output if output.requires_grad else output.requires_grad_()
-        passes.append(_Pass(name, layer, given[0], attached))
+        passes.append(_Pass(name, layer, first_argument(given, named), attached))
 
     like = next(network.parameters())
     probes = torch.linspace(0, 1, PROBES * math.prod(shape)).to(like).reshape(PROBES, *shape)
     with ExitStack() as stack:
         for name, layer in network.named_modules():
             if _outputs(layer) == classes:
-                stack.enter_context(layer.register_forward_hook(partial(keep, name)))
+                hook = layer.register_forward_hook(partial(keep, name), with_kwargs=True)
+                stack.enter_context(hook)
         logits = network(probes.requires_grad_().clone())
     return logits, passes
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -20,7 +21,8 @@ class Pass:
     Args:
         name: of the layer; "" for the network itself.
         layer: the layer.
-        inputs: its first argument; None if that is not a floating-point tensor.
+        inputs: its first argument, by position or by name; None if that is not a floating-point
+            tensor.
         output: its output; None if that is not a floating-point tensor.
     """
 
@@ -42,8 +44,8 @@ def trace(network: nn.Module, inputs: Tensor) -> list[Pass]:
     pending: list[Tensor | None] = []
 
     def before(_: str) -> Hook:
-        def store(_: nn.Module, arguments: tuple[Any, ...]) -> None:
-            pending.append(_values(arguments[0]) if arguments else None)
+        def store(_: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+            pending.append(_values(first_argument(given, named)))
 
         return store
 
@@ -56,6 +58,16 @@ def trace(network: nn.Module, inputs: Tensor) -> list[Pass]:
     with _hooked(network, before=before, after=after):
         network(inputs.clone())
     return passes
+
+
+def first_argument(given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    """Return the first argument of a call; None if there is none.
+
+    Args:
+        given: arguments by position.
+        named: arguments by name.
+    """
+    return next(chain(given, named.values()), None)
 
 
 def _values(value: Any) -> Tensor | None:
@@ -111,7 +123,7 @@ def _hooked(
     hooks = []
     for name, layer in network.named_modules():
         if before is not None:
-            hooks.append(layer.register_forward_pre_hook(before(name)))
+            hooks.append(layer.register_forward_pre_hook(before(name), with_kwargs=True))
         if after is not None:
             hooks.append(layer.register_forward_hook(after(name)))
     try:

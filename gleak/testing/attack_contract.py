@@ -31,6 +31,10 @@ from gleak.testing.interruption import run_interrupted
 from gleak.testing.tiny_cells import TinyCells, check_registered, fitting_model
 
 VICTIMS = 3
+UNLIKE = 4
+"""Victims whose updates differ in kind."""
+PARTS = slice(1), slice(1, None)
+"""One of them alone, and a shard of the others."""
 SIZES = (1, 2)
 LEAN = {"rounds": 2, "restarts": 1, "budget": 2}
 """Fields whose defaults take long."""
@@ -198,15 +202,55 @@ def check_seed(case: AttackCase, spec: AttackSpec) -> None:
 def check_single_victim(case: AttackCase, spec: AttackSpec) -> None:
     """Check that a victim's result does not depend on the others attacked with it.
 
+    The first victim's update is as it was sent, the second's is noisy if it is that of a batch, the
+    columns of the third's are zeros by turns, and the fourth's is zero; then most values of the
+    first two were not sent.
     In double precision, since L-BFGS amplifies rounding errors without bound.
     """
     spec = shortened(spec, iterations=1)
-    every, second = (case.observe(spec, victims=chosen) for chosen in (slice(None), slice(1, 2)))
-    with _double_precision():
-        together, alone = (spec.reconstruct(_doubled(seen)) for seen in (every, second))
-    error = np.abs(alone.inputs[0] - together.inputs[1]).max()
-    assert error <= 1e-6, f"{spec}: a victim alone differs by {error:g} from it among others"
-    assert np.array_equal(alone.labels[0], together.labels[1]), f"{spec}: labels alone differ"
+    seen = _unlike_each_other(_doubled(case.observe(spec)))
+    for every in (seen, _sent_in_part(seen)):
+        with _double_precision():
+            together = spec.reconstruct(every)
+            for rows in PARTS:
+                _check_part(spec.reconstruct(every.of_victims(rows)), together, rows, spec)
+
+
+def _unlike_each_other(seen: Observation) -> Observation:
+    """Return victims whose updates differ in kind; see `check_single_victim`."""
+    victims = seen.of_victims(np.arange(UNLIKE) % VICTIMS)
+    stream = torch.Generator().manual_seed(0)
+    update = {}
+    for name, value in victims.update.items():
+        update[name] = found = value.clone()
+        noise = torch.randn(value[1].shape, generator=stream).to(value)
+        found[1] += (seen.batch_size > 1) * value[1].square().mean().sqrt() * noise
+        found[2, ..., ::2] = 0
+        found[3] = 0
+    return replace(victims, update=update, victim_ids=np.arange(UNLIKE))
+
+
+def _sent_in_part(seen: Observation) -> Observation:
+    """Return the same victims, of whose updates the first two sent few values, the others most."""
+    stream = torch.Generator().manual_seed(1)
+    shares = torch.tensor([0.1, 0.1, 0.9, 0.9])
+    sent = {
+        name: torch.rand(value.shape, generator=stream) < shares.view(-1, *[1] * (value.ndim - 1))
+        for name, value in seen.update.items()
+    }
+    update = {name: sent[name] * value for name, value in seen.update.items()}
+    return replace(seen, sent=sent, update=update)
+
+
+def _check_part(
+    part: Reconstruction, together: Reconstruction, rows: slice, spec: AttackSpec
+) -> None:
+    """Check that some victims have the same results as among all."""
+    error = np.abs(part.inputs - together.inputs[rows]).max()
+    assert error <= 1e-6, f"{spec}: victims {rows} differ by {error:g} from those among others"
+    for name in ("labels", "converged"):
+        same = np.array_equal(getattr(part, name), getattr(together, name)[rows])
+        assert same, f"{spec}: {name} of victims {rows} differ from those among others"
 
 
 @contextmanager

@@ -156,3 +156,30 @@ def test_the_first_call_imports_no_symbolic_algebra() -> None:
     command = [sys.executable, "-c", FIRST_CALL]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout == "False\n"
+
+
+class Backwards(nn.Module):
+    """A perceptron whose head is registered before its body."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.body = nn.Linear(32, CLASSES), nn.Linear(192, 32)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.body(inputs.flatten(1)).relu())
+
+
+def normalised() -> nn.Module:
+    layers = nn.Flatten(), nn.BatchNorm1d(192), nn.Linear(192, 32), nn.ReLU()
+    return nn.Sequential(*layers, nn.Linear(32, CLASSES)).eval()
+
+
+@pytest.mark.parametrize("build", [Backwards, normalised])
+def test_a_dense_layer_of_samples_gives_all_whatever_is_registered_first(
+    build: type[nn.Module],
+) -> None:
+    model = build()
+    before, after, truth = trained(model, 3)
+    found = gauge_of(model, 3)(before, after, truth)
+    assert found["gleak-explained"] > 0.99
+    assert found["gleak-recovered"] == 1

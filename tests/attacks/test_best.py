@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import gleak
+from gleak.api.attack_setting import Setting
+from gleak.api.client_setting import client_of
+from gleak.api.user_network import examine, prepared_copy
 from gleak.attacks.best import DEEP, VERY_DEEP, Best, defence_fields
+from gleak.observation import Observation
 from gleak.testing.tiny_cells import TinyCells
+from tests.zoo import NETWORKS
 
 SHAPE = (3, 8, 8)
 
@@ -159,3 +168,130 @@ def test_gradient_matching_suits_the_defence(
     levels = {"model": model, "client": "fedsgd+victims=2", "defense": defense}
     seen = cells.observe(cells.simulate("image", **levels), Best())
     assert {name: str(value) for name, value in defence_fields(seen).items()} == expected
+
+
+class InOrder(nn.Module):
+    """The same perceptron, whose layers and factor are registered in some order."""
+
+    def __init__(self, order: tuple[str, ...]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        parts = {
+            "body": nn.Linear(192, 48),
+            "middle": nn.Linear(48, 24),
+            "head": nn.Linear(24, 10),
+            "factor": nn.Parameter(torch.ones(1)),
+        }
+        for name in order:
+            setattr(self, name, parts[name])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        embeddings = self.middle(self.body(inputs.flatten(1)).relu()).relu()
+        return self.head(self.factor * embeddings)
+
+
+@pytest.mark.parametrize(
+    "order", list(permutations(["body", "middle", "head", "factor"])), ids="-".join
+)
+def test_the_order_in_which_layers_are_registered_does_not_matter(order: tuple[str, ...]) -> None:
+    inputs, labels = batch(4)
+    network = InOrder(order)
+    update = gleak.compute_update(network, inputs, labels)
+    found = gleak.attack("best+budget=1", network, update, SHAPE, batch_size=4)
+    assert found.converged
+    nearest = (found.inputs[:, None] - inputs).abs().flatten(2).amax(2).amin(0)
+    assert nearest.max() < 1e-3
+
+
+class Uneven(nn.Module):
+    """Its first convolution is used twice, or never."""
+
+    def __init__(self, used: bool) -> None:
+        super().__init__()
+        self.used, self.first = used, nn.Conv2d(3, 3, 3, padding=1)
+        self.head = nn.Linear(192, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.used:
+            inputs = self.first(self.first(inputs).relu())
+        return self.head((2 * inputs).square().flatten(1))
+
+
+class ByName(nn.Module):
+    """Its layers are given their inputs by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(192, 6), nn.Linear(6, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(input=self.first(input=inputs.flatten(1)).sigmoid())
+
+
+def observed(network: nn.Module, samples: int) -> Observation:
+    """What a server observes of a client with some samples."""
+    copied = prepared_copy(network)
+    classes = examine(copied, SHAPE)
+    inputs, labels = batch(samples)
+    update = gleak.compute_update(network, inputs, labels % classes)
+    setting = Setting(
+        copied, SHAPE, classes, client_of(samples, 1, 1.0, None, "cross_entropy", "gradient")
+    )
+    values = {name: value.numpy() for name, value in update.items()}
+    return setting.observe(Best(), setting.update(values), {}, {}, 0)
+
+
+UNUSUAL = {
+    "used twice": (lambda: Uneven(used=True), ["invertgrad"]),
+    "never used": (lambda: Uneven(used=False), ["cpl", "invertgrad"]),
+    "inputs by name": (ByName, ["aono", "invertgrad"]),
+    "attention": (NETWORKS["attention"], ["cpl", "invertgrad"]),
+    "transformer layer": (NETWORKS["transformer layer"], ["invertgrad"]),
+    "LSTM": (NETWORKS["LSTM"], ["cpl", "invertgrad"]),
+    "recurrent cell": (NETWORKS["recurrent cell"], ["cpl", "invertgrad"]),
+    "learned positions": (NETWORKS["learned positions"], ["aono", "invertgrad"]),
+    "tied weights": (NETWORKS["tied weights"], ["aono", "invertgrad"]),
+    "orthogonal weight": (NETWORKS["orthogonal weight"], ["cpl", "invertgrad"]),
+    "batch statistics": (NETWORKS["batch statistics, functional"], ["cpl", "invertgrad"]),
+}
+
+
+@pytest.mark.parametrize(("build", "expected"), UNUSUAL.values(), ids=UNUSUAL)
+def test_attacks_are_chosen_for_unusual_networks(
+    build: type[nn.Module], expected: list[str]
+) -> None:
+    torch.manual_seed(0)
+    seen = observed(build(), 1)
+    assert [choice.attack.name for choice in Best().choices(seen)] == expected
+
+
+def test_a_victim_comes_out_as_alone_whatever_the_others_send(cells: TinyCells) -> None:
+    levels = {"model": "mlp+hidden=32", "client": "fedsgd+batch_size=3+victims=3"}
+    attack = Best(budget=2)
+    seen = cells.observe(cells.simulate("image", **levels), attack)
+    weight = next(name for name in seen.update if name.endswith("weight"))
+    noisy = seen.update[weight].clone()
+    noisy[1:] += noisy[1:].square().mean().sqrt() * torch.randn(noisy[1:].shape)
+    every = replace(seen, update={**seen.update, weight: noisy})
+    together = attack.reconstruct(every)
+    for row in range(3):
+        alone = attack.reconstruct(every.of_victim(row))
+        np.testing.assert_array_equal(alone.inputs[0], together.inputs[row])
+        np.testing.assert_array_equal(alone.labels[0], together.labels[row])
+    names = [[c.attack.name for c in attack.choices(every.of_victim(row))] for row in range(3)]
+    assert names == [["cpa_edges", "invertgrad"], *[["cpa_noisy", "invertgrad"]] * 2]
+
+
+@pytest.mark.parametrize("network", [dense(nn.ReLU()), convolutional(nn.Sigmoid())])
+def test_of_an_update_of_zeros_no_search_converges(network: nn.Module) -> None:
+    inputs, labels = batch(1)
+    update = gleak.compute_update(network, inputs, labels)
+    silent = {name: torch.zeros_like(value) for name, value in update.items()}
+    assert not gleak.attack("best+budget=1", network, silent, SHAPE).converged
+
+
+def test_with_one_sample_twice_a_victim_has_not_converged() -> None:
+    inputs, labels = batch(3)
+    network = dense(nn.ReLU())
+    update = gleak.compute_update(network, inputs[[0, 1, 1]], labels)
+    assert not gleak.attack("best+budget=1", network, update, SHAPE, batch_size=3).converged

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
-from gleak.artifacts.private import Private
+from gleak.artifacts.private import UNKNOWN, Private
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.observation import Observation
@@ -59,3 +61,12 @@ def test_noise_cannot_be_measured_without_spare_neurons() -> None:
             parse("model", "fc2"),
             parse("client", "fedavg+local_steps=2"),
         )
+
+
+def test_samples_that_were_not_found_have_no_label(make_photo_case: Make) -> None:
+    seen, _ = make_photo_case(NOISY, CLIENT)
+    silent = {name: torch.zeros_like(value) for name, value in seen.update.items()}
+    found = NOISY.reconstruct(replace(seen, update=silent))
+    found.validate()
+    assert (found.labels == UNKNOWN).all()
+    assert not found.converged.any()

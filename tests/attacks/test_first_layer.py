@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -7,9 +8,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import gleak
-from gleak.attacks.first_layer import dense_layer_of_samples, read_inputs
+from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes, read_inputs
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
+from gleak.models.variational import GaussianSample
+from gleak.observation import Observation
 
 SHAPE = (2, 3, 4)
 FEATURES = 24
@@ -168,3 +171,52 @@ def test_the_brightness_alone_is_lost_where_samples_are_divided_by_their_maximum
     found = gleak.attack("spear+rounds=12", model, update, (3, 4, 4), batch_size=3)
     full_range = images / images.amax((1, 2, 3), keepdim=True)
     assert gleak.score(found, full_range)["psnr"] > 80
+
+
+class WideAndDeep(nn.Module):
+    """A network in which the samples bypass the first dense layer, with a penalty behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deep, self.wide = nn.Linear(FEATURES, 6), nn.Linear(FEATURES, 3, bias=False)
+        self.sample, self.head = GaussianSample(0.5), nn.Linear(3, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        flat = inputs.flatten(1)
+        return self.head(self.sample(self.deep(flat))) + self.wide(flat)
+
+
+def test_slopes_at_given_outputs_include_penalties_and_what_bypasses_the_layer() -> None:
+    torch.manual_seed(0)
+    network, inputs, labels = WideAndDeep().eval(), torch.rand(5, *SHAPE), torch.arange(5) % 3
+    outputs = network.deep(inputs.flatten(1)).detach().requires_grad_()
+    logits = network.head(network.sample(outputs)) + network.wide(inputs.flatten(1))
+    losses = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+    penalty = network.sample.penalty(outputs).sum()
+    (expected,) = torch.autograd.grad(losses + penalty, outputs)
+    seen = observed(network)
+    torch.testing.assert_close(output_slopes(seen, "deep", inputs, labels), expected)
+    others = torch.rand(5, *SHAPE)
+    assert not torch.allclose(output_slopes(seen, "deep", others, labels, outputs), expected)
+    torch.testing.assert_close(output_slopes(seen, "deep", inputs, labels, outputs), expected)
+
+
+def observed(network: nn.Module) -> Observation:
+    """What a server observes of clients with a network of three classes and samples of `SHAPE`."""
+    return Observation(
+        update={},
+        sent={},
+        model=network.requires_grad_(False),
+        modality="image",
+        input_shape=SHAPE,
+        classes=3,
+        batch_size=1,
+        mini_batch=1,
+        local_steps=1,
+        local_lr=1.0,
+        loss="cross_entropy",
+        content="gradient",
+        granted={},
+        victim_ids=np.arange(1),
+        seed=0,
+    )

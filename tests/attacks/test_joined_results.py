@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch import nn
 import gleak
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY
-from gleak.attacks.joined_results import completed, nearer
+from gleak.attacks.joined_results import completed, in_order, nearer
 from gleak.observation import Observation
 
 SHAPE = (3, 8, 8)
@@ -72,6 +74,23 @@ def test_samples_that_were_found_are_kept_and_the_others_are_taken_from_the_late
     assert np.array_equal(found.inputs[0], first.inputs[0])
     assert np.allclose(found.inputs[1, ..., 0], [[0.1, 0.9], [0.2, 0.2]])
     assert found.converged.all()
+
+
+def test_a_victim_completed_by_a_search_has_not_converged() -> None:
+    missing = [MID_GREY] * 2
+    first = reconstruction([[0.1, 0.9], missing], [missing, missing], converged=[False, False])
+    later = reconstruction([[0.2, 0.2], [0.1, 0.8]], [[0.3, 0.3]] * 2, converged=[True, True])
+    searched = replace(later, evaluations=np.ones(2, int))
+    assert completed(first, searched, np.arange(2)).converged.tolist() == [False, True]
+
+
+def test_groups_are_joined_in_the_order_of_their_victims() -> None:
+    one = reconstruction([[0.1, 0.1]], [[0.3, 0.3]], converged=[True, False])
+    other = reconstruction([[0.2, 0.2]], converged=[True])
+    found = in_order([one, other], [np.array([0, 2]), np.array([1])])
+    assert np.allclose(found.inputs[:, 0, 0, 0], [0.1, 0.2, 0.3])
+    assert found.converged.tolist() == [True, True, False]
+    assert in_order([one], [np.arange(2)]) is one
 
 
 def test_a_victim_whose_search_did_not_converge_is_replaced() -> None:

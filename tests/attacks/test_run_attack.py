@@ -23,7 +23,7 @@ from gleak.artifacts.model import Secret
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
-from gleak.attacks.gather import gather_shards, total_cost
+from gleak.attacks.gather import TRACES, gather_shards, total_cost
 from gleak.attacks.run_attack import Reads, attack, observe, share
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import parse
@@ -124,6 +124,21 @@ def test_what_attacks_found_is_gathered_with_what_they_say_of_it(
     gathered = Reconstruction.read(tmp_path / "gathered.h5")
     assert gathered.paired
     assert np.array_equal(gathered.averaged_count, behind)
+
+
+def test_what_only_some_shares_recorded_is_left_out(folder: Path, tmp_path: Path) -> None:
+    """As by `best`, which runs other attacks on other victims."""
+    searched = run(folder, tmp_path / "1.h5")
+    other = {"trace_iteration": 2 * searched.trace_iteration}
+    read = dict.fromkeys(("evaluations", "iterations", "restarts", "objective", *TRACES))
+    for fields in (read, other):
+        replace(searched, **fields, paired=True).write(tmp_path / "2.h5")
+        gather_shards([tmp_path / "1.h5", tmp_path / "2.h5"], tmp_path / "gathered.h5")
+        found = Reconstruction.read(tmp_path / "gathered.h5")
+        assert len(found.inputs) == len(found.converged) == 2 * VICTIMS
+        assert found.trace_objective is None
+        assert (found.evaluations is None) == (fields is read)
+        assert not found.paired
 
 
 def test_shares_that_found_different_numbers_of_samples_are_not_joined(

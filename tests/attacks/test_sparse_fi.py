@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+import gleak
 from gleak.artifacts.private import Private
-from gleak.attacks.first_layer import slopes_at
+from gleak.attacks.first_layer import output_slopes
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.observation import Observation
+from gleak.unmixing.relu_search import draw_samples
 
 Make = Callable[..., tuple[Observation, Private]]
 SPEC = parse("attack", "sparse_fi+inversion_iterations=2")
@@ -30,7 +32,9 @@ def case(make_photo_case: Make) -> tuple[Observation, Tensor, Tensor]:
     embeddings = (torch.randn(2, 6, width, generator=stream) - 0.8).relu()
     labels = torch.randint(seen.classes, (2, 6), generator=stream)
     dense = seen.model.get_submodule(LAYER)
-    slopes = slopes_at(seen, LAYER, dense(embeddings).detach().flatten(0, 1), labels.flatten())
+    outputs = dense(embeddings).detach().flatten(0, 1)
+    unused = torch.zeros(12, *seen.input_shape)
+    slopes = output_slopes(seen, LAYER, unused, labels.flatten(), outputs)
     slopes = slopes.unflatten(0, (2, 6)) / 6
     layer = {
         f"{LAYER}.weight": (slopes.mT @ embeddings)[:, None],
@@ -71,3 +75,27 @@ def test_embeddings_of_both_signs_are_refused(activation: str) -> None:
     specs = [parse(level, text) for level, text in fields.items()]
     with pytest.raises(IncompatibleError, match="embeddings that are not negative"):
         SPEC.check(*specs, parse("client", "fedsgd"))
+
+
+CLIENTS = [
+    ({}, 1.0, True),
+    ({"local_steps": 5, "local_lr": 0.01}, 1.0, False),
+    ({}, 0.9, False),
+]
+
+
+@pytest.mark.parametrize(("steps", "kept", "exact"), CLIENTS)
+def test_only_embeddings_that_explain_the_gradient_are_exact(
+    steps: dict[str, float], kept: float, exact: bool
+) -> None:
+    """Zeros alone do not show it: embeddings of local steps and of values not sent have them."""
+    torch.manual_seed(0)
+    features = nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
+    network = nn.Sequential(*features, nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
+    image = draw_samples((3, 16, 16), torch.Generator().manual_seed(0))[:1]
+    update = gleak.compute_update(network, image, torch.arange(1), **steps)
+    sizes = torch.cat([value.abs().flatten() for value in update.values()])
+    least = sizes[sizes > 0].quantile(1 - kept)
+    sent = {name: value.where(value.abs() >= least, 0) for name, value in update.items()}
+    found = gleak.attack(SPEC, network, sent, (3, 16, 16), **steps)
+    assert found.converged == exact

@@ -19,6 +19,7 @@ from gleak.models.layer_search import (
     true_embeddings,
 )
 from gleak.models.layers import Normalisation
+from gleak.models.tracing import trace
 
 IMAGES = torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 NAMES = ["lenet", "lenet5", "resnet20", "vgg_small+width=4+hidden=8", "fc2"]
@@ -45,6 +46,45 @@ def test_what_comes_behind_is_not_run_and_the_network_is_left_as_it_was() -> Non
     assert torch.equal(features(IMAGES), features(IMAGES))
     with pytest.raises(AssertionError, match="behind the embeddings"):
         network(IMAGES)
+
+
+class ByName(nn.Module):
+    """Its layers are given their inputs by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(3 * 12 * 12, 6), nn.Linear(6, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(input=self.first(input=inputs.flatten(1)).relu())
+
+
+def test_layers_whose_inputs_are_given_by_name_are_found() -> None:
+    network = ByName()
+    entry = first_dense_input(network, IMAGES)
+    assert entry is not None
+    assert entry.layer == "first"
+    assert torch.equal(features_before(network, "first")(IMAGES), entry.embeddings)
+    assert find_classifier(network, IMAGES.shape[1:], 4).name == "head"
+    assert [one.name for one in trace(network, IMAGES) if one.inputs is not None] == [
+        "first",
+        "head",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("share", ["tied", "computed"])
+def test_a_dense_layer_whose_weight_is_not_its_own_is_not_the_first(share: str) -> None:
+    first, other = nn.Linear(3 * 12 * 12, 4), nn.Linear(3 * 12 * 12, 4)
+    network = nn.Sequential(nn.Flatten(), first, nn.Linear(4, 4))
+    assert first_dense_layer(network, IMAGES.shape[1:]) is not None
+    if share == "tied":
+        other.weight = first.weight
+        network = nn.ModuleDict({"unused": other, "used": network})
+        network.forward = network["used"].forward
+    else:
+        parametrizations.orthogonal(first)
+    assert first_dense_layer(network, IMAGES.shape[1:]) is None
 
 
 def test_features_are_differentiable() -> None:

@@ -135,7 +135,7 @@ def _alike(old: ArrayLike | None, new: Tensor | None) -> ArrayLike | None:
 
 
 def checked_inputs(inputs: Any, shape: tuple[int, ...] | None = None) -> Tensor:
-    """Return true samples in single precision on the CPU, Shape (N, *shape).
+    """Return true samples in single or double precision on the CPU, Shape (N, *shape).
 
     Args:
         inputs: tensor or array with values in [0, 1].
@@ -153,7 +153,7 @@ def checked_inputs(inputs: Any, shape: tuple[int, ...] | None = None) -> Tensor:
             f"inputs: {found.dtype} values from {found.min()} to {found.max()}, expected "
             "intensities in [0, 1]; a normalisation belongs into the model"
         )
-    return found.float()
+    return _floating(found)
 
 
 def checked_labels(labels: Any, samples: int, classes: int | None = None) -> Tensor:

@@ -82,7 +82,8 @@ class CPANoisy(CPAEdges):
 
         counts, most = self.count(observation, self.mixture(observation))
         found = unmix_victims(self, observation, counts)
-        inputs = torch.full((observation.victims, most, *observation.input_shape), MID_GREY)
+        shape = (observation.victims, most, *observation.input_shape)
+        inputs = torch.full(shape, MID_GREY, dtype=torch.float32)
         labels = torch.zeros(inputs.shape[:2], dtype=torch.long)
         for victim, each in enumerate(found):
             inputs[victim, : len(each.labels)] = each.samples.unflatten(1, observation.input_shape)

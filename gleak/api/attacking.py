@@ -12,7 +12,7 @@ from gleak.api.attack_result import AttackResult
 from gleak.api.attack_setting import Setting, load_networks
 from gleak.api.client_setting import BatchNormMode, Sends, as_spec, client_of
 from gleak.api.tensors import ArrayLike, Gradients, Labels, named_gradients
-from gleak.api.user_network import Shape, examine, prepared_copy
+from gleak.api.user_network import Shape, examine, prepared_copy, without_prefix
 from gleak.artifacts.model import Secret
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import reconstruct
@@ -113,8 +113,8 @@ def attack(
     network = prepared_copy(model)
     count = samples_of(batch_size, labels)
     client = client_of(count, local_steps, local_lr, mini_batch, loss, sends, batch_norm)
-    values = named_gradients(gradients, network)
-    masks = {} if sent is None else named_gradients(sent, network)
+    values = named_gradients(without_prefix(gradients, model), network)
+    masks = {} if sent is None else named_gradients(without_prefix(sent, model), network)
     setting = Setting(network, shape, examine(network, shape), client, secret)
     update = setting.update(values, masks)
     granted = setting.granted(grants or {}, labels)

@@ -17,13 +17,14 @@ from gleak.api.tensors import (
     like,
     update_tensors,
 )
-from gleak.api.user_network import examine, prepared_copy
+from gleak.api.user_network import examine, prefix_of, prepared_copy
+from gleak.artifacts.encodings import Encoded
 from gleak.core.errors import IncompatibleError
 from gleak.defenses.base import DefenseSpec, Memory
 from gleak.local_training.base import Loss
 from gleak.models.batch_norm import batch_statistics
 from gleak.models.examination import count_logits
-from gleak.models.parameters import dtype_of
+from gleak.models.parameters import trained_parameters
 from gleak.simulation.victims import Simulation, Streams
 
 G = TypeVar("G", bound=Gradients)
@@ -95,12 +96,17 @@ def compute_update(
     defended: DefenseSpec = as_spec("defense", defense)
     defended.check(client)
     defended.check_network(network, shape)
-    batch = samples.to(next(network.parameters()).dtype)
     simulation = Simulation(
-        client, defended, network, batch[None].numpy(), targets[None].numpy(), seed
+        client, defended, network, samples[None].numpy(), targets[None].numpy(), seed
     )
-    update = simulation.run().update
-    return {name: torch.from_numpy(each.decode()[0, 0]) for name, each in update.items()}
+    update, trained = simulation.run().update, trained_parameters(network)
+    prefix = prefix_of(model)
+    return {prefix + name: received(each).to(trained[name].dtype) for name, each in update.items()}
+
+
+def received(encoded: Encoded) -> Tensor:
+    """Return what the server decodes of the only round of one victim; Shape (*shape)."""
+    return torch.from_numpy(encoded.decode())[0, 0]
 
 
 @torch.inference_mode(False)
@@ -132,8 +138,7 @@ def batch_norm_statistics(model: nn.Module, inputs: ArrayLike) -> Tensor:
     """
     samples, network = checked_inputs(inputs), prepared_copy(model)
     count_logits(network, tuple(samples.shape[1:]))
-    batch = samples.to(dtype_of(network))
-    return torch.from_numpy(batch_statistics(network, batch[None].numpy())[0])
+    return torch.from_numpy(batch_statistics(network, samples[None].numpy())[0])
 
 
 def defend(
@@ -191,5 +196,5 @@ def defend(
     )
     return like(
         gradients,
-        {name: torch.from_numpy(each.decode()[0, 0]) for name, each in sent.items()},
+        {name: received(each) for name, each in sent.items()},
     )

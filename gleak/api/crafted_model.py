@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from torch import nn
 
 from gleak.api.client_setting import as_spec
-from gleak.api.user_network import GivenNetwork, Shape, describe_samples, examine, prepared_copy
+from gleak.api.user_network import (
+    GivenNetwork,
+    Shape,
+    describe_samples,
+    examine,
+    prepared_copy,
+    unwrapped,
+)
 from gleak.artifacts.model import Secret
 from gleak.core.errors import IncompatibleError
 from gleak.crafting.base import CraftingSpec
@@ -75,5 +82,5 @@ def craft(
     except IncompatibleError as error:
         raise IncompatibleError(f"crafting {server} does not fit the model: {error}") from None
     crafted = independent_copy(model)
-    crafted.load_state_dict(network.state_dict())
+    unwrapped(crafted).load_state_dict(network.state_dict())
     return CraftedModel(crafted, Secret(spec=str(server), seed=seed, values=values))

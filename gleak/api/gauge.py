@@ -14,7 +14,7 @@ from gleak.api.attack_setting import Setting
 from gleak.api.auditing import audit_examined
 from gleak.api.client_setting import BatchNormMode, client_of
 from gleak.api.tensors import ArrayLike, Labels, checked_inputs, checked_labels, tensor_of
-from gleak.api.user_network import Shape, examine, modality_of, prepared_copy
+from gleak.api.user_network import Shape, examine, modality_of, prepared_copy, without_prefix
 from gleak.artifacts.private import UNKNOWN, Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.best import Best, exact_attacks
@@ -127,6 +127,7 @@ class Gauge:
             ArtifactError: the states are not those of the model, or values are not finite; invalid
                 samples.
         """
+        before, after = (without_prefix(state, self.model) for state in (before, after))
         network = self._network(before)
         observation = self._observe(network, _difference(network, before, after))
         samples = None if truth is None else self._checked(*truth)

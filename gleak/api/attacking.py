@@ -22,7 +22,7 @@ from gleak.api.tensors import (
     checked_shape,
     named_gradients,
 )
-from gleak.api.user_network import examine, own_modes, prepared_copy
+from gleak.api.user_network import examine, own_modes, prepared_copy, without_prefix
 from gleak.artifacts.model import Secret
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import reconstruct
@@ -126,8 +126,8 @@ def attack(
     known = None if labels is None else checked_labels(labels)
     count = samples_of(batch_size, known)
     client = client_of(count, local_steps, local_lr, mini_batch, loss, sends, batch_norm)
-    values = named_gradients(gradients, network)
-    masks = {} if sent is None else named_gradients(sent, network, "sent")
+    values = named_gradients(without_prefix(gradients, model), network)
+    masks = {} if sent is None else named_gradients(without_prefix(sent, model), network, "sent")
     check_secret(secret)
     setting = Setting(network, shape, examine(network, shape), client, secret)
     update = setting.update(values, masks)

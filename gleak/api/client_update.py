@@ -21,7 +21,7 @@ from gleak.api.tensors import (
     tensor_of,
     update_tensors,
 )
-from gleak.api.user_network import examine, own_modes, prepared_copy
+from gleak.api.user_network import examine, own_modes, prefix_of, prepared_copy
 from gleak.artifacts.encodings import Encoded
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.defenses.base import DefenseSpec, Memory
@@ -29,7 +29,7 @@ from gleak.defenses.sending import protect
 from gleak.local_training.base import Loss
 from gleak.models.batch_norm import batch_statistics
 from gleak.models.examination import count_logits
-from gleak.models.parameters import dtype_of
+from gleak.models.parameters import trained_parameters
 from gleak.simulation.victims import Simulation, Streams
 
 G = TypeVar("G", bound=Gradients)
@@ -101,11 +101,12 @@ def compute_update(
     defended: DefenseSpec = as_spec("defense", defense)
     defended.check(client)
     defended.check_network(network, shape)
-    batch = samples.to(next(network.parameters()).dtype)
     simulation = Simulation(
-        client, defended, network, batch[None].numpy(), targets[None].numpy(), seed
+        client, defended, network, samples[None].numpy(), targets[None].numpy(), seed
     )
-    return decoded(defended, simulation.run().update)
+    update, prefix = decoded(defended, simulation.run().update), prefix_of(model)
+    precision = {name: value.dtype for name, value in trained_parameters(network).items()}
+    return {prefix + name: value.to(precision[name]) for name, value in update.items()}
 
 
 def decoded(defense: DefenseSpec, sent: Mapping[str, Encoded]) -> dict[str, Tensor]:
@@ -154,8 +155,7 @@ def batch_norm_statistics(model: nn.Module, inputs: ArrayLike) -> Tensor:
     """
     samples, network = checked_inputs(inputs), prepared_copy(model)
     count_logits(network, tuple(samples.shape[1:]))
-    batch = samples.to(dtype_of(network))
-    return torch.from_numpy(batch_statistics(network, batch[None].numpy())[0])
+    return torch.from_numpy(batch_statistics(network, samples[None].numpy())[0])
 
 
 def defend(

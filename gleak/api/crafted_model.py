@@ -15,6 +15,7 @@ from gleak.api.user_network import (
     examine,
     own_modes,
     prepared_copy,
+    unwrapped,
 )
 from gleak.artifacts.model import Secret
 from gleak.core.errors import IncompatibleError
@@ -88,5 +89,5 @@ def craft(
     except IncompatibleError as error:
         raise IncompatibleError(f"crafting {server} does not fit the model: {error}") from None
     crafted = independent_copy(model)
-    crafted.load_state_dict(network.state_dict())
+    unwrapped(crafted).load_state_dict(network.state_dict())
     return CraftedModel(crafted, Secret(spec=str(server), seed=seed, values=values))

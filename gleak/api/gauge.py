@@ -24,7 +24,13 @@ from gleak.api.tensors import (
     checked_shape,
     tensor_of,
 )
-from gleak.api.user_network import examine, modality_of, own_modes, prepared_copy
+from gleak.api.user_network import (
+    examine,
+    modality_of,
+    own_modes,
+    prepared_copy,
+    without_prefix,
+)
 from gleak.artifacts.private import UNKNOWN, Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.best import Best, exact_attacks
@@ -141,6 +147,7 @@ class Gauge:
             ArtifactError: the states are not those of the model, or values are not finite; invalid
                 samples.
         """
+        before, after = (without_prefix(state, self.model) for state in (before, after))
         network = self._network(before)
         observation = self._observe(network, _difference(network, before, after))
         samples = None if truth is None else self._checked(*truth)

@@ -210,7 +210,7 @@ def _alike(old: ArrayLike | None, new: Tensor | None) -> ArrayLike | None:
 
 
 def checked_inputs(inputs: Any, shape: Shape | None = None, name: str = "inputs") -> Tensor:
-    """Return true samples in single precision on the CPU, Shape (N, *shape).
+    """Return true samples in single or double precision on the CPU, Shape (N, *shape).
 
     Args:
         inputs: tensor, array or sequence with values in [0, 1].
@@ -231,7 +231,7 @@ def checked_inputs(inputs: Any, shape: Shape | None = None, name: str = "inputs"
             f"{name}: {found.dtype} values from {found.min()} to {found.max()}, expected "
             f"intensities in [0, 1]; a normalisation belongs into the model{scale}"
         )
-    return found.float()
+    return floating(found)
 
 
 def _remedy(given: Shape, shape: Shape | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
@@ -97,13 +97,43 @@ def describe_samples(shape: Shape, classes: int) -> GivenImages:
 def prepared_copy(model: nn.Module) -> nn.Module:
     """Return a copy of a module in evaluation mode, in single or double precision.
 
+    Of a wrapper of torch (see `unwrapped`) it is a copy of the network inside.
+
     Raises:
         SpecError: it is not a module.
         IncompatibleError: it has no parameters, or they have no values.
     """
     check_module(model)
-    network = prepare_layers(independent_copy(model))
+    network = prepare_layers(independent_copy(unwrapped(model)))
     return network if dtype_of(network) in ATTACKED else network.float()
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the network inside of `DataParallel`, `DistributedDataParallel` or `compile`."""
+    while (inner := _inside(model)) is not None:
+        model = getattr(model, inner)
+    return model
+
+
+def prefix_of(model: nn.Module) -> str:
+    """Return what a wrapper puts before the names of its network's parameters."""
+    inner = _inside(model)
+    return "" if inner is None else f"{inner}.{prefix_of(getattr(model, inner))}"
+
+
+def without_prefix(values: Any, model: nn.Module) -> Any:
+    """Return a mapping by the names of a model's parameters, by those of the network inside."""
+    prefix = prefix_of(model)
+    if not prefix or not isinstance(values, Mapping):
+        return values
+    return {name.removeprefix(prefix): value for name, value in values.items()}
+
+
+def _inside(model: nn.Module) -> str | None:
+    """Return the name of the network in a wrapper of torch."""
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return "module"
+    return "_orig_mod" if isinstance(getattr(model, "_orig_mod", None), nn.Module) else None
 
 
 def check_module(model: Any) -> None:

@@ -76,7 +76,7 @@ class RandomNoise(UnrelatedImages):
             stream(observation.seed, "random noise", int(victim)).standard_normal(shape)
             for victim in observation.victim_ids
         ]
-        inputs = np.stack(noise).clip(0, 1).astype(np.float32)
+        inputs = np.stack(noise).clip(0, 1)
         return _unread(observation, inputs, _random_labels(observation))
 
 
@@ -126,4 +126,5 @@ def _unread(
 ) -> Reconstruction:
     """Return samples for which the update was not read."""
     converged = np.ones(observation.victims, dtype=bool)
-    return Reconstruction(inputs=inputs, labels=labels, converged=converged, paired=paired)
+    single = inputs.astype(np.float32)
+    return Reconstruction(inputs=single, labels=labels, converged=converged, paired=paired)

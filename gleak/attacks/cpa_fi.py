@@ -19,6 +19,7 @@ from gleak.matching.parts import Compared, Parts
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from gleak.clients.base import ClientSpec
     from gleak.matching.image_inversion import GuidedInversion
     from gleak.observation import Observation
     from gleak.unmixing.cpa_search import Term
@@ -89,6 +90,18 @@ class CPAFIGM(CPAFI):
     @override
     def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> None:
         return None
+
+    @override
+    def check_network(
+        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+    ) -> None:
+        """Check, too, that clients send what is unmixed, and that gradients can be matched."""
+        from gleak.matching.choice import check_gradients
+        from gleak.models.parameters import check_trained
+
+        super().check_network(network, shape, classes, client)
+        check_trained(network, super().reads(network, shape) or frozenset())
+        check_gradients(network, client.loss, shape, classes)
 
     @property
     @override

@@ -83,7 +83,8 @@ class CPANoisy(CPAEdges):
 
         counts, most = self.count(observation, self.mixture(observation))
         found = unmix_victims(self, observation, counts)
-        inputs = torch.full((observation.victims, most, *observation.input_shape), MID_GREY)
+        shape = (observation.victims, most, *observation.input_shape)
+        inputs = torch.full(shape, MID_GREY, dtype=torch.float32)
         labels = torch.full(inputs.shape[:2], UNKNOWN)
         for victim, each in enumerate(found):
             inputs[victim, : len(each.labels)] = each.samples.unflatten(1, observation.input_shape)

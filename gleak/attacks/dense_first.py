@@ -50,6 +50,14 @@ class DenseFirstAttack(AttackSpec):
         check_rule(network, shape, classes, "argmin")
         super().check_network(network, shape, classes, client)
 
+    @override
+    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+        """Return the names of the layer's weight and bias, and of the parameter of labels."""
+        from gleak.attacks.first_layer import dense_layer_of_samples, label_parameters
+
+        layer = dense_layer_of_samples(model, input_shape)
+        return label_parameters(model, input_shape) | {f"{layer}.weight", f"{layer}.bias"}
+
 
 @register("aono")
 class Aono(DenseFirstAttack):

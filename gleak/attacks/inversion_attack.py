@@ -143,7 +143,7 @@ class FeatureInvertingAttack(AttackSpec):
         return FeatureInversion(
             parts=self.search_parts(),
             observed={EMBEDDINGS: embeddings},
-            targets=functional.one_hot(labels, classes).to(embeddings.dtype),
+            targets=functional.one_hot(labels, classes).to(embeddings),
             shape=(samples, *observation.input_shape),
             classes=classes,
             features=features_before(observation.model, layer),
@@ -162,6 +162,7 @@ def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
             before it.
     """
     from gleak.models.batching import interacting_layer
+    from gleak.models.examination import check_differentiable
     from gleak.models.layer_search import first_dense_layer
     from gleak.models.tracing import describe_layer
 
@@ -183,6 +184,7 @@ def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
             f"{describe_layer(network, mixing)} computes with the whole batch; use gm or "
             "invertgrad"
         )
+    check_differentiable(network, shape, layer.name)
     return layer.name
 
 
@@ -213,4 +215,4 @@ class FI(FeatureInvertingAttack):
 
         embeddings = observation.granted["embeddings"]
         found = solve(self.inversion(observation, embeddings), observation)
-        return replace(found, embeddings=embeddings.cpu().numpy())
+        return replace(found, embeddings=embeddings.float().cpu().numpy())

@@ -219,12 +219,12 @@ def postprocessed(found: Reconstruction, network: nn.Module) -> Reconstruction:
 
     from gleak.models.batching import memory_slices
 
-    device = next(network.parameters()).device
-    images = torch.from_numpy(found.inputs).flatten(0, 1).to(device)
+    images = torch.from_numpy(found.inputs).flatten(0, 1).to(next(network.parameters()))
     with torch.no_grad():
         chunks = memory_slices(len(images), images.shape[1:])
         enhanced = torch.cat([network(images[chunk]) for chunk in chunks])
-    return replace(found, inputs=enhanced.clamp(0, 1).cpu().numpy().reshape(found.inputs.shape))
+    inputs = enhanced.clamp(0, 1).float().cpu().numpy().reshape(found.inputs.shape)
+    return replace(found, inputs=inputs)
 
 
 class QuasiNewtonAttack(MatchingAttack):

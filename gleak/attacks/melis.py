@@ -87,7 +87,7 @@ class Melis(AttackSpec):
         members = _best(similar + 2 * inferred, samples)
         reached = cosines(products, members)[np.arange(len(members)), victims]
         return Reconstruction(
-            inputs=inputs.cpu().numpy()[members],
+            inputs=inputs.float().cpu().numpy()[members],
             labels=found,
             converged=products.diagonal()[victims] > 0,
             objective=1 - reached,
@@ -113,12 +113,13 @@ def inner_products(observation: Observation, inputs: Tensor, labels: Tensor) -> 
     """
     import torch
 
+    from gleak.matching.pieces import rows
     from gleak.matching.problem import mean_gradients
 
     observed = mean_gradients(observation)
     products = []
     for name, gradients in _sample_gradients(observation, inputs, labels).items():
-        joined = torch.cat([gradients, observed[name]]).flatten(1)
+        joined = rows(torch.cat([gradients, observed[name]]))
         products.append((joined @ joined.mT).double())
     return torch.stack(products).sum(0).cpu().numpy()
 

@@ -108,7 +108,7 @@ class MKOR(AttackSpec):
             samples.append(_one_each(images, present, counts[present], observation))
         inputs, labels, counts = map(torch.stack, zip(*samples, strict=True))
         return Reconstruction(
-            inputs=inputs.cpu().numpy(),
+            inputs=inputs.float().cpu().numpy(),
             labels=labels.cpu().numpy(),
             converged=(counts > 0).all(1).cpu().numpy(),
             averaged_count=counts.cpu().numpy(),

@@ -274,17 +274,18 @@ def observation_of(
         ArtifactError: the update does not fit the network.
     """
     network = target.network
-    device = next(network.parameters()).device
+    like = next(network.parameters())
+    device = like.device
     trained = trained_parameters(network)
     found = {name: encoded.weight_shape for name, encoded in update.update.items()}
     check_shapes(found, trained, only, where, target.origin)
     network.requires_grad_(False)
-    decoded = {name: encoded.decode() for name, encoded in update.update.items()}
     storage = device if update.rounds == 1 else torch.device("cpu")
+    received = _tensors({k: each.decode() for k, each in update.update.items()}, storage)
     broadcasts = _tensors(update.broadcast or {}, storage)
     _check_broadcast(broadcasts, trained, update.rounds, where.partition(":")[0])
     return Observation(
-        update=_tensors(decoded, storage),
+        update={name: value.to(trained[name].dtype) for name, value in received.items()},
         sent=_sent_masks(update, storage),
         cells=cells_of(update.update, storage),
         model=run_by_clients(network, update.batch_norm),
@@ -294,13 +295,13 @@ def observation_of(
         **{name: getattr(update, name) for name in PROTOCOL},
         broadcast=broadcasts,
         granted={
-            grant: _per_victim(values, update.victims, device) for grant, values in granted.items()
+            grant: _per_victim(values, update.victims, like) for grant, values in granted.items()
         },
         victim_ids=first_victim + np.arange(update.victims),
         seed=derived_seed(seed, "attack"),
         spec=update.spec,
         secret=secret,
-        knowledge={name: each.to(device).requires_grad_(False) for name, each in knowledge.items()},
+        knowledge={name: each.to(like).requires_grad_(False) for name, each in knowledge.items()},
     )
 
 
@@ -308,9 +309,13 @@ def _tensors(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str
     return {name: torch.from_numpy(value).to(device) for name, value in arrays.items()}
 
 
-def _per_victim(granted: Granted, victims: int, device: torch.device) -> Tensor:
-    """Return the granted values of each victim; shared ones are stored only once."""
-    values = torch.from_numpy(granted.values).to(device)
+def _per_victim(granted: Granted, victims: int, like: Tensor) -> Tensor:
+    """Return the granted values of each victim; shared ones are stored only once.
+
+    Labels remain integers, other values have the precision of the network.
+    """
+    values = torch.from_numpy(granted.values).to(like.device)
+    values = values.to(like) if values.is_floating_point() else values
     return values.expand(victims, *values.shape[1:]) if granted.shared else values
 
 

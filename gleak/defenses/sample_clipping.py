@@ -133,7 +133,7 @@ def clipped_gradients(
             sample_losses, gradients = sample_gradients(model, detached, x, y, loss)
             losses.append(sample_losses)
             for name, gradient in gradients.items():
-                norms = torch.linalg.vector_norm(gradient.flatten(1), dim=1)
+                norms = torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1)
                 factors = 1 / (norms / bound).clamp(min=1)
                 sums[name] += torch.tensordot(factors, gradient, dims=1)
                 powers[name] += float((factors * norms).square().sum())

@@ -67,9 +67,17 @@ class Soteria(DefenseSpec):
     @override
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
         from gleak.defenses.sensitivity import evaluating
+        from gleak.models.examination import check_differentiable
+        from gleak.models.parameters import trained_parameters
 
         with evaluating(network):
-            self._entry(network, next(network.parameters()).new_zeros(1, *shape))
+            entry = self._entry(network, next(network.parameters()).new_zeros(1, *shape))
+            check_differentiable(network, shape, entry.layer)
+        if f"{entry.layer}.weight" not in trained_parameters(network):
+            raise IncompatibleError(
+                f"defense {self} changes the gradient of {entry.layer}.weight, which this model "
+                "freezes or computes from other parameters; choose another defence"
+            )
 
     @override
     def with_samples(

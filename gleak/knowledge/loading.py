@@ -42,4 +42,4 @@ def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, nn.Module]:
         network.load_state_dict(state)
     except RuntimeError as error:
         raise ArtifactError(f"{path}: does not fit its architecture {spec}: {error}") from None
-    return spec.name, network.eval()
+    return spec.name, network.float().eval()

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from gleak.artifacts.encodings import Encoded, Quantized, Rounded, Signs
 from gleak.matching.distances.base import Piece
-from gleak.matching.pieces import FLOOR, FormedPiece
+from gleak.matching.pieces import FLOOR, FormedPiece, rows
 
 LEAST_PROBABILITY = 0.3
 """Probability below which minus its logarithm is continued by a line, to be finite everywhere."""
@@ -122,7 +122,7 @@ class CodedPiece(FormedPiece):
     @override
     def unlikelihood(self) -> Tensor:
         """Compute minus the logarithm of the probability of all codes; Shape (V)."""
-        return self.cell.unlikelihood(self.gradient.flatten(1), self.target.flatten(1)).sum(1)
+        return self.cell.unlikelihood(rows(self.gradient), rows(self.target)).sum(1)
 
 
 def coded(pieces: Sequence[Piece], cells: Mapping[str, Cell]) -> list[Piece]:

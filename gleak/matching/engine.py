@@ -194,8 +194,10 @@ def _drawer(problem: Problem, observation: Observation, rows: slice) -> Draw:
         stream = torch_stream(observation.seed, "start", int(ids[row]), attempt)
         known = {name: value[row] for name, value in granted.items()}
         values = problem.draw(stream, known)
-        logits = torch.randn(problem.unknowns - problem.values, generator=stream)
-        return torch.cat([values, logits.to(problem.device)])
+        logits = torch.randn(
+            problem.unknowns - problem.values, generator=stream, dtype=torch.float32
+        )
+        return torch.cat([values, logits.to(values)])
 
     return draw
 
@@ -227,13 +229,13 @@ def _reconstruction(
 
 
 def finished(inputs: Tensor, finish: Finish) -> np.ndarray:
-    """Convert samples to [0, 1], with values that are not finite as 0.
+    """Convert samples to [0, 1] in single precision, with values that are not finite as 0.
 
     Args:
         inputs: Shape (V, N, *sample shape).
         finish: method of conversion.
     """
-    values = inputs.nan_to_num()
+    values = inputs.nan_to_num().float()
     if finish == "cut":
         return values.clamp(0, 1).cpu().numpy()
     samples = values.cpu().numpy()

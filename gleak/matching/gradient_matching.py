@@ -217,4 +217,4 @@ def _fixed_targets(
         labels = observation.granted["labels"].long()
     else:
         labels = inferred_labels(parts.labels, observation, observed)
-    return functional.one_hot(labels, observation.classes).float()
+    return functional.one_hot(labels, observation.classes).to(next(iter(observed.values())))

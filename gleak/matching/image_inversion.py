@@ -218,7 +218,7 @@ class GeneratorInversion(ImagewiseProblem):
     def draw(self, generator: Generator, granted: Mapping[str, Tensor]) -> Tensor:
         """Draw codes by the start; Shape (values)."""
         shape = (self.shape[0], self.generator.code_size)
-        return self.parts.start.draw(shape, generator, granted).flatten().to(self.device)
+        return self.parts.start.draw(shape, generator, granted).flatten().to(self.like)
 
     @override
     def inputs(self, points: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from gleak.matching.distances.base import Pair, Piece
 from gleak.matching.layer_weights import weighted
-from gleak.matching.pieces import FormedPiece
+from gleak.matching.pieces import FormedPiece, rows
 
 
 def joined(pieces: Sequence[Piece], weights: Mapping[str, Tensor]) -> Sequence[Pair]:
@@ -91,7 +91,7 @@ class _Products(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.weights, ctx.targets = weights, targets
         ctx.save_for_backward(*gradients)
-        pairs = [(g.flatten(1), t.flatten(1)) for g, t in zip(gradients, targets, strict=True)]
+        pairs = [(rows(g), rows(t)) for g, t in zip(gradients, targets, strict=True)]
         inner = torch.stack([(gradient * target).sum(1) for gradient, target in pairs])
         squares = torch.stack([(gradient * gradient).sum(1) for gradient, _ in pairs])
         return (weights * inner).sum(0), (weights * squares).sum(0)

@@ -73,7 +73,7 @@ class LayerWeights:
         """Compute one over the share of nonzero entries, or 1 without any; Shape (V)."""
         if not self.relu_modifier:
             return gradient.new_ones(len(gradient))
-        shares = (gradient != 0).flatten(1).double().mean(1)
+        shares = (gradient != 0).reshape(len(gradient), -1).double().mean(1)
         return shares.where(shares > 0, 1).reciprocal()
 
 

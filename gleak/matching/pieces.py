@@ -12,8 +12,13 @@ BLOCK_ENTRIES = 2**18
 FLOOR = 1e-30
 
 
+def rows(values: Tensor) -> Tensor:
+    """Return the values of each victim in a row, of parameters without axes too; Shape (V, M)."""
+    return values.reshape(len(values), -1)
+
+
 def _sum_squares(values: Tensor) -> Tensor:
-    flat = values.flatten(1)
+    flat = rows(values)
     return (flat * flat).sum(1)
 
 
@@ -59,7 +64,7 @@ class FormedPiece:
 
     def inner(self) -> Tensor:
         """Compute the inner product; Shape (V)."""
-        return (self.gradient * self.target).flatten(1).sum(1)
+        return rows(self.gradient * self.target).sum(1)
 
     def squared_norm(self) -> Tensor:
         """Compute the squared norm of the dummy gradient; Shape (V)."""
@@ -67,7 +72,7 @@ class FormedPiece:
 
     def target_squared_norm(self) -> Tensor:
         """Compute the squared norm of the observed gradient; Shape (V)."""
-        return torch.linalg.vector_norm(self.target.flatten(1), dim=1).square()
+        return torch.linalg.vector_norm(rows(self.target), dim=1).square()
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ class OuterPiece:
 
     def target_squared_norm(self) -> Tensor:
         """Compute the squared norm of the observed gradient; Shape (V)."""
-        return torch.linalg.vector_norm(self.target.flatten(1), dim=1).square()
+        return torch.linalg.vector_norm(rows(self.target), dim=1).square()
 
 
 class _OuterResidual(torch.autograd.Function):

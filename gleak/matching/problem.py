@@ -65,9 +65,14 @@ class Problem(ABC):
     classes: int
 
     @property
+    def like(self) -> Tensor:
+        """Observed quantity that has the precision and the device of the computation."""
+        return next(iter(self.observed.values()))
+
+    @property
     def device(self) -> torch.device:
         """Device of the computation."""
-        return next(iter(self.observed.values())).device
+        return self.like.device
 
     @property
     def values(self) -> int:
@@ -100,13 +105,13 @@ class Problem(ABC):
         return inputs.flatten()
 
     def draw(self, generator: Generator, granted: Mapping[str, Tensor]) -> Tensor:
-        """Draw the first unknowns of a victim's samples; Shape (values), on the problem's device.
+        """Draw the first unknowns of a victim's samples; Shape (values), as the problem computes.
 
         Args:
             generator: random stream of the victim.
             granted: by grant name, what the start uses, of this victim.
         """
-        return self.point(self.parts.start.draw(self.shape, generator, granted).to(self.device))
+        return self.point(self.parts.start.draw(self.shape, generator, granted).to(self.like))
 
     def inputs(self, points: Tensor) -> Tensor:
         """Return the samples at these points, not clipped; Shape (V, N, *sample shape)."""
@@ -181,7 +186,7 @@ class CodedProblem(Problem):
     @classmethod
     def of(cls, problem: Problem, coder: Coder) -> Self:
         """Reparametrize a problem by the codes of its samples."""
-        blank = next(iter(problem.observed.values())).new_zeros(1, *problem.shape[1:])
+        blank = problem.like.new_zeros(1, *problem.shape[1:])
         with torch.no_grad():
             black, white = coder.encode(torch.cat([blank, blank + 1]))
         return cls(

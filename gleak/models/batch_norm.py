@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from gleak.core.errors import IncompatibleError
 from gleak.models.batching import batch_slices, interacting_layer
-from gleak.models.parameters import random_samples, shared_copy
+from gleak.models.parameters import as_inputs, random_samples, shared_copy
 from gleak.models.tracing import describe_layer, failing_layer, first_argument
 
 PROBES = 2
@@ -82,8 +82,7 @@ def batch_statistics(network: nn.Module, inputs: np.ndarray) -> np.ndarray:
         Shape (V, 2, K): means, then variances, of the channels of all passes of
         `batch_norm_passes` in a row; K is zero without such layers.
     """
-    device = next(network.parameters()).device
-    rows = [_moments(network, samples.to(device)) for samples in torch.from_numpy(inputs)]
+    rows = [_moments(network, as_inputs(network, samples)) for samples in inputs]
     return torch.stack(rows).float().cpu().numpy()
 
 

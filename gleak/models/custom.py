@@ -99,7 +99,7 @@ class Custom(ModelSpec):
 @lru_cache(KEPT)
 def _size(model: Custom, shape: tuple[int, ...], classes: int) -> Size:
     """Return the size of a user's network, `ASSUMED` if it cannot be built and run."""
-    from torch import no_grad, zeros
+    from torch import no_grad
     from torch.utils.flop_counter import FlopCounterMode
 
     from gleak.runtime.seeding import drawing_from, torch_stream
@@ -108,7 +108,7 @@ def _size(model: Custom, shape: tuple[int, ...], classes: int) -> Size:
         with drawing_from(torch_stream(0, "construction")):
             network = model.build(shape, classes).eval()
         with no_grad(), FlopCounterMode(display=False) as counter:
-            network(zeros(1, *shape))
+            network(next(network.parameters()).new_zeros(1, *shape))
     except Exception:
         return ASSUMED
     parameters = sum(value.numel() for value in network.parameters())

@@ -12,13 +12,20 @@ from torch.nn import functional
 from torch.nn.parameter import is_lazy
 
 from gleak.core.errors import IncompatibleError
+from gleak.models.layer_search import features_before
 from gleak.models.parameters import (
     independent_copy,
     random_samples,
     trained_parameters,
 )
 from gleak.models.stochastic import sampling_layers, stochastic_training_mode
-from gleak.models.tracing import Pass, describe_layer, failing_layer, trace
+from gleak.models.tracing import (
+    Pass,
+    describe_layer,
+    failing_layer,
+    layer_without_graph,
+    trace,
+)
 
 SAMPLES = 3
 
@@ -39,7 +46,7 @@ def check_trainable(network: nn.Module, shape: tuple[int, ...], classes: int) ->
             not finite, changes its parameters, draws random numbers in evaluation mode or without
             torch's seed, or keeps a state that changes its outputs; names the layer and the remedy.
     """
-    _check_initialised(network)
+    _check_form(network)
     _check_layers(network)
     trained_parameters(network)
     copied = independent_copy(network).eval()
@@ -56,6 +63,29 @@ def check_trainable(network: nn.Module, shape: tuple[int, ...], classes: int) ->
     _check_gradients(copied, samples, classes)
 
 
+def check_differentiable(network: nn.Module, shape: tuple[int, ...], layer: str = "") -> None:
+    """Check that what a network computes has a derivative by the samples, which searches follow.
+
+    Args:
+        network: in evaluation mode; not changed.
+        shape: of a sample.
+        layer: name of a layer whose inputs are differentiated; "" if the logits are.
+
+    Raises:
+        IncompatibleError: names the layer that computes without a graph.
+    """
+    copied = independent_copy(network).requires_grad_(False)
+    compute = features_before(copied, layer) if layer else copied
+    samples = random_samples(copied, SAMPLES, shape).requires_grad_()
+    cutting = layer_without_graph(copied, lambda: compute(samples * 1))
+    if cutting is not None:
+        raise IncompatibleError(
+            f"{describe_layer(network, cutting)} computes without a graph, so that a search for "
+            "samples has no derivative; do not detach values or run layers under torch.no_grad "
+            "(requires_grad_(False) freezes parameters, too)"
+        )
+
+
 def count_logits(network: nn.Module, shape: tuple[int, ...]) -> int:
     """Return the number of logits of a sample.
 
@@ -67,13 +97,24 @@ def count_logits(network: nn.Module, shape: tuple[int, ...]) -> int:
         IncompatibleError: it has uninitialised parameters, does not accept such samples, or does
             not return logits.
     """
-    _check_initialised(network)
+    _check_form(network)
     copied = independent_copy(network)
     return _logits(copied, random_samples(copied, SAMPLES, shape)).shape[1]
 
 
-def _check_initialised(network: nn.Module) -> None:
-    """Check that no parameter waits for the first batch."""
+def _check_form(network: nn.Module) -> None:
+    """Check that layers can be examined, and that no parameter waits for the first batch."""
+    for name, layer in network.named_modules():
+        if isinstance(layer, torch.jit.ScriptModule):
+            raise IncompatibleError(
+                f"{describe_layer(network, name)} is compiled by torch.jit, so that its layers "
+                "cannot be examined; give the module from which it was scripted or traced, with "
+                "its load_state_dict(...)"
+            )
+    if isinstance(network, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise IncompatibleError(
+            f"the network is wrapped in {type(network).__name__}; give its .module"
+        )
     lazy = [name for name, value in network.named_parameters() if is_lazy(value)]
     if lazy:
         raise IncompatibleError(
@@ -193,7 +234,13 @@ def _check_gradients(network: nn.Module, samples: Tensor, classes: int) -> None:
     """Check that the loss has a finite gradient with respect to trained parameters."""
     trained = trained_parameters(network)
     labels = torch.arange(len(samples), device=samples.device) % classes
-    loss = functional.cross_entropy(network(samples.clone()), labels)
+    try:
+        loss = functional.cross_entropy(network(samples.clone()), labels)
+    except RuntimeError as error:
+        raise IncompatibleError(
+            f"the network computes logits, but not for training ({error}); compute nothing on "
+            "which they depend under torch.inference_mode"
+        ) from error
     if not loss.requires_grad:
         raise IncompatibleError(
             "the logits depend on no trained parameter, so clients have no update to send; do not "

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.models.batching import batch_slices
+from gleak.models.parameters import as_inputs
 from gleak.models.tracing import first_argument
 
 
@@ -232,11 +233,10 @@ def true_embeddings(network: nn.Module, inputs: np.ndarray) -> np.ndarray | None
     layer = first_dense_layer(network, inputs.shape[2:])
     if layer is None or layer.takes_samples:
         return None
-    device = next(network.parameters()).device
     embeddings: list[np.ndarray] = []
-    for samples in torch.from_numpy(inputs):
+    for samples in map(partial(as_inputs, network), inputs):
         for indices in batch_slices(network, samples):
-            entry = first_biased_input(network, samples[indices].to(device))
+            entry = first_biased_input(network, samples[indices])
             if entry is None:
                 return None
             embeddings.append(entry.embeddings.cpu().numpy())

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Collection, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -82,6 +83,11 @@ def dtype_of(network: nn.Module) -> torch.dtype:
     return next(network.parameters()).dtype
 
 
+def as_inputs(network: nn.Module, samples: np.ndarray) -> Tensor:
+    """Return samples in the precision and on the device of a network; Shape as given."""
+    return torch.from_numpy(samples).to(next(network.parameters()))
+
+
 def random_samples(network: nn.Module, count: int, shape: tuple[int, ...]) -> Tensor:
     """Draw uniform samples in [0, 1] to test a network, the same in every call.
 
@@ -93,7 +99,8 @@ def random_samples(network: nn.Module, count: int, shape: tuple[int, ...]) -> Te
     Returns:
         Shape (N, *shape).
     """
-    drawn = torch.rand(count, *shape, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.rand(count, *shape, generator=generator, dtype=torch.float32)
     return drawn.to(next(network.parameters()))
 
 
@@ -121,11 +128,13 @@ def check_trained(network: nn.Module, read: Collection[str]) -> None:
         read: names of parameters that the attack reads.
 
     Raises:
-        IncompatibleError: names the first one that is frozen.
+        IncompatibleError: names the first one that is frozen, or computed from other parameters.
     """
-    frozen = [n for n, value in network.named_parameters() if n in read and not value.requires_grad]
-    if frozen:
-        raise IncompatibleError(
-            f"the attack reads the gradient of {frozen[0]}, which is frozen in this model, so that "
-            "clients do not send it; use an attack that matches gradients"
-        )
+    trained = {name: value.requires_grad for name, value in network.named_parameters()}
+    for name in sorted(read):
+        if not trained.get(name):
+            why = "frozen" if name in trained else "shared or computed from other parameters"
+            raise IncompatibleError(
+                f"the gradient of {name} is read, which is {why} in this model, so that clients do "
+                "not send it; use an attack that matches gradients"
+            )

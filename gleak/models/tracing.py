@@ -106,6 +106,32 @@ def failing_layer(network: nn.Module, inputs: Tensor) -> tuple[str, Exception] |
     return None
 
 
+def layer_without_graph(network: nn.Module, compute: Callable[[], Tensor]) -> str | None:
+    """Return the first layer that computes without a graph, on which a result depends.
+
+    Args:
+        network: whose layers are watched.
+        compute: runs it on samples that require a gradient.
+
+    Returns:
+        None if the result has a derivative by the samples; "" if the network's own forward cuts it.
+    """
+    cutting: list[str] = []
+
+    def after(name: str) -> Hook:
+        def compare(_: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+            attached = any(isinstance(each, Tensor) and each.requires_grad for each in given)
+            if attached and isinstance(output, Tensor) and not output.requires_grad:
+                cutting.append(name)
+
+        return compare
+
+    with torch.enable_grad(), _hooked(network, after=after):
+        if compute().grad_fn is not None:
+            return None
+    return (cutting or [""])[0]
+
+
 def describe_layer(network: nn.Module, name: str) -> str:
     """Return the description of a layer for errors: its name and class."""
     if not name:

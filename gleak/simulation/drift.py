@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.local_training.gradient_descent import gradients
-from gleak.models.parameters import trained_parameters
+from gleak.models.parameters import as_inputs, trained_parameters
 from gleak.models.stochastic import deterministic_copy
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
@@ -67,7 +67,7 @@ def measure_drift(
     with Progress(len(labels), "drift of the clients") as progress:
         for victim in range(len(labels)):
             first = client.round_positions(torch_stream(seed, "members", victim))[0].numpy()
-            x = torch.from_numpy(inputs[victim][first]).to(device)
+            x = as_inputs(network, inputs[victim][first])
             y = torch.from_numpy(labels[victim][first]).to(device)
             mean = _mean_gradient(client, network, x, y, streams, victim)
             drift[victim] = relative_error(mean, _whole_gradient(client, network, x, y))

@@ -17,7 +17,7 @@ from gleak.defenses.base import DefenseSpec, Memory
 from gleak.defenses.sending import RoundStreams, send_update, server_step
 from gleak.local_training.base import LocalGradient
 from gleak.models.differentiation import differentiable_kernels
-from gleak.models.parameters import trained_parameters
+from gleak.models.parameters import as_inputs, trained_parameters
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import drawing_from, torch_stream
 from gleak.simulation.update_error import perturbation
@@ -126,7 +126,7 @@ class Simulation:
         self.victims = [
             Victim(
                 number,
-                torch.from_numpy(x).to(device),
+                as_inputs(network, x),
                 torch.from_numpy(y).to(device),
                 client.round_positions(torch_stream(seed, "members", number)),
                 defense.local_gradient(),

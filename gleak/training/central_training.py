@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from gleak.models.batching import memory_slices
+from gleak.models.parameters import as_inputs
 from gleak.models.sample_losses import penalties
 from gleak.runtime.checkpointing import Part, State, optimizer_state, resume_optimizer, strip_prefix
 from gleak.runtime.progress import Progress
@@ -92,7 +93,7 @@ class Training:
 
     def _train(self, batch: np.ndarray) -> float:
         device = next(self.network.parameters()).device
-        inputs = torch.from_numpy(self.dataset.samples("train", batch)).to(device)
+        inputs = as_inputs(self.network, self.dataset.samples("train", batch))
         labels = torch.from_numpy(self.dataset.labels("train")[batch]).to(device)
         self.network.train()
         self.optimizer.zero_grad()
@@ -131,12 +132,11 @@ def test_accuracy(network: nn.Module, dataset: Dataset) -> list[float]:
     labels = torch.from_numpy(dataset.labels("test"))
     if not len(labels):
         return []
-    device = next(network.parameters()).device
     was_training = network.training
     network.eval()
     correct = 0
     for chunk in memory_slices(len(labels), dataset.shape):
-        inputs = torch.from_numpy(dataset.samples("test", chunk)).to(device)
+        inputs = as_inputs(network, dataset.samples("test", chunk))
         correct += int((network(inputs).argmax(1).cpu() == labels[chunk]).sum())
     network.train(was_training)
     return [correct / len(labels)]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from gleak.defenses.base import Memory
 from gleak.defenses.sending import RoundStreams, send_update, server_step
 from gleak.local_training.gradient_descent import descend, mini_batches
+from gleak.models.parameters import as_inputs
 from gleak.runtime.checkpointing import Part, State, strip_prefix
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import stream, torch_stream
@@ -139,7 +140,7 @@ class Federation:
     def _train(self, client: Client, number: int) -> Report:
         """Run a client's local steps; of the network, only the buffers change."""
         training, device = self.training, next(self.network.parameters()).device
-        inputs = torch.from_numpy(self.dataset.samples("train", client.share)).to(device)
+        inputs = as_inputs(self.network, self.dataset.samples("train", client.share))
         labels = torch.from_numpy(self.dataset.labels("train")[client.share]).to(device)
         size = min(training.batch_size, len(labels))
         self.network.train()

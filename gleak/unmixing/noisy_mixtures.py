@@ -43,7 +43,7 @@ class NoisyMixture:
 
 
 def observe_noise(weight: Tensor, bias: Tensor, samples: int) -> NoisyMixture:
-    """Return one victim's mixture with the variance of its noise.
+    """Return one victim's mixture with the variance of its noise, at least that of rounding.
 
     N sources explain N singular values; the others are those of the noise alone.
 
@@ -56,7 +56,8 @@ def observe_noise(weight: Tensor, bias: Tensor, samples: int) -> NoisyMixture:
     squares = torch.linalg.eigvalsh(gradients[:, :-1] @ gradients[:, :-1].T)
     neurons, values = weight.shape
     variance = squares[:-samples].clamp(min=0).sum() / ((neurons - samples) * (values - samples))
-    return NoisyMixture(gradients, variance, samples)
+    rounding = torch.finfo(torch.float32).eps ** 2 * gradients.square().mean()
+    return NoisyMixture(gradients, variance.clamp(min=rounding), samples)
 
 
 def smooth(mixture: NoisyMixture, prior: ImagePrior) -> Tensor:

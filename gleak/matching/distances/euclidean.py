@@ -29,7 +29,8 @@ class L2(DistanceSpec):
     @override
     def scale(self, observed: Sequence[Tensor]) -> Tensor:
         """Compute the squared norm of the observed gradient; Shape (V)."""
-        return total([value.flatten(1).norm(dim=1).square() for value in observed]).clamp_min(FLOOR)
+        rows = [value.reshape(len(value), -1) for value in observed]
+        return total([row.norm(dim=1).square() for row in rows]).clamp_min(FLOOR)
 
 
 @register("signs")

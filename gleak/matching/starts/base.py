@@ -73,4 +73,5 @@ class NoisyStart(StartSpec):
         import torch
 
         values = self.undisturbed(shape, granted)
-        return values + self.noise * (torch.rand(shape, generator=generator) - values)
+        drawn = torch.rand(shape, generator=generator, dtype=torch.float32)
+        return values + self.noise * (drawn - values)

@@ -29,7 +29,7 @@ class Normal(StartSpec):
     ) -> Tensor:
         import torch
 
-        return torch.randn(shape, generator=generator)
+        return torch.randn(shape, generator=generator, dtype=torch.float32)
 
 
 @register("natural")
@@ -58,7 +58,7 @@ class Uniform(StartSpec):
     ) -> Tensor:
         import torch
 
-        return torch.rand(shape, generator=generator)
+        return torch.rand(shape, generator=generator, dtype=torch.float32)
 
 
 @register("patterned")
@@ -77,9 +77,9 @@ class Patterned(StartSpec):
         samples, *sample = shape
         if len(sample) == 1:
             width = math.ceil(sample[0] / self.tiles**2)
-            row = torch.rand(samples, width, generator=generator)
+            row = torch.rand(samples, width, generator=generator, dtype=torch.float32)
             return row.repeat(1, self.tiles**2)[:, : sample[0]]
         channels, height, width = sample
         corner = (math.ceil(height / self.tiles), math.ceil(width / self.tiles))
-        tile = torch.rand(samples, channels, *corner, generator=generator)
+        tile = torch.rand(samples, channels, *corner, generator=generator, dtype=torch.float32)
         return tile.repeat(1, 1, self.tiles, self.tiles)[..., :height, :width]

@@ -64,7 +64,7 @@ def _reaches(
     gradients = torch.autograd.grad(along, list(tried.values()), materialize_grads=True)
     for (name, each), gradient in zip(tried.items(), gradients, strict=True):
         weights, slopes = (
-            values.detach().flatten(1).float().numpy() for values in (each, gradient)
+            values.detach().reshape(len(values), -1).float().numpy() for values in (each, gradient)
         )
         yield name, Reach.from_gradients(weights, slopes)
 

@@ -57,11 +57,12 @@ def perceptual_network(net: Net = SQUEEZE) -> nn.Module:
 @cache
 def _load(net: Net, path: Path) -> nn.Module:
     """Build the network without weights, which lpips would unpickle; copy those of the files."""
+    _, backbone = read_weights(path.name)  # before imports that would be in vain
+
     from gleak.runtime import torchvision_import  # noqa: F401, I001 - before lpips
 
     import lpips
 
-    _, backbone = read_weights(path.name)
     linear = Path(lpips.__file__).parent / "weights" / "v0.1" / f"{net}.pth"
     with linear.open("rb") as file:
         layers = read_tensors(linear, file)

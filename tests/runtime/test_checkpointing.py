@@ -57,6 +57,19 @@ def test_a_stopped_job_resumes(path: Path, number: int) -> None:
     assert count(path) == STEPS
 
 
+@pytest.mark.usefixtures("eager")
+def test_two_jobs_of_one_cell_do_not_disturb_each_other(path: Path) -> None:
+    """The second resumes from what the first wrote, and removes it when it has finished."""
+    with Journal(path) as journal:
+        part = journal.part()
+        with part.stepping():
+            for done in range(STEPS):
+                part.step(lambda done=done: {"done": torch.tensor(done)})
+                assert count(path) == STEPS - done
+                assert not path.exists()
+    assert not [*path.parent.iterdir()]
+
+
 def test_nothing_is_written_before_it_is_time(path: Path) -> None:
     with Journal(path) as journal:
         journal.part().step(lambda: pytest.fail("nobody asked"))

@@ -246,11 +246,12 @@ def _check_part(
     part: Reconstruction, together: Reconstruction, rows: slice, spec: AttackSpec
 ) -> None:
     """Check that some victims have the same results as among all."""
+    which = "a victim alone" if len(part.inputs) == 1 else "a shard"
     error = np.abs(part.inputs - together.inputs[rows]).max()
-    assert error <= 1e-6, f"{spec}: victims {rows} differ by {error:g} from those among others"
+    assert error <= 1e-6, f"{spec}: {which} differs by {error:g} from the same among others"
     for name in ("labels", "converged"):
         same = np.array_equal(getattr(part, name), getattr(together, name)[rows])
-        assert same, f"{spec}: {name} of victims {rows} differ from those among others"
+        assert same, f"{spec}: {which} differs in {name} from the same among others"
 
 
 @contextmanager

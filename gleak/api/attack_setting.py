@@ -77,7 +77,8 @@ class Setting:
 
         Raises:
             ArtifactError: names and shapes differ from the network's parameters, or values are not
-                finite; a mask does not fit its gradient.
+                finite, also as the gradient that they are a multiple of; a mask does not fit its
+                gradient.
         """
         found = {name: value.shape for name, value in values.items()}
         check_shapes(found, trained_parameters(self.network), None, WHERE, ORIGIN)
@@ -93,7 +94,20 @@ class Setting:
             **self.client.protocol,
         )
         update.validate("gradients")
+        if self.client.content == "difference":
+            self._check_gradient(values)
         return update
+
+    def _check_gradient(self, values: Mapping[str, np.ndarray]) -> None:
+        """Check that differences of weights are multiples of a gradient that can be computed."""
+        for name, each in values.items():
+            with np.errstate(all="ignore"):
+                gradient = each / self.client.update_scale
+            if not np.isfinite(gradient).all() or (each.any() and not gradient.any()):
+                raise ArtifactError(
+                    f"gradients: {name} over the learning rate and the number of steps is out of "
+                    f"the range of {each.dtype}; check local_lr and local_steps"
+                )
 
     def granted(self, given: Mapping[str, ArrayLike], labels: Labels | None) -> dict[str, Granted]:
         """Return the checked grants by name.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, SupportsFloat, SupportsIndex, get_args
 
-from gleak.api.tensors import real_number, whole_number
+from gleak.api.tensors import checked_count, real_number
 from gleak.clients.base import ClientSpec
 from gleak.clients.fedavg import FedAvg
 from gleak.clients.fedsgd import FedSGD
@@ -35,11 +35,11 @@ def client_of(
         raise SpecError(f"sends = {sends!r}; {nearest(str(sends), get_args(Sends))}")
     batch = {
         "victims": 1,
-        "batch_size": whole_number("batch_size", batch_size),
+        "batch_size": checked_count("batch_size", batch_size),
         "loss": loss,
         "batch_norm": batch_norm,
     }
-    count = whole_number("local_steps", local_steps)
+    count = checked_count("local_steps", local_steps)
     if count == 1 and sends == "gradient" and mini_batch is None:
         return _built(FedSGD, batch)
     if rate is None:
@@ -50,7 +50,7 @@ def client_of(
     steps = {
         "local_steps": count,
         "local_lr": rate,
-        "mini_batch": None if mini_batch is None else whole_number("mini_batch", mini_batch),
+        "mini_batch": None if mini_batch is None else checked_count("mini_batch", mini_batch),
     }
     return _built(FedAvg, {**batch, **steps, "sends": sends})
 

@@ -150,7 +150,7 @@ class Gauge:
         before, after = (without_prefix(state, self.model) for state in (before, after))
         network = self._network(before)
         observation = self._observe(network, _difference(network, before, after))
-        samples = None if truth is None else self._checked(*truth)
+        samples = None if truth is None else self._checked(truth)
         alarms = audit_examined(network, self._shape, self._classes, samples).alarms
         found, explained = self._reconstruct(network, observation)
         measures = {ALARMS: float(len(alarms)), EXPLAINED: explained}
@@ -175,7 +175,10 @@ class Gauge:
             raise ArtifactError(f"before: not a state dict of the gauge's model: {error}") from None
         return network
 
-    def _checked(self, inputs: ArrayLike, labels: Labels) -> tuple[Tensor, Tensor]:
+    def _checked(self, truth: tuple[ArrayLike, Labels]) -> tuple[Tensor, Tensor]:
+        if not isinstance(truth, tuple | list) or len(truth) != 2:
+            raise ArtifactError("truth: expected the pair of inputs and labels of the client")
+        inputs, labels = truth
         samples = checked_inputs(inputs, self._shape)
         if len(samples) != self._client.batch_size:
             raise ArtifactError(

@@ -24,6 +24,7 @@ Labels = Tensor | np.ndarray | Iterable[int]
 Shape = tuple[int, ...]
 ShapeLike = Iterable[SupportsIndex] | Tensor | np.ndarray
 PLACE = "gradients"
+LARGEST_COUNT = 2**31 - 1
 PARAMETERS = 0.1
 """Relative distance from the parameters below which values are taken for parameters."""
 
@@ -124,6 +125,8 @@ def tensor_of(place: str, value: Any) -> Tensor:
     """
     try:
         found = _converted(value)
+        if found.is_nested:
+            raise TypeError("a nested tensor")
         if found.is_quantized:
             found = found.dequantize()
         found = (found.to_dense() if found.layout != torch.strided else found).cpu()
@@ -226,7 +229,7 @@ def checked_inputs(inputs: Any, shape: Shape | None = None, name: str = "inputs"
         wanted = "(N, *shape)" if shape is None else f"(N, {', '.join(map(str, shape))})"
         raise ArtifactError(f"{name}: shape {given}, expected {wanted}{_remedy(given, shape)}")
     if not found.is_floating_point() or not ((found >= 0) & (found <= 1)).all():
-        scale = "" if found.is_floating_point() else "; divide bytes by 255"
+        scale = "; divide bytes by 255" if found.dtype == torch.uint8 else ""
         raise ArtifactError(
             f"{name}: {found.dtype} values from {found.min()} to {found.max()}, expected "
             f"intensities in [0, 1]; a normalisation belongs into the model{scale}"
@@ -313,6 +316,18 @@ def whole_number(name: str, value: SupportsIndex) -> int:
     except (TypeError, ValueError, RuntimeError):
         pass
     raise SpecError(f"{name} = {value!r}: expected a whole number, not {type(value).__name__}")
+
+
+def checked_count(name: str, value: SupportsIndex) -> int:
+    """Return a number of samples or steps; specs check that it is positive.
+
+    Raises:
+        SpecError: it is not a whole number, or above `LARGEST_COUNT`.
+    """
+    found = whole_number(name, value)
+    if found > LARGEST_COUNT:
+        raise SpecError(f"{name} = {found}: expected at most {LARGEST_COUNT}")
+    return found
 
 
 def checked_seed(seed: SupportsIndex) -> int:

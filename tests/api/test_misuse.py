@@ -128,6 +128,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: gleak.craft("fishing", model(), SHAPE, seed=-3), "seed = -3"),
         (lambda: attack(seed=torch.Generator()), "expected a whole number, not Generator"),
         (lambda: attack(batch_size=0), "field 'batch_size' = 0"),
+        (lambda: attack(batch_size=10**30), "expected at most 2147483647"),
         (lambda: attack(batch_size=2.5), "batch_size = 2.5"),
         (lambda: attack(batch_size=True), "batch_size = True"),
         (lambda: attack(batch_size="2"), "batch_size = '2'"),
@@ -215,6 +216,10 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(gradients={1, 2}), "not set"),
         (lambda: attack(gradients="update.pt"), "not str"),
         (lambda: attack(gradients=3), "not int"),
+        (lambda: attack(sends="weights", local_lr=1e-320), "out of the range of float32; check"),
+        (lambda: attack(sends="weights", local_lr=1e300), "check local_lr and local_steps"),
+        (lambda: measured(truth=images()), "truth: expected the pair of inputs and labels"),
+        (lambda: computed(images() > 0.5), "inputs: torch.bool values from False to True"),
         (lambda: attack(gradients=["a"] * 4), "1.weight: not a tensor of numbers"),
         (lambda: attack(gradients=with_bias(masked())), "a masked array"),
         (lambda: attack(gradients=with_bias(torch.ones(4, device="meta"))), "3.bias: not a tensor"),
@@ -302,6 +307,10 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(network=normalised(), shape=(4, 4, 3)), "permute(0, 3, 1, 2)"),
         (lambda: gleak.defend("soteria", update()), "gleak.compute_update("),
         (lambda: attack(network=nn.Sequential(nn.Flatten())), "has no parameters"),
+        (
+            lambda: attack(network=nn.Sequential(nn.Flatten(), nn.LazyLinear(4))),
+            "is not initialised",
+        ),
         (lambda: attack(network=OnMeta()), "layer.weight of the model is on the device meta"),
         (
             lambda: attack(

@@ -52,7 +52,7 @@ class Gauge:
     - ``gleak-alarms``: number of audits that suspect crafted parameters.
     - ``gleak-explained``: 1 minus the relative error of the update that a client would send of the
       reconstructed samples, at least 0; close to 1 if the attack has the samples. It needs no
-      truth. 0 if there is no dense first layer.
+      truth. 0 if there is no dense first layer, or no layer to infer labels from, or it is frozen.
     - with the true samples also ``gleak-labels``, the share of their labels that are inferred, and
       ``gleak-recovered``, the share of samples with a mean squared error below 1e-3.
 
@@ -163,6 +163,8 @@ class Gauge:
     ) -> tuple[Reconstruction | None, float]:
         """Return the samples that explain the update best, and the share that they explain."""
         best: tuple[Reconstruction | None, float] = (None, 0.0)
+        if not labels_of(observation).numel():
+            return best
         for choice in exact_attacks(observation, Spear(rounds=SPEAR_ROUNDS)):
             found = choice.attack.reconstruct(observation)
             explained = self._explained(network, observation, found)

@@ -27,6 +27,7 @@ from gleak.matching.label_inference import inferred_labels
 from gleak.matching.problem import mean_gradients
 from gleak.metrics.recovery import SuccessContent
 from gleak.metrics.score import match_to_truth
+from gleak.models.examination import check_differentiable
 from gleak.models.layer_search import features_before, find_classifier
 from gleak.models.parameters import dtype_of, independent_copy, trained_parameters
 from gleak.observation import Observation
@@ -107,6 +108,15 @@ class Gauge:
     def _classes(self) -> int:
         return examine(prepared_copy(self.model), self.shape)
 
+    @cached_property
+    def _has_derivative(self) -> bool:
+        """False if the network computes without a graph, so that its first layer has none."""
+        try:
+            check_differentiable(prepared_copy(self.model), self.shape)
+        except IncompatibleError:
+            return False
+        return True
+
     @torch.inference_mode(False)
     @torch.enable_grad()
     def __call__(
@@ -163,7 +173,7 @@ class Gauge:
     ) -> tuple[Reconstruction | None, float]:
         """Return the samples that explain the update best, and the share that they explain."""
         best: tuple[Reconstruction | None, float] = (None, 0.0)
-        if not labels_of(observation).numel():
+        if not (self._has_derivative and labels_of(observation).numel()):
             return best
         for choice in exact_attacks(observation, Spear(rounds=SPEAR_ROUNDS)):
             found = choice.attack.reconstruct(observation)

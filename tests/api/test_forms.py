@@ -262,7 +262,7 @@ def test_double_precision_searches_from_the_same_start(attack: str) -> None:
 def test_the_frozen_parameter_that_is_read_is_named(attack: str, name: str) -> None:
     network, inputs, labels = built(NETWORKS[name])
     gradients = gradients_of(network, inputs, labels)
-    message = rf"attack {attack}.*the gradient of 1\.{name.split()[-1]} is read, which is frozen"
+    message = rf"attack {attack}.*reads the gradient of 1\.{name.split()[-1]}, which is frozen"
     with pytest.raises(IncompatibleError, match=message):
         attacked(attack, network, gradients, {})
 

@@ -90,7 +90,7 @@ class CPANoisy(CPAEdges):
             inputs[victim, : len(each.labels)] = each.samples.unflatten(1, observation.input_shape)
             labels[victim, : len(each.labels)] = each.labels
         return Reconstruction(
-            inputs=inputs.numpy(),
+            inputs=inputs.float().numpy(),
             labels=labels.numpy(),
             converged=torch.tensor(counts).ge(observation.batch_size).numpy(),
             objective=torch.tensor([each.misfit for each in found]).numpy(),

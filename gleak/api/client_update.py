@@ -116,7 +116,7 @@ def decoded(defense: DefenseSpec, sent: Mapping[str, Encoded]) -> dict[str, Tens
         IncompatibleError: the defence made values infinite.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        values = {name: torch.from_numpy(each.decode()[0, 0]) for name, each in sent.items()}
+        values = {name: torch.from_numpy(each.decode())[0, 0] for name, each in sent.items()}
     for name, value in values.items():
         if not value.isfinite().all():
             raise IncompatibleError(

@@ -144,11 +144,11 @@ def _inside(model: nn.Module) -> str | None:
 
 
 def check_module(model: Any) -> None:
-    """Check that a value is a module with parameters that have real values.
+    """Check that a value is a module with parameters that have values.
 
     Raises:
         SpecError: it is not a module.
-        IncompatibleError: it has no parameters, or they have no values, or complex ones.
+        IncompatibleError: it has no parameters, or they have no values.
     """
     if isinstance(model, type) and issubclass(model, nn.Module):
         raise SpecError(f"the model is the class {model.__name__}; give an instance of it")
@@ -159,12 +159,6 @@ def check_module(model: Any) -> None:
         raise IncompatibleError(
             f"the model {type(model).__name__} has no parameters, so clients have nothing to "
             "train; of a quantised model give the one in floating point"
-        )
-    no_real = [name for name, value in parameters.items() if value.is_complex()]
-    if no_real:
-        raise IncompatibleError(
-            f"parameter {no_real[0]} of the model is complex; give its real and imaginary parts as "
-            "parameters"
         )
     empty = [name for name, value in parameters.items() if value.is_meta]
     if empty:

@@ -27,6 +27,7 @@ from gleak.matching.label_inference import inferred_labels
 from gleak.matching.problem import mean_gradients
 from gleak.metrics.recovery import SuccessContent
 from gleak.metrics.score import match_to_truth
+from gleak.models.examination import check_differentiable
 from gleak.models.layer_search import features_before, find_classifier
 from gleak.models.parameters import dtype_of, independent_copy, trained_parameters
 from gleak.observation import Observation
@@ -52,7 +53,7 @@ class Gauge:
     - ``gleak-alarms``: number of audits that suspect crafted parameters.
     - ``gleak-explained``: 1 minus the relative error of the update that a client would send of the
       reconstructed samples, at least 0; close to 1 if the attack has the samples. It needs no
-      truth. 0 if there is no dense first layer.
+      truth. 0 if there is no dense first layer, or no layer to infer labels from, or it is frozen.
     - with the true samples also ``gleak-labels``, the share of their labels that are inferred, and
       ``gleak-recovered``, the share of samples with a mean squared error below 1e-3.
 
@@ -106,6 +107,15 @@ class Gauge:
     @cached_property
     def _classes(self) -> int:
         return examine(prepared_copy(self.model), self.shape)
+
+    @cached_property
+    def _has_derivative(self) -> bool:
+        """False if the network computes without a graph, so that its first layer has none."""
+        try:
+            check_differentiable(prepared_copy(self.model), self.shape)
+        except IncompatibleError:
+            return False
+        return True
 
     @torch.inference_mode(False)
     @torch.enable_grad()
@@ -163,6 +173,8 @@ class Gauge:
     ) -> tuple[Reconstruction | None, float]:
         """Return the samples that explain the update best, and the share that they explain."""
         best: tuple[Reconstruction | None, float] = (None, 0.0)
+        if not (self._has_derivative and labels_of(observation).numel()):
+            return best
         for choice in exact_attacks(observation, Spear(rounds=SPEAR_ROUNDS)):
             found = choice.attack.reconstruct(observation)
             explained = self._explained(network, observation, found)

@@ -17,7 +17,7 @@ from gleak.data.base import DatasetSpec, Modality
 from gleak.models.broadcast import prepare_layers
 from gleak.models.custom import Custom
 from gleak.models.examination import check_trainable, count_logits
-from gleak.models.parameters import dtype_of, independent_copy
+from gleak.models.parameters import independent_copy
 
 Shape = tuple[int, ...]
 IMAGE_RANK = 3
@@ -83,11 +83,18 @@ def prepared_copy(model: nn.Module) -> nn.Module:
     Of a wrapper of torch (see `unwrapped`) it is a copy of the network inside.
 
     Raises:
-        SpecError: it is not a module.
+        SpecError: it is not a module, or cannot be copied.
     """
     check_module(model)
-    network = prepare_layers(independent_copy(unwrapped(model)))
-    return network if dtype_of(network) in ATTACKED else network.float()
+    try:
+        copied = independent_copy(unwrapped(model))
+    except (TypeError, RuntimeError) as error:
+        raise SpecError(
+            f"the model cannot be copied ({error}); give one without locks, open files and values "
+            "that were computed with a graph"
+        ) from None
+    kept = all(value.dtype in ATTACKED for value in copied.parameters())
+    return prepare_layers(copied if kept else copied.float())
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

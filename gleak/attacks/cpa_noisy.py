@@ -82,14 +82,13 @@ class CPANoisy(CPAEdges):
 
         counts, most = self.count(observation, self.mixture(observation))
         found = unmix_victims(self, observation, counts)
-        shape = (observation.victims, most, *observation.input_shape)
-        inputs = torch.full(shape, MID_GREY, dtype=torch.float32)
+        inputs = torch.full((observation.victims, most, *observation.input_shape), MID_GREY)
         labels = torch.zeros(inputs.shape[:2], dtype=torch.long)
         for victim, each in enumerate(found):
             inputs[victim, : len(each.labels)] = each.samples.unflatten(1, observation.input_shape)
             labels[victim, : len(each.labels)] = each.labels
         return Reconstruction(
-            inputs=inputs.numpy(),
+            inputs=inputs.float().numpy(),
             labels=labels.numpy(),
             converged=torch.tensor(counts).ge(observation.batch_size).numpy(),
             objective=torch.tensor([each.misfit for each in found]).numpy(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -139,7 +138,9 @@ def _with_one_output(model: nn.Module, names: tuple[str, str], target: int) -> n
     """Return a copy of a network whose last layer has only the target's row."""
     from torch import nn
 
-    network = deepcopy(model)
+    from gleak.models.parameters import independent_copy
+
+    network = independent_copy(model)
     rows = (network.get_parameter(name)[target, None].clone() for name in names)
     last: Any = network.get_submodule(names[0].rpartition(".")[0])
     last.weight, last.bias = (nn.Parameter(row, requires_grad=False) for row in rows)

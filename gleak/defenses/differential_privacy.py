@@ -206,7 +206,7 @@ class FedCDP(DefenseSpec):
         if self.sigma is not None:
             return self.sigma * self.clip
         assert self.snr is not None
-        return math.sqrt(power / size) * 10 ** (-self.snr / 20)
+        return math.sqrt(power / max(size, 1)) * 10 ** (-self.snr / 20)
 
     @override
     def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:

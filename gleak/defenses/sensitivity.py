@@ -68,7 +68,7 @@ def exact_norms(features: Features, samples: Tensor) -> Tensor:
         Shape (N, E).
     """
     attached = samples.detach().requires_grad_()
-    values = features(attached.clone())
+    values = features(attached)
     elements = values.shape[1]
     norms = []
     for chunk in memory_slices(elements, samples.shape):
@@ -102,7 +102,7 @@ def estimated_norms(features: Features, samples: Tensor, probes: int) -> Tensor:
         Shape (N, E).
     """
     attached = samples.detach().requires_grad_()
-    values = features(attached.clone())
+    values = features(attached)
     weights = torch.zeros_like(values, requires_grad=True)
     (derivatives,) = torch.autograd.grad(values, attached, weights, create_graph=True)
     squares = torch.zeros_like(values)

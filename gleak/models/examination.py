@@ -77,7 +77,7 @@ def check_differentiable(network: nn.Module, shape: tuple[int, ...], layer: str 
     copied = independent_copy(network).requires_grad_(False)
     compute = features_before(copied, layer) if layer else copied
     samples = random_samples(copied, SAMPLES, shape).requires_grad_()
-    cutting = layer_without_graph(copied, lambda: compute(samples * 1))
+    cutting = layer_without_graph(copied, lambda: compute(samples.clone()))
     if cutting is not None:
         raise IncompatibleError(
             f"{describe_layer(network, cutting)} computes without a graph, so that a search for "
@@ -111,10 +111,17 @@ def _check_form(network: nn.Module) -> None:
                 "cannot be examined; give the module from which it was scripted or traced, with "
                 "its load_state_dict(...)"
             )
-    if isinstance(network, nn.DataParallel | nn.parallel.DistributedDataParallel):
+    parallel = isinstance(network, nn.DataParallel | nn.parallel.DistributedDataParallel)
+    if parallel or hasattr(network, "_orig_mod"):
         raise IncompatibleError(
-            f"the network is wrapped in {type(network).__name__}; give its .module"
+            f"the network is wrapped in {type(network).__name__}; give the one inside"
         )
+    for name, value in network.named_parameters():
+        if value.is_complex():
+            raise IncompatibleError(
+                f"parameter {name} is complex; keep real and imaginary parts as two parameters, "
+                "from which torch.complex makes it in the forward pass"
+            )
     lazy = [name for name, value in network.named_parameters() if is_lazy(value)]
     if lazy:
         raise IncompatibleError(
@@ -255,6 +262,10 @@ def _check_gradients(network: nn.Module, samples: Tensor, classes: int) -> None:
             "differentiable layer"
         ) from error
     for name, gradient in zip(trained, gradients, strict=True):
+        if gradient.layout != torch.strided:
+            raise IncompatibleError(
+                f"the gradient of {name} is a sparse tensor; build its layer with sparse=False"
+            )
         if not gradient.isfinite().all():
             layer, _, _ = name.rpartition(".")
             raise IncompatibleError(

@@ -117,7 +117,7 @@ def features_before(network: nn.Module, layer: str) -> Callable[[Tensor], Tensor
     def features(inputs: Tensor) -> Tensor:
         hook = network.get_submodule(layer).register_forward_pre_hook(stop)
         try:
-            network(inputs)
+            network(inputs.clone())
         except _ReachedLayer as reached:
             return reached.embeddings
         finally:

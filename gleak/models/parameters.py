@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterator
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,15 @@ def _computed_attributes(network: nn.Module) -> Iterator[Tensor]:
                 yield value
 
 
+def _has(network: nn.Module, name: str) -> bool:
+    """Return True if a layer has a parameter, its own, shared or computed, of this name."""
+    try:
+        attrgetter(name)(network)
+    except AttributeError:
+        return False
+    return True
+
+
 def check_trained(network: nn.Module, read: Collection[str]) -> None:
     """Check that clients send the updates of parameters that an attack reads.
 
@@ -132,9 +142,9 @@ def check_trained(network: nn.Module, read: Collection[str]) -> None:
     """
     trained = {name: value.requires_grad for name, value in network.named_parameters()}
     for name in sorted(read):
-        if not trained.get(name):
+        if not trained.get(name) and _has(network, name):
             why = "frozen" if name in trained else "shared or computed from other parameters"
             raise IncompatibleError(
-                f"the gradient of {name} is read, which is {why} in this model, so that clients do "
-                "not send it; use an attack that matches gradients"
+                f"the attack reads the gradient of {name}, which is {why} in this model, so that "
+                "clients do not send it; use an attack that matches gradients"
             )

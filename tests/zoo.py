@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +21,7 @@ Build = Callable[[], nn.Module]
 def behind_convolution(*layers: nn.Module, channels: int = 4, features: int = FEATURES) -> Build:
     """A convolution, some layers and a dense one."""
     return lambda: nn.Sequential(
-        nn.Conv2d(3, channels, 3), *layers, nn.Flatten(), nn.Linear(features, CLASSES)
+        nn.Conv2d(3, channels, 3), *deepcopy(layers), nn.Flatten(), nn.Linear(features, CLASSES)
     )
 
 
@@ -227,7 +229,7 @@ def grouped() -> nn.Module:
 
 def padded(mode: str) -> Build:
     layers = nn.Conv2d(3, 4, 3, padding=1, padding_mode=mode), nn.Tanh(), nn.AvgPool2d(3, 1)
-    return lambda: nn.Sequential(*layers, nn.Flatten(), nn.Linear(FEATURES, CLASSES))
+    return lambda: nn.Sequential(*deepcopy(layers), nn.Flatten(), nn.Linear(FEATURES, CLASSES))
 
 
 INTERACTING: dict[str, Build] = {
@@ -302,4 +304,263 @@ SEPARATE: dict[str, Build] = {
 }
 """Networks each of whose samples has logits of its own."""
 
+
+class Ordered(nn.Module):
+    """Layers that are registered in another order than that in which they run."""
+
+    def __init__(self, registered: dict[str, nn.Module], run: str) -> None:
+        super().__init__()
+        for name, layer in registered.items():
+            self.add_module(name, layer)
+        self.run = run.split()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        for name in self.run:
+            inputs = self.get_submodule(name)(inputs)
+        return inputs
+
+
+class Scale(nn.Module):
+    """A learned factor without axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(0.7))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.factor * inputs
+
+
+class Root(nn.Module):
+    """Parameters of the network itself, of some shapes, registered before its layers."""
+
+    def __init__(
+        self, shapes: dict[str, tuple[int, ...]], run: Callable[[Root, Tensor], Tensor]
+    ) -> None:
+        super().__init__()
+        for name, shape in shapes.items():
+            self.register_parameter(name, nn.Parameter(torch.randn(shape) / 8))
+        self.body, self.head = nn.Linear(192, 6), nn.Linear(6, CLASSES)
+        self.run = run
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.run(self, inputs.flatten(1))
+
+
+class WideAndDeep(nn.Module):
+    """Logits of a dense layer, and of two more, of the same inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.deep = nn.Linear(192, CLASSES), nn.Linear(192, 6)
+        self.head = nn.Linear(6, CLASSES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        flat = inputs.flatten(1)
+        return self.wide(flat) + self.head(self.deep(flat).relu())
+
+
+class Autoencoding(nn.Module):
+    """A first layer that runs again, transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(192, 6), nn.Linear(192, CLASSES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        code = self.first(inputs.flatten(1)).relu()
+        return self.head(code @ self.first.weight)
+
+
+class WithoutGraph(nn.Module):
+    """Features that are computed without a graph, with parameters that are trained or frozen."""
+
+    def __init__(self, body: nn.Module, features: int, mode: Callable[[], Any]) -> None:
+        super().__init__()
+        self.body, self.head = body, nn.Linear(features, CLASSES)
+        self.mode = mode
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with self.mode():
+            features = self.body(inputs)
+        return self.head(features.flatten(1))
+
+
+class ClassToken(nn.Module):
+    """A vision transformer: a token and positions of its own before an encoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.places = nn.Parameter(torch.randn(8)), nn.Parameter(torch.randn(25, 8))
+        self.encoder, self.head = transformer_layer(), nn.Linear(8, CLASSES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        tokens = inputs.flatten(1).unflatten(1, (24, 8))
+        joined = torch.cat([self.token.expand(len(tokens), 1, 8), tokens], 1)
+        return self.head(self.encoder(joined + self.places)[:, 0])
+
+
+class Blocks(nn.Module):
+    """Parameters in a list and in a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList([torch.randn(6, 192) / 8, torch.randn(CLASSES, 6)])
+        self.biases = nn.ParameterDict({"first": torch.zeros(6), "last": torch.zeros(CLASSES)})
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = functional.linear(inputs.flatten(1), self.weights[0], self.biases["first"])
+        return functional.linear(hidden.sigmoid(), self.weights[1], self.biases["last"])
+
+
+def dense(*between: nn.Module, width: int = 6) -> nn.Sequential:
+    """Return dense layers, with a ReLU and others between them."""
+    first, last = nn.Linear(192, width), nn.Linear(width, CLASSES)
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), *between, last)
+
+
+def small_convolution() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sigmoid(), nn.Flatten())
+
+
+def frozen(network: nn.Module, *names: str) -> nn.Module:
+    """Freeze parameters, given by the beginnings of their names."""
+    for name, value in network.named_parameters():
+        value.requires_grad_(not name.startswith(names))
+    return network
+
+
+def swapped() -> nn.Module:
+    registered = {"head": nn.Linear(6, CLASSES), "act": nn.ReLU(), "body": nn.Linear(192, 6)}
+    return Ordered(registered | {"flat": nn.Flatten()}, "flat body act head")
+
+
+def swapped_convolutions() -> nn.Module:
+    registered = {"head": nn.Linear(36, CLASSES), "flat": nn.Flatten(), "act": nn.ReLU()}
+    registered |= {"late": nn.Conv2d(4, 4, 4), "early": nn.Conv2d(3, 4, 3)}
+    return Ordered(registered, "early act late flat head")
+
+
+def unused_first(unused: nn.Module) -> Build:
+    registered = {"unused": unused, "flat": nn.Flatten(), "body": nn.Linear(192, 6)}
+    registered |= {"act": nn.ReLU(), "head": nn.Linear(6, CLASSES)}
+    return lambda: Ordered(deepcopy(registered), "flat body act head")
+
+
+def twice_first() -> nn.Module:
+    registered = {"flat": nn.Flatten(), "body": nn.Linear(192, 192), "act": nn.ReLU()}
+    return Ordered(registered | {"head": nn.Linear(192, CLASSES)}, "flat body act body head")
+
+
+def tied_first() -> nn.Module:
+    network = dense(nn.Linear(6, 6))
+    network.insert(1, nn.Linear(192, 192))
+    network.insert(1, nn.Linear(192, 192))
+    network[1].weight = network[2].weight
+    return network
+
+
+def traced() -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.trace(dense(), torch.rand(2, *SHAPE))
+
+
+def scripted() -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(dense())
+
+
+FORMS: dict[str, dict[str, Build]] = {
+    "order": {
+        "head registered first": swapped,
+        "convolutions registered last": swapped_convolutions,
+        "normalised rows": lambda: nn.Sequential(
+            nn.Flatten(), nn.BatchNorm1d(192), *list(dense())[1:]
+        ),
+        "wide and deep": WideAndDeep,
+    },
+    "scalar": {
+        "scalar first": lambda: nn.Sequential(Scale(), *dense()),
+        "scalar temperature": lambda: nn.Sequential(*dense(), Scale()),
+        "scalar behind a convolution": behind_convolution(Scale(), nn.Sigmoid()),
+        "scalar of the network": lambda: Root(
+            {"factor": ()}, lambda net, x: net.head(net.factor * net.body(x).relu())
+        ),
+        "empty parameter": lambda: Root(
+            {"nothing": (0, 3)}, lambda net, x: net.head(net.body(x).relu()) + net.nothing.sum()
+        ),
+    },
+    "frozen": {
+        "frozen first dense layer": lambda: frozen(dense(), "1."),
+        "frozen first weight": lambda: frozen(dense(), "1.weight"),
+        "frozen first bias": lambda: frozen(dense(), "1.bias"),
+        "frozen first of three": lambda: frozen(dense(nn.Linear(6, 6), nn.ReLU()), "1."),
+        "frozen head": lambda: frozen(dense(), "3."),
+        "frozen second dense layer": lambda: frozen(
+            behind_convolution(nn.Flatten(), nn.Linear(FEATURES, 6), features=6)(), "2."
+        ),
+        "frozen but a scalar": lambda: frozen(nn.Sequential(*dense(), Scale()), "1.", "3."),
+    },
+    "unused": {
+        "unused layer first": unused_first(nn.Linear(6, 6)),
+        "unused frozen layer first": unused_first(nn.Linear(6, 6).requires_grad_(False)),
+        "unused scalar first": unused_first(Scale()),
+        "unused recurrent layer first": unused_first(nn.GRU(8, 8)),
+    },
+    "tied": {
+        "first layer twice": twice_first,
+        "first weights tied": tied_first,
+        "first weight transposed": Autoencoding,
+    },
+    "sequence first": {
+        "GRU": lambda: Tokens(nn.GRU(8, 8, batch_first=True), last_output),
+        "class token": ClassToken,
+    },
+    "root": {
+        "dense parameters of the network": lambda: Root(
+            {"weight": (6, 192), "bias": (6,)},
+            lambda net, x: net.head(functional.linear(x, net.weight, net.bias).relu()),
+        ),
+        "shift of the network": lambda: Root(
+            {"shift": (192,)}, lambda net, x: net.head(net.body(x + net.shift).relu())
+        ),
+        "parameter list": Blocks,
+    },
+    "double": {
+        "double, dense": lambda: dense().double(),
+        "double, linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).double(),
+        "double, convolution": lambda: behind_convolution(nn.Sigmoid())().double(),
+        "double, batch norm": lambda: behind_convolution(nn.BatchNorm2d(4), nn.ReLU())().double(),
+        "double, GRU": lambda: Tokens(nn.GRU(8, 8, batch_first=True), last_output).double(),
+        "double, attention": lambda: Tokens(attention(), self_attention).double(),
+        "double, scalar": lambda: nn.Sequential(*dense(), Scale()).double(),
+    },
+    "no graph": {
+        "features without a graph": lambda: WithoutGraph(
+            small_convolution(), FEATURES, torch.no_grad
+        ),
+        "dense features without a graph": lambda: WithoutGraph(
+            dense(width=192)[:2], 192, torch.no_grad
+        ),
+    },
+}
+"""Networks by what is unusual in their form: order, names, shapes and precision of parameters."""
+
+WRAPPED: dict[str, Build] = {
+    "DataParallel": lambda: nn.DataParallel(dense()),
+    "DataParallel, convolution": lambda: nn.DataParallel(behind_convolution(nn.Sigmoid())()),
+    "compiled": lambda: torch.compile(dense(), backend="eager"),
+}
+"""Networks in wrappers of torch."""
+
+REFUSED: dict[str, Build] = {
+    "script": scripted,
+    "trace": traced,
+    "inference mode": lambda: WithoutGraph(small_convolution(), FEATURES, torch.inference_mode),
+}
+"""Networks that are refused by name."""
+
+SEPARATE |= {name: build for form in FORMS.values() for name, build in form.items()}
 NETWORKS = SEPARATE | INTERACTING

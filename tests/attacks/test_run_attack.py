@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -31,6 +32,7 @@ from gleak.models.batching import interacting_layer
 from gleak.models.broadcast import load_network
 from gleak.observation import Observation
 from gleak.runtime.provenance import record
+from gleak.testing.tiny_cells import TinyCells
 
 Simulate = Callable[..., Path]
 Forge = Callable[[Path], AbstractContextManager[h5py.File]]
@@ -381,3 +383,31 @@ def test_attacks_that_read_a_frozen_parameter_are_refused(
     files = (folder / "update.h5", folder / "model.h5", {})
     with pytest.raises(IncompatibleError, match=r"reads the gradient of 7\.bias, which is frozen"):
         observe(*files, reads=lambda *_: frozenset({"7.bias"}), seed=3, device="cpu")
+
+
+def double_network(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A network of a user, in double precision, with a parameter without axes."""
+    layers = nn.Flatten(), nn.Linear(int(np.prod(shape)), 8), nn.BatchNorm1d(8), nn.PReLU()
+    layers[3].weight = nn.Parameter(torch.tensor(0.2))
+    return nn.Sequential(*layers, nn.Linear(8, classes)).double()
+
+
+@pytest.mark.parametrize(
+    "defense", ["none", "topk", "low_rank+rank=1", "qsgd", "quantize", "signsgd", "soteria"]
+)
+def test_double_networks_and_scalars_pass_through_all_stages(
+    defense: str, cells: TinyCells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever encodes the update, training, clients and attacks compute in double precision."""
+    monkeypatch.setitem(sys.modules, "double_networks", sys.modules[__name__])
+    model = "custom+factory=double_networks.double_network"
+    training = "federated+clients=2+rounds=1+batch_size=4" if defense == "none" else "untrained"
+    client = "fedavg+local_steps=2+local_lr=0.1+batch_size=2+victims=1"
+    folder = cells.simulate("image", model, training, client, defense)
+    spec = parse("attack", "invertgrad+iterations=2")
+    seen = cells.observe(folder, spec)
+    assert {value.dtype for value in seen.update.values()} == {torch.float64}
+    assert seen.update["3.weight"].shape == (1, 1)
+    found = spec.reconstruct(seen)
+    assert found.inputs.dtype == np.float32
+    assert np.isfinite(found.inputs).all()

@@ -9,7 +9,7 @@ from torch import nn
 
 from gleak.core.errors import IncompatibleError
 from gleak.testing.model_contract import check_model
-from tests.zoo import CLASSES, NETWORKS, SHAPE
+from tests.zoo import CLASSES, FORMS, NETWORKS, SHAPE
 
 QUICK = {
     "attention weights",
@@ -25,6 +25,13 @@ QUICK = {
     "batch norm",
     "dropout of three kinds",
     "contrastive head",
+    "head registered first",
+    "scalar first",
+    "frozen but a scalar",
+    "unused recurrent layer first",
+    "first weight transposed",
+    "parameter list",
+    "double, batch norm",
 }
 """One network of each kind; the others are slow."""
 
@@ -32,7 +39,10 @@ QUICK = {
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in NETWORKS],
+    [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name in NETWORKS.keys() - FORMS["no graph"].keys()
+    ],
 )
 def test_what_clients_send_is_repeated_exactly(name: str) -> None:
     check_model(lambda *_: NETWORKS[name](), SHAPE, CLASSES)
@@ -46,6 +56,12 @@ def test_samples_of_other_shapes_serve(shape: tuple[int, ...]) -> None:
         shape,
         4,
     )
+
+
+@pytest.mark.parametrize("name", FORMS["no graph"])
+def test_networks_without_a_graph_are_refused(name: str) -> None:
+    with pytest.raises(IncompatibleError, match=r"layer 'body\.\d' .* computes without a graph"):
+        check_model(lambda *_: NETWORKS[name](), SHAPE, CLASSES)
 
 
 def test_networks_that_are_refused_are_refused_here() -> None:

@@ -38,7 +38,7 @@ HEAVIEST_IMPORTS = tuple(HEAVY.split())
 LONGEST_MODULE = 400
 LONGEST_FUNCTION = 46  # without its docstring
 MEDIAN_FUNCTION = 10
-MOST_MODULES = 393
+MOST_MODULES = 394
 SHARED_NAMES = {"__init__", "base"}
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

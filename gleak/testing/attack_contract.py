@@ -28,6 +28,7 @@ from gleak.core.spec import changed
 from gleak.observation import Observation
 from gleak.runtime.checkpointing import Journal
 from gleak.testing.interruption import run_interrupted
+from gleak.testing.network_forms import check_attack_on_forms
 from gleak.testing.tiny_cells import TinyCells, check_registered, fitting_model
 
 VICTIMS = 3
@@ -44,7 +45,9 @@ def check_attack(attack: str | AttackSpec | type[AttackSpec]) -> None:
     two samples: results are complete and in range; they follow from the observation, which is not
     changed, and from the seed; a victim's result does not depend on the others; the objective of a
     search falls; noise, bare signs and zeros do not break it; labels can be granted if it has a
-    field for them; and if it is interrupted at any step it resumes with the same result. Fields
+    field for them; and if it is interrupted at any step it resumes with the same result. Networks
+    of unusual forms (layers in another order, unused, frozen or recurrent first ones, scalar
+    parameters, double precision, features without a graph) work or are refused before work. Fields
     whose names end in ``iterations`` are set to a few.
 
     Args:
@@ -66,6 +69,7 @@ def check_attack(attack: str | AttackSpec | type[AttackSpec]) -> None:
             for check in [*CHECKS, *(CHECKS_OF_SEARCHES if is_search(spec) else ())]:
                 check(case, spec)
         check_known_labels(spec)
+        check_attack_on_forms(shortened(spec), cells)
 
 
 @dataclass(frozen=True)
@@ -221,12 +225,16 @@ def _doubled(seen: Observation) -> Observation:
     """Return an observation in double precision."""
 
     def each(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {key: value.double() for key, value in values.items()}
+        return {
+            key: value.double() if value.is_floating_point() else value
+            for key, value in values.items()
+        }
 
     return replace(
         seen,
         update=each(seen.update),
         broadcast=each(seen.broadcast),
+        granted=each(seen.granted),
         knowledge={name: network.double() for name, network in seen.knowledge.items()},
         model=seen.model.double(),
     )

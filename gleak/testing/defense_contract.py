@@ -21,6 +21,7 @@ from gleak.artifacts.encodings import check_encoded
 from gleak.core.errors import ArtifactError
 from gleak.defenses.base import DefenseSpec
 from gleak.runtime.seeding import drawing_from
+from gleak.testing.network_forms import check_defense_on_forms
 from gleak.testing.tiny_cells import check_registered
 
 SHAPES = {"0.weight": (3, 2, 5, 5), "0.bias": (3,), "1.weight": (4, 12), "1.bias": (4,)}
@@ -33,7 +34,8 @@ def check_defense(defense: str | DefenseSpec | type[DefenseSpec]) -> None:
 
     On a small update of one and of several rounds: parameters, rounds and shapes are kept; the
     encoding is valid; equal random streams give equal values; and neither the client's values nor
-    its model are changed, with and without samples.
+    its model are changed, with and without samples. Clients of networks of unusual forms (as for
+    `check_attack`) send what their defence makes of the update, or it refuses the network.
 
     Args:
         defense: a registered class, its spec or the spec's text.
@@ -172,5 +174,6 @@ CHECKS: tuple[Callable[[DefenseSpec], None], ...] = (
     check_randomness_with_samples,
     check_client_kept,
     check_joined,
+    check_defense_on_forms,
 )
 """Checks of one defence."""

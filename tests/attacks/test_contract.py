@@ -20,7 +20,9 @@ from gleak.testing.attack_contract import (
     check_single_victim,
     check_zeros,
     is_search,
+    shortened,
 )
+from gleak.testing.network_forms import check_attack_on_forms
 from gleak.testing.tiny_cells import TinyCells
 
 pytestmark = pytest.mark.usefixtures("random_weights")
@@ -96,6 +98,13 @@ def test_an_update_of_zeros_is_survived(name: str, pair: AttackCase) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_known_labels_are_a_grant_where_they_can_be_asked_for(name: str) -> None:
     check_known_labels(parse("attack", name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_networks_of_unusual_forms_work_or_are_refused_before_work(
+    name: str, cells: TinyCells
+) -> None:
+    check_attack_on_forms(shortened(parse("attack", name)), cells)
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,10 @@ def _check_form(network: nn.Module) -> None:
                 "cannot be examined; give the module from which it was scripted or traced, with "
                 "its load_state_dict(...)"
             )
-    if isinstance(network, nn.DataParallel | nn.parallel.DistributedDataParallel):
+    parallel = isinstance(network, nn.DataParallel | nn.parallel.DistributedDataParallel)
+    if parallel or hasattr(network, "_orig_mod"):
         raise IncompatibleError(
-            f"the network is wrapped in {type(network).__name__}; give its .module"
+            f"the network is wrapped in {type(network).__name__}; give the one inside"
         )
     for name, value in network.named_parameters():
         if value.is_complex():

@@ -270,12 +270,16 @@ def _doubled(seen: Observation) -> Observation:
     """Return an observation in double precision."""
 
     def each(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {key: value.double() for key, value in values.items()}
+        return {
+            key: value.double() if value.is_floating_point() else value
+            for key, value in values.items()
+        }
 
     return replace(
         seen,
         update=each(seen.update),
         broadcast=each(seen.broadcast),
+        granted=each(seen.granted),
         knowledge={name: network.double() for name, network in seen.knowledge.items()},
         model=seen.model.double(),
     )

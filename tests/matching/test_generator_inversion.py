@@ -147,7 +147,7 @@ def test_codes_begin_normal_in_each_victims_own_stream(
 ) -> None:
     problem, stream = pose(), torch.Generator().manual_seed(5)
     drawn = problem.draw(torch.Generator().manual_seed(5), {})
-    torch.testing.assert_close(drawn, torch.randn(8, generator=stream))
+    torch.testing.assert_close(drawn, torch.randn(8, generator=stream).to(drawn))
 
 
 @pytest.mark.usefixtures("random_weights")

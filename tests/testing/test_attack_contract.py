@@ -16,6 +16,7 @@ from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.spec import parameter
 from gleak.observation import Observation
 from gleak.testing import check_attack
+from gleak.testing.attack_contract import SIZES
 
 
 class Grey(AttackSpec):
@@ -90,6 +91,15 @@ class Dividing(Grey):
         return (sizes / sizes).numpy()
 
 
+class Single(Grey):
+    """The network is taken to compute in single precision."""
+
+    def values(self, observation: Observation) -> np.ndarray:
+        if observation.batch_size > max(SIZES):
+            observation.model(torch.zeros(1, *observation.input_shape))
+        return super().values(observation)
+
+
 class Stepless(Grey):
     """A search that cannot be stopped."""
 
@@ -136,6 +146,7 @@ def test_registered_attacks_pass(name: str) -> None:
         (Changing, "changed .* of the observation"),
         pytest.param(Reading, "opened a file", marks=pytest.mark.slow),
         (Mixing, "a victim alone differs"),
+        (Single, "on a network with double precision: RuntimeError"),
         pytest.param(
             Dividing,
             r"update of zeros: /inputs contains \d+ values that are NaN",

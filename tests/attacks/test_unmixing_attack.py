@@ -84,7 +84,7 @@ def test_a_network_without_a_dense_layer_for_samples_is_refused(name: str, make_
 
 @pytest.mark.parametrize("name", ["cpa", "cpa_edges", "cpa_fi"])
 def test_such_a_network_is_refused_before_the_update_is_read(name: str) -> None:
-    with pytest.raises(IncompatibleError, match="this model has no(ne| such layer)"):
+    with pytest.raises(IncompatibleError, match=r"this model has no(ne| such layer)"):
         parse("attack", name).reads(Convolutions(), (3, 8, 8))
 
 

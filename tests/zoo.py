@@ -228,8 +228,11 @@ def grouped() -> nn.Module:
 
 
 def padded(mode: str) -> Build:
-    layers = nn.Conv2d(3, 4, 3, padding=1, padding_mode=mode), nn.Tanh(), nn.AvgPool2d(3, 1)
-    return lambda: nn.Sequential(*deepcopy(layers), nn.Flatten(), nn.Linear(FEATURES, CLASSES))
+    def build() -> nn.Module:
+        layers = nn.Conv2d(3, 4, 3, padding=1, padding_mode=mode), nn.Tanh(), nn.AvgPool2d(3, 1)
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(FEATURES, CLASSES))
+
+    return build
 
 
 INTERACTING: dict[str, Build] = {
@@ -441,10 +444,13 @@ def swapped_convolutions() -> nn.Module:
     return Ordered(registered, "early act late flat head")
 
 
-def unused_first(unused: nn.Module) -> Build:
-    registered = {"unused": unused, "flat": nn.Flatten(), "body": nn.Linear(192, 6)}
-    registered |= {"act": nn.ReLU(), "head": nn.Linear(6, CLASSES)}
-    return lambda: Ordered(deepcopy(registered), "flat body act head")
+def unused_first(unused: Build) -> Build:
+    def build() -> nn.Module:
+        registered = {"unused": unused(), "flat": nn.Flatten(), "body": nn.Linear(192, 6)}
+        registered |= {"act": nn.ReLU(), "head": nn.Linear(6, CLASSES)}
+        return Ordered(registered, "flat body act head")
+
+    return build
 
 
 def twice_first() -> nn.Module:
@@ -504,10 +510,10 @@ FORMS: dict[str, dict[str, Build]] = {
         "frozen but a scalar": lambda: frozen(nn.Sequential(*dense(), Scale()), "1.", "3."),
     },
     "unused": {
-        "unused layer first": unused_first(nn.Linear(6, 6)),
-        "unused frozen layer first": unused_first(nn.Linear(6, 6).requires_grad_(False)),
-        "unused scalar first": unused_first(Scale()),
-        "unused recurrent layer first": unused_first(nn.GRU(8, 8)),
+        "unused layer first": unused_first(lambda: nn.Linear(6, 6)),
+        "unused frozen layer first": unused_first(lambda: nn.Linear(6, 6).requires_grad_(False)),
+        "unused scalar first": unused_first(Scale),
+        "unused recurrent layer first": unused_first(lambda: nn.GRU(8, 8)),
     },
     "tied": {
         "first layer twice": twice_first,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ UNUSUAL = [*(name for form in FORMS.values() for name in form), *WRAPPED, *REFUS
 ATTACKS, DEFENSES = sorted(load("attack")), sorted(load("defense"))
 WITHOUT_LABELS = "frozen head", "frozen but a scalar", "parameter list", "bilinear"
 SAMPLES = 2
+EXACT = {1: ["aono"], 4: ["spear", "cpa_edges"]}
 STATED = (ArtifactError, IncompatibleError, SpecError)
 SHARE = 9
 """Of the pairs of a network of an unusual form and a method, one in so many is tried quickly."""
@@ -42,12 +44,12 @@ def pairs(methods: list[str], names: Iterable[str]) -> list[Any]:
     ]
 
 
-def built(build: Build) -> tuple[nn.Module, Tensor, Tensor]:
+def built(build: Build, samples: int = SAMPLES) -> tuple[nn.Module, Tensor, Tensor]:
     """Return a network in evaluation mode, and a batch in its precision with labels."""
     torch.manual_seed(0)
     network = build().eval()
-    inputs = torch.rand(SAMPLES, *SHAPE, dtype=torch.float32).to(next(network.parameters()))
-    return network, inputs, torch.arange(SAMPLES)
+    inputs = torch.rand(samples, *SHAPE, dtype=torch.float32).to(next(network.parameters()))
+    return network, inputs, torch.arange(samples)
 
 
 def gradients_of(network: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -154,6 +156,29 @@ def test_gauge(name: str) -> None:
     moved = gradients_of(network, inputs, labels)
     after = {k: v - 0.1 * moved[k] if k in moved else v for k, v in before.items()}
     assert np.isfinite([*gauge(before, after, (inputs, labels)).values()]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("samples", EXACT)
+@pytest.mark.parametrize("name", [n for n in NETWORKS if n not in FORMS["no graph"]])
+def test_best_and_gauge_find_what_an_exact_attack_finds(name: str, samples: int) -> None:
+    network, inputs, labels = built(NETWORKS[name], samples)
+    gradients = gradients_of(network, inputs, labels)
+    scores = {}
+    for spec in EXACT[samples]:
+        with suppress(IncompatibleError):
+            found = gleak.attack(spec, network, gradients, SHAPE, batch_size=samples)
+            scores[spec] = gleak.score(found, inputs)
+    if not scores:
+        return
+    best = gleak.attack("best+budget=20", network, gradients, SHAPE, batch_size=samples)
+    psnr = gleak.score(best, inputs)["psnr"]
+    assert psnr >= max(each["psnr"] for each in scores.values()) - 1
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    after = {k: v - 0.1 * gradients[k] if k in gradients else v for k, v in before.items()}
+    gauge = gleak.Gauge(network, SHAPE, batch_size=samples, local_lr=0.1)
+    recovered = gauge(before, after, (inputs, labels))["gleak-recovered"]
+    assert recovered >= max(each["success_content"] for each in scores.values())
 
 
 @pytest.mark.parametrize(("name", "defense"), pairs(DEFENSES, NETWORKS | WRAPPED))

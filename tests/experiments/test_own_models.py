@@ -116,7 +116,7 @@ def test_networks_that_serve_a_cell_pass(factory: str, levels: dict[str, str]) -
         ("dense", {"attack": "fi"}, "takes the samples themselves; use cpa"),
         ("headless", {"attack": "cpa_fi"}, "this model has no such layer; use gm"),
         ("headless", {"attack": "cpl"}, "labels cannot be inferred: it has no dense layer with 10"),
-        ("frozen", {"attack": "cpa"}, r"cpa on .* the gradient of 1\.weight, .* frozen"),
+        ("frozen", {"attack": "cpa"}, r"cpa on .* the gradient of 1\.bias, .* frozen"),
         ("angular", {"attack": "cpl"}, r"layer '2' \(Hardsigmoid\) has no second derivative"),
         (
             "headless",

@@ -24,13 +24,19 @@ def steep() -> nn.Module:
     return network
 
 
+def late() -> nn.Module:
+    network = behind_convolution(nn.Sigmoid())()
+    network.insert(2, nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.ReLU()))
+    return network
+
+
 KINKED = {
     "normalised first": behind(lambda x: functional.layer_norm(x, x.shape[1:]).relu()),
     "by multiplication": behind(lambda x: x * (x > 0)),
     "maximum of channels": behind(lambda x: x.amax(1), 36),
     "overwritten": NETWORKS["overwrites activations"],
     "transformer": NETWORKS["transformer layer"],
-    "in a later layer": behind_convolution(nn.Sigmoid(), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU()),
+    "in a later layer": late,
 }
 SMOOTH = {
     "pixels that are left out": behind_convolution(nn.Sigmoid(), nn.AvgPool2d(4), features=4),

@@ -158,6 +158,7 @@ def batch_norm_statistics(model: nn.Module, inputs: ArrayLike) -> Tensor:
     return torch.from_numpy(batch_statistics(network, samples[None].numpy())[0])
 
 
+@own_modes()
 def defend(
     spec: str | DefenseSpec,
     gradients: G,

@@ -29,7 +29,6 @@ from gleak.api.user_network import (
     modality_of,
     own_modes,
     prepared_copy,
-    without_prefix,
 )
 from gleak.artifacts.private import UNKNOWN, Private
 from gleak.artifacts.reconstruction import Reconstruction
@@ -46,6 +45,7 @@ from gleak.metrics.score import match_to_truth
 from gleak.models.examination import check_differentiable
 from gleak.models.layer_search import features_before, find_classifier
 from gleak.models.parameters import dtype_of, independent_copy, trained_parameters
+from gleak.models.wrappers import without_prefix
 from gleak.observation import Observation
 from gleak.simulation.update_error import relative_error
 

@@ -102,8 +102,8 @@ def attack(
 
     Raises:
         SpecError: an unknown attack or field, or a value of another type or out of range.
-        ArtifactError: the gradients are not those of the model, but its parameters, say, or values
-            are not finite; masks, labels or grants are invalid.
+        ArtifactError: the gradients are not those of the model, or are its parameters; values are
+            not finite; masks, labels or grants are invalid.
         GleakError: an unknown device, or no such GPU.
         IncompatibleError: the attack does not support this model or client, or lacks a grant; names
             attacks that do.

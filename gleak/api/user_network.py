@@ -28,9 +28,9 @@ ATTACKED = (torch.float32, torch.float64)
 
 @contextmanager
 def own_modes() -> Iterator[None]:
-    """Compute in the block as outside of all modes of torch that the caller has set.
+    """Compute the block with gradients, without autocast, and with new tensors on the CPU.
 
-    With gradients, without autocast, and with new tensors on the CPU. A decorator, too.
+    Modes of torch that the caller has set have no effect on it. Also a decorator.
     """
     with (
         torch.inference_mode(False),

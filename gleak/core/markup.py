@@ -26,7 +26,7 @@ def to_rst(text: str) -> str:
 
 
 def to_report(text: str) -> str:
-    """Return a text in one line for Snakemake's report, with others in place of ``<{}``."""
+    """Return a text in one line for Snakemake's report, with other characters for ``<{}``."""
     return one_line(text).translate(IN_SCRIPT)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 IN_MARKDOWN = re.compile(r"[\\<&`$|]|\](?=[(\[])")
 IN_RST = re.compile(r"[\\*`_|>]|:(?=\S)|^[^\w\s]")
@@ -15,6 +18,11 @@ IN_SCRIPT = str.maketrans("<{}", "‹()")
 def to_markdown(text: str) -> str:
     """Return a text as Markdown in one line: without HTML, code, links and equations."""
     return IN_MARKDOWN.sub(r"\\\g<0>", one_line(text))
+
+
+def table_in_markdown(table: pd.DataFrame) -> str:
+    """Return a table whose cells are Markdown, without its index."""
+    return str(table.astype(str).to_markdown(index=False, disable_numparse=True))
 
 
 def to_rst(text: str) -> str:

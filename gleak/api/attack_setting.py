@@ -142,7 +142,7 @@ class Setting:
             case "labels":
                 return checked_labels(given, samples, self.classes).sort().values
             case "auxiliary_labels":
-                return checked_labels(given, None, self.classes)
+                return checked_labels(given, None, self.classes, place)
             case "auxiliary_inputs":
                 return checked_inputs(given, self.shape, place)
             case "mean_input":

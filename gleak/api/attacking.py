@@ -22,13 +22,14 @@ from gleak.api.tensors import (
     checked_shape,
     named_gradients,
 )
-from gleak.api.user_network import examine, own_modes, prepared_copy, without_prefix
+from gleak.api.user_network import examine, own_modes, prepared_copy
 from gleak.artifacts.model import Secret
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import reconstruct
 from gleak.core.errors import SpecError
 from gleak.core.spec import changed
 from gleak.local_training.base import Loss
+from gleak.models.wrappers import without_prefix
 from gleak.runtime.device import choose_device
 from gleak.runtime.provenance import clocked
 
@@ -101,8 +102,8 @@ def attack(
 
     Raises:
         SpecError: an unknown attack or field, or a value of another type or out of range.
-        ArtifactError: the gradients are not those of the model, but its parameters, say, or values
-            are not finite; masks, labels or grants are invalid.
+        ArtifactError: the gradients are not those of the model, or are its parameters; values are
+            not finite; masks, labels or grants are invalid.
         GleakError: an unknown device, or no such GPU.
         IncompatibleError: the attack does not support this model or client, or lacks a grant; names
             attacks that do.

@@ -21,7 +21,7 @@ from gleak.api.tensors import (
     tensor_of,
     update_tensors,
 )
-from gleak.api.user_network import examine, own_modes, prefix_of, prepared_copy
+from gleak.api.user_network import examine, own_modes, prepared_copy
 from gleak.artifacts.encodings import Encoded
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.defenses.base import DefenseSpec, Memory
@@ -30,6 +30,7 @@ from gleak.local_training.base import Loss
 from gleak.models.batch_norm import batch_statistics
 from gleak.models.examination import count_logits
 from gleak.models.parameters import trained_parameters
+from gleak.models.wrappers import prefix_of
 from gleak.simulation.victims import Simulation, Streams
 
 G = TypeVar("G", bound=Gradients)
@@ -158,6 +159,7 @@ def batch_norm_statistics(model: nn.Module, inputs: ArrayLike) -> Tensor:
     return torch.from_numpy(batch_statistics(network, samples[None].numpy())[0])
 
 
+@own_modes()
 def defend(
     spec: str | DefenseSpec,
     gradients: G,

@@ -15,12 +15,12 @@ from gleak.api.user_network import (
     examine,
     own_modes,
     prepared_copy,
-    unwrapped,
 )
 from gleak.artifacts.model import Secret
 from gleak.core.errors import IncompatibleError
 from gleak.crafting.base import CraftingSpec
 from gleak.models.parameters import independent_copy
+from gleak.models.wrappers import unwrapped
 
 
 @dataclass(frozen=True, eq=False, repr=False)

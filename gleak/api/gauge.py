@@ -29,7 +29,6 @@ from gleak.api.user_network import (
     modality_of,
     own_modes,
     prepared_copy,
-    without_prefix,
 )
 from gleak.artifacts.private import UNKNOWN, Private
 from gleak.artifacts.reconstruction import Reconstruction
@@ -46,6 +45,7 @@ from gleak.metrics.score import match_to_truth
 from gleak.models.examination import check_differentiable
 from gleak.models.layer_search import features_before, find_classifier
 from gleak.models.parameters import dtype_of, independent_copy, trained_parameters
+from gleak.models.wrappers import without_prefix
 from gleak.observation import Observation
 from gleak.simulation.update_error import relative_error
 
@@ -69,7 +69,8 @@ class Gauge:
     - ``gleak-alarms``: number of audits that suspect crafted parameters.
     - ``gleak-explained``: 1 minus the relative error of the update that a client would send of the
       reconstructed samples, at least 0; close to 1 if the attack has the samples. It needs no
-      truth. 0 if there is no dense first layer, or no layer to infer labels from, or it is frozen.
+      truth. 0 if there is no dense first layer or no layer to infer labels from, if one of them is
+      frozen, or if the network computes without a graph.
     - with the true samples also ``gleak-labels``, the share of their labels that are inferred, and
       ``gleak-recovered``, the share of samples with a mean squared error below 1e-3.
 

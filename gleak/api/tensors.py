@@ -256,22 +256,25 @@ def channels_last(shape: Shape) -> str:
     return ""
 
 
-def checked_labels(labels: Any, samples: int | None = None, classes: int | None = None) -> Tensor:
+def checked_labels(
+    labels: Any, samples: int | None = None, classes: int | None = None, name: str = "labels"
+) -> Tensor:
     """Return labels on the CPU, Shape (N).
 
     Args:
         labels: class indices of any integer type; false and true are 0 and 1.
         samples: expected number of labels; None: any.
         classes: number of classes; None: unknown.
+        name: name of the argument in errors.
 
     Raises:
         ArtifactError: another number of labels, or values that are no classes.
     """
-    found = tensor_of("labels", labels)
+    found = tensor_of(name, labels)
     if found.ndim != 1 or not len(found) or samples not in (None, len(found)):
         remedies = {0: "; give [label] for one sample", 2: "; of one-hot rows give argmax(1)"}
         raise ArtifactError(
-            f"labels: shape {tuple(found.shape)}, expected ({samples or 'N'},): one for each "
+            f"{name}: shape {tuple(found.shape)}, expected ({samples or 'N'},): one for each "
             f"sample{remedies.get(found.ndim, '')}"
         )
     whole = found.long()
@@ -280,7 +283,7 @@ def checked_labels(labels: Any, samples: int | None = None, classes: int | None 
     if found.is_floating_point() or not inside.all():
         values = found if found.is_floating_point() else whole
         raise ArtifactError(
-            f"labels: {found.dtype} values from {values.min()} to {values.max()}, expected classes "
+            f"{name}: {found.dtype} values from {values.min()} to {values.max()}, expected classes "
             f"0{last}"
         )
     return whole

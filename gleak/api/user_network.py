@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +20,7 @@ from gleak.models.broadcast import prepare_layers
 from gleak.models.custom import Custom
 from gleak.models.examination import check_trainable, count_logits
 from gleak.models.parameters import independent_copy
+from gleak.models.wrappers import unwrapped
 
 IMAGE_RANK = 3
 ATTACKED = (torch.float32, torch.float64)
@@ -27,9 +28,9 @@ ATTACKED = (torch.float32, torch.float64)
 
 @contextmanager
 def own_modes() -> Iterator[None]:
-    """Compute in the block as outside of all modes of torch that the caller has set.
+    """Compute the block with gradients, without autocast, and with new tensors on the CPU.
 
-    With gradients, without autocast, and with new tensors on the CPU. A decorator, too.
+    Modes of torch that the caller has set have no effect on it. Also a decorator.
     """
     with (
         torch.inference_mode(False),
@@ -97,7 +98,7 @@ def describe_samples(shape: Shape, classes: int) -> GivenImages:
 def prepared_copy(model: nn.Module) -> nn.Module:
     """Return a copy of a module in evaluation mode, in single or double precision.
 
-    Of a wrapper of torch (see `unwrapped`) it is a copy of the network inside.
+    Of a wrapper (see `gleak.models.wrappers`) it is a copy of the network inside.
 
     Raises:
         SpecError: it is not a module, or cannot be copied.
@@ -113,34 +114,6 @@ def prepared_copy(model: nn.Module) -> nn.Module:
         ) from None
     kept = all(value.dtype in ATTACKED for value in copied.parameters())
     return prepare_layers(copied if kept else copied.float())
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the network inside of `DataParallel`, `DistributedDataParallel` or `compile`."""
-    while (inner := _inside(model)) is not None:
-        model = getattr(model, inner)
-    return model
-
-
-def prefix_of(model: nn.Module) -> str:
-    """Return what a wrapper puts before the names of its network's parameters."""
-    inner = _inside(model)
-    return "" if inner is None else f"{inner}.{prefix_of(getattr(model, inner))}"
-
-
-def without_prefix(values: Any, model: nn.Module) -> Any:
-    """Return a mapping by the names of a model's parameters, by those of the network inside."""
-    prefix = prefix_of(model)
-    if not prefix or not isinstance(values, Mapping):
-        return values
-    return {name.removeprefix(prefix): value for name, value in values.items()}
-
-
-def _inside(model: nn.Module) -> str | None:
-    """Return the name of the network in a wrapper of torch."""
-    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        return "module"
-    return "_orig_mod" if isinstance(getattr(model, "_orig_mod", None), nn.Module) else None
 
 
 def check_module(model: Any) -> None:

@@ -272,8 +272,7 @@ def neurons_of_samples(observation: Observation) -> int:
     """Return the number of neurons of the dense layer whose inputs are the samples.
 
     Returns:
-        0 if there is no such layer, or its gradient was not sent: it is frozen, or computes its
-        weight from other parameters.
+        0 if there is no such layer, or the gradient of its weight or bias was not sent.
     """
     from gleak.attacks.first_layer import dense_layer_of_samples
 
@@ -338,7 +337,8 @@ def _is_determined(observation: Observation) -> bool:
 def _noise_share(observation: Observation, neurons: int) -> float:
     """Return the noise in the layer's gradients relative to them; 0 where it cannot be told.
 
-    It takes one step of single samples to use it. Values that were not sent hide it.
+    It cannot be told after several steps, with statistics of the batch, for as many samples as the
+    layer has neurons or inputs, and if some values were not sent.
 
     Args:
         observation: of one victim.
@@ -391,5 +391,6 @@ def random_samples(observation: Observation, count: int) -> Tensor:
     from gleak.runtime.seeding import torch_stream
 
     generator = torch_stream(observation.seed, "best")
-    samples = torch.rand(count, *observation.input_shape, generator=generator)
+    shape = (count, *observation.input_shape)
+    samples = torch.rand(shape, generator=generator, dtype=torch.float32)
     return samples.to(next(observation.model.parameters()))

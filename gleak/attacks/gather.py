@@ -23,7 +23,7 @@ def gather_shards(shards: Sequence[Path], output: Path) -> None:
     """Write one reconstruction with the victims of all shards, in order.
 
     Fields that are recorded for the first victims only (snapshots) are those of the first shard.
-    What other attacks recorded in some of the shards is left out (`best`).
+    What only some of the shards recorded is left out, as `best` may run other attacks in each.
 
     Raises:
         ArtifactError: the shards differ in the number of samples found.

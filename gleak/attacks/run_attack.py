@@ -214,7 +214,7 @@ def parameters_read(
     """Return the names of the parameters whose updates an attack reads; None for all.
 
     Raises:
-        IncompatibleError: one of them is frozen.
+        IncompatibleError: one of them is frozen, shared, or computed from other parameters.
     """
     only = reads(network, input_shape)
     check_trained(network, only or frozenset())

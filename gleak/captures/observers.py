@@ -1,7 +1,7 @@
 """Observers of a round's states, for the rounds of any framework.
 
 Whatever goes wrong with an observation, such as an update that is not finite or a full disk, is
-logged (see `unharmed`): the training goes on as if nobody watched.
+logged (see `unharmed`), and the training goes on.
 """
 
 from __future__ import annotations

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 IN_MARKDOWN = re.compile(r"[\\<&`$|]|\](?=[(\[])")
 IN_RST = re.compile(r"[\\*`_|>]|:(?=\S)|^[^\w\s]")
@@ -17,6 +20,11 @@ def to_markdown(text: str) -> str:
     return IN_MARKDOWN.sub(r"\\\g<0>", one_line(text))
 
 
+def table_in_markdown(table: pd.DataFrame) -> str:
+    """Return a table whose cells are Markdown, without its index."""
+    return str(table.astype(str).to_markdown(index=False, disable_numparse=True))
+
+
 def to_rst(text: str) -> str:
     """Return a text as reStructuredText in one line for Snakemake's report, as `to_report`.
 
@@ -26,7 +34,7 @@ def to_rst(text: str) -> str:
 
 
 def to_report(text: str) -> str:
-    """Return a text in one line for Snakemake's report, with others in place of ``<{}``."""
+    """Return a text in one line for Snakemake's report, with other characters for ``<{}``."""
     return one_line(text).translate(IN_SCRIPT)
 
 

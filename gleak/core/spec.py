@@ -42,7 +42,7 @@ def checked_name(kind: str, name: object) -> str:
     if not re.fullmatch(FILE_NAME, text) or len(text) > LONGEST_NAME:
         raise SpecError(
             f"{kind} {text[: 2 * LONGEST_NAME]!r}: give a name of at most {LONGEST_NAME} "
-            f"characters, {CHARACTERS}, that begins with none of the last two"
+            f"characters, {CHARACTERS}, that does not begin with '.' or '-'"
         )
     return text
 

@@ -220,7 +220,7 @@ class Lfw(DownloadableDataset):
         if not people:
             raise DataError(f"{self}: nobody has that many images in {home / self.unpacked}")
         files = [(path, label) for label, name in enumerate(people) for path in pictures[name]]
-        # scikit-learn's order, of which the splits are drawn
+        # scikit-learn's order, from which the splits are drawn
         order = np.random.RandomState(42).permutation(len(files))
         faces = stack_pixels((self._face(files[i][0]) for i in order), len(files), self.shape)
         labels = np.array([files[i][1] for i in order])
@@ -228,7 +228,10 @@ class Lfw(DownloadableDataset):
         return join_splits(self._thin(train), self._thin(test), people)
 
     def _download(self, home: Path) -> None:
-        """Download to a folder of its own: scikit-learn unpickles what is in its folder."""
+        """Download to a folder of its own: scikit-learn unpickles what is in its folder.
+
+        It also reads images, as few and as small ones as possible; they are not used.
+        """
         from sklearn.datasets import fetch_lfw_people
 
         with TemporaryDirectory(dir=home) as fresh:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError
-from gleak.core.markup import to_markdown
+from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.settings import Scale, Settings
 from gleak.experiments.cell import Paths
 from gleak.experiments.estimate import format_duration, hours, plan_study
@@ -172,7 +172,7 @@ def _describe(record: Record) -> str:
     ]
     total = sum(facts.cpu_hours for facts in record.conditions.values())
     note = f"{total:.1f} CPU hours in all, of the last jobs of each cell."
-    return "\n\n".join(["## Conditions", _markdown(pd.DataFrame(rows)), note])
+    return "\n\n".join(["## Conditions", table_in_markdown(pd.DataFrame(rows)), note])
 
 
 def _left_out(record: Record) -> Iterator[str]:
@@ -194,12 +194,7 @@ def _left_out(record: Record) -> Iterator[str]:
         for name in left
     ]
     note = "Not run with the cells declared now; time on one core as `gleak plan` estimates it."
-    yield "\n\n".join(["## Not run", note, _markdown(pd.DataFrame(rows))])
-
-
-def _markdown(table: pd.DataFrame) -> str:
-    """Format a table of texts in Markdown."""
-    return str(table.astype(str).to_markdown(index=False, disable_numparse=True))
+    yield "\n\n".join(["## Not run", note, table_in_markdown(pd.DataFrame(rows))])
 
 
 def records_of(study: Study, folder: Path, published: Path | None) -> list[Record]:

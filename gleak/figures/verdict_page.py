@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 import pandas as pd
 
-from gleak.core.markup import to_markdown
+from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.experiments.claims import Verdict
 from gleak.figures.intervals import FEWEST
 from gleak.figures.statistics import records
@@ -34,8 +34,7 @@ def verdicts_in_markdown(table: pd.DataFrame) -> str:
         table: verdicts, from `gleak.figures.judge.judge_study`.
     """
     others = table.columns.drop([*FIRST, "id"])
-    shown = table[[*FIRST, *others, "id"]].astype(str).map(to_markdown)
-    return str(shown.to_markdown(index=False, disable_numparse=True))
+    return table_in_markdown(table[[*FIRST, *others, "id"]].astype(str).map(to_markdown))
 
 
 def write_page(study: Study, scale: str, table: pd.DataFrame) -> str:

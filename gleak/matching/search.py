@@ -273,7 +273,7 @@ class Search:
 def _not_zero(problem: Problem) -> Tensor:
     """Mark the victims of whom any observed value is not zero; Shape (V)."""
     return torch.stack(
-        [value.reshape(len(value), value[0].numel()).any(1) for value in problem.observed.values()]
+        [value.reshape(len(value), -1).any(1) for value in problem.observed.values()]
     ).any(0)
 
 

@@ -46,9 +46,10 @@ def differentiable_kernels(network: nn.Module) -> Iterator[None]:
 def has_kinks(network: nn.Module, inputs: Tensor) -> bool:
     """Return True if a network computes a ReLU, a maximum or another function with kinks.
 
-    Such a function sets derivatives of the logits to exactly zero, and other ones for other
-    samples; derivatives at values that no logit depends on are zero for all samples. All operations
-    of the forward pass are looked at, in whatever module they are, and in none.
+    The derivatives of the logits at the inputs of such a function have exact zeros, at places that
+    depend on the samples. Where no logit depends on a value, its derivative is zero for all
+    samples, which does not count. All operations of the forward pass are compared, also those
+    outside of modules.
 
     Args:
         network: in the mode in which it runs; not changed.

@@ -26,6 +26,7 @@ from gleak.models.tracing import (
     layer_without_graph,
     trace,
 )
+from gleak.models.wrappers import unwrapped
 
 SAMPLES = 3
 
@@ -103,7 +104,7 @@ def count_logits(network: nn.Module, shape: tuple[int, ...]) -> int:
 
 
 def _check_form(network: nn.Module) -> None:
-    """Check that layers can be examined, and that no parameter waits for the first batch."""
+    """Check that layers can be examined, and that parameters are initialised and not complex."""
     for name, layer in network.named_modules():
         if isinstance(layer, torch.jit.ScriptModule):
             raise IncompatibleError(
@@ -111,8 +112,7 @@ def _check_form(network: nn.Module) -> None:
                 "cannot be examined; give the module from which it was scripted or traced, with "
                 "its load_state_dict(...)"
             )
-    parallel = isinstance(network, nn.DataParallel | nn.parallel.DistributedDataParallel)
-    if parallel or hasattr(network, "_orig_mod"):
+    if unwrapped(network) is not network:
         raise IncompatibleError(
             f"the network is wrapped in {type(network).__name__}; give the one inside"
         )

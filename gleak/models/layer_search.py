@@ -206,9 +206,9 @@ def first_dense_layer(network: nn.Module, shape: tuple[int, ...]) -> DenseLayer 
 def _scaling(embeddings: Tensor, probes: Tensor) -> Scaling | None:
     """Return the scaling that maps black, white and graded probes to their embeddings, or None.
 
-    A sample divided by its own maximum is one of them, with the gain of samples of full range: such
-    a layer's update does not have the brightness, and attacks that take the samples for scaled ones
-    find everything else exactly, which feature inversion does not.
+    A layer whose inputs are samples divided by their own maximum gets a scaling as well, that of
+    samples with a maximum of 1: the brightness of a sample cannot be found in its update, and
+    attacks on scaled samples find the rest exactly, as feature inversion does not.
     """
     if embeddings.shape != probes.shape:
         return None

@@ -138,7 +138,7 @@ def check_trained(network: nn.Module, read: Collection[str]) -> None:
         read: names of parameters that the attack reads.
 
     Raises:
-        IncompatibleError: names the first one that is frozen, or computed from other parameters.
+        IncompatibleError: names the first one that is frozen, shared, or computed from others.
     """
     trained = {name: value.requires_grad for name, value in network.named_parameters()}
     for name in sorted(read):

@@ -206,10 +206,10 @@ def check_seed(case: AttackCase, spec: AttackSpec) -> None:
 def check_single_victim(case: AttackCase, spec: AttackSpec) -> None:
     """Check that a victim's result does not depend on the others attacked with it.
 
-    The first victim's update is as it was sent, the second's is noisy if it is that of a batch, the
-    columns of the third's are zeros by turns, and the fourth's is zero; then most values of the
-    first two were not sent.
-    In double precision, since L-BFGS amplifies rounding errors without bound.
+    The first victim's update is as it was sent, the second's is noisy if it is that of a batch,
+    every other column of the third's is zero, and so is all of the fourth's. The check is repeated
+    with updates of which the first two victims sent few values and the others most. It computes in
+    double precision, since L-BFGS amplifies rounding errors without bound.
     """
     spec = shortened(spec, iterations=1)
     seen = _unlike_each_other(_doubled(case.observe(spec)))

@@ -492,10 +492,16 @@ def test_modes_of_the_caller_change_nothing() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
         assert torch.equal(inverted(labels=[0, 2]).inputs, expected())
         assert torch.equal(computed()["1.weight"], update()["1.weight"])
+        low_rank = gleak.defend("low_rank", update())
         assert measured(truth=(images(), [0, 2]))["gleak-alarms"] == 0
     torch.set_default_device("meta")
     try:
         again = inverted(labels=[0, 2])
+        masked_at_random = gleak.defend("random_mask", update())
     finally:
         torch.set_default_device(device)
     assert torch.equal(again.inputs, expected())
+    torch.testing.assert_close(low_rank, gleak.defend("low_rank", update()), rtol=0, atol=0)
+    torch.testing.assert_close(
+        masked_at_random, gleak.defend("random_mask", update()), rtol=0, atol=0
+    )

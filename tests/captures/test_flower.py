@@ -155,7 +155,7 @@ def test_clients_that_cannot_be_observed_do_not_end_the_round(
     assert math.isnan(metrics["grown"])
 
 
-def test_numbers_stay_numbers(tmp_path: Path) -> None:
+def test_numbers_stay_numbers() -> None:
     """A counter of batch normalisation is no list of one value, which an import refuses."""
     assert named([np.array(3)], ["count"])["count"].shape == ()
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
 from gleak.artifacts.atomic import atomic
-from gleak.core.markup import to_markdown
+from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.figures.canvas.style import (
     BROAD_PAGE,
     PAGE,
@@ -58,7 +58,7 @@ def _markdown(cells: pd.DataFrame) -> str:
     """Format as Markdown; the levels of a column are joined into a single header line."""
     flat = cells.set_axis([", ".join(filter(None, column)) for column in cells.columns], axis=1)
     shown = flat.reset_index().astype(str).map(to_markdown).rename(columns=to_markdown)
-    return str(shown.to_markdown(index=False, disable_numparse=True))
+    return table_in_markdown(shown)
 
 
 def _latex(parts: Sequence[pd.DataFrame], note: str) -> str:

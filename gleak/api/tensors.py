@@ -352,7 +352,7 @@ def real_number(name: str, value: SupportsFloat) -> float:
         SpecError: it is of another type, or not finite.
     """
     try:
-        found = math.nan if isinstance(value, bool | str | bytes) else float(value)
+        found = math.nan if isinstance(value, bool | np.bool_ | str | bytes) else float(value)
     except (TypeError, ValueError, RuntimeError):
         found = math.nan
     if not math.isfinite(found):

@@ -22,34 +22,39 @@ TRACES = ("trace_iteration", "trace_objective", "snapshot_iteration", "snapshots
 def gather_shards(shards: Sequence[Path], output: Path) -> None:
     """Write one reconstruction with the victims of all shards, in order.
 
-    Fields that are recorded for the first victims only (snapshots) are those of the first shard.
-    What only some of the shards recorded is left out, as `best` may run other attacks in each.
-
     Raises:
         ArtifactError: the shards differ in the number of samples found.
     """
     parts = [Reconstruction.read(path) for path in shards]
-    dims = {name: schema.dims for name, schema in array_fields(Reconstruction).items()}
     found = {part.inputs.shape[1] for part in parts}
     if len(found) > 1:
         raise ArtifactError(
             f"{output}: the shards contain different numbers of samples, {sorted(found)}, as is "
             "possible for an attack with counted=spectrum; run it with shards=1"
         )
-    joined: dict[str, Any] = {
+    joined(parts).write(output)
+
+
+def joined(parts: Sequence[Reconstruction]) -> Reconstruction:
+    """Join the results of victims, in order.
+
+    Fields that are recorded for the first victims only (snapshots) are those of the first part.
+    What only some of the parts recorded is left out, as `best` may run other attacks in each.
+    """
+    dims = {name: schema.dims for name, schema in array_fields(Reconstruction).items()}
+    fields: dict[str, Any] = {
         name: _of_all(parts, name) for name in dims if dims[name][0] == "victim"
     }
     recorded = {
         None if part.trace_iteration is None else tuple(part.trace_iteration) for part in parts
     }
     if len(recorded) > 1:
-        joined |= dict.fromkeys(TRACES)
-    paired = all(part.paired for part in parts)
-    replace(parts[0], **joined, paired=paired).write(output)
+        fields |= dict.fromkeys(TRACES)
+    return replace(parts[0], **fields, paired=all(part.paired for part in parts))
 
 
 def _of_all(parts: Sequence[Reconstruction], name: str) -> np.ndarray | None:
-    """Return the values of all victims; None if shards lack them or differ in their shape."""
+    """Return the values of all victims; None if parts lack them or differ in their shape."""
     values = [getattr(part, name) for part in parts]
     if len({None if value is None else value.shape[1:] for value in values}) > 1:
         return None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.artifacts.schema import array_fields
 from gleak.attacks.base import MID_GREY
 from gleak.attacks.dlg import CPL
+from gleak.attacks.gather import joined
 from gleak.matching.distances.cosine import Cosine
 from gleak.observation import Observation
 
@@ -102,7 +104,7 @@ def _missing(found: np.ndarray) -> np.ndarray:
 
 
 def in_order(found: Sequence[Reconstruction], rows: Sequence[np.ndarray]) -> Reconstruction:
-    """Join the results of groups of victims; what the attacks recorded besides is left out.
+    """Join the results of groups of victims, without snapshots, which are of the first victims.
 
     Args:
         found: of each group.
@@ -113,9 +115,10 @@ def in_order(found: Sequence[Reconstruction], rows: Sequence[np.ndarray]) -> Rec
     """
     if len(found) == 1:
         return found[0]
-    order = np.concatenate(rows).argsort()
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(one, name) for one in found])[order]
-        for name in ("inputs", "labels", "converged")
+    whole, order = joined(found), np.concatenate(rows).argsort()
+    sorted_fields = {
+        name: value[order]
+        for name, schema in array_fields(Reconstruction).items()
+        if schema.dims[0] == "victim" and (value := getattr(whole, name)) is not None
     }
-    return Reconstruction(**joined, paired=all(one.paired for one in found))
+    return replace(whole, **sorted_fields, snapshots=None, snapshot_iteration=None)

@@ -10,6 +10,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from gleak.api.attack_setting import Setting
 from gleak.api.auditing import audit_examined
@@ -33,6 +34,7 @@ from gleak.api.user_network import (
 from gleak.artifacts.private import UNKNOWN, Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.best import Best, exact_attacks
+from gleak.attacks.first_layer import output_slopes, scaled_layer
 from gleak.attacks.spear import Spear
 from gleak.captures.observers import ALARMS, EXPLAINED, LABELS, RECOVERED
 from gleak.clients.base import ClientSpec
@@ -43,7 +45,6 @@ from gleak.matching.problem import mean_gradients
 from gleak.metrics.recovery import SuccessContent
 from gleak.metrics.score import match_to_truth
 from gleak.models.examination import check_differentiable
-from gleak.models.layer_search import features_before, find_classifier
 from gleak.models.parameters import dtype_of, independent_copy, trained_parameters
 from gleak.models.wrappers import without_prefix
 from gleak.observation import Observation
@@ -164,11 +165,13 @@ class Gauge:
         observation = self._observe(network, _difference(network, before, after))
         samples = None if truth is None else self._checked(truth)
         alarms = audit_examined(network, self._shape, self._classes, samples).alarms
-        found, explained = self._reconstruct(network, observation)
+        results = self._reconstruct(network, observation)
+        explained = max((share for _, share in results), default=0.0)
         measures = {ALARMS: float(len(alarms)), EXPLAINED: explained}
         if samples is not None:
             measures[LABELS] = _shared_labels(samples[1], labels_of(observation))
-            measures[RECOVERED] = 0.0 if found is None else _recovered(found, *samples)
+            recovered = (_recovered(found, *samples) for found, _ in results)
+            measures[RECOVERED] = max(recovered, default=0.0)
         return measures
 
     def _observe(self, network: nn.Module, difference: dict[str, np.ndarray]) -> Observation:
@@ -201,19 +204,17 @@ class Gauge:
 
     def _reconstruct(
         self, network: nn.Module, observation: Observation
-    ) -> tuple[Reconstruction | None, float]:
-        """Return the samples that explain the update best, and the share that they explain."""
-        best: tuple[Reconstruction | None, float] = (None, 0.0)
+    ) -> list[tuple[Reconstruction, float]]:
+        """Return what each attack finds, and the share of the update that it explains."""
+        results: list[tuple[Reconstruction, float]] = []
         if not (self._has_derivative and labels_of(observation).numel()):
-            return best
+            return results
         for choice in exact_attacks(observation, Spear(rounds=SPEAR_ROUNDS)):
             found = choice.attack.reconstruct(observation)
-            explained = self._explained(network, observation, found)
-            if best[0] is None or explained > best[1]:
-                best = (found, explained)
-            if explained > EXACT:
+            results.append((found, self._explained(network, observation, found)))
+            if results[-1][1] > EXACT:
                 break
-        return best
+        return results
 
     def _explained(
         self, network: nn.Module, observation: Observation, found: Reconstruction
@@ -228,29 +229,31 @@ class Gauge:
 
 
 def labels_of_samples(observation: Observation, inputs: Tensor) -> Tensor:
-    """Infer the label of each reconstructed sample from the gradient of the last layer's weight.
+    """Infer the label of each reconstructed sample from the gradient of the first layer.
 
-    That gradient is the mean of (p_i - [y_i]) h_i^T over samples i with probabilities p_i and
-    inputs h_i of the layer; without the share of the p_i, the [y_i] are found by least squares.
+    The gradient of its weight is the mean of d_i x_i^T over samples i with inputs x_i of the layer,
+    that of its bias the mean of d_i. The d_i are found by least squares; the label is that of which
+    the derivative at the layer's outputs is nearest to d_i.
 
     Args:
-        observation: of one victim.
+        observation: of one victim, of a network with a dense layer of samples.
         inputs: Shape (N, *shape).
 
     Returns:
-        Shape (N); those that are inferred without the samples if the last layer is not dense, or
-        its weight's gradient was not sent.
+        Shape (N).
     """
-    network, samples = observation.model, len(inputs)
-    last = find_classifier(network, observation.input_shape, observation.classes)
-    features = features_before(network, last.name)(inputs)
-    sent = last.weight in observation.update
-    if last.weight is None or not sent or features.ndim != 2 or not last.gives_logits:
-        return labels_of(observation)
-    shares = samples * mean_gradients(observation)[last.weight][0].T
-    if observation.loss == "cross_entropy":
-        shares = shares - features.T @ network(inputs).softmax(1)
-    return torch.linalg.lstsq(features.T, -shares, driver="gelsd").solution.argmax(1)
+    samples, classes = len(inputs), observation.classes
+    layer, scaling = scaled_layer(observation.model, observation.input_shape)
+    observed = mean_gradients(observation)
+    weight, bias = (samples * observed[f"{layer}.{part}"][0] for part in ("weight", "bias"))
+    given = functional.pad(scaling.of_samples(inputs.flatten(1)).to(weight), (0, 1), value=1)
+    sums = torch.cat([weight, bias[:, None]], 1)
+    found = torch.linalg.lstsq(given.T, sums.T, driver="gelsd").solution
+    each_label = torch.arange(classes, device=inputs.device).repeat(samples)
+    repeated = inputs.repeat_interleave(classes, 0)
+    expected = output_slopes(observation, layer, repeated, each_label)
+    distances = (expected.unflatten(0, (samples, classes)) - found[:, None]).square().sum(2)
+    return distances.argmin(1)
 
 
 def labels_of(observation: Observation) -> Tensor:

@@ -21,7 +21,7 @@ from gleak.attacks.dense_first import Aono
 from gleak.attacks.dlg import CPL
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
-from gleak.attacks.joined_results import completed, in_order, nearer
+from gleak.attacks.joined_results import completed, in_order, nearer, with_victims_of
 from gleak.attacks.matrix_completion import MatrixCompletion, determines_layer
 from gleak.attacks.rog import ROG
 from gleak.attacks.spear import Spear
@@ -191,19 +191,25 @@ class Best(AttackSpec):
 
 
 def _attacked(choices: Iterable[Choice], observation: Observation) -> Reconstruction:
-    """Run attacks on victims, each on those in which the ones before have not converged."""
+    """Run attacks on victims, each on those that the ones before have not settled.
+
+    A victim is settled by an attack that converges. Samples that an earlier one has found stay.
+    """
     found: Reconstruction | None = None
+    kept: Reconstruction | None = None
+    open_victims = np.arange(observation.victims)
     for choice in choices:
-        rest = np.arange(observation.victims) if found is None else ~found.converged
-        victims = np.arange(observation.victims)[rest]
-        if not len(victims):
+        if not len(open_victims):
             break
-        logging.info("%s, %d victims: %s", choice.attack, len(victims), choice.reason)
-        rest_observed = observation.of_victims(victims)
-        later = choice.attack.reconstruct(rest_observed)
-        if found is not None:
-            later = completed(found, nearer(found, later, victims, rest_observed), victims)
-        found = later
+        logging.info("%s, %d victims: %s", choice.attack, len(open_victims), choice.reason)
+        observed = observation.of_victims(open_victims)
+        later = choice.attack.reconstruct(observed)
+        if found is None or kept is None:
+            found = kept = later
+        else:
+            found = completed(kept, nearer(found, later, open_victims, observed), open_victims)
+            kept = with_victims_of(kept, found, open_victims[later.converged])
+        open_victims = open_victims[~later.converged]
     assert found is not None
     return found
 

@@ -63,8 +63,8 @@ def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray)
 
     Samples that the first attack did not find are mid-grey. They are taken from the later attack,
     which has found the others as well: those that resemble them most are left out. A victim without
-    mid-grey samples, whose search did not converge, is replaced. A victim completed by a search has
-    not converged: the search's criterion is about all samples that it found.
+    mid-grey samples, whose search did not converge, is replaced. A completed victim has not
+    converged: the later attack's criterion is about all samples that it found.
 
     Args:
         first: of all victims.
@@ -77,7 +77,7 @@ def completed(first: Reconstruction, later: Reconstruction, victims: np.ndarray)
         mixed = missing.any() and not missing.all()
         inputs[victim] = _completed(inputs[victim], later.inputs[row])
         labels[victim] = later.labels[row]
-        converged[victim] = later.converged[row] and not (mixed and later.evaluations is not None)
+        converged[victim] = later.converged[row] and not mixed
     paired = first.paired and later.paired
     return Reconstruction(inputs=inputs, labels=labels, converged=converged, paired=paired)
 
@@ -96,6 +96,16 @@ def _completed(found: np.ndarray, others: np.ndarray) -> np.ndarray:
     result = found.copy()
     result[missing] = np.delete(others, taken, axis=0)[: missing.sum()]
     return result
+
+
+def with_victims_of(
+    first: Reconstruction, other: Reconstruction, victims: np.ndarray
+) -> Reconstruction:
+    """Return the results of all victims, some of them taken from another result of all."""
+    fields = {name: getattr(first, name).copy() for name in ("inputs", "labels", "converged")}
+    for name, values in fields.items():
+        values[victims] = getattr(other, name)[victims]
+    return Reconstruction(**fields, paired=first.paired and other.paired)
 
 
 def _missing(found: np.ndarray) -> np.ndarray:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gleak.attacks.cpa_edges import CPAEdges
-from gleak.attacks.first_layer import scaled_layer
-from gleak.matching.label_inference import classifier_of
+from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes, scaled_layer
+from gleak.models.layer_search import dense_inputs
+from gleak.models.parameters import random_samples
 from gleak.runtime.checkpointing import Journal
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
@@ -27,6 +29,7 @@ from gleak.unmixing.relu_sparsity import Factors, factorise
 if TYPE_CHECKING:
     from gleak.observation import Observation
 
+PROBES = 3
 PARTS = ("weight", "bias")
 
 
@@ -99,18 +102,29 @@ def unmix_victims(
 
 
 def last_weight(observation: Observation, neurons: int) -> Tensor | None:
-    """Return the weight of the last layer, if the network has two dense layers and no other.
+    """Return the weight behind the first layer if only a ReLU, or another mask, is between them.
 
-    Return None, too, unless there are fewer classes than active neurons of a sample, about half of
-    all neurons: otherwise some gradient at the outputs would explain any direction.
+    Derivatives at the first layer's outputs are then zero, or those at the outputs of a layer with
+    one output per class times its weight. Return None, too, unless there are fewer classes than
+    active neurons of a sample, about half of all neurons: otherwise some gradient at the outputs
+    would explain any direction.
     """
-    weighted = [layer for layer in observation.model.modules() if list(layer.parameters(False))]
-    last = classifier_of(observation).layer
-    if len(weighted) != 2 or not isinstance(last, nn.Linear) or last.in_features != neurons:
+    model, classes = observation.model, observation.classes
+    if 2 * classes >= neurons:
         return None
-    if 2 * last.out_features >= neurons:
-        return None
-    return last.weight.double()
+    samples = random_samples(model, PROBES, observation.input_shape)
+    labels = torch.arange(PROBES, device=samples.device) % classes
+    first = dense_layer_of_samples(model, observation.input_shape)
+    at_first = output_slopes(observation, first, samples, labels)
+    for name, runs in Counter(each.layer for each in dense_inputs(model, samples)).items():
+        weight = model.get_parameter(f"{name}.weight").detach()
+        if runs > 1 or weight.shape != (classes, neurons):
+            continue
+        passed = output_slopes(observation, name, samples, labels) @ weight
+        precision = 1e-4 * float(passed.abs().max())
+        if torch.allclose(at_first, passed * (at_first != 0), rtol=1e-3, atol=precision):
+            return weight.double()
+    return None
 
 
 @torch.no_grad()

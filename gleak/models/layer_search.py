@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from gleak.core.errors import IncompatibleError
 from gleak.models.batching import batch_slices
@@ -42,15 +43,17 @@ def first_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
     Returns:
         None if there is none, it runs more than once, or its input is not one vector per sample.
     """
-    return _single_vector_input(_dense_inputs(network, inputs), 0)
+    return _single_vector_input(dense_inputs(network, inputs), 0)
 
 
 def first_biased_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
     """Return the input of the first dense layer with a bias (see `first_dense_input`)."""
-    passed = _dense_inputs(network, inputs)
-    return _single_vector_input(
-        [entry for entry in passed if network.get_submodule(entry.layer).bias is not None], 0
-    )
+    return _single_vector_input(_biased_inputs(network, inputs), 0)
+
+
+def _biased_inputs(network: nn.Module, inputs: Tensor) -> list[DenseInput]:
+    passed = dense_inputs(network, inputs)
+    return [entry for entry in passed if network.get_submodule(entry.layer).bias is not None]
 
 
 def last_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
@@ -63,11 +66,11 @@ def last_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
     Returns:
         None in the same cases as for `first_dense_input`.
     """
-    return _single_vector_input(_dense_inputs(network, inputs), -1)
+    return _single_vector_input(dense_inputs(network, inputs), -1)
 
 
-def _dense_inputs(network: nn.Module, inputs: Tensor) -> list[DenseInput]:
-    """Return the inputs of dense layers, in the order in which they run."""
+def dense_inputs(network: nn.Module, inputs: Tensor) -> list[DenseInput]:
+    """Run samples through a network and return the inputs of its dense layers, in their order."""
     passed: list[DenseInput] = []
 
     def keep(name: str, _: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
@@ -184,27 +187,83 @@ class DenseLayer:
 
 
 def first_dense_layer(network: nn.Module, shape: tuple[int, ...]) -> DenseLayer | None:
-    """Return the dense layer with a bias that runs first (see `first_biased_input`).
+    """Return the dense layer with a bias whose inputs are the samples, else the first one to run.
+
+    Of several layers whose inputs are the samples it is the widest.
 
     Returns:
-        None, too, if its weight or bias is shared with another layer or computed from other
-        parameters, so that its gradient is not that of this layer alone.
+        None if no layer takes the samples and the first one runs more than once, takes other than
+        one vector of each sample, or has a weight or bias that is shared or computed.
     """
     like = next(network.parameters())
     graded = torch.linspace(0, 1, math.prod(shape)).to(like)
-    probes = torch.stack([torch.zeros_like(graded), torch.ones_like(graded), graded])
+    shuffled = graded[torch.randperm(len(graded), generator=torch.Generator().manual_seed(0))]
+    probes = torch.stack([torch.zeros_like(graded), torch.ones_like(graded), graded, shuffled])
     with torch.no_grad():
-        entry = first_biased_input(network, probes.unflatten(1, shape))
-    if entry is None:
-        return None
+        passed = _biased_inputs(network, probes.unflatten(1, shape))
+    every = [_single_vector_input(passed, position) for position in range(len(passed))]
+    own = [each if each and _has_own_parameters(network, each.layer) else None for each in every]
+    scaled = [
+        DenseLayer(each.layer, scaling)
+        for each in own
+        if each and (scaling := _scaling(each.embeddings, probes))
+        if _is_only_use(network, each, probes.unflatten(1, shape))
+    ]
+    if scaled:
+        return max(scaled, key=lambda layer: len(network.get_parameter(f"{layer.name}.bias")))
+    return DenseLayer(own[0].layer, None) if own and own[0] else None
+
+
+def _has_own_parameters(network: nn.Module, name: str) -> bool:
+    layer = network.get_submodule(name)
+    return all(_own_parameter(network, layer, kind) for kind in ("weight", "bias"))
+
+
+@torch.enable_grad()
+def _is_only_use(network: nn.Module, entry: DenseInput, samples: Tensor) -> bool:
+    """Return True if the parameters' gradients are those of an affine map of the layer's inputs.
+
+    They are not if the layer computes something else, if its parameters are used elsewhere, too, or
+    if samples of a batch change each other's inputs (batch statistics).
+
+    Args:
+        network: not changed.
+        entry: input of the layer for the samples.
+        samples: Shape (N, *shape).
+    """
+    names = [f"{entry.layer}.{kind}" for kind in ("weight", "bias")]
+    copies = {n: network.get_parameter(n).detach().clone().requires_grad_() for n in names}
+    passed: list[Tensor] = []
+
+    def keep(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> None:
+        passed.extend((first_argument(given, named).detach(), output))
+
     layer = network.get_submodule(entry.layer)
-    if not all(_own_parameter(network, layer, kind) for kind in ("weight", "bias")):
-        return None
-    return DenseLayer(entry.layer, _scaling(entry.embeddings, probes))
+    try:
+        with layer.register_forward_hook(keep, with_kwargs=True):
+            logits = functional_call(network, copies, (torch.cat([samples, samples[1:]]),))
+        total = (logits * torch.arange(1, logits.shape[1] + 1).to(logits)).sum()
+        inputs, outputs = passed
+        slopes, weight, bias = torch.autograd.grad(
+            total, [outputs, *copies.values()], allow_unused=True
+        )
+    except RuntimeError:
+        return False
+    if slopes is None or weight is None or bias is None:
+        return False
+    pairs = [
+        (inputs[: len(samples)], entry.embeddings),
+        (weight, slopes.T @ inputs),
+        (bias, slopes.sum(0)),
+    ]
+    return all(
+        torch.allclose(found, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()) + TINY)
+        for found, expected in pairs
+    )
 
 
 def _scaling(embeddings: Tensor, probes: Tensor) -> Scaling | None:
-    """Return the scaling that maps black, white and graded probes to their embeddings, or None.
+    """Return the scaling that maps probes, the first black and white, to embeddings, or None.
 
     A layer whose inputs are samples divided by their own maximum gets a scaling as well, that of
     samples with a maximum of 1: the brightness of a sample cannot be found in its update, and
@@ -212,9 +271,9 @@ def _scaling(embeddings: Tensor, probes: Tensor) -> Scaling | None:
     """
     if embeddings.shape != probes.shape:
         return None
-    offset, white, graded = embeddings
+    offset, white = embeddings[:2]
     gain = white - offset
-    fits = torch.allclose(graded, gain * probes[2] + offset, rtol=1e-4, atol=1e-5)
+    fits = torch.allclose(embeddings[2:], gain * probes[2:] + offset, rtol=1e-4, atol=1e-5)
     return Scaling(gain, offset) if fits and not (gain == 0).any() else None
 
 
@@ -244,6 +303,7 @@ def true_embeddings(network: nn.Module, inputs: np.ndarray) -> np.ndarray | None
 
 
 PROBES = 3
+TINY = 1e-12
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from gleak.core.spec import parameter
 from gleak.data.base import DatasetSpec, Modality
 from gleak.models.broadcast import prepare_layers
 from gleak.models.custom import Custom
-from gleak.models.examination import check_trainable, count_logits
+from gleak.models.examination import check_no_hooks, check_trainable, count_logits
 from gleak.models.parameters import independent_copy
 from gleak.models.wrappers import unwrapped
 
 IMAGE_RANK = 3
-ATTACKED = (torch.float32, torch.float64)
+ATTACKED = {torch.float32, torch.float64}
 
 
 @contextmanager
@@ -98,11 +98,13 @@ def describe_samples(shape: Shape, classes: int) -> GivenImages:
 def prepared_copy(model: nn.Module) -> nn.Module:
     """Return a copy of a module in evaluation mode, in single or double precision.
 
-    Of a wrapper (see `gleak.models.wrappers`) it is a copy of the network inside.
+    A module that mixes both is computed in double precision, and other precisions in single. Of a
+    wrapper (see `gleak.models.wrappers`) it is a copy of the network inside.
 
     Raises:
         SpecError: it is not a module, or cannot be copied.
-        IncompatibleError: it has no parameters, or they have no values.
+        IncompatibleError: it has no parameters, or they have no values, or hooks on their
+            gradients.
     """
     check_module(model)
     try:
@@ -112,8 +114,12 @@ def prepared_copy(model: nn.Module) -> nn.Module:
             f"the model cannot be copied ({error}); give one without locks, open files and values "
             "that were computed with a graph"
         ) from None
-    kept = all(value.dtype in ATTACKED for value in copied.parameters())
-    return prepare_layers(copied if kept else copied.float())
+    kinds = {value.dtype for value in copied.parameters()}
+    if kinds == ATTACKED:
+        copied = copied.double()
+    elif not kinds <= ATTACKED:
+        copied = copied.float()
+    return prepare_layers(copied)
 
 
 def check_module(model: Any) -> None:
@@ -121,7 +127,8 @@ def check_module(model: Any) -> None:
 
     Raises:
         SpecError: it is not a module.
-        IncompatibleError: it has no parameters, or they have no values.
+        IncompatibleError: it has no parameters, or they have no values, or hooks on their
+            gradients.
     """
     if isinstance(model, type) and issubclass(model, nn.Module):
         raise SpecError(f"the model is the class {model.__name__}; give an instance of it")
@@ -139,6 +146,7 @@ def check_module(model: Any) -> None:
             f"parameter {empty[0]} of the model is on the device meta, so it has no values; load "
             "them first"
         )
+    check_no_hooks(model)
 
 
 def examine(network: nn.Module, shape: Shape) -> int:

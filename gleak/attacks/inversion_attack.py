@@ -162,7 +162,7 @@ def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
             before it.
     """
     from gleak.models.batching import interacting_layer
-    from gleak.models.examination import check_differentiable
+    from gleak.models.examination import check_searchable
     from gleak.models.layer_search import first_dense_layer
     from gleak.models.tracing import describe_layer
 
@@ -184,7 +184,7 @@ def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
             f"{describe_layer(network, mixing)} computes with the whole batch; use gm or "
             "invertgrad"
         )
-    check_differentiable(network, shape, layer.name)
+    check_searchable(network, shape, layer.name)
     return layer.name
 
 

@@ -37,7 +37,8 @@ class MatrixCompletion(DenseFirstAttack):
     N (neurons + features) values of A and X. The matrix is completed by alternating least squares
     (`gleak.unmixing.alternating_least_squares`), and ``attack`` is run on the result. A neuron or
     feature of which fewer than N values were sent is not determined: its values are close to zero.
-    Rounded and noisy values are fitted as they are.
+    Rounded and noisy values are fitted as they are. A victim has converged if ``attack`` has, and
+    the values sent determine every feature (`gleak.unmixing.alternating_least_squares.determines`).
     """
 
     source = "ours; matrix completion by Jain et al. 2013 and Hastie et al. 2015"
@@ -92,7 +93,19 @@ class MatrixCompletion(DenseFirstAttack):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        return self.attack.reconstruct(self.completed(observation))
+        import torch
+
+        from gleak.attacks.first_layer import dense_layer_of_samples
+        from gleak.unmixing.alternating_least_squares import determines
+
+        found = self.attack.reconstruct(self.completed(observation))
+        layer = dense_layer_of_samples(observation.model, observation.input_shape)
+        values, known = layer_gradient(observation, layer)
+        rank = min(observation.batch_size, *values.shape[-2:])
+        pairs = zip(values.flatten(0, 1), known.flatten(0, 1), strict=True)
+        determined = torch.tensor([determines(*pair, rank, ENOUGH) for pair in pairs])
+        every = determined.view(known.shape[:2]).all(1).numpy()
+        return replace(found, converged=found.converged & every)
 
     def completed(self, observation: Observation) -> Observation:
         """Return the observation with all values of the layer's gradients."""

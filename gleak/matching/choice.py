@@ -25,7 +25,7 @@ from gleak.matching.layerwise import LayerwiseGradients, UnsplittableError
 from gleak.matching.tangent_gradients import TangentGradients
 from gleak.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled
 from gleak.models.differentiation import differentiable_kernels
-from gleak.models.examination import check_differentiable
+from gleak.models.examination import check_searchable
 from gleak.models.parameters import double_copy, random_samples, trained_parameters
 from gleak.models.sample_losses import penalties, sample_losses
 from gleak.models.tracing import describe_layer, failing_layer, trace
@@ -96,7 +96,7 @@ def verified_method(training: ClientTraining) -> Method:
 def _first_correct_method(training: ClientTraining) -> Method:
     copied = double_training(training)
     one_step = replace(copied, local_steps=1)
-    check_differentiable(one_step.model, one_step.input_shape)
+    check_searchable(one_step.model, one_step.input_shape)
     trials = [plain_trial(one_step, *batch) for batch in _batches(one_step, BATCHES)]
     _check_general_method(one_step, trials)
     *faster, general = _candidates(training)

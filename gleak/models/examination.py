@@ -87,6 +87,22 @@ def check_differentiable(network: nn.Module, shape: tuple[int, ...], layer: str 
         )
 
 
+def check_searchable(network: nn.Module, shape: tuple[int, ...], layer: str = "") -> None:
+    """Check that a search can follow what a network computes, which may leave [0, 1].
+
+    Args and raises as for `check_differentiable`; also a layer that raises for values outside of
+    [0, 1] is named.
+    """
+    check_differentiable(network, shape, layer)
+    copied = independent_copy(network)
+    if failure := failing_layer(copied, 3 * random_samples(copied, SAMPLES, shape) - 1):
+        name, error = failure
+        raise IncompatibleError(
+            f"{describe_layer(network, name)} does not accept values in [-1, 2] of the samples "
+            f"({error}), and a search for samples may leave [0, 1]; clamp them in the forward pass"
+        )
+
+
 def count_logits(network: nn.Module, shape: tuple[int, ...]) -> int:
     """Return the number of logits of a sample.
 
@@ -122,12 +138,38 @@ def _check_form(network: nn.Module) -> None:
                 f"parameter {name} is complex; keep real and imaginary parts as two parameters, "
                 "from which torch.complex makes it in the forward pass"
             )
+    check_no_hooks(network)
     lazy = [name for name, value in network.named_parameters() if is_lazy(value)]
     if lazy:
         raise IncompatibleError(
             f"parameter {lazy[0]} is not initialised; give lazy layers their sizes, or run one "
             "batch through the network before returning it"
         )
+    kinds = {value.dtype: name for name, value in network.named_parameters()}
+    if len(kinds) > 1:
+        kept = " and ".join(f"{name} in {kind}" for kind, name in kinds.items())
+        raise IncompatibleError(
+            f"parameters are kept in several precisions: {kept}; convert the network to one, as "
+            ".double() does"
+        )
+
+
+def check_no_hooks(network: nn.Module) -> None:
+    """Check that no hook changes the gradient of a parameter: copies do not have such hooks.
+
+    Args:
+        network: as the user built it.
+
+    Raises:
+        IncompatibleError: names the parameter.
+    """
+    for name, value in network.named_parameters():
+        if value._backward_hooks or value._post_accumulate_grad_hooks:
+            raise IncompatibleError(
+                f"a hook is registered on parameter {name}, which would change its gradient in the "
+                "client but not in a copy of the network; remove the hook, and apply what it does "
+                "to the gradient yourself"
+            )
 
 
 def _check_layers(network: nn.Module) -> None:

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
+
+from gleak.core.errors import IncompatibleError
 
 Hook = Callable[..., None]
 
@@ -39,6 +42,10 @@ def trace(network: nn.Module, inputs: Tensor) -> list[Pass]:
     Args:
         network: in the mode in which it runs.
         inputs: Shape (N, *shape).
+
+    Raises:
+        IncompatibleError: a layer runs inside of `torch.func.vmap`, which hides its values; names
+            the layer.
     """
     passes: list[Pass] = []
     pending: list[Tensor | None] = []
@@ -51,6 +58,11 @@ def trace(network: nn.Module, inputs: Tensor) -> list[Pass]:
 
     def after(name: str) -> Hook:
         def finish(layer: nn.Module, _: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and is_batchedtensor(output):
+                raise IncompatibleError(
+                    f"{describe_layer(network, name)} runs inside of torch.func.vmap, so that its "
+                    "inputs and outputs cannot be examined; give it the whole batch"
+                )
             passes.append(Pass(name, layer, pending.pop(), _values(output)))
 
         return finish

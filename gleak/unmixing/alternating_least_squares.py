@@ -45,6 +45,37 @@ def complete(values: Tensor, known: Tensor, rank: int, alternations: int) -> Ten
     return values.where(known, estimate)
 
 
+def determines(values: Tensor, known: Tensor, rank: int, enough: float) -> bool:
+    """Return True if the known values determine the others of every column.
+
+    A row gives the factor of the rows as many equations as it has known values, and takes ``rank``
+    of them for its own factor; a row of zeros gives none. Of the rows that are left, every column
+    needs ``rank`` values, all columns need ``enough`` times the values of both factors, and nonzero
+    values must connect all of them: the scales of two parts without a common row are independent.
+
+    Args:
+        values: those not known are not used; Shape (rows, columns).
+        known: True where a value is known; Shape (rows, columns).
+        rank: of the matrix.
+        enough: values known, as a multiple of those that the factors have.
+    """
+    if known.all():
+        return True
+    nonzero = (values != 0) & known
+    rows = nonzero.any(1) & (known.sum(1) > rank)
+    used, links = known[rows], nonzero[rows].double()
+    if not (used.sum(0) >= rank).all() or used.sum() < enough * rank * sum(used.shape):
+        return False
+    reached = torch.zeros(len(links)).to(links)
+    reached[0] = 1
+    for _ in range(len(links)):
+        wider = (links @ (links.T @ reached)).clamp(max=1)
+        if wider.equal(reached):
+            break
+        reached = wider
+    return bool(reached.all())
+
+
 def _leading(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """Return the leading left and right singular vectors, the latter times the singular values."""
     left, sizes, right = torch.linalg.svd(matrix, full_matrices=False)

@@ -330,3 +330,27 @@ def test_networks_with_values_of_other_kinds(extra: Any, error: Any, message: st
     network, inputs, labels = Odd(**extra), torch.rand(SAMPLES, *SHAPE), torch.arange(SAMPLES)
     with pytest.raises(error, match=message):
         gleak.compute_update(network, inputs, labels)
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_on_gradients_are_refused_by_the_parameter(register: str) -> None:
+    network, inputs, labels = Odd(), torch.rand(SAMPLES, *SHAPE), torch.arange(SAMPLES)
+    getattr(network.dense[1].weight, register)(lambda gradient: 2 * gradient)
+    with pytest.raises(IncompatibleError, match=r"hook .* parameter dense\.1\.weight.*remove"):
+        gleak.compute_update(network, inputs, labels)
+
+
+class AsDouble(nn.Module):
+    """Conversion to double precision."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.double()
+
+
+def test_a_network_of_two_precisions_is_computed_in_double() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), AsDouble(), nn.Linear(6, CLASSES))
+    network[-1].double()
+    inputs, labels = torch.rand(SAMPLES, *SHAPE), torch.arange(SAMPLES)
+    sent = gleak.compute_update(network, inputs, labels)
+    assert {value.dtype for value in sent.values()} == {torch.float64}
+    check_result(attacked("invertgrad", network, gradients_of(network, inputs, labels), {}))

@@ -313,9 +313,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         ),
         (lambda: attack(network=OnMeta()), "layer.weight of the model is on the device meta"),
         (
-            lambda: attack(
-                network=nn.Sequential(nn.Flatten(), nn.Linear(48, 4), nn.Linear(4, 4).double())
-            ),
+            lambda: attack(network=nn.Sequential(nn.Flatten(), nn.Linear(48, 4), nn.Linear(5, 4))),
             "does not accept samples",
         ),
         (

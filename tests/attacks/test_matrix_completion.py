@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,6 +58,15 @@ def test_completion_needs_more_values_than_the_factors_have(
 ) -> None:
     seen, _ = make_case(ONE, model=MLP, defense=f"random_mask+keep={keep}")
     assert determines_layer(seen, "1") is expected
+
+
+def test_victims_whose_values_leave_a_feature_open_have_not_converged(make_case: Make) -> None:
+    seen, _ = make_case(ONE, model=MLP, defense="random_mask+keep=0.7")
+    masks = {name: mask.clone() for name, mask in seen.sent.items()}
+    masks["1.weight"][0, ..., 5] = False
+    found = ONE.reconstruct(replace(seen, sent=masks))
+    assert not found.converged[0]
+    assert found.converged[1:].all()
 
 
 @pytest.mark.parametrize("attack", ["mkor", "same_class", "matrix_completion"])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.core.errors import IncompatibleError
-from gleak.models.examination import check_trainable
+from gleak.models.examination import check_searchable, check_trainable
 from tests.zoo import CLASSES, NETWORKS, SHAPE
 
 
@@ -24,6 +24,7 @@ class Layer(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
         self.register_buffer("count", torch.zeros(()))
         self.generator = torch.Generator()
+        self.inner = nn.Identity()
 
     def forward(self, inputs: Tensor) -> object:
         return self.compute(self, inputs)
@@ -73,6 +74,10 @@ REFUSED: dict[str, tuple[Callable[[Layer, Tensor], object], str]] = {
     ),
     "keeps what it draws": (remembering_draws, r"'2.0' \(Layer\) returns different values"),
     "raises": (lambda _, x: x @ x, r"'2.0' \(Layer\) does not accept samples of shape \(3, 8, 8\)"),
+    "vectorised by the network": (
+        lambda layer, x: torch.func.vmap(layer.inner)(x),
+        r"'2.0.inner' \(Identity\) runs inside of torch.func.vmap.*; give it the whole batch",
+    ),
     "detached": (lambda _, x: x.detach(), "the logits depend on no trained parameter"),
 }
 
@@ -92,9 +97,32 @@ def test_a_layer_without_a_derivative_is_named() -> None:
         check_trainable(nn.Sequential(*layers), SHAPE, CLASSES)
 
 
+class Looked(nn.Module):
+    """A dense layer, and an embedding of a pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.table = nn.Linear(192, CLASSES), nn.Embedding(8, CLASSES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.dense(inputs.flatten(1)) + self.table((inputs[:, 0, 0, 0] * 7.99).long())
+
+
+def test_a_layer_that_raises_outside_of_the_samples_range_is_refused_by_searches_only() -> None:
+    check_trainable(Looked(), SHAPE, CLASSES)
+    with pytest.raises(IncompatibleError, match=r"'table' \(Embedding\) does not accept .*clamp"):
+        check_searchable(Looked(), SHAPE)
+
+
 def test_lazy_layers_are_refused_by_the_parameter() -> None:
     with pytest.raises(IncompatibleError, match=r"parameter 1\.weight is not initialised"):
         check_trainable(nn.Sequential(nn.Flatten(), nn.LazyLinear(CLASSES)), SHAPE, CLASSES)
+
+
+def test_two_precisions_are_refused_by_the_parameter() -> None:
+    mixed = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.Linear(6, CLASSES).double())
+    with pytest.raises(IncompatibleError, match=r"1\.bias in torch.float32 and 2\.bias in"):
+        check_trainable(mixed, SHAPE, CLASSES)
 
 
 def test_a_network_without_trained_parameters_is_refused() -> None:

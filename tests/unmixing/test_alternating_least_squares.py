@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.unmixing.alternating_least_squares import complete
+from gleak.unmixing.alternating_least_squares import complete, determines
 
 
 def product(seed: int, rank: int, rows: int = 40, columns: int = 120) -> Tensor:
@@ -54,3 +54,44 @@ def test_rows_and_columns_without_known_values_are_zero() -> None:
 def test_a_matrix_of_zeros_stays_one() -> None:
     zeros = torch.zeros(5, 6)
     assert torch.equal(complete(zeros, zeros.bool(), 2, 3), zeros)
+
+
+def whole() -> Tensor:
+    return torch.ones(40, 120).bool()
+
+
+def without_a_column() -> Tensor:
+    return whole().index_fill(1, torch.tensor([7]), False)
+
+
+def in_two_parts() -> Tensor:
+    return torch.block_diag(torch.ones(20, 60), torch.ones(20, 60)).bool()
+
+
+def few() -> Tensor:
+    return torch.rand(40, 120, generator=torch.Generator().manual_seed(0)) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("known", "rank", "expected"),
+    [
+        (whole(), 40, True),
+        (in_two_parts() | ~without_a_column(), 1, True),
+        (in_two_parts(), 1, False),
+        (without_a_column(), 1, False),
+        (few(), 1, True),
+        (few(), 8, False),
+    ],
+)
+def test_known_values_determine_every_column_or_not(
+    known: Tensor, rank: int, expected: bool
+) -> None:
+    assert determines(product(0, rank), known, rank, 1.5) is expected
+
+
+def test_rows_of_zeros_determine_nothing() -> None:
+    matrix = product(0, 1)
+    matrix[20:] = 0
+    known = whole()
+    known[:20, 7] = False
+    assert not determines(matrix, known, 1, 1.5)

@@ -102,6 +102,6 @@ class AttackResult:
         rows: list[Any] = []
         for start in range(0, max(map(len, shown)), COLUMNS):
             rows += [part for images in shown if len(part := images[start : start + COLUMNS])]
-        with atomic(Path(path)) as temporary:
+        with atomic(Path(path), private=True) as temporary:
             picture_grid(rows).save(temporary, format="PNG")
         return Path(path)

@@ -15,7 +15,7 @@ import platform
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from errno import EEXIST, ENOTEMPTY
 from glob import escape
 from pathlib import Path
@@ -28,6 +28,8 @@ SUFFIX = ".partial"
 FORMER = "former"
 ABANDONED = 24 * 3600.0
 log = logging.getLogger(__name__)
+_held: set[tuple[int, int, int]] = set()
+"""Locks of this process: its number, which a fork changes, and the file's device and inode."""
 
 
 @contextmanager
@@ -102,8 +104,13 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def discard(path: Path) -> None:
-    """Remove a file, if it exists, and what killed jobs left of it."""
-    path.unlink(missing_ok=True)
+    """Remove a file, if it exists, and what killed jobs left of it.
+
+    Raises:
+        ArtifactError: no permission, or a folder is in its place.
+    """
+    with _explained(path, "removed"):
+        path.unlink(missing_ok=True)
     _remove_abandoned(path)
 
 
@@ -114,7 +121,7 @@ def _partial(path: Path) -> Iterator[Path]:
     Raises:
         ArtifactError: an `OSError` in the block, or on the way to it.
     """
-    try:
+    with _explained(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(path)
         folder, descriptor = _new_folder(path)
@@ -123,9 +130,16 @@ def _partial(path: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(descriptor)
+
+
+@contextmanager
+def _explained(path: Path, done: str) -> Iterator[None]:
+    """Raise an `OSError` of the block as an `ArtifactError` that says what could not be done."""
+    try:
+        yield
     except OSError as error:
         raise ArtifactError(
-            f"{path}: could not be written ({error}); check the free space and the permissions of "
+            f"{path}: could not be {done} ({error}); check the free space and the permissions of "
             "its folder, and run again"
         ) from error
 
@@ -183,7 +197,7 @@ def _restore(former: Path, path: Path) -> None:
 def _is_at(descriptor: int, path: Path) -> bool:
     """Return True if an open file or folder is the one at a path."""
     try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
         return False
 
@@ -196,30 +210,59 @@ def held(path: Path) -> Iterator[None]:
 
     Args:
         path: file for the lock, removed at the end.
+
+    Raises:
+        ArtifactError: no permission or no space, what is in its place is no file, or this process
+            holds the lock already.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = _locked(path)
+    with _explained(path, "locked"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = _locked(path)
+    identity = _identity(descriptor)
+    _held.add(identity)
     try:
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
         yield
     finally:
-        path.unlink(missing_ok=True)
+        _held.discard(identity)
+        with suppress(OSError):
+            path.unlink()
         os.close(descriptor)
 
 
 def _locked(path: Path) -> int:
     """Return the file descriptor of a locked file, which is made if it is missing."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
-            log.warning("%s: %s does the same work; waiting until it ends", path, holder)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as error:
-            log.info("%s: no locks on this file system (%s)", path, error)
-        if _is_at(descriptor, path):
-            return descriptor
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE)
+        with ExitStack() as unless_taken:
+            unless_taken.callback(os.close, descriptor)
+            _lock(descriptor, path)
+            if _is_at(descriptor, path):
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
+                unless_taken.pop_all()
+                return descriptor
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    """Lock a file; before it, wait for another process that holds the lock, and name it.
+
+    Raises:
+        ArtifactError: this process holds the lock.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        if _identity(descriptor) in _held:
+            raise ArtifactError(
+                f"{path}: this process does the same work already; let it end first"
+            ) from None
+        holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
+        log.warning("%s: %s does the same work; waiting until it ends", path, holder)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        log.info("%s: no locks on this file system (%s)", path, error)
+
+
+def _identity(descriptor: int) -> tuple[int, int, int]:
+    found = os.fstat(descriptor)
+    return os.getpid(), found.st_dev, found.st_ino

@@ -152,7 +152,7 @@ def save_image(path: Path | str, image: int, output: Path | str) -> Path:
         sample = _read_image(file, image)
     output = Path(output)
     image_file = enlarged(picture(sample))
-    with atomic(output) as temporary:
+    with atomic(output, private=True) as temporary:
         image_file.save(temporary, format="PNG")
     return output
 

@@ -117,7 +117,7 @@ class Assessment:
             PAGE: render(report, measured),
         }
         for name, content in pages.items():
-            with atomic(self.folder / name) as temporary:
+            with atomic(self.folder / name, private=name == PAGE) as temporary:
                 temporary.write_text(content, encoding="utf-8")
         return report
 

@@ -168,7 +168,7 @@ class Gauging(Wrapping):
         strategy: wrapped strategy.
         measure: such as a `gleak.Gauge` for the clients' model and training.
         limits: largest accepted value by metric; the others have none.
-        clients: number of clients that are measured in a round, the first to answer.
+        clients: number of clients that are measured in a round, the first whose updates can be.
         names: names of the arrays, if clients send plain lists of arrays; None: as sent.
 
     Raises:

@@ -122,7 +122,7 @@ class GaugingClassic(WrappingClassic):
         measure: such as a `gleak.Gauge` for the clients' model and training.
         names: names of the arrays that clients send, those of ``model.state_dict()``.
         limits: largest accepted value by metric; the others have none.
-        clients: number of clients that are measured in a round, the first to answer.
+        clients: number of clients that are measured in a round, the first whose updates can be.
     """
 
     def __init__(

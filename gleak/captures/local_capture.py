@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from gleak.captures.round_folder import RoundFolder
-from gleak.captures.states import State, write_state
+from gleak.captures.states import State, described, is_dense, write_state
 from gleak.captures.truth import check_samples
-from gleak.core.errors import IncompatibleError
+from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.models.parameters import trained_parameters
 
 PLAIN = {"momentum": 0, "weight_decay": 0, "maximize": False}
@@ -60,7 +62,7 @@ def capture(
     folder: Path | str,
     *,
     client: str = "0",
-    truth: tuple[Tensor, Tensor] | None = None,
+    truth: tuple[Any, Any] | None = None,
 ) -> Iterator[None]:
     """Capture the local training in the block, in the files that ``gleak import --round`` reads.
 
@@ -78,15 +80,18 @@ def capture(
         folder: folder of the round; it need not exist.
         client: name of the client in the names of the files: letters, digits, "_", "." and "-".
         truth: inputs with values in [0, 1], Shape (N, *shape), and labels, Shape (N), of all
-            samples of the round, to score attacks later; None: unknown.
+            samples of the round, as tensors, arrays or lists, to score attacks later; None:
+            unknown.
 
     Raises:
-        SpecError: the name of the client is none that a file can have; before the block.
-        IncompatibleError: another optimiser; before the block. No step, or several learning rates;
-            after it.
+        SpecError: the name of the client is none that a file can have, or the folder is no path;
+            before the block.
+        IncompatibleError: another optimiser, or a model whose state is not only dense tensors;
+            before the block. No step, or several learning rates; after it.
         DataError: the client is already in the folder, or its round began with other parameters;
             before the block, or after it if another process wrote them meanwhile.
-        ArtifactError: invalid samples, before the block; or the files cannot be written.
+        ArtifactError: invalid samples, or a file in the folder's place; before the block. The files
+            cannot be written; after it.
 
     Example:
         >>> import gleak, tempfile, torch
@@ -102,8 +107,8 @@ def capture(
         before.safetensors client-0.safetensors truth-0.safetensors
     """
     check_optimizer(model, optimizer)
-    samples = None if truth is None else _checked(*truth)
-    before, files, rates = _copied(model), RoundFolder(Path(folder)), Rates()
+    samples = None if truth is None else _samples(truth)
+    before, files, rates = _copied(model), RoundFolder(_checked_folder(folder)), Rates()
     files.check_new(client, before)
     handle = optimizer.register_step_post_hook(rates.note)
     try:
@@ -179,14 +184,50 @@ def _check_parameters(model: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
-def _checked(inputs: Tensor, labels: Tensor) -> State:
+def _samples(truth: tuple[Any, Any]) -> State:
     """Return a copy of the samples after `check_samples`."""
-    check_samples("gleak.capture, truth", inputs, labels)
+    place = "gleak.capture, truth"
+    try:
+        inputs, labels = (torch.as_tensor(part).detach() for part in truth)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArtifactError(
+            f"{place}: {error}; give inputs and labels, each as a tensor, an array or a list"
+        ) from None
+    check_samples(place, inputs, labels)
     return {"inputs": _copy(inputs), "labels": _copy(labels)}
 
 
+def _checked_folder(folder: Path | str) -> Path:
+    """Return a folder that exists or can be made.
+
+    Raises:
+        SpecError: it is no path.
+        ArtifactError: a file is in its place, or in that of a folder above it.
+    """
+    if not isinstance(folder, str | os.PathLike) or "\0" in str(folder):
+        raise SpecError(f"gleak.capture: folder = {folder!r}: expected the path of a folder")
+    path = Path(folder)
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not there.is_dir():
+        raise ArtifactError(f"{there}: not a folder; choose another one for the round")
+    return path
+
+
 def _copied(model: nn.Module) -> State:
-    return {name: _copy(value) for name, value in model.state_dict().items()}
+    """Return a copy of a model's state.
+
+    Raises:
+        IncompatibleError: an entry is not a dense tensor; names it.
+    """
+    state = model.state_dict()
+    for name, value in state.items():
+        if not is_dense(value):
+            raise IncompatibleError(
+                f"gleak.capture: {name} in model.state_dict() is {described(value)}, but files of "
+                "a round contain dense tensors only; leave it out of the state, such as by a "
+                "get_extra_state that returns a tensor, or none"
+            )
+    return {name: _copy(value) for name, value in state.items()}
 
 
 def _copy(value: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +129,12 @@ class Gauged(Observer):
     Args:
         measure: such as a `gleak.Gauge` for the clients' model and training.
         limits: largest accepted value by metric; the others have none.
-        clients: number of clients that are measured in a round, the first to answer.
+        clients: number of clients that are measured in a round, the first whose updates can be.
     """
 
     def __init__(self, measure: Measure, limits: Mapping[str, float] | None, clients: int) -> None:
         self.measure, self.limits, self.clients = measure, limits or {}, clients
-        self._metrics: Collection[str] = metrics_of_gauge(knows_truth=False)
+        self._metrics: dict[str, None] = {}
 
     @override
     def observes(self, number: int) -> bool:
@@ -145,7 +145,8 @@ class Gauged(Observer):
         """Measure the first clients; give the largest known value of each metric.
 
         An update that cannot be measured exceeds no limit: the server has received it already, and
-        one client must not stop the federation by it.
+        one client must not stop the federation by it. The next client is measured in its place. A
+        metric that was measured in an earlier round, but not in this one, is NaN.
 
         Raises:
             ExposedError: a metric exceeds its limit; names the round.
@@ -154,13 +155,17 @@ class Gauged(Observer):
         if not after:
             return {}
         measured: list[dict[str, float]] = []
-        for client, read in islice(after.items(), self.clients):
+        for client, read in after.items():
+            if len(measured) == self.clients:
+                break
             with unharmed(f"round {number}, client {client}"):
                 measured.append(measured_by(self.measure, before, read(), None))
         if not measured:
-            return unknown(self._metrics)
-        self._metrics = measured[0].keys()
-        largest = {name: _largest(each[name] for each in measured) for name in self._metrics}
+            return unknown(self._metrics or metrics_of_gauge(knows_truth=False))
+        self._metrics |= dict.fromkeys(chain.from_iterable(measured))
+        largest = {
+            name: _largest(each.get(name, math.nan) for each in measured) for name in self._metrics
+        }
         limits = {k: v for k, v in self.limits.items() if not math.isnan(largest.get(k, 0))}
         if over := over_limits(largest, limits):
             raise ExposedError(f"round {number}: {over}; the federation is stopped")

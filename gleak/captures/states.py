@@ -52,6 +52,23 @@ def write_state(
         save_file(tensors, temporary, metadata)
 
 
+def is_dense(value: Any) -> bool:
+    """Return True for a tensor that holds all of its values, in a type that safetensors has."""
+    return (
+        isinstance(value, Tensor)
+        and value.layout == torch.strided
+        and value.dtype != torch.complex128
+        and not (value.is_quantized or value.is_nested or value.is_meta)
+    )
+
+
+def described(value: Any) -> str:
+    """Return the type of a value, and of a tensor those of its values and its layout."""
+    if isinstance(value, Tensor):
+        return f"a tensor of {value.dtype}, {value.layout}, on {value.device.type}"
+    return type(value).__name__
+
+
 def _is_pickled(path: Path) -> bool:
     """Return True if name or first bytes are those of a file of `torch.save` or `pickle`."""
     with path.open("rb") as file:

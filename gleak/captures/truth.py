@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
-from gleak.captures.states import State, read_state
+from gleak.captures.states import State, described, is_dense, read_state
 from gleak.clients.captured import Captured
 from gleak.core.errors import ArtifactError, nearest
 from gleak.core.spec import changed
@@ -118,13 +118,18 @@ def check_samples(
         classes: number of classes; None: unknown.
 
     Raises:
-        ArtifactError: intensities outside of [0, 1], labels that are no classes, or another number
-            of labels than of samples.
+        ArtifactError: a tensor that is not dense, no samples, intensities outside of [0, 1], labels
+            that are no classes, or another number of labels than of samples.
     """
-    if labels.shape != inputs.shape[:1]:
+    for name, value in zip(KEYS, (inputs, labels), strict=True):
+        if not is_dense(value) or value.is_complex():
+            raise ArtifactError(
+                f"{place}: {name} is {described(value)}; give a dense tensor of real numbers"
+            )
+    if inputs.ndim <= 1 or not inputs.numel() or labels.shape != inputs.shape[:1]:
         raise ArtifactError(
             f"{place}: inputs of shape {tuple(inputs.shape)} and labels of shape "
-            f"{tuple(labels.shape)}; give one label for each sample"
+            f"{tuple(labels.shape)}; give inputs (N, *shape) and one label for each of N samples"
         )
     intensities = inputs.is_floating_point()
     _check_range(place, "inputs", inputs, intensities, 1, "intensities in [0, 1]")
@@ -136,10 +141,11 @@ def check_samples(
 def _check_range(
     place: Path | str, name: str, value: Tensor, kind: bool, most: float, expected: str
 ) -> None:
-    if not kind or not ((value >= 0) & (value <= most)).all():
+    values = value.double()
+    if not kind or not ((values >= 0) & (values <= most)).all():
+        low, high = (found.to(value.dtype).item() for found in values.aminmax())
         raise ArtifactError(
-            f"{place}: {name} has {value.dtype} values from {value.min()} to {value.max()}, "
-            f"expected {expected}"
+            f"{place}: {name} has {value.dtype} values from {low} to {high}, expected {expected}"
         )
 
 

@@ -142,7 +142,7 @@ class Outcome:
                 ],
             ),
         ]
-        with theme(), atomic(output) as temporary:
+        with theme(), atomic(output, private=True) as temporary:
             figure = draw_grid(rows)
             figure.text(0.5, 1.02, self.title.replace("\n", " "), ha="center", va="bottom")
             figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, bbox_inches="tight")

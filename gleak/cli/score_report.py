@@ -223,7 +223,7 @@ def save_comparison(tables: Sequence[Path], output: Path, *, victims: int, sampl
     strips = [strip for each in shown for strip in read_strips(figure, each)]
     cells = [each.cell for each in shown]
     axes = {level: tuple(dict.fromkeys(cell.specs[level] for cell in cells)) for level in LEVELS}
-    with theme(), atomic(output) as temporary:
+    with theme(), atomic(output, private=True) as temporary:
         picture = draw_grid(LAYOUTS["results"](strips, AxisLabels(axes)))
         picture.savefig(temporary, format="png", dpi=200, bbox_inches="tight")
     return output

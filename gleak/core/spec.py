@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from numbers import Integral
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
@@ -36,12 +37,14 @@ def checked_name(kind: str, name: object) -> str:
         name: the name.
 
     Raises:
-        SpecError: it is empty or too long, has other characters, or begins with "." or "-".
+        SpecError: it is neither text nor a whole number, is empty or too long, has other
+            characters, or begins with "." or "-".
     """
-    text = str(name)
+    given = isinstance(name, str | Integral) and not isinstance(name, bool)
+    text = str(name) if given else ""
     if not re.fullmatch(FILE_NAME, text) or len(text) > LONGEST_NAME:
         raise SpecError(
-            f"{kind} {text[: 2 * LONGEST_NAME]!r}: give a name of at most {LONGEST_NAME} "
+            f"{kind} {text[: 2 * LONGEST_NAME] or name!r}: give a name of at most {LONGEST_NAME} "
             f"characters, {CHARACTERS}, that does not begin with '.' or '-'"
         )
     return text

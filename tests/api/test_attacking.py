@@ -207,6 +207,7 @@ def test_a_result_says_what_was_found_and_saves_its_images(tmp_path: Path) -> No
     assert "labels=[0, 1, 2]" in text
     with Image.open(found.save(tmp_path / "found.png", truth=inputs)) as image:
         shown = np.asarray(image)
+    assert (tmp_path / "found.png").stat().st_mode & 0o777 == 0o600
     assert shown.shape == (2 * 128 + 4, 3 * 132 - 4, 3)
     for column in range(3):
         for row, images in enumerate((inputs, found.inputs)):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gleak.artifacts.atomic import atomic, held, renamed, whole_folder
+from gleak.artifacts.atomic import atomic, discard, held, renamed, whole_folder
 from gleak.core.errors import ArtifactError
 
 Writer = Callable[..., AbstractContextManager[Path]]
@@ -218,4 +218,54 @@ def test_a_lock_is_awaited_and_its_holder_named(
             assert holder.wait() is not None
     said = f"lock: process {holder.pid} on {platform.node()} does the same work; waiting"
     assert said in caplog.text
+    assert names(tmp_path) == []
+
+
+def a_file_as_folder(path: Path) -> None:
+    path.parent.touch()
+
+
+def a_symlink(path: Path) -> None:
+    path.parent.mkdir()
+    path.symlink_to(path.parent.parent / "kept")
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir(parents=True)
+
+
+@pytest.mark.parametrize("obstacle", [a_file_as_folder, a_folder, a_symlink])
+def test_a_lock_that_cannot_be_made_is_an_error_of_gleak(
+    tmp_path: Path, obstacle: Callable[[Path], None]
+) -> None:
+    (tmp_path / "kept").write_text("content")
+    obstacle(tmp_path / "in" / "lock")
+    with (
+        pytest.raises(ArtifactError, match=r"in/lock: could not be locked \(.*check"),
+        held(tmp_path / "in" / "lock"),
+    ):
+        pytest.fail("the lock was taken")
+    assert (tmp_path / "kept").read_text() == "content"
+
+
+def test_what_cannot_be_removed_is_an_error_of_gleak(tmp_path: Path) -> None:
+    (tmp_path / "it").mkdir()
+    with pytest.raises(ArtifactError, match="it: could not be removed"):
+        discard(tmp_path / "it")
+
+
+TAKES_TWICE = """
+import sys
+from pathlib import Path
+from gleak.artifacts.atomic import held
+with held(Path(sys.argv[1])):
+    with held(Path(sys.argv[1])):
+        pass
+"""
+
+
+def test_a_process_does_not_wait_for_its_own_lock(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TAKES_TWICE, str(tmp_path / "lock")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    assert "lock: this process does the same work already; let it end first" in ended.stderr
     assert names(tmp_path) == []

@@ -133,6 +133,7 @@ def test_a_test_sample_is_saved_as_stored_and_grey_stays_grey(tmp_path: Path) ->
     path = pictures(tmp_path / "dataset.h5", images)
     output = save_image(path, 2, tmp_path / "out" / "two.png")
     assert output == tmp_path / "out" / "two.png"
+    assert output.stat().st_mode & 0o777 == 0o600
     with Image.open(output) as picture:
         pixels, mode = np.asarray(picture), picture.mode
     assert mode == "L"

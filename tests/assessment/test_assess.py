@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gleak.assessment import assess
 from gleak.assessment.assess import CONFIG, COPY, check_folder, prepare
 from gleak.core.errors import SpecError
 from gleak.core.settings import Settings
@@ -33,6 +34,21 @@ def test_the_report_of_the_same_deployment_is_continued(deployment: Path) -> Non
     deployment.write_text(deployment.read_text() + "victims: 7\n")
     with pytest.raises(SpecError, match=r"deployment-report exists, .*--output"):
         prepare(deployment, None, SETTINGS, {})
+
+
+def test_the_page_which_shows_samples_is_open_to_its_owner_alone(
+    deployment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workflow and what is read of its results are left out."""
+    monkeypatch.setattr(assess.WorkflowRun, "make", lambda *_: True)
+    monkeypatch.setattr(assess, "assemble", lambda *_: SETTINGS)
+    monkeypatch.setattr(assess, "render", lambda *_: "page")
+    found = prepare(deployment, None, SETTINGS, {})
+    found.write()
+    found.run(Path("Snakefile"), [])
+    assert (found.folder / assess.PAGE).read_text() == "page"
+    assert (found.folder / assess.PAGE).stat().st_mode & 0o777 == 0o600
+    assert (found.folder / assess.NUMBERS).stat().st_mode == (found.folder / CONFIG).stat().st_mode
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -214,6 +215,14 @@ def test_nothing_is_written_of_a_round_that_is_none(
         (lambda x, y: (x * 255, y), r"inputs has torch\.float32 values from .*intensities"),
         (lambda x, y: (x, y - 20), r"labels has torch\.int64 values from .*classes 0 and above"),
         (lambda x, y: (x, y[:2]), r"inputs of shape \(3, 1, 8, 8\) and labels of shape \(2,\)"),
+        (lambda x, y: (x[:0], y[:0]), r"inputs of shape \(0, 1, 8, 8\) .* each of N samples"),
+        (lambda x, y: (x.mean(), y[0]), r"inputs of shape \(\) and labels of shape \(\)"),
+        (lambda x, y: (x + 0j, y), r"inputs is a tensor of torch\.complex64, .*give a dense"),
+        (lambda x, y: (x.to_sparse(), y), r"inputs is a tensor of .*torch\.sparse_coo, .*dense"),
+        (lambda x, y: (x.to("meta"), y), "inputs is a tensor of .*on meta; give a dense"),
+        (lambda x, y: (x, y, y), "too many values to unpack .*give inputs and labels"),
+        (lambda x, y: x.mean(), "iteration over a 0-d tensor; give inputs and labels"),
+        (lambda x, y: (x, ["cat"] * 3), "too many dimensions 'str'; give inputs and labels"),
     ],
 )
 def test_invalid_samples_are_refused_before_training(
@@ -227,11 +236,72 @@ def test_invalid_samples_are_refused_before_training(
 
 
 @pytest.mark.parametrize(
-    "client", ["a/../../../escaped", "../truth-0", "", ".a", "-a", "a b", "a\n", "a\0", "a" * 101]
+    "change",
+    [
+        lambda x, y: [x.tolist(), y.tolist()],
+        lambda x, y: (x.numpy(), y.numpy()),
+        lambda x, y: (x.requires_grad_(), y.to(torch.uint16)),
+    ],
+    ids=["lists", "arrays", "other types"],
 )
-def test_the_name_of_a_client_is_no_path(model: nn.Module, tmp_path: Path, client: str) -> None:
+def test_samples_are_tensors_arrays_or_lists(
+    change: Callable[..., Truth], model: nn.Module, truth: Truth, tmp_path: Path
+) -> None:
+    optimizer = sgd(model)
+    with gleak.capture(model, optimizer, tmp_path, truth=change(*truth)):
+        train(model, optimizer, truth)
+    written = load_file(tmp_path / "truth-0.safetensors")
+    assert torch.equal(written["inputs"], truth[0])
+    assert written["labels"].tolist() == truth[1].tolist()
+
+
+class Counting(nn.Linear):
+    def get_extra_state(self) -> dict[str, int]:
+        return {"count": 3}
+
+
+def test_a_state_that_is_not_only_tensors_is_refused_before_training(tmp_path: Path) -> None:
+    model = nn.Sequential(Counting(4, 2))
     with (
-        pytest.raises(SpecError, match=r"client '.*': give a name of at most 100 characters, let"),
+        pytest.raises(IncompatibleError, match=r"0\._extra_state in model.state_dict\(\) is dict"),
+        gleak.capture(model, sgd(model), tmp_path),
+    ):
+        pytest.fail("the block was entered")
+
+
+@pytest.mark.parametrize(
+    ("folder", "error"),
+    [(None, SpecError), ("a\0b", SpecError), (3, SpecError), (Path(__file__) / "a", ArtifactError)],
+)
+def test_a_folder_that_cannot_be_is_refused_before_training(
+    model: nn.Module, folder: Any, error: type[GleakError]
+) -> None:
+    with (
+        pytest.raises(error, match=r"expected the path of a folder|py: not a folder"),
+        gleak.capture(model, sgd(model), folder),
+    ):
+        pytest.fail("the block was entered")
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        None,
+        True,
+        "a/../../../escaped",
+        "../truth-0",
+        "",
+        ".a",
+        "-a",
+        "a b",
+        "a\n",
+        "a\0",
+        "a" * 101,
+    ],
+)
+def test_the_name_of_a_client_is_no_path(model: nn.Module, tmp_path: Path, client: Any) -> None:
+    with (
+        pytest.raises(SpecError, match=r"client .*: give a name of at most 100 characters, let"),
         gleak.capture(model, sgd(model), tmp_path / "round", client=client),
     ):
         pytest.fail("the block was entered")

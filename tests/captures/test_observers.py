@@ -65,6 +65,23 @@ def test_a_client_that_cannot_be_measured_is_named_and_the_others_count(
         observer.observe(6, BEFORE, {"7": answer, "8": sent(9)})
 
 
+def test_a_client_that_cannot_be_measured_takes_no_others_place() -> None:
+    answers = {"3": malformed, "7": sent(math.nan), "8": sent(9), "9": sent(99)}
+    with pytest.raises(ExposedError, match="round 1: size is 9, limit 5"):
+        Gauged(size, limits={"size": 5}, clients=1).observe(1, BEFORE, answers)
+
+
+def test_clients_may_have_different_metrics() -> None:
+    def named(_: Arrays, after: Arrays, __: object) -> dict[str, float]:
+        value = float(after["weight"][0, 0])
+        return {f"size-{value:g}": value}
+
+    observer = Gauged(named, limits={"size-2": 5}, clients=2)
+    assert observer.observe(1, BEFORE, {"3": sent(1), "7": sent(2)}) == {"size-1": 1, "size-2": 2}
+    alone = observer.observe(2, BEFORE, {"3": sent(1)})
+    assert alone == pytest.approx({"size-1": 1, "size-2": math.nan}, nan_ok=True)
+
+
 def test_what_a_gauge_cannot_measure_has_its_names() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
     gauge = gleak.Gauge(model, shape=(3,), batch_size=1, local_lr=0.1)

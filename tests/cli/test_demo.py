@@ -53,6 +53,7 @@ def test_the_command_prints_scores_and_the_path_of_the_picture(
 ) -> None:
     output = tmp_path / "found.png"
     assert main(["demo", "--size", str(SIZE), "--output", str(output)]) == 0
+    assert output.stat().st_mode & 0o777 == 0o600
     text = capsys.readouterr().out
     assert all(name in text for name in PHOTOGRAPHS)
     assert f"{6144:,} of {6144:,} 8-bit values" in text

@@ -98,6 +98,7 @@ def test_scores_saves_truth_and_reconstructions_as_one_picture(
 ):
     output = tmp_path / "compared.png"
     assert main(["scores", str(cells), "--image", str(output)]) == 0
+    assert output.stat().st_mode & 0o777 == 0o600
     assert capsys.readouterr().out.endswith(f"{output}\n")
     with Image.open(output) as picture:
         assert picture.height > 4 * 100

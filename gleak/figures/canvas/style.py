@@ -118,7 +118,7 @@ def save(figure: Figure, stem: Path, conditions: str = "") -> None:
         _write_below(figure, conditions)
     wide: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": DOTS_PER_INCH}
     for kind, metadata in VOLATILE.items():
-        with atomic(suffixed(stem, f".{kind}")) as temporary:
+        with atomic(suffixed(stem, f".{kind}"), private=True) as temporary:
             figure.savefig(temporary, format=kind, metadata=metadata, **wide)
 
 

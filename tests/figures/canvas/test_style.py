@@ -29,6 +29,12 @@ def test_a_full_disk_leaves_no_half_figure_and_no_half_table(
     assert not list(tmp_path.iterdir())
 
 
+def test_figures_which_may_show_samples_are_open_to_their_owner_alone(tmp_path: Path) -> None:
+    save(new_figure(1, 1), tmp_path / "figure")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"figure.svg": 0o600, "figure.png": 0o600}
+
+
 def test_a_dot_in_the_name_is_no_suffix(tmp_path: Path) -> None:
     save_numbers(pd.DataFrame({"a": [0.1]}), tmp_path / "noise.small")
     assert (tmp_path / "noise.small.csv").read_text() == "a\n0.1\n"

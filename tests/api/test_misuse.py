@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -116,6 +116,13 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(shape=()), "shape = (): expected"),
         (lambda: attack(shape=(-1, 4, 4)), "positive whole numbers"),
         (lambda: attack(shape=None), "shape = None"),
+        (lambda: attack(shape=b"\3\4\4"), "shape = b'"),
+        (lambda: attack(shape=torch.tensor(SHAPE, device="meta")), "shape = tensor("),
+        (lambda: attack(shape=(10**30,)), "expected at most 268435456 values in a sample"),
+        (
+            lambda: attack(shape=(3, 10**6, 10**6)),
+            "shape = (3, 1000000, 1000000): expected at most",
+        ),
         (lambda: gleak.audit(model(), shape=3.5), "shape = 3.5"),
         (lambda: gleak.craft("fishing", model(), shape=[3, -4, 4]), "shape = [3, -4, 4]"),
         (lambda: gleak.Gauge(model(), "3", 2, LR), "shape = '3': expected positive whole"),
@@ -138,6 +145,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(sends="weights"), "local_lr is missing"),
         (lambda: computed(local_steps=2, local_lr=-1), "field 'local_lr' = -1"),
         (lambda: computed(local_lr=float("nan")), "local_lr = nan: expected a finite number"),
+        (lambda: computed(local_lr=10**400), "local_lr = 1000"),
         (lambda: attack(local_lr="0.1"), "local_lr = '0.1'"),
         (lambda: attack(local_lr=[0.1, 0.2]), "local_lr = [0.1, 0.2]"),
         (lambda: computed(mini_batch=0.5, local_lr=LR), "mini_batch = 0.5"),
@@ -164,7 +172,9 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(network=state()), "the model is a dict"),
         (lambda: attack(network=OnMeta), "the class OnMeta; give an instance"),
         (lambda: granted(mean=images(1)[0]), "did you mean 'mean_input'"),
+        (lambda: attack(grants={1: 2}), "unknown grant 1; valid: "),
         (lambda: attack(grants=["mean_input"]), "grants is a list"),
+        (lambda: inverted(labels=[0, 2], grants={"labels": [1, 3]}), "labels are given twice"),
         (
             lambda: attack("fishing", secret=gleak.craft("fishing", model(), SHAPE)),
             "secret is a CraftedModel",
@@ -187,6 +197,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: computed(labels=[0j, 1j]), "labels: values of type torch.complex"),
         (lambda: inverted(labels=[0, 1, 2]), "labels: shape (3,), expected (2,)"),
         (lambda: computed(labels=[0]), "expected (2,): one for each sample"),
+        (lambda: computed(labels=b"\0\2"), "np.frombuffer makes an array of them"),
         (lambda: computed(labels={0: 1}), "labels: not a tensor of numbers"),
         (
             lambda: attack(gradients=list(model().parameters())),
@@ -232,6 +243,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: gleak.defend("threshold", [torch.ones(3)], memory=[]), "memory is a list"),
         (lambda: inverted(sent={"3.bias": torch.ones(5)}), "sent: 3.bias: a mask of shape (5,)"),
         (lambda: inverted(sent={"bias": torch.ones(4)}), "sent: unknown parameter 'bias'"),
+        (lambda: inverted(sent={3: torch.ones(4), "a": [1]}), "sent: unknown parameter 3; valid: "),
         (lambda: inverted(sent={"3.bias": [0, 1, 2, 3]}), "other than true and false"),
         (lambda: inverted(sent={"3.bias": torch.zeros(4)}), "leaves out values that are not zero"),
         (lambda: inverted(sent=[torch.ones(8)]), "sent: 1 tensors"),
@@ -360,6 +372,13 @@ def test_a_misuse_is_refused_in_words(
         misuse()
 
 
+def negative(value: Tensor) -> Tensor:
+    """Return the same values in a tensor whose negative bit is set."""
+    found = torch.complex(torch.zeros_like(value), -value).conj().imag
+    assert found.is_neg()
+    return found
+
+
 Pair = namedtuple("Pair", ["weight", "bias"])
 
 
@@ -380,6 +399,8 @@ def expected() -> Tensor:
         [torch.tensor(0), torch.tensor(2)],
         [np.int64(0), np.uint8(2)],
         range(0, 3, 2),
+        {"first": 0, "second": 2}.values(),
+        np.array([0, 2], object),
         (label for label in (0, 2)),
     ],
     ids=lambda value: f"{type(value).__name__} {getattr(value, 'dtype', '')}",
@@ -428,6 +449,8 @@ def test_numbers_come_in_any_form(known: dict[str, Any]) -> None:
         lambda values: [value.to_sparse() for value in values.values()],
         lambda values: [value.clone().requires_grad_() * 1 for value in values.values()],
         lambda values: namedtuple("Update", "a b c d")(*values.values()),
+        lambda values: [negative(value) for value in values.values()],
+        lambda values: [value.numpy().astype(np.longdouble) for value in values.values()],
     ],
 )
 def test_gradients_come_in_any_form(form: Callable[[Values], Any]) -> None:
@@ -455,6 +478,10 @@ def test_half_precision_is_taken_as_single(kind: torch.dtype) -> None:
         lambda inputs: inputs.numpy()[:, :, ::-1][:, :, ::-1],
         lambda inputs: inputs.double(),
         lambda inputs: inputs.to_sparse(),
+        lambda inputs: negative(inputs),
+        deque,
+        lambda inputs: inputs.numpy().astype(np.longdouble),
+        lambda inputs: inputs.numpy().astype(object),
     ],
 )
 def test_samples_come_in_any_form(form: Callable[[Tensor], Any]) -> None:

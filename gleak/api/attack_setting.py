@@ -208,6 +208,7 @@ class Setting:
 
         Raises:
             IncompatibleError: names the reason, and attacks that can be run.
+            ArtifactError: the attack reads the secret, which is that of another network.
         """
         try:
             self._check(spec, granted)
@@ -215,6 +216,9 @@ class Setting:
             others = ", ".join(self._serving(granted))
             advice = f"; attacks that can be run here: {others}" if others else ""
             raise IncompatibleError(f"{error}{advice}") from None
+        if self.secret and spec.crafting:
+            given = (self.secret, self.network, self.shape, self.classes)
+            crafting_of(self.secret).check_secret(*given)
 
     def _check(self, spec: AttackSpec, granted: frozenset[str]) -> None:
         samples = describe_samples(self.shape, self.classes)

@@ -26,7 +26,7 @@ from gleak.api.user_network import examine, own_modes, prepared_copy
 from gleak.artifacts.model import Secret
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import reconstruct
-from gleak.core.errors import SpecError
+from gleak.core.errors import ArtifactError, SpecError
 from gleak.core.spec import changed
 from gleak.local_training.base import Loss
 from gleak.models.wrappers import without_prefix
@@ -103,7 +103,7 @@ def attack(
     Raises:
         SpecError: an unknown attack or field, or a value of another type or out of range.
         ArtifactError: the gradients are not those of the model, or are its parameters; values are
-            not finite; masks, labels or grants are invalid.
+            not finite; masks, labels or grants are invalid; the secret is of another network.
         GleakError: an unknown device, or no such GPU.
         IncompatibleError: the attack does not support this model or client, or lacks a grant; names
             attacks that do.
@@ -154,12 +154,25 @@ def samples_of(batch_size: SupportsIndex | None, labels: Tensor | None) -> Suppo
 
 
 def check_secret(secret: Any) -> None:
-    """Raise `SpecError` if a value is not a secret."""
-    if secret is not None and not isinstance(secret, Secret):
+    """Raise if a value is not a secret.
+
+    Raises:
+        SpecError: it is of another type.
+        ArtifactError: it has no crafting, or other values than arrays by name.
+    """
+    if secret is None:
+        return
+    if not isinstance(secret, Secret):
         raise SpecError(
             f"secret is a {type(secret).__name__}; give the secret of gleak.craft(...), which its "
             "result has as secret"
         )
+    if not isinstance(secret.spec, str) or not isinstance(secret.values, Mapping):
+        raise ArtifactError(
+            "secret: its spec is not a text, or its values are not arrays by name; give the secret "
+            "as gleak.craft(...) made it"
+        )
+    secret.validate("secret")
 
 
 def with_known_labels(spec: AttackSpec, known: bool) -> AttackSpec:

@@ -6,6 +6,7 @@ import copy
 import re
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -100,6 +101,24 @@ class OnMeta(nn.Module):
 
 def loader() -> Any:
     return DataLoader(TensorDataset(images(), torch.tensor([0, 2])), batch_size=2)
+
+
+@cache
+def convolutional() -> nn.Module:
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, CLASSES))
+
+
+def fished(network: nn.Module, target: int = 0, **changes: Any) -> Any:
+    """Attack with the secret of a crafted network, or what is left of it."""
+    secret = gleak.craft(f"fishing+target={target}", network, SHAPE).secret
+    return attack("fishing+iterations=1", secret=replace(secret, **changes))
+
+
+def read_by_mkor(crafted: nn.Module, seed: int, network: nn.Module) -> Any:
+    update = gleak.compute_update(network, images(), [0, 2])
+    secret = gleak.craft("mkor", crafted, SHAPE, seed=seed).secret
+    return attack("mkor", update, network, secret=replace(secret, seed=0))
 
 
 def masked() -> Any:
@@ -279,6 +298,15 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
             ),
             "negative variances",
         ),
+        (lambda: fished(model(), values={}), "crafting fishing: target is not that of this"),
+        (lambda: fished(model(), values=None), "its values are not arrays by name"),
+        (lambda: fished(model(), spec=None), "secret: its spec is not a text"),
+        (lambda: fished(model(), values={"target": np.array([-1])}), "target is not that of"),
+        (lambda: fished(model(), values={"target": np.array(["a"])}), "secret: /values/target"),
+        (
+            lambda: read_by_mkor(convolutional(), 1, convolutional()),
+            "channel is not that of this network; give the secret and the network",
+        ),
         (lambda: attack(knowledge="missing.h5"), "missing.h5"),
         (lambda: computed((255 * images()).byte()), "divide bytes by 255"),
         (lambda: computed(255 * images()), "expected intensities in [0, 1]"),
@@ -339,6 +367,11 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(network=nn.Linear(48, 4), shape=(48,)), "wrap it in torch.nn.Sequential"),
         (lambda: gleak.defend("gaussian+std=1e300", [torch.ones(3)]), "exceed the range"),
         (lambda: gleak.defend("qsgd+norm=l2", [FULL((3,), 3e38)]), "scale the update"),
+        (
+            lambda: fished(nn.Sequential(nn.Flatten(), nn.Linear(48, 9)), target=8),
+            "target=8 is no class of the model, which has 4; choose 0 to 3",
+        ),
+        (lambda: read_by_mkor(convolutional(), 0, model()), "no convolutions before dense"),
         (lambda: granted(batch_norm_statistics=torch.ones(2, 2)), "leave the grant out"),
         (lambda: attack("blind"), "grants that are not given: mean_input"),
         (

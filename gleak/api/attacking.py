@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex
 
@@ -127,6 +128,7 @@ def attack(
     known = None if labels is None else checked_labels(labels)
     count = samples_of(batch_size, known)
     client = client_of(count, local_steps, local_lr, mini_batch, loss, sends, batch_norm)
+    files = checked_files(knowledge)
     check_secret(secret)
     classes = examine(network, shape)
     values = named_gradients(without_prefix(gradients, model), network)
@@ -135,8 +137,7 @@ def attack(
     update = setting.update(values, masks)
     granted = setting.granted({} if grants is None else grants, known)
     setting.check(attacker, frozenset(granted))
-    files = [knowledge] if isinstance(knowledge, str | Path) else knowledge
-    networks = load_networks(attacker, map(Path, files), shape)
+    networks = load_networks(attacker, files, shape)
     used = choose_device(device)
     network.to(used)
     with clocked() as times:
@@ -151,6 +152,23 @@ def samples_of(batch_size: SupportsIndex | None, labels: Tensor | None) -> Suppo
     if batch_size is not None:
         return batch_size
     return 1 if labels is None else len(labels)
+
+
+def checked_files(knowledge: Any) -> list[Path]:
+    """Return the paths of one or several files.
+
+    Raises:
+        SpecError: a value is not a path.
+    """
+    single = isinstance(knowledge, str | PathLike) or not isinstance(knowledge, Iterable)
+    files = [knowledge] if single else list(knowledge)
+    for file in files:
+        if not isinstance(file, str | PathLike):
+            raise SpecError(
+                f"knowledge = {knowledge!r}: expected the paths of files knowledge.h5; leave it "
+                "out if there are none"
+            )
+    return list(map(Path, files))
 
 
 def check_secret(secret: Any) -> None:

@@ -7,7 +7,7 @@ import re
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -198,6 +198,10 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
             lambda: attack("fishing", secret=gleak.craft("fishing", model(), SHAPE)),
             "secret is a CraftedModel",
         ),
+        *[
+            (partial(lambda given: attack(knowledge=given), given), f"knowledge = {given!r}: ")
+            for given in (3, None, [None], b"/tmp")
+        ],
         (lambda: gleak.score(images(), images(), [0, 1]), "leave labels out"),
         (lambda: gleak.audit(model(), images()), "inputs and labels, or neither"),
         (lambda: gleak.Gauge(model(), SHAPE, 2, None), "local_lr is missing"),
@@ -308,6 +312,12 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
             "channel is not that of this network; give the secret and the network",
         ),
         (lambda: attack(knowledge="missing.h5"), "missing.h5"),
+        (lambda: attack(knowledge="a" * 5000), "cannot be read (File name too long)"),
+        (lambda: found().save(None), "path = None: expected the path of a file that ends in .png"),
+        *[
+            (partial(lambda name: found().save(name), name), f"path = {name!r}: expected")
+            for name in ("a\0.png", "a.exe", "a")
+        ],
         (lambda: computed((255 * images()).byte()), "divide bytes by 255"),
         (lambda: computed(255 * images()), "expected intensities in [0, 1]"),
         (lambda: computed(images() - 0.5), "belongs into the model"),

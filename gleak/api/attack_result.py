@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ class AttackResult:
         """Save the images as one PNG, at most `COLUMNS` beside each other.
 
         Args:
-            path: the PNG.
+            path: the PNG, a file that ends in ``.png``.
             truth: true images, values in [0, 1], Shape (N, *shape), shown in rows above the
                 reconstructed ones.
 
@@ -88,9 +89,12 @@ class AttackResult:
             ``path`` as a path.
 
         Raises:
-            ArtifactError: samples are not images of one or three channels, the truth is none of
-                their shape, or the file cannot be written.
+            ArtifactError: the path is not that of a PNG, samples are not images of one or three
+                channels, the truth is none of their shape, or the file cannot be written.
         """
+        named = isinstance(path, str | PathLike) and "\0" not in str(path)
+        if not named or Path(path).suffix.lower() != ".png":
+            raise ArtifactError(f"path = {path!r}: expected the path of a file that ends in .png")
         if self.inputs.ndim != 4 or self.inputs.shape[1] not in PICTURED:
             raise ArtifactError(
                 f"{path}: samples of shape {tuple(self.inputs.shape[1:])} are not images with one "

@@ -83,7 +83,7 @@ class Setting:
         found = {name: value.shape for name, value in values.items()}
         check_shapes(found, trained_parameters(self.network), None, WHERE, ORIGIN)
         sent = masks or {}
-        unknown = sorted(sent.keys() - values.keys())
+        unknown = sorted(sent.keys() - values.keys(), key=str)
         if unknown:
             raise ArtifactError(
                 f"sent: unknown parameter {unknown[0]!r}; {nearest(unknown[0], list(values))}"
@@ -113,7 +113,7 @@ class Setting:
         """Return the checked grants by name.
 
         Raises:
-            SpecError: an unknown grant.
+            SpecError: an unknown grant, or labels that are given twice.
             ArtifactError: wrong shapes, or values out of range.
         """
         if not isinstance(given, Mapping):
@@ -121,7 +121,7 @@ class Setting:
                 f"grants is a {type(given).__name__}; give a mapping by name, such as "
                 "{'mean_input': ...}"
             )
-        unknown = sorted(given.keys() - set(GRANTS))
+        unknown = sorted(given.keys() - set(GRANTS), key=str)
         if unknown:
             raise SpecError(f"unknown grant {unknown[0]!r}; {nearest(unknown[0], GRANTS)}")
         values = {name: self._grant(name, value) for name, value in given.items()}
@@ -131,6 +131,8 @@ class Setting:
                 f"{len(values['auxiliary_labels'])} auxiliary_labels; give one label for each"
             )
         if labels is not None:
+            if "labels" in values:
+                raise SpecError("labels are given twice: as labels, and in grants; leave one out")
             values["labels"] = self._grant("labels", labels)
         return {
             name: Granted(grant=name, values=value[None].numpy()) for name, value in values.items()
@@ -206,6 +208,7 @@ class Setting:
 
         Raises:
             IncompatibleError: names the reason, and attacks that can be run.
+            ArtifactError: the attack reads the secret, which is that of another network.
         """
         try:
             self._check(spec, granted)
@@ -213,6 +216,9 @@ class Setting:
             others = ", ".join(self._serving(granted))
             advice = f"; attacks that can be run here: {others}" if others else ""
             raise IncompatibleError(f"{error}{advice}") from None
+        if self.secret and spec.crafting:
+            given = (self.secret, self.network, self.shape, self.classes)
+            crafting_of(self.secret).check_secret(*given)
 
     def _check(self, spec: AttackSpec, granted: frozenset[str]) -> None:
         samples = describe_samples(self.shape, self.classes)

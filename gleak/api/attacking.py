@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex
 
@@ -26,7 +27,7 @@ from gleak.api.user_network import examine, own_modes, prepared_copy
 from gleak.artifacts.model import Secret
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.run_attack import reconstruct
-from gleak.core.errors import SpecError
+from gleak.core.errors import ArtifactError, SpecError
 from gleak.core.spec import changed
 from gleak.local_training.base import Loss
 from gleak.models.wrappers import without_prefix
@@ -103,7 +104,7 @@ def attack(
     Raises:
         SpecError: an unknown attack or field, or a value of another type or out of range.
         ArtifactError: the gradients are not those of the model, or are its parameters; values are
-            not finite; masks, labels or grants are invalid.
+            not finite; masks, labels or grants are invalid; the secret is of another network.
         GleakError: an unknown device, or no such GPU.
         IncompatibleError: the attack does not support this model or client, or lacks a grant; names
             attacks that do.
@@ -127,6 +128,7 @@ def attack(
     known = None if labels is None else checked_labels(labels)
     count = samples_of(batch_size, known)
     client = client_of(count, local_steps, local_lr, mini_batch, loss, sends, batch_norm)
+    files = checked_files(knowledge)
     check_secret(secret)
     classes = examine(network, shape)
     values = named_gradients(without_prefix(gradients, model), network)
@@ -135,8 +137,7 @@ def attack(
     update = setting.update(values, masks)
     granted = setting.granted({} if grants is None else grants, known)
     setting.check(attacker, frozenset(granted))
-    files = [knowledge] if isinstance(knowledge, str | Path) else knowledge
-    networks = load_networks(attacker, map(Path, files), shape)
+    networks = load_networks(attacker, files, shape)
     used = choose_device(device)
     network.to(used)
     with clocked() as times:
@@ -153,13 +154,43 @@ def samples_of(batch_size: SupportsIndex | None, labels: Tensor | None) -> Suppo
     return 1 if labels is None else len(labels)
 
 
+def checked_files(knowledge: Any) -> list[Path]:
+    """Return the paths of one or several files.
+
+    Raises:
+        SpecError: a value is not a path.
+    """
+    single = isinstance(knowledge, str | PathLike) or not isinstance(knowledge, Iterable)
+    files = [knowledge] if single else list(knowledge)
+    for file in files:
+        if not isinstance(file, str | PathLike):
+            raise SpecError(
+                f"knowledge = {knowledge!r}: expected the paths of files knowledge.h5; leave it "
+                "out if there are none"
+            )
+    return list(map(Path, files))
+
+
 def check_secret(secret: Any) -> None:
-    """Raise `SpecError` if a value is not a secret."""
-    if secret is not None and not isinstance(secret, Secret):
+    """Raise if a value is not a secret.
+
+    Raises:
+        SpecError: it is of another type.
+        ArtifactError: it has no crafting, or other values than arrays by name.
+    """
+    if secret is None:
+        return
+    if not isinstance(secret, Secret):
         raise SpecError(
             f"secret is a {type(secret).__name__}; give the secret of gleak.craft(...), which its "
             "result has as secret"
         )
+    if not isinstance(secret.spec, str) or not isinstance(secret.values, Mapping):
+        raise ArtifactError(
+            "secret: its spec is not a text, or its values are not arrays by name; give the secret "
+            "as gleak.craft(...) made it"
+        )
+    secret.validate("secret")
 
 
 def with_known_labels(spec: AttackSpec, known: bool) -> AttackSpec:

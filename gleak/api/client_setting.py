@@ -32,7 +32,7 @@ def client_of(
     """
     rate = None if local_lr is None else real_number("local_lr", local_lr)
     if sends not in get_args(Sends):
-        raise SpecError(f"sends = {sends!r}; {nearest(str(sends), get_args(Sends))}")
+        raise SpecError(f"sends = {sends!r}; {nearest(sends, get_args(Sends))}")
     batch = {
         "victims": 1,
         "batch_size": checked_count("batch_size", batch_size),

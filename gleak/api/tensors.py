@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Set, ValuesView
 from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -24,7 +25,10 @@ Labels = Tensor | np.ndarray | Iterable[int]
 Shape = tuple[int, ...]
 ShapeLike = Iterable[SupportsIndex] | Tensor | np.ndarray
 PLACE = "gradients"
+ORDERED = Iterator | ValuesView | deque | list | tuple
 LARGEST_COUNT = 2**31 - 1
+LARGEST_SAMPLE = 2**28
+"""Number of values, a gibibyte in single precision."""
 PARAMETERS = 0.1
 """Relative distance from the parameters below which values are taken for parameters."""
 
@@ -141,10 +145,12 @@ def tensor_of(place: str, value: Any) -> Tensor:
 
 def _converted(value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        return value.detach()
-    if isinstance(value, Iterator | list | tuple):
+        return value.detach().resolve_neg()
+    if isinstance(value, bytes | bytearray):
+        raise TypeError("bytes; np.frombuffer makes an array of them")
+    if isinstance(value, ORDERED):
         parts = list(value)
-        if any(isinstance(part, Tensor | np.ndarray | list | tuple) for part in parts):
+        if any(isinstance(part, Tensor | np.ndarray | ORDERED) for part in parts):
             return torch.stack([_converted(part) for part in parts])
         return torch.as_tensor(parts)
     if not hasattr(value, "__array__"):
@@ -152,6 +158,10 @@ def _converted(value: Any) -> Tensor:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError("a masked array")
     array = np.array(value)
+    if array.dtype == object:
+        return _converted(array.tolist())
+    if array.dtype == np.longdouble:
+        array = array.astype(np.float64)
     return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
 
 
@@ -293,17 +303,19 @@ def checked_shape(shape: ShapeLike) -> Shape:
     """Return the shape of a sample as a tuple.
 
     Raises:
-        SpecError: it is not a sequence of positive whole numbers.
+        SpecError: it is not a sequence of positive whole numbers, or of too many values.
     """
     try:
-        sizes = tuple(map(operator.index, shape))
-    except (TypeError, ValueError):
+        sizes = () if isinstance(shape, bytes | bytearray) else tuple(map(operator.index, shape))
+    except (TypeError, ValueError, RuntimeError):
         sizes = ()
     if not sizes or min(sizes) < 1:
         raise SpecError(
             f"shape = {shape!r}: expected positive whole numbers, (channels, height, width) of an "
             "image or (features,) of a row"
         )
+    if math.prod(sizes) > LARGEST_SAMPLE:
+        raise SpecError(f"shape = {sizes}: expected at most {LARGEST_SAMPLE} values in a sample")
     return sizes
 
 
@@ -353,7 +365,7 @@ def real_number(name: str, value: SupportsFloat) -> float:
     """
     try:
         found = math.nan if isinstance(value, bool | np.bool_ | str | bytes) else float(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         found = math.nan
     if not math.isfinite(found):
         raise SpecError(f"{name} = {value!r}: expected a finite number")

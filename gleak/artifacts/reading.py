@@ -46,7 +46,11 @@ def open_checked(
         DamagedError: truncated, foreign or damaged file, or another format or version.
         RefusedError: the file records the refusal of the expected artifact.
     """
-    if not Path(path).is_file():
+    try:
+        found = Path(path).is_file()
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read ({error.strerror})") from None
+    if not found:
         raise ArtifactError(f"{path}: no such file")
     try:
         file = h5py.File(path, "r")

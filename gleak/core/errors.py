@@ -63,10 +63,10 @@ class MissingExtraError(GleakError, ImportError):
     """Package that is not installed, as it belongs to an optional extra of gleak."""
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
+def nearest(name: object, valid: Iterable[object]) -> str:
     """Return the end of an error about an unknown name: the nearest valid name, then all."""
-    options = sorted(valid)
-    close = get_close_matches(name, options, n=1, cutoff=0.5)
+    options = sorted(map(str, valid))
+    close = get_close_matches(str(name), options, n=1, cutoff=0.5)
     guess = f"did you mean {close[0]!r}? " if close else ""
     return f"{guess}valid: {', '.join(options) or 'none'}"
 

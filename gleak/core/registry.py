@@ -74,7 +74,7 @@ def load(kind: str) -> dict[str, type[Spec]]:
 
 def _load(kind: str) -> dict[str, type[Spec]]:
     if not isinstance(kind, str) or kind not in PACKAGES:
-        raise SpecError(f"unknown kind {kind!r}; {nearest(str(kind), PACKAGES)}")
+        raise SpecError(f"unknown kind {kind!r}; {nearest(kind, PACKAGES)}")
     import_module(PACKAGES[kind])
     load_plugins()
     return _REGISTERED[kind]

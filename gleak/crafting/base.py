@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from gleak.artifacts.model import Model, Secret
-from gleak.core.errors import IncompatibleError
+from gleak.core.errors import ArtifactError, IncompatibleError, error_context
 from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
@@ -85,6 +85,37 @@ class CraftingSpec(Spec):
             ) from None
         return Crafted(replace(with_state(model, network), test_accuracy=np.empty(0)), secret)
 
+    def check_secret(
+        self, secret: Secret, network: nn.Module, shape: tuple[int, ...], classes: int
+    ) -> None:
+        """Check that a secret is that of a network crafted like this one, before it is used.
+
+        A copy of the network is crafted: names and shapes must be equal, and positions too.
+
+        Args:
+            secret: with the seed of the crafting.
+            network: with the broadcast parameters, in evaluation mode; not changed.
+            shape: shape of a sample.
+            classes: number of outputs.
+
+        Raises:
+            ArtifactError: the secret is that of another network, or was changed.
+            IncompatibleError: such a network cannot be crafted.
+        """
+        from gleak.models.parameters import independent_copy
+
+        with error_context(f"secret of crafting {self}"):
+            expected = self.craft_network(
+                independent_copy(network), shape, classes, secret.seed or 0
+            )
+        for name in {**expected, **secret.values}:
+            theirs, ours = (values.get(name) for values in (secret.values, expected))
+            if theirs is None or ours is None or not _alike(np.asarray(theirs), ours):
+                raise ArtifactError(
+                    f"secret of crafting {self}: {name} is not that of this network; give the "
+                    "secret and the network that were crafted together"
+                )
+
     def check(self, dataset: DatasetSpec, model: ModelSpec) -> None:
         """Check that the specs are supported, before any job is run.
 
@@ -103,6 +134,13 @@ class CraftingSpec(Spec):
         Raises:
             IncompatibleError: names what the network lacks.
         """
+
+
+def _alike(found: np.ndarray, expected: np.ndarray) -> bool:
+    """Return whether arrays have one shape and, if they are positions, equal values."""
+    if expected.dtype.kind == "i":
+        return np.array_equal(found, expected)
+    return found.shape == expected.shape
 
 
 def craft_parameters(crafting: CraftingSpec, model_path: Path, folder: Path, *, seed: int) -> None:

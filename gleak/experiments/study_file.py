@@ -180,7 +180,7 @@ def _chain(name: str, written: Mapping[str, Mapping[str, Any]]) -> list[str]:
     chain = [name]
     while base := written[chain[-1]].get("base"):
         if base not in written:
-            raise SpecError(f"{chain[-1]!r}: unknown base {base!r}; {nearest(str(base), written)}")
+            raise SpecError(f"{chain[-1]!r}: unknown base {base!r}; {nearest(base, written)}")
         if base in chain:
             raise SpecError(f"circular base: {' -> '.join([*chain, base])}; name another base")
         chain.append(base)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
@@ -64,7 +64,7 @@ def reconstruction_bound(
         The bound, at least ``prior`` and at most 1; with subsampling up to 1% and 1e-9 too large.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: an argument is no number, or out of range.
         MetricUnavailable: with subsampling, the noise is too weak for the accountant.
 
     Source:
@@ -80,16 +80,26 @@ def reconstruction_bound(
 
 def _check(noise_multiplier: float, prior: float, steps: int, sampling_rate: float) -> None:
     ranges = {
-        "noise_multiplier above 0": noise_multiplier > 0,
-        "prior above 0 and below 1": 0 < prior < 1,
+        "noise_multiplier above 0": _real(noise_multiplier) > 0,
+        "prior above 0 and below 1": 0 < _real(prior) < 1,
         f"a whole number of steps of at least 1 and at most {MOST_STEPS:.0e}": (
-            1 <= steps <= MOST_STEPS and steps % 1 == 0
+            1 <= _real(steps) <= MOST_STEPS and steps % 1 == 0
         ),
-        "sampling_rate above 0 and at most 1": 0 < sampling_rate <= 1,
+        "sampling_rate above 0 and at most 1": 0 < _real(sampling_rate) <= 1,
     }
     for requirement, holds in ranges.items():
         if not holds:
-            raise ValueError(f"reconstruction_bound: give {requirement}")
+            raise ValueError(
+                f"reconstruction_bound: give {requirement}, numbers in the range of a float"
+            )
+
+
+def _real(value: Any) -> float:
+    """Return a number as a float; NaN for other values, and beyond the range of a float."""
+    try:
+        return math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def gaussian_blow_up(noise_multiplier: float, prior: float) -> float:

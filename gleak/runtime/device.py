@@ -29,7 +29,7 @@ def choose_device(wanted: str | torch.device) -> torch.device:
 
     kind, _, index = str(wanted).partition(":")
     if kind not in DEVICES or (index and not index.isdecimal()):
-        raise GleakError(f"unknown device {str(wanted)!r}; {nearest(str(wanted), DEVICES)}")
+        raise GleakError(f"unknown device {str(wanted)!r}; {nearest(wanted, DEVICES)}")
     available = torch.cuda.is_available()
     if kind == "cuda" and not available:
         raise GleakError(

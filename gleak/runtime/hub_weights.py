@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from gleak.core.errors import ArtifactError, nearest
-from gleak.runtime.user_cache import check_home, exists, with_home
+from gleak.core.spec import FILE_NAME
+from gleak.runtime.user_cache import absence, check_home, exists, with_home
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,7 +77,7 @@ def download(name: str) -> Path:
     from torch.hub import download_url_to_file
 
     path, expected = check_home(checkpoint_path(name)), expected_digests(name)
-    if not expected or Path(name).name != name:
+    if not expected or not re.fullmatch(FILE_NAME, name):
         raise ArtifactError(
             f"{name!r}: not the name of a file of torchvision, which ends with the first digits of "
             f"its SHA-256; those that gleak uses: {', '.join(DIGESTS)}"
@@ -89,6 +90,8 @@ def download(name: str) -> Path:
         else:
             return path
     try:
+        if path.is_dir():
+            raise ArtifactError(f"{path} is a folder; remove it, and run again")
         path.parent.mkdir(parents=True, exist_ok=True)
         download_url_to_file(address(name), str(path), hash_prefix=expected[0])
     except (OSError, RuntimeError) as error:
@@ -133,10 +136,11 @@ def _opened(name: str) -> BinaryIO:
     path, expected = checkpoint_path(name), expected_digests(name)
     fetch = download_command(name)
     if not exists(path):
+        fault = f"{path} {absence(path)}"
         raise ArtifactError(
-            f"{path} is missing; download it with: {fetch}"
+            f"{fault}; download it with: {fetch}"
             if name in DIGESTS
-            else f"{path} is missing; put the file there, or set TORCH_HOME to the folder that "
+            else f"{fault}; put the file there, or set TORCH_HOME to the folder that "
             f"contains hub/checkpoints/{name}"
             + (f"; if it is one of torchvision, download it with: {fetch}" if expected else "")
         )
@@ -172,6 +176,8 @@ def check_weights(path: Path, found: State, own: State, kept: Collection[str] = 
     Raises:
         ArtifactError: names the file, the tensor and the nearest unmatched name.
     """
+    import torch
+
     for name in {**own, **found}:
         theirs, ours = (tuple(s[name].shape) if name in s else None for s in (found, own))
         if theirs != ours and name not in kept:
@@ -180,7 +186,14 @@ def check_weights(path: Path, found: State, own: State, kept: Collection[str] = 
                 f"{path}: {name} has shape {theirs}, but in the network it has {ours}; "
                 f"{_hint(name, others) if None in (theirs, ours) else ''}{OTHER}"
             )
-        if name in found and not found[name].isfinite().all():
+        if name not in found:
+            continue
+        value = found[name]
+        if value.layout != torch.strided or value.is_quantized or value.is_meta:
+            raise ArtifactError(
+                f"{path}: {name} is sparse, quantised or without values; save dense tensors"
+            )
+        if not value.isfinite().all():
             raise ArtifactError(f"{path}: {name} contains values that are NaN or infinite")
 
 

@@ -37,6 +37,16 @@ def check_home(path: Path) -> Path:
 
 def exists(path: Path) -> bool:
     """Return whether a path is a file, and in a folder that the user may enter."""
-    with suppress(PermissionError):
+    with suppress(OSError):
         return path.is_file()
     return False
+
+
+def absence(path: Path) -> str:
+    """Return what is wrong with a path that is not a file."""
+    try:
+        if path.exists():
+            return "is a folder" if path.is_dir() else "is not a regular file"
+        return "is a link to nothing" if path.is_symlink() else "is missing"
+    except OSError as error:
+        return f"cannot be found ({error.strerror})"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import re
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,24 @@ def loader() -> Any:
     return DataLoader(TensorDataset(images(), torch.tensor([0, 2])), batch_size=2)
 
 
+@cache
+def convolutional() -> nn.Module:
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, CLASSES))
+
+
+def fished(network: nn.Module, target: int = 0, **changes: Any) -> Any:
+    """Attack with the secret of a crafted network, or what is left of it."""
+    secret = gleak.craft(f"fishing+target={target}", network, SHAPE).secret
+    return attack("fishing+iterations=1", secret=replace(secret, **changes))
+
+
+def read_by_mkor(crafted: nn.Module, seed: int, network: nn.Module) -> Any:
+    update = gleak.compute_update(network, images(), [0, 2])
+    secret = gleak.craft("mkor", crafted, SHAPE, seed=seed).secret
+    return attack("mkor", update, network, secret=replace(secret, seed=0))
+
+
 def masked() -> Any:
     return np.ma.masked_array(update()["3.bias"].numpy(), mask=[0, 1, 0, 0])
 
@@ -116,6 +135,13 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(shape=()), "shape = (): expected"),
         (lambda: attack(shape=(-1, 4, 4)), "positive whole numbers"),
         (lambda: attack(shape=None), "shape = None"),
+        (lambda: attack(shape=b"\3\4\4"), "shape = b'"),
+        (lambda: attack(shape=torch.tensor(SHAPE, device="meta")), "shape = tensor("),
+        (lambda: attack(shape=(10**30,)), "expected at most 268435456 values in a sample"),
+        (
+            lambda: attack(shape=(3, 10**6, 10**6)),
+            "shape = (3, 1000000, 1000000): expected at most",
+        ),
         (lambda: gleak.audit(model(), shape=3.5), "shape = 3.5"),
         (lambda: gleak.craft("fishing", model(), shape=[3, -4, 4]), "shape = [3, -4, 4]"),
         (lambda: gleak.Gauge(model(), "3", 2, LR), "shape = '3': expected positive whole"),
@@ -138,6 +164,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(sends="weights"), "local_lr is missing"),
         (lambda: computed(local_steps=2, local_lr=-1), "field 'local_lr' = -1"),
         (lambda: computed(local_lr=float("nan")), "local_lr = nan: expected a finite number"),
+        (lambda: computed(local_lr=10**400), "local_lr = 1000"),
         (lambda: attack(local_lr="0.1"), "local_lr = '0.1'"),
         (lambda: attack(local_lr=[0.1, 0.2]), "local_lr = [0.1, 0.2]"),
         (lambda: computed(mini_batch=0.5, local_lr=LR), "mini_batch = 0.5"),
@@ -164,11 +191,17 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(network=state()), "the model is a dict"),
         (lambda: attack(network=OnMeta), "the class OnMeta; give an instance"),
         (lambda: granted(mean=images(1)[0]), "did you mean 'mean_input'"),
+        (lambda: attack(grants={1: 2}), "unknown grant 1; valid: "),
         (lambda: attack(grants=["mean_input"]), "grants is a list"),
+        (lambda: inverted(labels=[0, 2], grants={"labels": [1, 3]}), "labels are given twice"),
         (
             lambda: attack("fishing", secret=gleak.craft("fishing", model(), SHAPE)),
             "secret is a CraftedModel",
         ),
+        *[
+            (partial(lambda given: attack(knowledge=given), given), f"knowledge = {given!r}: ")
+            for given in (3, None, [None], b"/tmp")
+        ],
         (lambda: gleak.score(images(), images(), [0, 1]), "leave labels out"),
         (lambda: gleak.audit(model(), images()), "inputs and labels, or neither"),
         (lambda: gleak.Gauge(model(), SHAPE, 2, None), "local_lr is missing"),
@@ -187,6 +220,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: computed(labels=[0j, 1j]), "labels: values of type torch.complex"),
         (lambda: inverted(labels=[0, 1, 2]), "labels: shape (3,), expected (2,)"),
         (lambda: computed(labels=[0]), "expected (2,): one for each sample"),
+        (lambda: computed(labels=b"\0\2"), "np.frombuffer makes an array of them"),
         (lambda: computed(labels={0: 1}), "labels: not a tensor of numbers"),
         (
             lambda: attack(gradients=list(model().parameters())),
@@ -232,6 +266,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: gleak.defend("threshold", [torch.ones(3)], memory=[]), "memory is a list"),
         (lambda: inverted(sent={"3.bias": torch.ones(5)}), "sent: 3.bias: a mask of shape (5,)"),
         (lambda: inverted(sent={"bias": torch.ones(4)}), "sent: unknown parameter 'bias'"),
+        (lambda: inverted(sent={3: torch.ones(4), "a": [1]}), "sent: unknown parameter 3; valid: "),
         (lambda: inverted(sent={"3.bias": [0, 1, 2, 3]}), "other than true and false"),
         (lambda: inverted(sent={"3.bias": torch.zeros(4)}), "leaves out values that are not zero"),
         (lambda: inverted(sent=[torch.ones(8)]), "sent: 1 tensors"),
@@ -267,7 +302,22 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
             ),
             "negative variances",
         ),
+        (lambda: fished(model(), values={}), "crafting fishing: target is not that of this"),
+        (lambda: fished(model(), values=None), "its values are not arrays by name"),
+        (lambda: fished(model(), spec=None), "secret: its spec is not a text"),
+        (lambda: fished(model(), values={"target": np.array([-1])}), "target is not that of"),
+        (lambda: fished(model(), values={"target": np.array(["a"])}), "secret: /values/target"),
+        (
+            lambda: read_by_mkor(convolutional(), 1, convolutional()),
+            "channel is not that of this network; give the secret and the network",
+        ),
         (lambda: attack(knowledge="missing.h5"), "missing.h5"),
+        (lambda: attack(knowledge="a" * 5000), "cannot be read (File name too long)"),
+        (lambda: found().save(None), "path = None: expected the path of a file that ends in .png"),
+        *[
+            (partial(lambda name: found().save(name), name), f"path = {name!r}: expected")
+            for name in ("a\0.png", "a.exe", "a")
+        ],
         (lambda: computed((255 * images()).byte()), "divide bytes by 255"),
         (lambda: computed(255 * images()), "expected intensities in [0, 1]"),
         (lambda: computed(images() - 0.5), "belongs into the model"),
@@ -325,6 +375,11 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(network=nn.Linear(48, 4), shape=(48,)), "wrap it in torch.nn.Sequential"),
         (lambda: gleak.defend("gaussian+std=1e300", [torch.ones(3)]), "exceed the range"),
         (lambda: gleak.defend("qsgd+norm=l2", [FULL((3,), 3e38)]), "scale the update"),
+        (
+            lambda: fished(nn.Sequential(nn.Flatten(), nn.Linear(48, 9)), target=8),
+            "target=8 is no class of the model, which has 4; choose 0 to 3",
+        ),
+        (lambda: read_by_mkor(convolutional(), 0, model()), "no convolutions before dense"),
         (lambda: granted(batch_norm_statistics=torch.ones(2, 2)), "leave the grant out"),
         (lambda: attack("blind"), "grants that are not given: mean_input"),
         (
@@ -358,6 +413,13 @@ def test_a_misuse_is_refused_in_words(
         misuse()
 
 
+def negative(value: Tensor) -> Tensor:
+    """Return the same values in a tensor whose negative bit is set."""
+    found = torch.complex(torch.zeros_like(value), -value).conj().imag
+    assert found.is_neg()
+    return found
+
+
 Pair = namedtuple("Pair", ["weight", "bias"])
 
 
@@ -378,6 +440,8 @@ def expected() -> Tensor:
         [torch.tensor(0), torch.tensor(2)],
         [np.int64(0), np.uint8(2)],
         range(0, 3, 2),
+        {"first": 0, "second": 2}.values(),
+        np.array([0, 2], object),
         (label for label in (0, 2)),
     ],
     ids=lambda value: f"{type(value).__name__} {getattr(value, 'dtype', '')}",
@@ -426,6 +490,8 @@ def test_numbers_come_in_any_form(known: dict[str, Any]) -> None:
         lambda values: [value.to_sparse() for value in values.values()],
         lambda values: [value.clone().requires_grad_() * 1 for value in values.values()],
         lambda values: namedtuple("Update", "a b c d")(*values.values()),
+        lambda values: [negative(value) for value in values.values()],
+        lambda values: [value.numpy().astype(np.longdouble) for value in values.values()],
     ],
 )
 def test_gradients_come_in_any_form(form: Callable[[Values], Any]) -> None:
@@ -453,6 +519,10 @@ def test_half_precision_is_taken_as_single(kind: torch.dtype) -> None:
         lambda inputs: inputs.numpy()[:, :, ::-1][:, :, ::-1],
         lambda inputs: inputs.double(),
         lambda inputs: inputs.to_sparse(),
+        lambda inputs: negative(inputs),
+        deque,
+        lambda inputs: inputs.numpy().astype(np.longdouble),
+        lambda inputs: inputs.numpy().astype(object),
     ],
 )
 def test_samples_come_in_any_form(form: Callable[[Tensor], Any]) -> None:

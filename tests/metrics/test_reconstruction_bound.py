@@ -145,6 +145,10 @@ def test_it_lies_between_the_prior_and_one(multiplier: float, prior: float, step
         ((1, 0.1, float("inf")), "a whole number of steps"),
         ((1, 0.1, 1.5), "a whole number of steps"),
         ((1, 0.1, 10**400), "a whole number of steps"),
+        *(((value, 0.1), "noise_multiplier above 0") for value in ("1", None, 1j, 10**400)),
+        ((1, "0.1"), "prior above 0"),
+        ((1, 0.1, "3"), "a whole number of steps"),
+        ((1, 0.1, 1, "1"), "sampling_rate above 0"),
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments: tuple, message: str):

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from gleak.core.errors import ArtifactError
 from gleak.runtime.hub_weights import (
     DIGESTS,
     check_file,
+    check_weights,
     checkpoint_path,
     download,
     read_weights,
@@ -104,7 +108,52 @@ def test_a_download_of_another_digest_leaves_no_file(name: str, tmp_path: Path) 
     assert list(checkpoint_path(name).parent.iterdir()) == []
 
 
-@pytest.mark.parametrize("other", ["own.pth", "../a-0123abcd.pth", "a-0123.pth"])
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Path.mkdir, "is a folder"),
+        (os.mkfifo, "is not a regular file"),
+        (lambda path: path.symlink_to("nothing"), "is a link to nothing"),
+        (lambda path: None, "is missing"),
+    ],
+)
+def test_what_is_in_place_of_a_file_is_said(
+    name: str, make: Callable[[Path], None], words: str
+) -> None:
+    make(checkpoint_path(name))
+    with pytest.raises(ArtifactError, match=f"{name} {words}; "):
+        read_weights(name)
+    if words == "is a folder":
+        with pytest.raises(ArtifactError, match="is a folder; remove it"):
+            download(name)
+    else:
+        assert download(name).read_bytes() == b"abcd"
+
+
+def test_a_name_that_is_too_long_is_refused_in_words(name: str) -> None:
+    with pytest.raises(ArtifactError, match=r"cannot be found \(File name too long\)"):
+        read_weights("x" * 300 + ".pth")
+    with pytest.raises(ArtifactError, match="File name too long"):
+        download("x" * 300 + name)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({3: torch.ones(2)}, "bias has shape None"),
+        ({"bias": torch.ones(2), 3: torch.ones(2)}, "3 has shape (2,), but in the network"),
+        ({"bias": torch.ones(2).to_sparse()}, "bias is sparse, quantised or without values"),
+        ({"bias": torch.ones(2, device="meta")}, "bias is sparse, quantised or without values"),
+    ],
+)
+def test_tensors_that_no_network_takes_are_refused(found: Any, words: str) -> None:
+    with pytest.raises(ArtifactError, match=re.escape(f"own.pth: {words}")):
+        check_weights(Path("own.pth"), found, {"bias": torch.ones(2)})
+
+
+@pytest.mark.parametrize(
+    "other", ["own.pth", "../a-0123abcd.pth", "a-0123.pth", "a\0-0123abcd.pth"]
+)
 def test_only_files_whose_names_have_digits_are_downloaded(other: str) -> None:
     with pytest.raises(ArtifactError, match="not the name of a file of torchvision"):
         download(other)

@@ -104,7 +104,7 @@ def read_choices(path: Path) -> dict[str, dict[str, Entry]]:
     content = load_mapping(path, "file of choices", "scale -> search -> entry")
     for scale, entries in content.items():
         if scale not in SCALES:
-            raise SpecError(f"{path}: unknown scale {scale!r}; {nearest(str(scale), SCALES)}")
+            raise SpecError(f"{path}: unknown scale {scale!r}; {nearest(scale, SCALES)}")
         if not isinstance(entries, dict):
             raise SpecError(f"{path}: scale {scale!r} must be a mapping: search -> entry")
     return {

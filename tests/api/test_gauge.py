@@ -65,6 +65,35 @@ def test_a_dense_first_layer_gives_all(samples: int, precision: torch.dtype) -> 
     )
 
 
+class Halved(nn.Module):
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits / 2
+
+
+@pytest.mark.parametrize("last", [nn.LogSoftmax(1), Halved()])
+def test_logits_may_be_computed_from_those_of_the_last_layer(last: nn.Module) -> None:
+    model = dense().append(last)
+    found = gauge_of(model, 3)(*trained(model, 3))
+    assert found["gleak-explained"] > 0.999
+    assert found["gleak-recovered"] == 1
+
+
+class WithUnused(nn.Module):
+    def __init__(self, network: nn.Module, unused: nn.Module) -> None:
+        super().__init__()
+        self.network, self.unused = network, unused
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.network(inputs)
+
+
+@pytest.mark.parametrize("unused", [nn.Linear(4, 4), nn.BatchNorm1d(4), nn.PReLU()])
+def test_layers_that_do_not_run_change_nothing(unused: nn.Module) -> None:
+    model = WithUnused(dense(), unused)
+    found = gauge_of(model, 4)(*trained(model, 4))
+    assert found["gleak-recovered"] == 1
+
+
 def test_a_convolution_gives_labels() -> None:
     model = convolutional()
     before, after, truth = trained(model, 2)

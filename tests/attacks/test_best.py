@@ -290,8 +290,11 @@ def test_of_an_update_of_zeros_no_search_converges(network: nn.Module) -> None:
     assert not gleak.attack("best+budget=1", network, silent, SHAPE).converged
 
 
-def test_with_one_sample_twice_a_victim_has_not_converged() -> None:
+def test_of_one_sample_twice_it_is_found_but_the_victim_has_not_converged() -> None:
     inputs, labels = batch(3)
     network = dense(nn.ReLU())
     update = gleak.compute_update(network, inputs[[0, 1, 1]], labels)
-    assert not gleak.attack("best+budget=1", network, update, SHAPE, batch_size=3).converged
+    found = gleak.attack("best+budget=1", network, update, SHAPE, batch_size=3)
+    assert not found.converged
+    nearest = torch.cdist(inputs[:2].flatten(1), found.inputs.flatten(1)).min(1).values
+    assert nearest.max() < 1e-3

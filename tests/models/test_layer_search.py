@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 from gleak.core.errors import IncompatibleError
@@ -85,6 +86,67 @@ def test_a_dense_layer_whose_weight_is_not_its_own_is_not_the_first(share: str) 
     else:
         parametrizations.orthogonal(first)
     assert first_dense_layer(network, IMAGES.shape[1:]) is None
+
+
+class Doubled(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return functional.linear(inputs, 2 * self.weight, self.bias)
+
+
+class Decoder(nn.Module):
+    """A dense layer whose weight is used again, transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head = nn.Linear(12, 7), nn.Linear(12, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        codes = self.encoder(inputs.flatten(1)).sigmoid()
+        return self.head(functional.linear(codes, self.encoder.weight.T))
+
+
+class Sorted(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.flatten(1).sort(1).values
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        nn.Sequential(nn.Flatten(), Doubled(12, 7), nn.ReLU(), nn.Linear(7, 3)),
+        nn.Sequential(Sorted(), nn.Linear(12, 7), nn.ReLU(), nn.Linear(7, 3)),
+        Decoder(),
+        nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, 7), nn.Linear(7, 3)).train(),
+    ],
+    ids=["twice the weight", "sorted", "decoder", "batch statistics"],
+)
+def test_a_layer_whose_gradient_is_not_that_of_the_samples_is_none_of_samples(
+    network: nn.Module,
+) -> None:
+    layer = first_dense_layer(network, (3, 2, 2))
+    assert layer is not None
+    assert not layer.takes_samples
+
+
+class Gated(nn.Module):
+    """Layers on means of colours and on few neurons, which run before that of the samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.narrow, self.body = nn.Linear(3, 7), nn.Linear(12, 2), nn.Linear(12, 7)
+        self.unused, self.head, self.side = nn.Linear(12, 9), nn.Linear(7, 3), nn.Linear(2, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.unused(inputs.flatten(1))
+        weights = self.gate(inputs.mean((2, 3))).sigmoid()
+        side = self.side(self.narrow(inputs.flatten(1)).relu())
+        return self.head(weights * self.body(inputs.flatten(1)).relu()) + side
+
+
+def test_of_layers_that_take_the_samples_the_widest_is_found_wherever_it_runs() -> None:
+    layer = first_dense_layer(Gated(), (3, 2, 2))
+    assert layer is not None
+    assert layer.name == "body"
 
 
 def test_features_are_differentiable() -> None:

@@ -194,7 +194,8 @@ def defend(
         SpecError: an unknown defence or field, or a value of another type or out of range.
         ArtifactError: values that are no tensors, not finite, or parameters; a memory of another
             update.
-        IncompatibleError: the defence needs the client's samples, or makes values infinite.
+        IncompatibleError: the defence needs the client's samples, keeps no values in the memory
+            that is given, or makes values infinite.
 
     Example:
         >>> import gleak, torch
@@ -217,6 +218,10 @@ def defend(
     stream = Streams(client, 1, checked_seed(seed)).draw("defense", 0, 0, 0)
     rows = {name: value[None] for name, value in values.items()}
     sent = protect(defense.rescaled(client.update_scale), rows, stream, kept)
+    if memory is not None and not kept and any(value.numel() for value in values.values()):
+        raise IncompatibleError(
+            f"defense {defense} keeps no values for later rounds; leave memory out"
+        )
     return like(given, decoded(defense, sent))
 
 

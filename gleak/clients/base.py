@@ -195,8 +195,15 @@ class ClientSpec(Spec):
 
         Raises:
             IncompatibleError: batch normalisation is in training mode, and the network has none or
-                needs larger batches.
+                needs larger batches; or the loss of its one logit is constant.
         """
+        from gleak.models.examination import count_logits
+
+        if self.loss == "cross_entropy" and count_logits(network, shape) == 1:
+            raise IncompatibleError(
+                "the network has one logit, whose cross_entropy is zero for every sample; give it "
+                "one logit for each class, also of two, or use loss=nll_raw"
+            )
         if self.batch_norm == "training":
             from gleak.models import batch_norm
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from gleak.local_training.base import LocalGradient
     from gleak.local_training.gradient_descent import Descent, LocalDescent
 
+LEAST_RATE = 1e-45
+"""Smaller numbers are zero in single precision."""
+
 
 @register("fedavg")
 class FedAvg(ClientSpec):
@@ -42,7 +45,7 @@ class FedAvg(ClientSpec):
 
     local_steps: int = parameter(1, "local steps per update", source="CPL Table 9", ge=1)
     local_lr: float = parameter(
-        1e-4, "learning rate of a step", source="ours; CPL names none", gt=0
+        1e-4, "learning rate of a step", source="ours; CPL names none", ge=LEAST_RATE
     )
     mini_batch: int | None = parameter(None, "samples per step; none: all", ge=1)
     sends: Literal["gradient", "weights"] = parameter(

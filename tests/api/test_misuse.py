@@ -164,6 +164,10 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(sends="weights"), "local_lr is missing"),
         (lambda: computed(local_steps=2, local_lr=-1), "field 'local_lr' = -1"),
         (lambda: computed(local_lr=float("nan")), "local_lr = nan: expected a finite number"),
+        *[
+            (partial(attack, sends="weights", local_lr=rate), f"field 'local_lr' = {rate}: ")
+            for rate in (1e-320, 1e-60)
+        ],
         (lambda: computed(local_lr=10**400), "local_lr = 1000"),
         (lambda: attack(local_lr="0.1"), "local_lr = '0.1'"),
         (lambda: attack(local_lr=[0.1, 0.2]), "local_lr = [0.1, 0.2]"),
@@ -250,7 +254,7 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: attack(gradients={1, 2}), "not set"),
         (lambda: attack(gradients="update.pt"), "not str"),
         (lambda: attack(gradients=3), "not int"),
-        (lambda: attack(sends="weights", local_lr=1e-320), "out of the range of float32; check"),
+        (lambda: attack(sends="weights", local_lr=1e-40), "out of the range of float32; check"),
         (lambda: attack(sends="weights", local_lr=1e300), "check local_lr and local_steps"),
         (lambda: measured(truth=images()), "truth: expected the pair of inputs and labels"),
         (lambda: computed(images() > 0.5), "inputs: torch.bool values from False to True"),
@@ -373,6 +377,11 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
             "no parameter that requires a gradient",
         ),
         (lambda: attack(network=nn.Linear(48, 4), shape=(48,)), "wrap it in torch.nn.Sequential"),
+        (
+            lambda: computed(labels=[0, 0], network=nn.Sequential(nn.Flatten(), nn.Linear(48, 1))),
+            "has one logit, whose cross_entropy is zero for every sample; give it one logit",
+        ),
+        (lambda: gleak.defend("topk", update(), memory={}), "keeps no values for later rounds"),
         (lambda: gleak.defend("gaussian+std=1e300", [torch.ones(3)]), "exceed the range"),
         (lambda: gleak.defend("qsgd+norm=l2", [FULL((3,), 3e38)]), "scale the update"),
         (

@@ -283,8 +283,8 @@ def _difference(network: nn.Module, before: State, after: State) -> dict[str, np
 
 
 def _check_state(place: str, state: Any) -> None:
-    if not isinstance(state, Mapping):
-        raise ArtifactError(f"{place} is a {type(state).__name__}; give a state dict, by name")
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        raise ArtifactError(f"{place}: not a state dict, which has arrays by name")
 
 
 def _shared_labels(true: Tensor, inferred: Tensor) -> float:

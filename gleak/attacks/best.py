@@ -21,7 +21,13 @@ from gleak.attacks.dense_first import Aono
 from gleak.attacks.dlg import CPL
 from gleak.attacks.gradinversion import GradInversion
 from gleak.attacks.invertgrad import InvertGrad
-from gleak.attacks.joined_results import completed, in_order, nearer, with_victims_of
+from gleak.attacks.joined_results import (
+    completed,
+    in_order,
+    lacks_samples,
+    nearer,
+    with_victims_of,
+)
 from gleak.attacks.matrix_completion import MatrixCompletion, determines_layer
 from gleak.attacks.rog import ROG
 from gleak.attacks.spear import Spear
@@ -193,7 +199,8 @@ class Best(AttackSpec):
 def _attacked(choices: Iterable[Choice], observation: Observation) -> Reconstruction:
     """Run attacks on victims, each on those that the ones before have not settled.
 
-    A victim is settled by an attack that converges. Samples that an earlier one has found stay.
+    A victim is settled if an attack converges, or if attacks that say which samples they have found
+    leave none out. These samples stay.
     """
     found: Reconstruction | None = None
     kept: Reconstruction | None = None
@@ -204,12 +211,15 @@ def _attacked(choices: Iterable[Choice], observation: Observation) -> Reconstruc
         logging.info("%s, %d victims: %s", choice.attack, len(open_victims), choice.reason)
         observed = observation.of_victims(open_victims)
         later = choice.attack.reconstruct(observed)
+        settled = later.converged
         if found is None or kept is None:
             found = kept = later
         else:
             found = completed(kept, nearer(found, later, open_victims, observed), open_victims)
-            kept = with_victims_of(kept, found, open_victims[later.converged])
-        open_victims = open_victims[~later.converged]
+            told = lacks_samples(later)
+            kept = with_victims_of(kept, found, open_victims[settled | told])
+            settled = settled | (told & ~lacks_samples(kept)[open_victims])
+        open_victims = open_victims[~settled]
     assert found is not None
     return found
 

@@ -98,6 +98,11 @@ def _completed(found: np.ndarray, others: np.ndarray) -> np.ndarray:
     return result
 
 
+def lacks_samples(found: Reconstruction) -> np.ndarray:
+    """Mark victims with samples that were not found, which are mid-grey; Shape (V)."""
+    return np.array([_missing(inputs).any() for inputs in found.inputs])
+
+
 def with_victims_of(
     first: Reconstruction, other: Reconstruction, victims: np.ndarray
 ) -> Reconstruction:

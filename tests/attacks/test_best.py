@@ -291,10 +291,12 @@ def test_of_an_update_of_zeros_no_search_converges(network: nn.Module) -> None:
 
 
 def test_of_one_sample_twice_it_is_found_but_the_victim_has_not_converged() -> None:
-    inputs, labels = batch(3)
-    network = dense(nn.ReLU())
-    update = gleak.compute_update(network, inputs[[0, 1, 1]], labels)
-    found = gleak.attack("best+budget=1", network, update, SHAPE, batch_size=3)
+    """`spear` finds three samples; `cpa_edges` and a search look for a fourth."""
+    inputs, _ = batch(3)
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 300), nn.ReLU(), nn.Linear(300, 5))
+    update = gleak.compute_update(network, inputs[[0, 0, 1, 2]], [0, 0, 2, 3])
+    found = gleak.attack("best+budget=1", network, update, SHAPE, batch_size=4)
     assert not found.converged
-    nearest = torch.cdist(inputs[:2].flatten(1), found.inputs.flatten(1)).min(1).values
-    assert nearest.max() < 1e-3
+    nearest = torch.cdist(inputs.flatten(1), found.inputs.flatten(1)).min(1).values
+    assert nearest.max() < 1e-2

@@ -346,8 +346,8 @@ MISUSES: dict[type[GleakError], list[tuple[Callable[[], Any], str]]] = {
         (lambda: after(torch.ones(5)), "after: 3.bias has shape (5,)"),
         (lambda: after(torch.ones(1)), "give the state dict of the same network"),
         (lambda: measured(before={**state(), "3.bias": torch.ones(5)}), "before: not a state dict"),
-        (lambda: measured(after=list(state().values())), "after is a list"),
-        (lambda: measured(before=list(state().values())), "before is a list"),
+        (lambda: measured(after=list(state().values())), "after: not a state dict"),
+        (lambda: measured(before=list(state().values())), "before: not a state dict"),
         (lambda: measured(after={}), "after: 1.weight is missing"),
         (lambda: after(FULL((4,), torch.nan)), "NaN or infinite"),
         (

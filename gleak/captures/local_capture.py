@@ -188,7 +188,10 @@ def _samples(truth: tuple[Any, Any]) -> State:
     """Return a copy of the samples after `check_samples`."""
     place = "gleak.capture, truth"
     try:
-        inputs, labels = (torch.as_tensor(part).detach() for part in truth)
+        inputs, labels = (
+            part.detach() if isinstance(part, Tensor) else torch.as_tensor(part, device="cpu")
+            for part in truth
+        )
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArtifactError(
             f"{place}: {error}; give inputs and labels, each as a tensor, an array or a list"

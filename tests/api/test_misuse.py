@@ -565,7 +565,6 @@ def test_a_named_tuple_stays_one() -> None:
 
 
 def test_modes_of_the_caller_change_nothing() -> None:
-    device = torch.get_default_device()
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
         assert torch.equal(inverted(labels=[0, 2]).inputs, expected())
         assert torch.equal(computed()["1.weight"], update()["1.weight"])
@@ -576,7 +575,7 @@ def test_modes_of_the_caller_change_nothing() -> None:
         again = inverted(labels=[0, 2])
         masked_at_random = gleak.defend("random_mask", update())
     finally:
-        torch.set_default_device(device)
+        torch.set_default_device(None)
     assert torch.equal(again.inputs, expected())
     torch.testing.assert_close(low_rank, gleak.defend("low_rank", update()), rtol=0, atol=0)
     torch.testing.assert_close(

@@ -353,9 +353,9 @@ def check_interrupted(case: AttackCase, spec: AttackSpec) -> None:
 CHECKS: tuple[Callable[[AttackCase, AttackSpec], None], ...] = (
     check_result,
     check_repeatable,
+    check_zeros,
     check_single_victim,
     check_defended,
-    check_zeros,
     check_interrupted,
 )
 """Checks of one attack on victims of one modality and batch size."""

@@ -79,7 +79,7 @@ class Mixing(Grey):
     """Victims have a part in each other's results."""
 
     def values(self, observation: Observation) -> np.ndarray:
-        shares = norms(observation) / norms(observation).sum()
+        shares = norms(observation) / (1 + norms(observation).sum())
         return shares.numpy()
 
 

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.artifacts.dataset import Dataset
+from gleak.attacks.matching.label_inference import inferred_labels
+from gleak.attacks.observation import Observation
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.matching.label_inference import inferred_labels
 from gleak.models.layer_search import Classifier, features_before, find_classifier
-from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
 from gleak.simulation.batches import draw_batches
 from gleak.training.central_training import Training

@@ -19,12 +19,12 @@ import torch
 
 from benchmarks.conftest import Compare
 from benchmarks.plain_autograd import seconds_of_matching
+from gleak.attacks.matching.engine import match
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.gradients import ClientTraining, LoopedGradients
+from gleak.attacks.matching.parts import Parts
+from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
-from gleak.matching.engine import match
-from gleak.matching.gradient_matching import GradientMatching
-from gleak.matching.gradients import ClientTraining, LoopedGradients
-from gleak.matching.parts import Parts
-from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
 
 

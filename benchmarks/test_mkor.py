@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from benchmarks.conftest import Compare
 from benchmarks.plain_autograd import seconds_of_gradient
 from gleak.attacks.mkor import MKOR
+from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
 from gleak.crafting.mkor_network import craft_network
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
-from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
 
 SHAPE, CLASSES = (3, 224, 224), 10

@@ -16,9 +16,9 @@ import torch
 
 from benchmarks.conftest import Compare
 from benchmarks.plain_autograd import seconds_of_gradient
+from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
-from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
 
 SIDE = 32

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gleak.experiments.cell import LEVELS, Cell
-from gleak.experiments.stage_files import Inputs, Made, Shard, files_in
-from gleak.experiments.stages import STAGES, Stage
 from gleak.knowledge.base import Pretraining
+from gleak.studies.cell import LEVELS, Cell
+from gleak.studies.stage_files import Inputs, Made, Shard, files_in
+from gleak.studies.stages import STAGES, Stage
 
 DESIGN = Path(__file__).with_name("design.md")
 BEGIN, END = "<!-- stages: python docs/write_stages.py -->\n", "<!-- end of stages -->\n"

@@ -1,4 +1,4 @@
-"""Batches of light jobs, each one SLURM job; see gleak/experiments/job_batches.py.
+"""Batches of light jobs, each one SLURM job; see gleak/studies/job_batches.py.
 
 On the node the executor starts Snakemake, which starts it again through srun for the whole batch.
 Neither knows all that the main process knows, and hooks such as `onstart` are off there.

@@ -9,23 +9,23 @@ from snakemake.cli import get_argument_parser
 from snakemake.logging import logger
 
 from gleak.artifacts.refused import refusal_in
-from gleak.experiments.job_batches import LIGHT_MINUTES, batch_of
-from gleak.experiments.cell import TRUTH, Cell
-from gleak.experiments.stage_files import CAPTURED, Made, StudyPart, dataset_of, shards_of
-from gleak.experiments.stages import STAGES, path_of
-from gleak.experiments.targets import check_target
+from gleak.studies.job_batches import LIGHT_MINUTES, batch_of
+from gleak.studies.cell import TRUTH, Cell
+from gleak.studies.stage_files import CAPTURED, Made, StudyPart, dataset_of, shards_of
+from gleak.studies.stages import STAGES, path_of
+from gleak.studies.targets import check_target
 from gleak.core.errors import GleakError
 from gleak.core.markup import to_json, to_report
 from gleak.core.plugins import use_plugins
 from gleak.knowledge.base import Pretraining
 from gleak.metrics.score_table import refusal_in_scores
-from gleak.experiments.own_models import check_own_model
-from gleak.experiments.job_costs import model_bytes, update_bytes
+from gleak.studies.own_models import check_own_model
+from gleak.studies.job_costs import model_bytes, update_bytes
 from gleak.runtime.hub_weights import check_file
 from gleak.runtime.logs import quarantine
 from gleak.runtime.source_digest import source_digest
 from gleak.core.settings import SCALES, Settings
-from gleak.experiments.study import load_study
+from gleak.studies.study import load_study
 
 
 def checked(make):

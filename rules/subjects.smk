@@ -8,8 +8,8 @@ from gleak.captures.locations import PRIVATE as CAPTURED_TRUTH
 from gleak.captures.locations import UPDATE as CAPTURED_UPDATE
 from gleak.captures.locations import Captures
 from gleak.data.prepare import check_source
-from gleak.experiments.cell import SCORED_BY
-from gleak.experiments.shown_metrics import asked_metrics
+from gleak.studies.cell import SCORED_BY
+from gleak.studies.shown_metrics import asked_metrics
 from gleak.metrics.base import metrics_of
 
 CAPTURES = Captures(SETTINGS.captures)

@@ -14,12 +14,12 @@ from PIL import Image
 
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.experiments.axis_labels import AxisLabels, read_spec
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData, FigureSpec, Shown
-from gleak.experiments.study import Study, load_study
 from gleak.figures.published import empty_published
 from gleak.metrics.score_table import COLUMNS, TYPES
+from gleak.studies.axis_labels import AxisLabels, read_spec
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData, FigureSpec, Shown
+from gleak.studies.study import Study, load_study
 
 STUDY = Path(__file__).parent / "figures" / "study.yaml"
 LEVELS = {

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gleak.assessment.deployment import Deployment
-from gleak.experiments.study import load_study
+from gleak.studies.study import load_study
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "guide" / "extending.md").read_text(encoding="utf-8")

@@ -20,8 +20,8 @@ from gleak.core.errors import GleakError, SpecError
 from gleak.core.registry import load, parse
 from gleak.core.settings import Settings
 from gleak.core.yaml_input import MOST_VALUES, load_mapping
-from gleak.experiments.cell import LEVELS, Cell, Paths
-from gleak.experiments.study import load_study
+from gleak.studies.cell import LEVELS, Cell, Paths
+from gleak.studies.study import load_study
 
 CELL = {
     "dataset": "digits",
@@ -299,7 +299,7 @@ def test_any_content_of_a_study_is_taken_or_refused(choose: random.Random, times
     for _ in range(times):
         change(study, choose)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gleak.experiments.study._load_file", lambda path: study)
+        patched.setattr("gleak.studies.study._load_file", lambda path: study)
         with suppress(GleakError):
             load_study("study.yaml")
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
 from gleak.attacks.run_attack import attack, share
-from gleak.experiments.cell import Cell
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
+from gleak.studies.cell import Cell
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

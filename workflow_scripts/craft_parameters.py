@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
 from gleak.crafting.base import craft_parameters
-from gleak.experiments.cell import Cell
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
+from gleak.studies.cell import Cell
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

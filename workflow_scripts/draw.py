@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gleak.experiments.cell import Paths
-from gleak.experiments.study import load_study
 from gleak.figures.draw import draw
 from gleak.runtime.logs import log_to
+from gleak.studies.cell import Paths
+from gleak.studies.study import load_study
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gleak.experiments.study import load_study
 from gleak.figures.judge import judge_study
 from gleak.runtime.logs import log_to
+from gleak.studies.study import load_study
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from gleak.core.settings import Settings
 from gleak.data.prepare import prepare_dataset, source_facts
-from gleak.experiments.cell import Cell
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
+from gleak.studies.cell import Cell
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.core.registry import parse
-from gleak.experiments.cell import LEVELS, TRUTH
 from gleak.metrics.score import score
 from gleak.runtime.logs import log_to
+from gleak.studies.cell import LEVELS, TRUTH
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

@@ -1,13 +1,13 @@
-"""Run `gleak.experiments.search.run.run_search` for one job."""
+"""Run `gleak.studies.search.run.run_search` for one job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gleak.experiments.search.declaration import Declaration, read_search
-from gleak.experiments.search.run import run_search
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
+from gleak.studies.search.declaration import Declaration, read_search
+from gleak.studies.search.run import run_search
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

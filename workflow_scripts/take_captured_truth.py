@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.captures.take import take_captured_truth
-from gleak.experiments.cell import Cell
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
+from gleak.studies.cell import Cell
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

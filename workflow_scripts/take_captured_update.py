@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gleak.captures.take import take_captured_update
-from gleak.experiments.cell import Cell
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
+from gleak.studies.cell import Cell
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

@@ -24,9 +24,9 @@ import yaml
 from tools import TOOLS
 
 from gleak.core.registry import parse
-from gleak.experiments.cell import LEVELS
 from gleak.figures.intervals import mean_of
 from gleak.metrics.score import score
+from gleak.studies.cell import LEVELS
 
 HERE = Path(__file__).parent
 METRICS = ("psnr", "ssim", "lpips", "success_content")

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
+from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import observe
 from gleak.models.layers import Normalisation
-from gleak.observation import Observation
 from gleak.runtime.device import prepare_cpu
 
 PART = 5

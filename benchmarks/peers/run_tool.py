@@ -22,9 +22,9 @@ from problem import Clients, Tool, problem_of, read_observation
 from tools import TOOLS
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import reconstruct
 from gleak.core.registry import parse
-from gleak.observation import Observation
 
 
 def main() -> None:

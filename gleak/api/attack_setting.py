@@ -26,6 +26,7 @@ from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.model import Secret
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
+from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import (
     Target,
     check_granted,
@@ -41,7 +42,6 @@ from gleak.knowledge.loading import load_knowledge
 from gleak.models.batch_norm import batch_norm_passes
 from gleak.models.layer_search import first_dense_layer
 from gleak.models.parameters import trained_parameters
-from gleak.observation import Observation
 
 WHERE, ORIGIN = "gradients: ", "the model"
 HONEST = "honest"

@@ -35,19 +35,19 @@ from gleak.artifacts.private import UNKNOWN, Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.best import Best, exact_attacks
 from gleak.attacks.first_layer import output_slopes, scaled_layer
+from gleak.attacks.matching.label_inference import inferred_labels
+from gleak.attacks.matching.problem import mean_gradients
+from gleak.attacks.observation import Observation
 from gleak.attacks.spear import Spear
 from gleak.captures.observers import ALARMS, EXPLAINED, LABELS, RECOVERED
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.local_training.base import Loss
-from gleak.matching.label_inference import inferred_labels
-from gleak.matching.problem import mean_gradients
 from gleak.metrics.recovery import SuccessContent
 from gleak.metrics.score import match_to_truth
 from gleak.models.examination import check_differentiable
 from gleak.models.parameters import dtype_of, independent_copy, trained_parameters
 from gleak.models.wrappers import without_prefix
-from gleak.observation import Observation
 from gleak.simulation.update_error import relative_error
 
 SEED = 0

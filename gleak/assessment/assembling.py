@@ -42,10 +42,10 @@ from gleak.assessment.resolved import Resolved, Threshold
 from gleak.assessment.threat_model import describe_threat, list_untried
 from gleak.assessment.varying import Axis, Value
 from gleak.core.spec import Spec
-from gleak.experiments.cell import TRUTH, Cell
 from gleak.figures.statistics import select
 from gleak.metrics.audits.alarms import audits
 from gleak.metrics.score_table import OK, UNAVAILABLE
+from gleak.studies.cell import TRUTH, Cell
 
 LABELS, PERTURBATION, TEST_ACCURACY = "success_labels", "perturbation", "test_accuracy"
 GUARANTEES = ("epsilon_rdp", "epsilon_prv", "reconstruction_bound")

@@ -24,7 +24,7 @@ from gleak.assessment.workflow_run import WorkflowRun
 from gleak.core.errors import SpecError
 from gleak.core.settings import Settings
 from gleak.core.spec import FILE_NAME
-from gleak.experiments.study import load_study
+from gleak.studies.study import load_study
 
 PAGE, NUMBERS, COPY, CONFIG, LOG = (
     "report.html",

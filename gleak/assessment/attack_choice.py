@@ -22,8 +22,8 @@ from gleak.attacks.rog import ROG
 from gleak.attacks.spear import Spear
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import load, parse
-from gleak.experiments.axis_labels import BLIND
-from gleak.experiments.own_models import check_own_model
+from gleak.studies.axis_labels import BLIND
+from gleak.studies.own_models import check_own_model
 
 PARTS = tuple(
     attack.name

@@ -11,10 +11,10 @@ from gleak.assessment.deployment import Deployment, Scale
 from gleak.assessment.generated_study import Effort, trainings_of
 from gleak.assessment.resolved import Resolved
 from gleak.core.errors import SpecError
-from gleak.experiments.estimate import hours, jobs
-from gleak.experiments.machine import Machine
-from gleak.experiments.stage_files import StudyPart, table_of
-from gleak.experiments.study import load_study
+from gleak.studies.estimate import hours, jobs
+from gleak.studies.machine import Machine
+from gleak.studies.stage_files import StudyPart, table_of
+from gleak.studies.study import load_study
 
 STEPS = (
     Effort(5, 100),

@@ -11,8 +11,6 @@ import pandas as pd
 
 from gleak.assessment.findings import Exposure, Loss, Mean
 from gleak.assessment.resolved import Threshold
-from gleak.experiments.axis_labels import BLIND, read_metric
-from gleak.experiments.cell import TRUTH
 from gleak.figures.evidence import UNCRAFTED, fill_with_blind
 from gleak.figures.intervals import (
     CONFIDENCE,
@@ -26,6 +24,8 @@ from gleak.figures.intervals import (
 from gleak.figures.statistics import CELL, Row, average_batches, counted, records, select
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import UNMATCHED
+from gleak.studies.axis_labels import BLIND, read_metric
+from gleak.studies.cell import TRUTH
 
 CONTROLS = (BLIND, TRUTH)
 

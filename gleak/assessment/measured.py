@@ -18,9 +18,14 @@ from gleak.artifacts.update import Update
 from gleak.assessment.findings import Refused
 from gleak.core.registry import parse
 from gleak.core.settings import Scale
-from gleak.experiments.axis_labels import BLIND
-from gleak.experiments.cell import TRUTH, Cell
-from gleak.experiments.stage_files import (
+from gleak.figures.recorded import LAST_LEVEL, Conditions, conditions_of
+from gleak.figures.statistics import records, refusals, select
+from gleak.metrics.reconstruction.assignment import match_samples
+from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
+from gleak.runtime import provenance
+from gleak.studies.axis_labels import BLIND
+from gleak.studies.cell import TRUTH, Cell
+from gleak.studies.stage_files import (
     Made,
     StudyPart,
     dataset_of,
@@ -29,13 +34,8 @@ from gleak.experiments.stage_files import (
     truth_of,
     update_of,
 )
-from gleak.experiments.stages import path_of
-from gleak.experiments.study import Study
-from gleak.figures.recorded import LAST_LEVEL, Conditions, conditions_of
-from gleak.figures.statistics import records, refusals, select
-from gleak.metrics.reconstruction.assignment import match_samples
-from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
-from gleak.runtime import provenance
+from gleak.studies.stages import path_of
+from gleak.studies.study import Study
 
 KILOBYTE = 1000
 NO_LEVELS: Mapping[str, str] = MappingProxyType({})

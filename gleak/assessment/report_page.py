@@ -17,7 +17,7 @@ from gleak.assessment.generated_study import CAPTURED, CRAFTED, DEPLOYED
 from gleak.assessment.measured import Measured
 from gleak.assessment.table_columns import columns_of
 from gleak.core.numbers import DASH
-from gleak.experiments.cell import Cell
+from gleak.studies.cell import Cell
 
 SHOWN_CLIENTS = 3
 SHOWN_COLUMNS = 40

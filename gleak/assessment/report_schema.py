@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from gleak.assessment.deployment import Deployment
 from gleak.assessment.findings import Report
-from gleak.experiments.json_schema import DRAFT, text_of
+from gleak.studies.json_schema import DRAFT, text_of
 
 
 def schema_files() -> dict[str, str]:

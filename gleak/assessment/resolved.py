@@ -25,10 +25,10 @@ from gleak.data.image_folder import (
     class_folders,
     list_images,
 )
-from gleak.experiments.cell import LEVELS, Cell
-from gleak.experiments.own_models import check_own_model
 from gleak.metrics.base import MetricSpec
 from gleak.runtime.hub_weights import check_file
+from gleak.studies.cell import LEVELS, Cell
+from gleak.studies.own_models import check_own_model
 
 DEFAULT_THRESHOLDS = {"image": {"ssim": 0.5}, "tabular": {"mse": 0.001}}
 

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.matching.codes.base import CodeSpec
+from gleak.attacks.matching.codes.sample_codes import Pixels
+from gleak.attacks.matching.distances.cosine import Cosine
+from gleak.attacks.matching.layer_weights import LayerFunction, LayerWeights
+from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.parts import LabelRule, Parts
+from gleak.attacks.matching.starts.base import StartSpec
+from gleak.attacks.matching.starts.random_values import Normal
 from gleak.attacks.matching_attack import TV, MatchingAttack
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
-from gleak.matching.codes.base import CodeSpec
-from gleak.matching.codes.sample_codes import Pixels
-from gleak.matching.distances.cosine import Cosine
-from gleak.matching.layer_weights import LayerFunction, LayerWeights
-from gleak.matching.optimizers.first_order import Adam
-from gleak.matching.parts import LabelRule, Parts
-from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.random_values import Normal
-from gleak.observation import Observation
 
 if TYPE_CHECKING:
+    from gleak.attacks.matching.epoch_matching import EpochMatching
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
-    from gleak.matching.epoch_matching import EpochMatching
     from gleak.models.base import ModelSpec
 
 
@@ -172,7 +172,7 @@ class AGICEpochs(AGIC):
         return search.alone(self.only - 1) if self.only else search.jointly()
 
     def _matching(self, observation: Observation) -> EpochMatching:
-        from gleak.matching.epoch_matching import EpochMatching, EpochSettings
+        from gleak.attacks.matching.epoch_matching import EpochMatching, EpochSettings
 
         settings = EpochSettings(
             self.parts(), self.matching_iterations, self.gamma, self.pooled, self.label_filter

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gleak.matching.codes.sample_codes import Normalised, Pixels
-from gleak.matching.parts import Parts, SearchParts
+from gleak.attacks.matching.codes.sample_codes import Normalised, Pixels
+from gleak.attacks.matching.parts import Parts, SearchParts
 
 LABELS = {
     "known": "granted",
@@ -16,7 +16,7 @@ LABELS = {
     "counts": "by counting, with probabilities",
     "auto": "by counting",
 }
-"""Description of each `gleak.matching.parts.LabelRule`."""
+"""Description of each `gleak.attacks.matching.parts.LabelRule`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,11 +16,11 @@ from gleak.knowledge.base import EvaluatorSpec, KnowledgeSpec
 if TYPE_CHECKING:
     from torch import nn
 
+    from gleak.attacks.observation import Observation
     from gleak.clients.base import ClientSpec
     from gleak.crafting.base import CraftingSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
-    from gleak.observation import Observation
 
 MID_GREY = 0.5
 """Value of samples that were not recovered."""

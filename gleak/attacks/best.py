@@ -28,15 +28,15 @@ from gleak.attacks.joined_results import (
     nearer,
     with_victims_of,
 )
+from gleak.attacks.matching.codes.sample_codes import Bicubic
+from gleak.attacks.matching.distances.likelihood import Likelihood
 from gleak.attacks.matrix_completion import MatrixCompletion, determines_layer
+from gleak.attacks.observation import Observation
 from gleak.attacks.rog import ROG
 from gleak.attacks.spear import Spear
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.matching.codes.sample_codes import Bicubic
-from gleak.matching.distances.likelihood import Likelihood
-from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -251,7 +251,7 @@ def _fields_of_codes(observation: Observation, kinked: bool) -> dict[str, Any]:
 
     In a network with kinks a search by the likelihood of rounded values gets stuck.
     """
-    from gleak.matching.code_cells import RandomCell, SignCell
+    from gleak.attacks.matching.code_cells import RandomCell, SignCell
 
     kinds = {type(cell) for cell in observation.cells.values()}
     if SignCell in kinds:
@@ -360,7 +360,7 @@ def _noise_share(observation: Observation, neurons: int) -> float:
         observation: of one victim.
         neurons: of the layer.
     """
-    from gleak.unmixing.noisy_mixtures import observe_noise
+    from gleak.attacks.unmixing.noisy_mixtures import observe_noise
 
     steps = observation.local_steps * observation.epochs
     most = min(neurons, math.prod(observation.input_shape))

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from typing_extensions import override
 
 from gleak.attacks.attack_summary import LABELS, AttackSummary
+from gleak.attacks.matching.optimizers.first_order import Adam
 from gleak.attacks.unmixing_attack import InputUnmixing, UnmixingAttack
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.matching.optimizers.first_order import Adam
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from gleak.attacks.unmixing.cpa_search import Objective, Term
+    from gleak.attacks.unmixing.mixtures import Mixture, Unmixing, White
     from gleak.runtime.checkpointing import Part
-    from gleak.unmixing.cpa_search import Objective, Term
-    from gleak.unmixing.mixtures import Mixture, Unmixing, White
 
 IMAGE = 3
 TERMS = {
@@ -86,8 +86,8 @@ class CocktailParty(UnmixingAttack):
 
     @override
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
-        from gleak.unmixing.cpa_search import descend
-        from gleak.unmixing.mixtures import Unmixing, whiten
+        from gleak.attacks.unmixing.cpa_search import descend
+        from gleak.attacks.unmixing.mixtures import Unmixing, whiten
 
         white = whiten(mixture.weight, count)
         found = descend(
@@ -103,7 +103,7 @@ class CocktailParty(UnmixingAttack):
 
     def objective(self, white: White, shape: tuple[int, ...]) -> Objective:
         """Return the weighted sum of all terms whose weight is not zero."""
-        from gleak.unmixing.cpa_search import GAUSSIAN, Objective, dependence, negentropy
+        from gleak.attacks.unmixing.cpa_search import GAUSSIAN, Objective, dependence, negentropy
 
         reference = GAUSSIAN if self.contrast == "negentropy" else 0.0
         terms: dict[str, Callable[[], Term]] = {
@@ -118,7 +118,7 @@ class CocktailParty(UnmixingAttack):
         """Return the initial unmixing matrices; Shape (V, n, n)."""
         import torch
 
-        from gleak.unmixing.independent_components import LAPLACIAN, fixed_point
+        from gleak.attacks.unmixing.independent_components import LAPLACIAN, fixed_point
 
         if self.initial == "fastica":
             return fixed_point(white.signals[:, :, None], LAPLACIAN)
@@ -153,6 +153,6 @@ class CPA(InputUnmixing, CocktailParty):
 
     @override
     def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
-        from gleak.unmixing.cpa_search import total_variation
+        from gleak.attacks.unmixing.cpa_search import total_variation
 
         return {"tv": lambda: total_variation(white, shape)} if len(shape) == IMAGE else {}

@@ -14,10 +14,10 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from gleak.observation import Observation
+    from gleak.attacks.observation import Observation
+    from gleak.attacks.unmixing.edges import FlatImage
+    from gleak.attacks.unmixing.mixtures import Mixture, Sources, Unmixing
     from gleak.runtime.checkpointing import Part
-    from gleak.unmixing.edges import FlatImage
-    from gleak.unmixing.mixtures import Mixture, Sources, Unmixing
 
 
 @register("cpa_edges")
@@ -28,12 +28,13 @@ class CPAEdges(InputUnmixing):
     are sparse, at the same places in all colours, and nearly independent across images. Plain
     independent component analysis therefore separates them, without weights to tune: FastICA's
     fixed point, then the maximum of a likelihood that does not require uncorrelated sources (see
-    `gleak.unmixing.independent_components`).
+    `gleak.attacks.unmixing.independent_components`).
 
     An image of one colour has no differences. It is found in the residual where the differences of
     all other images vanish; then its gradient is computed, for each label it may have, and
-    subtracted (see `gleak.unmixing.edges`). For several local steps its gradient is unknown,
-    so the other images contain a share of it. Of several images of one colour none is found.
+    subtracted (see `gleak.attacks.unmixing.edges`). For several local steps its gradient is
+    unknown, so the other images contain a share of it. Of several images of one colour none is
+    found.
     """
 
     source = "ours, after CPA section III; Hyvarinen and Oja 2000; Ablin et al. 2018"
@@ -54,7 +55,7 @@ class CPAEdges(InputUnmixing):
     @override
     def separate(self, observation: Observation) -> Sources:
         """Recover the samples, images of one colour first."""
-        from gleak.unmixing.mixtures import visible_sources
+        from gleak.attacks.unmixing.mixtures import visible_sources
 
         mixture, samples = self.mixture(observation), observation.batch_size
         found = find_flat_images(observation, mixture)
@@ -70,14 +71,14 @@ class CPAEdges(InputUnmixing):
 
     @override
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
-        from gleak.unmixing.edges import white_differences
-        from gleak.unmixing.independent_components import (
+        from gleak.attacks.unmixing.edges import white_differences
+        from gleak.attacks.unmixing.independent_components import (
             LAPLACIAN,
             Contrast,
             fixed_point,
             maximise_likelihood,
         )
-        from gleak.unmixing.mixtures import Unmixing
+        from gleak.attacks.unmixing.mixtures import Unmixing
 
         white, transform = white_differences(mixture.weight, count, shape)
         first = fixed_point(white, LAPLACIAN)
@@ -87,7 +88,7 @@ class CPAEdges(InputUnmixing):
 
 def find_flat_images(observation: Observation, mixture: Mixture) -> dict[int, FlatImage]:
     """Return the image of one colour of each victim that has one, by the victim's index."""
-    from gleak.unmixing.edges import find_flat_image
+    from gleak.attacks.unmixing.edges import find_flat_image
 
     pairs = enumerate(zip(mixture.weight, mixture.bias, strict=True))
     shape, most = observation.input_shape, observation.batch_size
@@ -102,7 +103,7 @@ def without_flat_images(
     import torch
 
     from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes
-    from gleak.unmixing.edges import without
+    from gleak.attacks.unmixing.edges import without
 
     shape, labels = observation.input_shape, torch.arange(observation.classes)
     layer = dense_layer_of_samples(observation.model, shape)

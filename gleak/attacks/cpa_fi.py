@@ -10,20 +10,20 @@ from typing_extensions import override
 
 from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.cpa import CocktailParty
+from gleak.attacks.matching.distances.cosine import Cosine
+from gleak.attacks.matching.parts import Compared, Parts
 from gleak.attacks.unmixed_inversion import UnmixedInversion
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.matching.distances.cosine import Cosine
-from gleak.matching.parts import Compared, Parts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from gleak.attacks.matching.image_inversion import GuidedInversion
+    from gleak.attacks.observation import Observation
+    from gleak.attacks.unmixing.cpa_search import Term
+    from gleak.attacks.unmixing.mixtures import White
     from gleak.clients.base import ClientSpec
-    from gleak.matching.image_inversion import GuidedInversion
-    from gleak.observation import Observation
-    from gleak.unmixing.cpa_search import Term
-    from gleak.unmixing.mixtures import White
 
 
 class EmbeddingUnmixing(CocktailParty):
@@ -40,7 +40,7 @@ class EmbeddingUnmixing(CocktailParty):
 
     @override
     def priors(self, white: White, shape: tuple[int, ...]) -> dict[str, Callable[[], Term]]:
-        from gleak.unmixing.cpa_search import magnitude, mixed_signs
+        from gleak.attacks.unmixing.cpa_search import magnitude, mixed_signs
 
         return {"l1": lambda: magnitude(white), "sr": lambda: mixed_signs(white)}
 
@@ -96,7 +96,7 @@ class CPAFIGM(CPAFI):
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check, too, that clients send what is unmixed, and that gradients can be matched."""
-        from gleak.matching.choice import check_gradients
+        from gleak.attacks.matching.choice import check_gradients
         from gleak.models.parameters import check_trained
 
         super().check_network(network, shape, classes, client)
@@ -117,8 +117,8 @@ class CPAFIGM(CPAFI):
 
     @override
     def problem(self, observation: Observation, embeddings: Tensor) -> GuidedInversion:
-        from gleak.matching.gradient_matching import GradientMatching
-        from gleak.matching.image_inversion import GuidedInversion
+        from gleak.attacks.matching.gradient_matching import GradientMatching
+        from gleak.attacks.matching.image_inversion import GuidedInversion
 
         parts = Parts(
             **vars(self.search_parts()) | {"total_variation": 0.0},

@@ -16,7 +16,7 @@ from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from gleak.observation import Observation
+    from gleak.attacks.observation import Observation
 
 
 @register("cpa_noisy")
@@ -27,15 +27,16 @@ class CPANoisy(CPAEdges):
     the variance of the noise, so the attacker need not know the defence. It is used twice.
 
     - Noise hides the high frequencies of the images, which differences amplify. The mixtures are
-      therefore smoothed as far as the noise requires (see `gleak.unmixing.noisy_mixtures.smooth`)
-      before edges are separated.
+      therefore smoothed as far as the noise requires (see
+      `gleak.attacks.unmixing.noisy_mixtures.smooth`) before edges are separated.
     - Images that are known approximately tell nearly what the network sends for them: at each
       neuron whether it is active, and with which weight for which label. This prior, the observed
       gradients and the images give the derivatives at the layer's outputs; these, the observed
-      gradients and a prior of natural images give better images (`gleak.unmixing.image_prior`).
-      Both steps are repeated in turn, and each takes into account how uncertain the other's result
-      is. The labels of the batch follow from the classifier's gradient less the probabilities that
-      the network predicts for the images, and each image gets the one that suits its derivatives.
+      gradients and a prior of natural images give better images
+      (`gleak.attacks.unmixing.image_prior`). Both steps are repeated in turn, and each takes into
+      account how uncertain the other's result is. The labels of the batch follow from the
+      classifier's gradient less the probabilities that the network predicts for the images, and
+      each image gets the one that suits its derivatives.
 
     Noise is taken to be independent and of the same variance in all values of the layer. The result
     has the labels that fit the images; samples that were not found have none.

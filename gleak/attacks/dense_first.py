@@ -9,9 +9,9 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.base import MID_GREY, AttackSpec
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
-from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +44,7 @@ class DenseFirstAttack(AttackSpec):
     ) -> None:
         """Check that the first and the last layer are dense."""
         from gleak.attacks.first_layer import dense_layer_of_samples
-        from gleak.matching.label_inference import check_rule
+        from gleak.attacks.matching.label_inference import check_rule
 
         dense_layer_of_samples(network, shape)
         check_rule(network, shape, classes, "argmin")
@@ -81,12 +81,12 @@ class Aono(DenseFirstAttack):
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         from gleak.attacks.first_layer import read_inputs, scaled_layer
-        from gleak.matching.label_inference import (
+        from gleak.attacks.matching.label_inference import (
             classifier_gradient,
             classifier_of,
             infer_by_argmin,
         )
-        from gleak.matching.problem import mean_gradients
+        from gleak.attacks.matching.problem import mean_gradients
 
         observed, samples = mean_gradients(observation), observation.batch_size
         layer, scaling = scaled_layer(observation.model, observation.input_shape)

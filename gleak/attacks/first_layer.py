@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gleak.attacks.matching.label_inference import parameters_of_labels
 from gleak.core.errors import IncompatibleError
-from gleak.matching.label_inference import parameters_of_labels
 from gleak.models.layer_search import Scaling, find_classifier, first_dense_layer
 from gleak.models.sample_losses import penalties, sample_losses
 
 if TYPE_CHECKING:
-    from gleak.observation import Observation
+    from gleak.attacks.observation import Observation
 
 
 def dense_layer_of_samples(network: nn.Module, shape: tuple[int, ...]) -> str:

@@ -11,11 +11,11 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import MID_GREY
+from gleak.attacks.matching.parts import Parts
 from gleak.attacks.matching_attack import SignedAdamAttack
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
-from gleak.matching.parts import Parts
-from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -89,7 +89,7 @@ def samples_of_class(observation: Observation, target: int) -> Tensor:
     """
     import torch
 
-    from gleak.matching.problem import mean_gradients
+    from gleak.attacks.matching.problem import mean_gradients
 
     _, bias = _last_layer(observation)
     share = -mean_gradients(observation)[bias][:, target]

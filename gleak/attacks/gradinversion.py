@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
+from gleak.attacks.matching.parts import LabelRule, Parts, StatisticsSource
 from gleak.attacks.matching_attack import SignedAdamAttack
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.matching.parts import LabelRule, Parts, StatisticsSource
 
 if TYPE_CHECKING:
     from torch import nn
@@ -80,7 +80,7 @@ class GradInversion(SignedAdamAttack):
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that layers have the statistics, and that gradients can be matched."""
-        from gleak.matching.batch_norm_prior import check_statistics
+        from gleak.attacks.matching.batch_norm_prior import check_statistics
 
         super().check_network(network, shape, classes, client)
         check_statistics(network, shape, self.statistics)

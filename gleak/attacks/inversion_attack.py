@@ -10,21 +10,21 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import LABELS, AttackSummary, terms_of
 from gleak.attacks.base import AttackSpec
+from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.parts import SearchParts
+from gleak.attacks.matching.starts.base import StartSpec
+from gleak.attacks.matching.starts.random_values import Normal
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
-from gleak.matching.optimizers.first_order import Adam
-from gleak.matching.parts import SearchParts
-from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.random_values import Normal
-from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from gleak.attacks.matching.image_inversion import FeatureInversion
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
-    from gleak.matching.image_inversion import FeatureInversion
     from gleak.models.base import ModelSpec
 
 
@@ -77,7 +77,7 @@ class FeatureInvertingAttack(AttackSpec):
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that the network has features and a dense layer of logits."""
-        from gleak.matching.label_inference import check_rule
+        from gleak.attacks.matching.label_inference import check_rule
 
         super().check_network(network, shape, classes, client)
         embedding_layer(network, shape)
@@ -132,9 +132,9 @@ class FeatureInvertingAttack(AttackSpec):
         """
         from torch.nn import functional
 
-        from gleak.matching.image_inversion import EMBEDDINGS, FeatureInversion
-        from gleak.matching.label_inference import inferred_labels
-        from gleak.matching.problem import mean_gradients
+        from gleak.attacks.matching.image_inversion import EMBEDDINGS, FeatureInversion
+        from gleak.attacks.matching.label_inference import inferred_labels
+        from gleak.attacks.matching.problem import mean_gradients
         from gleak.models.layer_search import features_before
 
         layer = embedding_layer(observation.model, observation.input_shape)
@@ -211,7 +211,7 @@ class FI(FeatureInvertingAttack):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        from gleak.matching.engine import solve
+        from gleak.attacks.matching.engine import solve
 
         embeddings = observation.granted["embeddings"]
         found = solve(self.inversion(observation, embeddings), observation)

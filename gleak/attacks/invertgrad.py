@@ -6,14 +6,14 @@ from typing import Annotated, ClassVar
 
 from typing_extensions import override
 
+from gleak.attacks.matching.distances.cosine import Cosine
+from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.parts import LabelRule, Parts
+from gleak.attacks.matching.starts.base import StartSpec
+from gleak.attacks.matching.starts.random_values import Normal
 from gleak.attacks.matching_attack import MatchingAttack, SignedAdamAttack
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
-from gleak.matching.distances.cosine import Cosine
-from gleak.matching.optimizers.first_order import Adam
-from gleak.matching.parts import LabelRule, Parts
-from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.random_values import Normal
 
 
 @register("invertgrad")

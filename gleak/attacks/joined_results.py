@@ -13,11 +13,11 @@ from gleak.artifacts.schema import array_fields
 from gleak.attacks.base import MID_GREY
 from gleak.attacks.dlg import CPL
 from gleak.attacks.gather import joined
-from gleak.matching.distances.cosine import Cosine
-from gleak.observation import Observation
+from gleak.attacks.matching.distances.cosine import Cosine
+from gleak.attacks.observation import Observation
 
 if TYPE_CHECKING:
-    from gleak.matching.problem import Problem
+    from gleak.attacks.matching.problem import Problem
 
 
 def nearer(
@@ -34,7 +34,7 @@ def nearer(
         victims: their rows.
         observation: of these victims.
     """
-    from gleak.matching.gradient_matching import GradientMatching
+    from gleak.attacks.matching.gradient_matching import GradientMatching
 
     if not observation.is_sample_gradient:
         return later

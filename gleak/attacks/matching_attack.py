@@ -11,19 +11,19 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary, traits_of
 from gleak.attacks.base import AttackSpec
+from gleak.attacks.matching.codes.base import CodeSpec
+from gleak.attacks.matching.codes.sample_codes import Pixels
+from gleak.attacks.matching.distances.base import DistanceSpec
+from gleak.attacks.matching.distances.cosine import Cosine
+from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.parts import ClientModel, Compared, Draws, Parts, Result
+from gleak.attacks.matching.starts.base import StartSpec
+from gleak.attacks.matching.starts.random_values import Normal
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested
 from gleak.core.spec import FILE_NAME, parameter
 from gleak.knowledge.postprocessor import Postprocessor
-from gleak.matching.codes.base import CodeSpec
-from gleak.matching.codes.sample_codes import Pixels
-from gleak.matching.distances.base import DistanceSpec
-from gleak.matching.distances.cosine import Cosine
-from gleak.matching.optimizers.first_order import Adam
-from gleak.matching.parts import ClientModel, Compared, Draws, Parts, Result
-from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.random_values import Normal
-from gleak.observation import Observation
 from gleak.runtime.seeding import derived_seed
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ TV = (
 
 
 class MatchingAttack(AttackSpec):
-    """Base class of attacks that run one search with `gleak.matching.parts.Parts`."""
+    """Base class of attacks that run one search with `gleak.attacks.matching.parts.Parts`."""
 
     budget_fields: ClassVar[frozenset[str]] = frozenset({"iterations"})
 
@@ -124,9 +124,9 @@ class MatchingAttack(AttackSpec):
         self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that second derivatives exist and that labels can be inferred."""
-        from gleak.matching.choice import check_gradients
-        from gleak.matching.label_inference import RULES, check_rule
-        from gleak.matching.skipped import skipped_parameters
+        from gleak.attacks.matching.choice import check_gradients
+        from gleak.attacks.matching.label_inference import RULES, check_rule
+        from gleak.attacks.matching.skipped import skipped_parameters
         from gleak.models.parameters import trained_parameters
 
         super().check_network(network, shape, classes, client)
@@ -193,7 +193,7 @@ class MatchingAttack(AttackSpec):
 
     def _searched(self, observation: Observation) -> Reconstruction:
         """Return the result of all searches; the first is that of seeds=1."""
-        from gleak.matching.several_seeds import joined
+        from gleak.attacks.matching.several_seeds import joined
 
         found = [self.search(observation)]
         for number in range(1, self.seeds):
@@ -203,7 +203,7 @@ class MatchingAttack(AttackSpec):
 
     def search(self, observation: Observation) -> Reconstruction:
         """Return the result of gradient matching, before postprocessing."""
-        from gleak.matching.engine import match
+        from gleak.attacks.matching.engine import match
 
         return match(observation, self.parts())
 

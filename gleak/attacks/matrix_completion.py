@@ -12,9 +12,9 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.dense_first import Aono, DenseFirstAttack
+from gleak.attacks.observation import Observation
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
-from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,13 +32,14 @@ class MatrixCompletion(DenseFirstAttack):
     """An attack on a dense first layer, after the values that were not sent have been completed.
 
     For N samples the gradients of the layer's weight and bias form a matrix of rank N, G = A X
-    (see `gleak.unmixing.mixtures.Mixture`). The values sent in a sparsified update (`topk`,
+    (see `gleak.attacks.unmixing.mixtures.Mixture`). The values sent in a sparsified update (`topk`,
     `threshold`, `random_mask`) determine the others if they are several times as many as the
     N (neurons + features) values of A and X. The matrix is completed by alternating least squares
-    (`gleak.unmixing.alternating_least_squares`), and ``attack`` is run on the result. A neuron or
-    feature of which fewer than N values were sent is not determined: its values are close to zero.
-    Rounded and noisy values are fitted as they are. A victim has converged if ``attack`` has, and
-    the values sent determine every feature (`gleak.unmixing.alternating_least_squares.determines`).
+    (`gleak.attacks.unmixing.alternating_least_squares`), and ``attack`` is run on the result. A
+    neuron or feature of which fewer than N values were sent is not determined: its values are
+    close to zero. Rounded and noisy values are fitted as they are. A victim has converged if
+    ``attack`` has, and the values sent determine every feature
+    (`gleak.attacks.unmixing.alternating_least_squares.determines`).
     """
 
     source = "ours; matrix completion by Jain et al. 2013 and Hastie et al. 2015"
@@ -96,7 +97,7 @@ class MatrixCompletion(DenseFirstAttack):
         import torch
 
         from gleak.attacks.first_layer import dense_layer_of_samples
-        from gleak.unmixing.alternating_least_squares import determines
+        from gleak.attacks.unmixing.alternating_least_squares import determines
 
         found = self.attack.reconstruct(self.completed(observation))
         layer = dense_layer_of_samples(observation.model, observation.input_shape)
@@ -112,7 +113,7 @@ class MatrixCompletion(DenseFirstAttack):
         import torch
 
         from gleak.attacks.first_layer import dense_layer_of_samples
-        from gleak.unmixing.alternating_least_squares import complete
+        from gleak.attacks.unmixing.alternating_least_squares import complete
 
         layer = dense_layer_of_samples(observation.model, observation.input_shape)
         values, known = layer_gradient(observation, layer)

@@ -10,9 +10,9 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import AttackSpec
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
-from gleak.observation import Observation
 from gleak.runtime.seeding import stream
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ def inner_products(observation: Observation, inputs: Tensor, labels: Tensor) -> 
     """
     import torch
 
-    from gleak.matching.pieces import rows
-    from gleak.matching.problem import mean_gradients
+    from gleak.attacks.matching.pieces import rows
+    from gleak.attacks.matching.problem import mean_gradients
 
     observed = mean_gradients(observation)
     products = []

@@ -9,10 +9,10 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import MID_GREY, AttackSpec
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -91,8 +91,8 @@ class MKOR(AttackSpec):
     def reconstruct(self, observation: Observation) -> Reconstruction:
         import torch
 
+        from gleak.attacks.matching.problem import mean_gradients
         from gleak.attacks.mkor_reading import WindowReader, intensities, read_classes
-        from gleak.matching.problem import mean_gradients
 
         names = _first_dense(observation.model, observation.input_shape)
         observed = mean_gradients(observation)

@@ -14,19 +14,15 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from gleak.attacks.first_layer import output_slopes, scaled_layer
-from gleak.matching.label_inference import (
+from gleak.attacks.matching.label_inference import (
     classifier_gradient,
     classifier_of,
     infer_by_argmin,
 )
-from gleak.matching.problem import mean_gradients
-from gleak.models.layer_search import Scaling
-from gleak.runtime.checkpointing import Journal
-from gleak.runtime.progress import Progress
-from gleak.runtime.seeding import torch_stream
-from gleak.unmixing.image_prior import Denoised, ImagePrior
-from gleak.unmixing.mixtures import Mixture, by_bias
-from gleak.unmixing.noisy_mixtures import (
+from gleak.attacks.matching.problem import mean_gradients
+from gleak.attacks.unmixing.image_prior import Denoised, ImagePrior
+from gleak.attacks.unmixing.mixtures import Mixture, by_bias
+from gleak.attacks.unmixing.noisy_mixtures import (
     Expected,
     NoisyMixture,
     estimate_images,
@@ -35,10 +31,14 @@ from gleak.unmixing.noisy_mixtures import (
     regress,
     smooth,
 )
+from gleak.models.layer_search import Scaling
+from gleak.runtime.checkpointing import Journal
+from gleak.runtime.progress import Progress
+from gleak.runtime.seeding import torch_stream
 
 if TYPE_CHECKING:
     from gleak.attacks.cpa_noisy import CPANoisy
-    from gleak.observation import Observation
+    from gleak.attacks.observation import Observation
 
 PARTS = ("weight", "bias")
 FIRST_ERROR = 0.05
@@ -57,7 +57,7 @@ class Unmixed:
     Args:
         samples: in [0, 1]; Shape (N, F).
         labels: Shape (N).
-        misfit: see `gleak.unmixing.noisy_mixtures.OutputGradients`.
+        misfit: see `gleak.attacks.unmixing.noisy_mixtures.OutputGradients`.
     """
 
     samples: Tensor

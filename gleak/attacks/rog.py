@@ -10,30 +10,30 @@ from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import LABELS, AttackSummary
+from gleak.attacks.matching.codes.base import CodeSpec
+from gleak.attacks.matching.codes.sample_codes import Bicubic, Learned
+from gleak.attacks.matching.distances.base import DistanceSpec
+from gleak.attacks.matching.distances.euclidean import L2
+from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.parts import ClientModel, Finish, LabelRule, Parts, SearchParts
+from gleak.attacks.matching.starts.base import StartSpec
+from gleak.attacks.matching.starts.random_values import Normal, Uniform
 from gleak.attacks.matching_attack import MatchingAttack
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.knowledge.autoencoder import Codec, Generator
 from gleak.knowledge.base import GenerativeSpec
 from gleak.knowledge.tagger import Tagger
-from gleak.matching.codes.base import CodeSpec
-from gleak.matching.codes.sample_codes import Bicubic, Learned
-from gleak.matching.distances.base import DistanceSpec
-from gleak.matching.distances.euclidean import L2
-from gleak.matching.optimizers.first_order import Adam
-from gleak.matching.parts import ClientModel, Finish, LabelRule, Parts, SearchParts
-from gleak.matching.starts.base import StartSpec
-from gleak.matching.starts.random_values import Normal, Uniform
-from gleak.observation import Observation
 from gleak.runtime.perceptual import CHANNELS
 from gleak.runtime.seeding import derived_seed
 
 if TYPE_CHECKING:
+    from gleak.attacks.matching.image_inversion import Terms
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.knowledge.base import ImageGenerator
-    from gleak.matching.image_inversion import Terms
     from gleak.models.base import ModelSpec
 
 
@@ -178,8 +178,8 @@ class ROGS(ROG):
             IncompatibleError: the generator's classes are not those of the victims.
             ArtifactError: the weights of LPIPS are missing, and ``lpips`` is not zero.
         """
-        from gleak.matching.engine import solve
-        from gleak.matching.image_inversion import GeneratorInversion
+        from gleak.attacks.matching.engine import solve
+        from gleak.attacks.matching.image_inversion import GeneratorInversion
 
         generator, terms = self._generator(observation), self._terms(observation)
         coarse = super().reconstruct(observation)
@@ -204,7 +204,7 @@ class ROGS(ROG):
 
     def _terms(self, observation: Observation) -> Terms:
         """Return the terms of Eq. 20 whose weight is not zero."""
-        from gleak.matching.image_inversion import euclidean, perceptual
+        from gleak.attacks.matching.image_inversion import euclidean, perceptual
 
         like = next(iter(observation.update.values()))
         norm = [(self.l2, euclidean)] if self.l2 else []

@@ -15,14 +15,14 @@ from gleak.artifacts.model import Model, Secret
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
+from gleak.attacks.matching.code_cells import cells_of
+from gleak.attacks.observation import Observation
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.knowledge.loading import load_knowledge
-from gleak.matching.code_cells import cells_of
 from gleak.models.batch_norm import run_by_clients
 from gleak.models.broadcast import load_network, read_model_spec
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.parameters import check_trained, trained_parameters
-from gleak.observation import Observation
 from gleak.runtime.checkpointing import FILE, Journal, origin_of
 from gleak.runtime.device import choose_device
 from gleak.runtime.seeding import derived_seed

@@ -15,9 +15,9 @@ from gleak.core.registry import register
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from gleak.observation import Observation
+    from gleak.attacks.observation import Observation
+    from gleak.attacks.unmixing.mixtures import Mixture, Unmixing
     from gleak.runtime.checkpointing import Part
-    from gleak.unmixing.mixtures import Mixture, Unmixing
 
 
 PARTS = ("weight", "bias")
@@ -31,11 +31,11 @@ class SparseFI(UnmixedInversion):
 
     Embeddings behind a ReLU have no negative values and many exact zeros, which mixtures of several
     have not. Where enough are zero, the embeddings are found exactly, without weights to tune (see
-    `gleak.unmixing.nonnegative_sources`), and those that are not are approximate; the label of each
-    image is the one whose loss has the derivatives at the layer that the gradient contains. A
-    victim has converged if all are exact: if a client with these embeddings and labels sends the
-    observed gradient of that layer, up to a factor. For several local steps, whose embeddings
-    differ, in noise, and where values were not sent it does not.
+    `gleak.attacks.unmixing.nonnegative_sources`), and those that are not are approximate; the
+    label of each image is the one whose loss has the derivatives at the layer that the gradient
+    contains. A victim has converged if all are exact: if a client with these embeddings and labels
+    sends the observed gradient of that layer, up to a factor. For several local steps, whose
+    embeddings differ, in noise, and where values were not sent it does not.
     """
 
     source = "ours, after CPA section IV; Spielman, Wang and Wright 2012"
@@ -52,7 +52,7 @@ class SparseFI(UnmixedInversion):
 
     @override
     def unmix(self, mixture: Mixture, count: int, shape: tuple[int, ...], part: Part) -> Unmixing:
-        from gleak.unmixing.nonnegative_sources import unmix_nonnegative
+        from gleak.attacks.unmixing.nonnegative_sources import unmix_nonnegative
 
         return unmix_nonnegative(mixture, count)
 

@@ -10,11 +10,11 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.base import MID_GREY
 from gleak.attacks.dense_first import DenseFirstAttack
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.models.perceptron import Perceptron
-from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,15 +31,16 @@ class Spear(DenseFirstAttack):
     If all samples are recovered, their predicted probabilities make the rule exact.
 
     Like SPEAR, the attack uses the zeros that the ReLU leaves in a low-rank gradient (see
-    `gleak.unmixing.relu_sparsity`) and verifies samples without the truth: a sample must activate
-    the neurons at which its gradient is not zero. SPEAR draws random submatrices. Here images are
-    first separated approximately by `cpa_edges`, and the neurons at which they are surely inactive
-    give exact directions; those found leave fewer images to separate (see
-    `gleak.unmixing.relu_patterns`). Then, and for tables, sparse directions are searched by
+    `gleak.attacks.unmixing.relu_sparsity`) and verifies samples without the truth: a sample must
+    activate the neurons at which its gradient is not zero. SPEAR draws random submatrices. Here
+    images are first separated approximately by `cpa_edges`, and the neurons at which they are
+    surely inactive give exact directions; those found leave fewer images to separate (see
+    `gleak.attacks.unmixing.relu_patterns`). Then, and for tables, sparse directions are searched by
     iteratively reweighted least squares and, if the network has only one more layer, also by the
-    sign and size that its weights give a sample's gradient (see `gleak.unmixing.relu_search`).
-    Samples that are not recovered are mid-grey; a victim has converged when all are recovered. The
-    attack needs a single gradient: in several local steps the gradients of the layers differ.
+    sign and size that its weights give a sample's gradient (see
+    `gleak.attacks.unmixing.relu_search`). Samples that are not recovered are mid-grey; a victim
+    has converged when all are recovered. The attack needs a single gradient: in several local
+    steps the gradients of the layers differ.
     """
 
     source = "Dimitrov et al. 2024 (SPEAR), sections 3 and 4"
@@ -99,13 +100,13 @@ class Spear(DenseFirstAttack):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        from gleak.attacks.spear_unmixing import unmix_victims, without_probabilities
-        from gleak.matching.label_inference import (
+        from gleak.attacks.matching.label_inference import (
             classifier_gradient,
             classifier_of,
             infer_by_argmin,
         )
-        from gleak.matching.problem import mean_gradients
+        from gleak.attacks.matching.problem import mean_gradients
+        from gleak.attacks.spear_unmixing import unmix_victims, without_probabilities
 
         observed, samples = mean_gradients(observation), observation.batch_size
         scores = classifier_gradient(classifier_of(observation), observed)

@@ -11,23 +11,23 @@ from torch import Tensor
 
 from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes, scaled_layer
-from gleak.models.layer_search import dense_inputs
-from gleak.models.parameters import random_samples
-from gleak.runtime.checkpointing import Journal
-from gleak.runtime.progress import Progress
-from gleak.runtime.seeding import torch_stream
-from gleak.unmixing.relu_patterns import pattern_columns, remaining_mixture
-from gleak.unmixing.relu_search import (
+from gleak.attacks.unmixing.relu_patterns import pattern_columns, remaining_mixture
+from gleak.attacks.unmixing.relu_search import (
     Proposal,
     draw_guess,
     search,
     signal_columns,
     sparse_columns,
 )
-from gleak.unmixing.relu_sparsity import Factors, factorise
+from gleak.attacks.unmixing.relu_sparsity import Factors, factorise
+from gleak.models.layer_search import dense_inputs
+from gleak.models.parameters import random_samples
+from gleak.runtime.checkpointing import Journal
+from gleak.runtime.progress import Progress
+from gleak.runtime.seeding import torch_stream
 
 if TYPE_CHECKING:
-    from gleak.observation import Observation
+    from gleak.attacks.observation import Observation
 
 PROBES = 3
 PARTS = ("weight", "bias")

@@ -9,18 +9,18 @@ from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.inversion_attack import FeatureInvertingAttack
+from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing_attack import UnmixingAttack
 from gleak.core.errors import IncompatibleError
-from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from gleak.attacks.matching.problem import Problem
+    from gleak.attacks.unmixing.mixtures import Sources
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
-    from gleak.matching.problem import Problem
     from gleak.models.base import ModelSpec
-    from gleak.unmixing.mixtures import Sources
 
 TWO_SIGNS = ("tanh", "leaky_relu")
 
@@ -46,7 +46,7 @@ class UnmixedInversion(FeatureInvertingAttack, UnmixingAttack):
         Raises:
             IncompatibleError: see `UnmixingAttack.separate`.
         """
-        from gleak.unmixing.mixtures import embeddings_by_sign
+        from gleak.attacks.unmixing.mixtures import embeddings_by_sign
 
         found = self.separate(observation)
         values = embeddings_by_sign(found.values, found.factors).nan_to_num(nan=0.0)
@@ -59,7 +59,7 @@ class UnmixedInversion(FeatureInvertingAttack, UnmixingAttack):
     @override
     def rehearse(self, observation: Observation) -> None:
         """Unmix, then invert embeddings without values."""
-        from gleak.matching.engine import solve
+        from gleak.attacks.matching.engine import solve
 
         super().rehearse(observation)
         weight = self.mixture(observation).weight
@@ -77,7 +77,7 @@ class UnmixedInversion(FeatureInvertingAttack, UnmixingAttack):
             observation: of the victims.
             embeddings: zero where not separated; Shape (V, N, E).
         """
-        from gleak.matching.engine import solve
+        from gleak.attacks.matching.engine import solve
 
         assumed = replace(observation, batch_size=embeddings.shape[1])
         found = solve(self.problem(assumed, embeddings), assumed)

@@ -11,19 +11,19 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.dense_first import DenseFirstAttack
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.spec import parameter
-from gleak.observation import Observation
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from gleak.attacks.unmixing.mixtures import Mixture, Sources, Unmixing
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
     from gleak.models.layer_search import DenseLayer
     from gleak.runtime.checkpointing import Part
-    from gleak.unmixing.mixtures import Mixture, Sources, Unmixing
 
 Counted = Literal["batch_size", "spectrum"]
 
@@ -101,7 +101,7 @@ class UnmixingAttack(AttackSpec):
 
     def count(self, observation: Observation, mixture: Mixture) -> tuple[list[int], int]:
         """Return the number of sources of each victim, and the number of samples to return."""
-        from gleak.unmixing.mixtures import estimated_sources, visible_sources
+        from gleak.attacks.unmixing.mixtures import estimated_sources, visible_sources
 
         if self.counted == "spectrum":
             counts = estimated_sources(mixture)
@@ -120,7 +120,7 @@ class UnmixingAttack(AttackSpec):
             counts: number of sources of each victim.
             most: number of sources in the result, at least the largest count.
         """
-        from gleak.unmixing.mixtures import separate
+        from gleak.attacks.unmixing.mixtures import separate
 
         return separate(
             mixture,
@@ -137,8 +137,8 @@ class UnmixingAttack(AttackSpec):
         Raises:
             IncompatibleError: no dense layer with a bias, or one with fewer neurons than samples.
         """
-        from gleak.matching.problem import mean_gradients
-        from gleak.unmixing.mixtures import Mixture
+        from gleak.attacks.matching.problem import mean_gradients
+        from gleak.attacks.unmixing.mixtures import Mixture
 
         layer = _layer_to_unmix(observation.model, observation.input_shape)
         observed, samples = mean_gradients(observation), observation.batch_size
@@ -192,13 +192,13 @@ class InputUnmixing(DenseFirstAttack, UnmixingAttack):
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
         from gleak.attacks.first_layer import dense_layer_of_samples
-        from gleak.matching.label_inference import (
+        from gleak.attacks.matching.label_inference import (
             classifier_gradient,
             classifier_of,
             infer_by_argmin,
         )
-        from gleak.matching.problem import mean_gradients
-        from gleak.unmixing.mixtures import by_bias, by_range
+        from gleak.attacks.matching.problem import mean_gradients
+        from gleak.attacks.unmixing.mixtures import by_bias, by_range
 
         dense_layer_of_samples(observation.model, observation.input_shape)
         found = self.separate(observation)

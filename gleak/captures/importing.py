@@ -20,10 +20,10 @@ from gleak.captures.round_folder import Files
 from gleak.captures.states import State, read_state
 from gleak.captures.truth import Comparison, compare_updates, read_truth
 from gleak.core.errors import ArtifactError
-from gleak.experiments.cell import Cell
 from gleak.models.broadcast import with_state
 from gleak.models.parameters import trained_parameters
 from gleak.runtime.hub_weights import check_weights
+from gleak.studies.cell import Cell
 from gleak.training.initialisation import missing_counters
 
 

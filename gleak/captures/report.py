@@ -12,7 +12,7 @@ from gleak.captures.truth import MAX_ERROR, Comparison
 from gleak.clients.captured import Captured
 from gleak.core.errors import SpecError
 from gleak.core.spec import build_spec, format_value
-from gleak.experiments.cell import LEVELS, Cell, Paths
+from gleak.studies.cell import LEVELS, Cell, Paths
 
 EXAMPLE = "invertgrad"
 

@@ -24,7 +24,7 @@ from gleak.simulation.grants import write_truth
 from gleak.training.central_training import test_accuracy
 
 if TYPE_CHECKING:
-    from gleak.experiments.cell import Cell
+    from gleak.studies.cell import Cell
 
 
 def take_captured_model(cell: Cell, captured: Path, dataset_path: Path, output: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.spec import Spec
-from gleak.experiments.cell import LEVELS, Cell, Paths
 from gleak.knowledge.base import Pretraining
+from gleak.studies.cell import LEVELS, Cell, Paths
 
 RESULTS = Path("results")
 CANDIDATES = {

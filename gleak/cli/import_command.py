@@ -14,7 +14,7 @@ from gleak.core.errors import SpecError
 if TYPE_CHECKING:
     from gleak.captures.round_folder import Files
     from gleak.clients.base import ClientSpec
-    from gleak.experiments.cell import Cell
+    from gleak.studies.cell import Cell
 
 PROTOCOL = {
     "batch_size": "samples per client",

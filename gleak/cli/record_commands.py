@@ -40,8 +40,8 @@ def _add_folder(command: ArgumentParser) -> None:
 
 def run_record(arguments: Namespace) -> int:
     """Run ``gleak record STUDY [GRID ...] [--scale SCALE]``."""
-    from gleak.experiments.study import load_study
     from gleak.figures.recorded import finished_grids, record_grid, record_picture
+    from gleak.studies.study import load_study
 
     settings = read_settings(
         arguments.config, {"scale": arguments.scale} if arguments.scale else {}
@@ -65,8 +65,8 @@ def run_record(arguments: Namespace) -> int:
 
 def run_results(arguments: Namespace) -> int:
     """Run ``gleak results STUDY``: write a page for each recorded scale."""
-    from gleak.experiments.study import load_study
     from gleak.figures.results_page import records_of, write_results
+    from gleak.studies.study import load_study
 
     file = study_file(arguments.study)
     study = load_study(file)

@@ -9,10 +9,10 @@ from textwrap import fill
 from gleak.cli.common import WIDTH
 from gleak.core.errors import SpecError, nearest
 from gleak.core.settings import Settings
-from gleak.experiments.cell import Cell
-from gleak.experiments.study import Study
 from gleak.rehearsal.rehearse_cells import GridReport, Outcome, Rehearsal
 from gleak.runtime.virtual_gpu import GIGABYTE
+from gleak.studies.cell import Cell
+from gleak.studies.study import Study
 
 NOTE = (
     "Memory of all tensors at once, in a GPU of {memory:g} GB, of which an attack takes as many "

@@ -15,12 +15,12 @@ from tabulate import tabulate
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError, DamagedError, SpecError, nearest
 from gleak.core.numbers import DASH, REFUSED, format_number
-from gleak.experiments.axis_labels import BLIND, AxisLabels, read_metric, read_spec
-from gleak.experiments.cell import LEVELS, TRUTH, Cell
-from gleak.experiments.figure_spec import Shown
 from gleak.figures.statistics import CELL, average_batches
 from gleak.metrics.score_table import LEVEL_COLUMNS, read_scores
 from gleak.metrics.score_table import REFUSED as REFUSED_STATUS
+from gleak.studies.axis_labels import BLIND, AxisLabels, read_metric, read_spec
+from gleak.studies.cell import LEVELS, TRUTH, Cell
+from gleak.studies.figure_spec import Shown
 
 WIDTH = 100
 LABEL_WIDTH = 40

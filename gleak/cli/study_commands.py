@@ -14,9 +14,9 @@ from gleak.core.errors import GleakError, SpecError, nearest
 
 if TYPE_CHECKING:
     from gleak.core.settings import Settings
-    from gleak.experiments.estimate import Plan
-    from gleak.experiments.machine import Machine
-    from gleak.experiments.study import Study
+    from gleak.studies.estimate import Plan
+    from gleak.studies.machine import Machine
+    from gleak.studies.study import Study
 
 STUDIES = Path("studies")
 CONFIGURED = "files or names; default as configured"
@@ -66,8 +66,8 @@ def run_validate(arguments: Namespace) -> int:
     configuration if there is no file.
     """
     from gleak.core.settings import Settings
-    from gleak.experiments.study import load_study
-    from gleak.experiments.validation import check_data, describe_every_scale, examine_study
+    from gleak.studies.study import load_study
+    from gleak.studies.validation import check_data, describe_every_scale, examine_study
 
     given = arguments.config != CONFIG or arguments.config.is_file()
     settings = read_settings(arguments.config, {}) if given else Settings(studies=[])
@@ -111,7 +111,7 @@ def describe_study(study: Study) -> str:
 
 def run_adopt(arguments: Namespace) -> int:
     """Run ``gleak adopt FILE ...``."""
-    from gleak.experiments.search.adopt import adopt
+    from gleak.studies.search.adopt import adopt
 
     for outcome in adopt(arguments.files, STUDIES):
         place = f"{outcome.study} ({outcome.scale}), search {outcome.search}"
@@ -121,14 +121,14 @@ def run_adopt(arguments: Namespace) -> int:
 
 def run_plan(arguments: Namespace) -> int:
     """Run ``gleak plan [STUDY ...] [--scale SCALE] [--grids] [--measure] [--config FILE]``."""
-    from gleak.experiments.estimate import (
+    from gleak.studies.estimate import (
         TOGETHER,
         describe_assumptions,
         describe_searches,
         plan_study,
         show,
     )
-    from gleak.experiments.machine import Machine, measure_speed, speed_file, write_speed
+    from gleak.studies.machine import Machine, measure_speed, speed_file, write_speed
 
     settings, studies = read_studies(arguments)
     if arguments.measure:
@@ -160,7 +160,7 @@ def run_rehearse(arguments: Namespace) -> int:
 
 def read_studies(arguments: Namespace) -> tuple[Settings, list[Study]]:
     """Return the configuration with the options of a command, and its studies at that scale."""
-    from gleak.experiments.study import load_study
+    from gleak.studies.study import load_study
 
     given = {"scale": arguments.scale, "studies": arguments.studies}
     settings = read_settings(
@@ -175,8 +175,8 @@ def describe_grids(
     study: Study, plans: Mapping[str, Plan], settings: Settings, machine: Machine
 ) -> str:
     """Describe the plan of each grid of a study, its data and its refused cells."""
-    from gleak.experiments.estimate import TOGETHER, describe_jobs, show
-    from gleak.experiments.validation import describe_checks
+    from gleak.studies.estimate import TOGETHER, describe_jobs, show
+    from gleak.studies.validation import describe_checks
 
     checks = describe_checks(study, settings.scale, settings.data_dir)
     jobs = fill(describe_jobs(plans[TOGETHER]), WIDTH)

@@ -1,16 +1,17 @@
 """Registry of spec classes by kind and name.
 
-A class decorated with `register` can be named in paths, studies and ``gleak describe``. The package
-of a kind (`gleak.attacks`, say) imports its modules, one line each; `load` imports that package on
-first use, and the plug-ins (`gleak.core.plugins`), so nothing here depends on the registered
-classes.
+A class decorated with `register` can be named in paths, studies and ``gleak describe``. On first
+use of a kind, `load` imports those modules of its package (`gleak.attacks`, say) that register a
+class, and the plug-ins (`gleak.core.plugins`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BeforeValidator
@@ -28,10 +29,10 @@ PACKAGES = {
     "client": "gleak.clients",
     "defense": "gleak.defenses",
     "attack": "gleak.attacks",
-    "start": "gleak.matching.starts",
-    "code": "gleak.matching.codes",
-    "distance": "gleak.matching.distances",
-    "optimizer": "gleak.matching.optimizers",
+    "start": "gleak.attacks.matching.starts",
+    "code": "gleak.attacks.matching.codes",
+    "distance": "gleak.attacks.matching.distances",
+    "optimizer": "gleak.attacks.matching.optimizers",
     "metric": "gleak.metrics",
     "figure": "gleak.figures.kinds",
 }
@@ -75,9 +76,25 @@ def load(kind: str) -> dict[str, type[Spec]]:
 def _load(kind: str) -> dict[str, type[Spec]]:
     if not isinstance(kind, str) or kind not in PACKAGES:
         raise SpecError(f"unknown kind {kind!r}; {nearest(kind, PACKAGES)}")
-    import_module(PACKAGES[kind])
+    _import_package(PACKAGES[kind])
     load_plugins()
     return _REGISTERED[kind]
+
+
+@cache
+def _import_package(package: str) -> None:
+    for name in registering_modules(package):
+        import_module(name)
+
+
+def registering_modules(package: str) -> Iterator[str]:
+    """Return the modules of a package, and of those in it, that register a class."""
+    spec = find_spec(package)
+    assert spec and spec.origin
+    folder = Path(spec.origin).parent
+    for file in sorted(folder.rglob("*.py")):
+        if b"\n@register(" in file.read_bytes():
+            yield ".".join((package, *file.relative_to(folder).with_suffix("").parts))
 
 
 def find(kind: str, name: str) -> type[Spec]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from gleak.experiments.axis_labels import BLIND, CONTROLS, AxisLabels, read_metric
-from gleak.experiments.cell import Cell
 from gleak.figures.statistics import CELL, join_cells, records, summarise
+from gleak.studies.axis_labels import BLIND, CONTROLS, AxisLabels, read_metric
+from gleak.studies.cell import Cell
 
 if TYPE_CHECKING:
-    from gleak.experiments.grid import Grid
-    from gleak.experiments.study import Study
+    from gleak.studies.grid import Grid
+    from gleak.studies.study import Study
 
 logger = logging.getLogger(__name__)
 

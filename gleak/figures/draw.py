@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from gleak.core.errors import ArtifactError
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import FigureData, Shown
-from gleak.experiments.refusals import levels_of
-from gleak.experiments.stage_files import knowledge_of, reconstruction_of, truth_of
-from gleak.experiments.stages import path_of
 from gleak.figures.published import empty_published, read_published
 from gleak.figures.statistics import CELL, join_cells, refusals
 from gleak.metrics.score_table import empty_scores, read_scores
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.figure_spec import FigureData, Shown
+from gleak.studies.refusals import levels_of
+from gleak.studies.stage_files import knowledge_of, reconstruction_of, truth_of
+from gleak.studies.stages import path_of
 
 if TYPE_CHECKING:
-    from gleak.experiments.cell import Cell, Paths
-    from gleak.experiments.grid import Grid
-    from gleak.experiments.study import Study
+    from gleak.studies.cell import Cell, Paths
+    from gleak.studies.grid import Grid
+    from gleak.studies.study import Study
 
 
 def draw(
@@ -36,7 +36,7 @@ def draw(
     """Draw a figure.
 
     Args:
-        study: from `gleak.experiments.study.load_study`.
+        study: from `gleak.studies.study.load_study`.
         figure: its name in the study.
         scale: of the grids.
         scores: table of each of the figure's grids (`gleak.figures.tabulate`).

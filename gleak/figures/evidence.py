@@ -10,9 +10,6 @@ from typing import Literal
 import pandas as pd
 
 from gleak.clients.base import ClientSpec
-from gleak.experiments.axis_labels import BLIND, read_metric
-from gleak.experiments.cell import Cell
-from gleak.experiments.claims import Comparison, Expectation, Verdict
 from gleak.figures.intervals import (
     CONFIDENCE,
     FEWEST,
@@ -26,6 +23,9 @@ from gleak.figures.intervals import (
 from gleak.figures.statistics import CELL, average_batches, counted
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import UNMATCHED
+from gleak.studies.axis_labels import BLIND, read_metric
+from gleak.studies.cell import Cell
+from gleak.studies.claims import Comparison, Expectation, Verdict
 
 UNCRAFTED = [level for level in CELL if level not in ("attack", "crafting")]
 

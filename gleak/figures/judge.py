@@ -14,10 +14,6 @@ import pandas as pd
 from gleak.artifacts.atomic import atomic
 from gleak.core.errors import GleakError
 from gleak.core.numbers import format_number, format_value
-from gleak.experiments.axis_labels import AxisLabels, read_metric
-from gleak.experiments.cell import Cell
-from gleak.experiments.claims import Comparison, Expectation
-from gleak.experiments.refusals import levels_of
 from gleak.figures.blind_comparison import warn_of_weak_attacks
 from gleak.figures.evidence import (
     Evidence,
@@ -39,9 +35,13 @@ from gleak.figures.verdict_page import (
     write_page,
 )
 from gleak.metrics.score_table import read_scores
+from gleak.studies.axis_labels import AxisLabels, read_metric
+from gleak.studies.cell import Cell
+from gleak.studies.claims import Comparison, Expectation
+from gleak.studies.refusals import levels_of
 
 if TYPE_CHECKING:
-    from gleak.experiments.study import Study
+    from gleak.studies.study import Study
 
 logger = logging.getLogger(__name__)
 

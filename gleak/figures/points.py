@@ -11,10 +11,6 @@ import pandas as pd
 
 from gleak.core.numbers import format_number
 from gleak.core.spec import Spec
-from gleak.experiments.axes import Axis
-from gleak.experiments.axis_labels import CONTROLS, AxisLabels, is_control, read_metric
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData, Over
 from gleak.figures.intervals import mean_interval
 from gleak.figures.kinds.base import MeanPlot, Plot
 from gleak.figures.published import add_published
@@ -28,6 +24,10 @@ from gleak.figures.statistics import (
     summarise,
     table_of,
 )
+from gleak.studies.axes import Axis
+from gleak.studies.axis_labels import CONTROLS, AxisLabels, is_control, read_metric
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData, Over
 
 NUMBERS = ["metric", "statistic", "over", "failed", "x", "hue", "facet", "ours", "low", "high"]
 BOOKS = ["published", "incomparable", "count", "rows", "stand_in", "reason"]

@@ -18,10 +18,10 @@ from pathlib import Path
 import pandas as pd
 
 from gleak.core.errors import SpecError, nearest
-from gleak.experiments.axis_labels import AxisLabels, bare, read_metric, read_spec
-from gleak.experiments.cell import Cell
 from gleak.figures.statistics import Row, records
 from gleak.metrics.score_table import LEVEL_COLUMNS
+from gleak.studies.axis_labels import AxisLabels, bare, read_metric, read_spec
+from gleak.studies.cell import Cell
 
 REQUIRED = ("figure", "metric", "statistic", "value", "note")
 INCOMPARABLE = "incomparable"

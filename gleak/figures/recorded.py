@@ -18,8 +18,11 @@ from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError
 from gleak.core.settings import Scale
 from gleak.core.yaml_input import load_mapping, read_model
-from gleak.experiments.refusals import levels_of
-from gleak.experiments.stage_files import (
+from gleak.figures.statistics import refusals
+from gleak.metrics.score_table import read_scores
+from gleak.runtime import provenance
+from gleak.studies.refusals import levels_of
+from gleak.studies.stage_files import (
     Made,
     StudyPart,
     model_of,
@@ -27,17 +30,14 @@ from gleak.experiments.stage_files import (
     reconstruction_of,
     table_of,
 )
-from gleak.experiments.stages import path_of
-from gleak.figures.statistics import refusals
-from gleak.metrics.score_table import read_scores
-from gleak.runtime import provenance
+from gleak.studies.stages import path_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gleak.experiments.cell import Cell
-    from gleak.experiments.grid import Grid
-    from gleak.experiments.study import Study
+    from gleak.studies.cell import Cell
+    from gleak.studies.grid import Grid
+    from gleak.studies.study import Study
 
 SUFFIX = ".csv.gz"
 CONDITIONS = "conditions.yaml"

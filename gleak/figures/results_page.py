@@ -18,18 +18,18 @@ from gleak.artifacts.atomic import atomic
 from gleak.core.errors import ArtifactError
 from gleak.core.markup import table_in_markdown, to_markdown
 from gleak.core.settings import Scale, Settings
-from gleak.experiments.cell import Paths
-from gleak.experiments.estimate import format_duration, hours, plan_study
-from gleak.experiments.machine import Machine
 from gleak.figures.draw import differing_cells, draw
 from gleak.figures.judge import judge_claims
 from gleak.figures.published import empty_published, read_published
 from gleak.figures.recorded import CONDITIONS, SUFFIX, Conditions, read_conditions
 from gleak.figures.verdict_page import VERDICTS, verdicts_in_markdown
 from gleak.metrics.score_table import read_scores
+from gleak.studies.cell import Paths
+from gleak.studies.estimate import format_duration, hours, plan_study
+from gleak.studies.machine import Machine
 
 if TYPE_CHECKING:
-    from gleak.experiments.study import Study
+    from gleak.studies.study import Study
 
 LETTERS = 12  # of a digest
 

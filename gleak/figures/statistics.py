@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from gleak.clients.base import ClientSpec
-from gleak.experiments.axis_labels import BLIND, AxisLabels, read_metric, read_spec
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import Over, Statistic
-from gleak.experiments.refusals import levels_of
 from gleak.metrics.base import MetricSpec
 from gleak.metrics.score_table import LEVEL_COLUMNS, REFUSED, UNAVAILABLE
+from gleak.studies.axis_labels import BLIND, AxisLabels, read_metric, read_spec
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import Over, Statistic
+from gleak.studies.refusals import levels_of
 
 Row = Mapping[str, Any]
 SUCCESS = "success_content"

@@ -13,12 +13,12 @@ import pandas as pd
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import IncompatibleError
-from gleak.experiments.axis_labels import read_metric
-from gleak.experiments.figure_spec import Shown
-from gleak.experiments.refusals import levels_of
 from gleak.figures.kinds.base import SampleFigure
 from gleak.figures.statistics import CELL, records, select
 from gleak.metrics.reconstruction.assignment import UNASSIGNED, match_samples
+from gleak.studies.axis_labels import read_metric
+from gleak.studies.figure_spec import Shown
+from gleak.studies.refusals import levels_of
 
 TRUTH, START, SNAPSHOT, RESULT = "truth", "start", "snapshot", "result"
 BEST, WORST = "best", "worst"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from gleak.core.registry import parse
-from gleak.experiments.axis_labels import BLIND
 from gleak.figures.statistics import CELL
 from gleak.metrics.score_table import read_scores, refused_scores, save_scores
+from gleak.studies.axis_labels import BLIND
 
 logger = logging.getLogger(__name__)
 

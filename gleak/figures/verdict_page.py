@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, get_args
 import pandas as pd
 
 from gleak.core.markup import table_in_markdown, to_markdown
-from gleak.experiments.claims import Verdict
 from gleak.figures.intervals import FEWEST
 from gleak.figures.statistics import records
+from gleak.studies.claims import Verdict
 
 if TYPE_CHECKING:
-    from gleak.experiments.study import Study
+    from gleak.studies.study import Study
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 FIRST = ["verdict", "needed"]

@@ -20,7 +20,7 @@ class Residual(nn.Module):
     """Sum of a body and a shortcut of the same inputs.
 
     No layer overwrites the outputs of another, so that gradients can be split layer by layer (see
-    `gleak.matching.gradients`).
+    `gleak.attacks.matching.gradients`).
     """
 
     def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:

@@ -27,7 +27,7 @@ class StagedNetwork(PrecodeNetwork):
 
     ``pooling`` is the kind of 2 x 2 pooling. ``pooled`` is the side to which features are averaged
     before the dense layers; None: no averaging. No layer overwrites the outputs of another, so that
-    gradients can be split layer by layer (see `gleak.matching.gradients`).
+    gradients can be split layer by layer (see `gleak.attacks.matching.gradients`).
     """
 
     hidden_dense: ClassVar[bool | None] = True

@@ -11,22 +11,22 @@ from torch import Tensor, nn
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.encodings import Encoded
+from gleak.attacks.matching.code_cells import cells_of
+from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import parameters_read
 from gleak.core.errors import IncompatibleError
 from gleak.data.base import DatasetSpec
-from gleak.experiments.cell import Cell
-from gleak.experiments.job_costs import ASSUMED_SAMPLES
-from gleak.matching.code_cells import cells_of
 from gleak.models.base import ModelSpec
 from gleak.models.batch_norm import batch_norm_passes
 from gleak.models.broadcast import prepare_layers
 from gleak.models.examination import count_logits
 from gleak.models.layer_search import first_biased_input, first_dense_layer
 from gleak.models.parameters import trained_parameters
-from gleak.observation import Observation
 from gleak.rehearsal.single_steps import SingleSteps
 from gleak.runtime.virtual_gpu import DEVICE
 from gleak.simulation.grants import AUXILIARY
+from gleak.studies.cell import Cell
+from gleak.studies.job_costs import ASSUMED_SAMPLES
 
 TEST_SAMPLES = 8
 

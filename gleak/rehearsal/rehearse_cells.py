@@ -13,9 +13,6 @@ from torch import OutOfMemoryError
 from gleak.core.errors import GleakError
 from gleak.core.spec import Spec
 from gleak.data.base import DatasetSpec
-from gleak.experiments.cell import Cell
-from gleak.experiments.grid import Grid
-from gleak.experiments.job_costs import ASSUMED_CLASSES
 from gleak.knowledge.base import Pretraining
 from gleak.rehearsal.rehearsed_stages import (
     rehearse_attack,
@@ -25,6 +22,9 @@ from gleak.rehearsal.rehearsed_stages import (
     rehearse_training,
 )
 from gleak.runtime.virtual_gpu import VirtualGPU
+from gleak.studies.cell import Cell
+from gleak.studies.grid import Grid
+from gleak.studies.job_costs import ASSUMED_CLASSES
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from gleak.artifacts.encodings import Encoded
 from gleak.attacks.run_attack import rehearse
 from gleak.defenses.base import DefenseSpec
 from gleak.defenses.sending import compute_update
-from gleak.experiments.cell import Cell
 from gleak.knowledge.base import Pretraining, TrainedSpec
 from gleak.knowledge.train_knowledge import run_steps
 from gleak.models.differentiation import differentiable_kernels
@@ -33,6 +32,7 @@ from gleak.rehearsal.single_steps import SingleSteps
 from gleak.runtime.seeding import torch_stream
 from gleak.runtime.virtual_gpu import DEVICE
 from gleak.simulation.victims import split_among_clients
+from gleak.studies.cell import Cell
 from gleak.training.base import InitialisedSpec
 
 SMALL_SIDE = 3
@@ -96,7 +96,7 @@ def rehearse_attack(cell: Cell, classes: int, verified_methods: dict[str, Any]) 
     Args:
         cell: with an attack.
         classes: number of outputs.
-        verified_methods: see `gleak.observation.Observation`.
+        verified_methods: see `gleak.attacks.observation.Observation`.
     """
     network = blank_network(cell.model, cell.dataset.shape, classes)
     observation = blank_observation(

@@ -23,9 +23,9 @@ import torch
 from gleak.api.client_setting import as_spec
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
+from gleak.attacks.observation import Observation
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.spec import changed
-from gleak.observation import Observation
 from gleak.runtime.checkpointing import Journal
 from gleak.testing.interruption import run_interrupted
 from gleak.testing.network_forms import check_attack_on_forms

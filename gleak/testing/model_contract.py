@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.artifacts.private import Private
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.parts import ClientModel
+from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import reconstruct
 from gleak.clients.base import ClientSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.matching.gradient_matching import GradientMatching
-from gleak.matching.parts import ClientModel
 from gleak.metrics.score import match_to_truth
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.examination import check_trainable
@@ -35,7 +36,6 @@ from gleak.models.parameters import (
 )
 from gleak.models.stochastic import deterministic_copy
 from gleak.models.tracing import failing_layer
-from gleak.observation import Observation
 
 VICTIMS = 3
 PROTOCOLS: tuple[tuple[str, ClientModel], ...] = (
@@ -99,7 +99,7 @@ def truth_distance(
         client_model: the attacker's model of the client.
         shape: shape of a sample.
         classes: number of logits.
-        verified_methods: see `gleak.observation.Observation`.
+        verified_methods: see `gleak.attacks.observation.Observation`.
 
     Returns:
         Relative squared distance, Shape (V); zero up to rounding if the implementation is correct.

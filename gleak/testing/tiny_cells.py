@@ -11,16 +11,16 @@ import numpy as np
 
 from gleak.artifacts.dataset import Dataset
 from gleak.attacks.base import AttackSpec
+from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import observe
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import find, parse
 from gleak.core.spec import Spec, build_spec
 from gleak.crafting.base import PARAMETERS, SECRET, craft_parameters
-from gleak.experiments.cell import Cell
 from gleak.knowledge.base import KnowledgeSpec
 from gleak.knowledge.train_knowledge import train_knowledge
-from gleak.observation import Observation
 from gleak.simulation.simulate import simulate_clients
+from gleak.studies.cell import Cell
 from gleak.training.train_model import train_model
 
 CLASSES = 4

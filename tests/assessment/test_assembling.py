@@ -7,7 +7,7 @@ import pandas as pd
 
 from gleak.assessment.assembling import captured_rounds, named_labels, rounds_of, strongest
 from gleak.assessment.exposure import exposures
-from gleak.experiments.cell import Cell
+from gleak.studies.cell import Cell
 from tests.assessment.test_exposure import LABELS, MSE, SSIM, rows
 
 

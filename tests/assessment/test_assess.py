@@ -9,7 +9,7 @@ from gleak.assessment import assess
 from gleak.assessment.assess import CONFIG, COPY, check_folder, prepare
 from gleak.core.errors import SpecError
 from gleak.core.settings import Settings
-from gleak.experiments.study import load_study
+from gleak.studies.study import load_study
 
 SETTINGS = Settings(studies=[])
 

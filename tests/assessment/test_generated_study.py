@@ -13,8 +13,8 @@ from gleak.assessment.effort import choose_effort, of_scale
 from gleak.assessment.generated_study import Effort, study_text
 from gleak.assessment.resolved import Resolved
 from gleak.core.errors import SpecError
-from gleak.experiments.shown_metrics import asked_metrics
-from gleak.experiments.study import Study, load_study
+from gleak.studies.shown_metrics import asked_metrics
+from gleak.studies.study import Study, load_study
 from tests.assessment.test_attack_choice import hard
 
 Resolve = Callable[..., Resolved]

@@ -10,10 +10,10 @@ import pytest
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec
+from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
 from gleak.crafting.base import PARAMETERS, craft_parameters
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
-from gleak.observation import Observation
 from gleak.simulation.simulate import simulate_clients
 from gleak.testing.tiny_cells import TinyCells
 from gleak.training.train_model import train_model

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
-from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 HELD = "+victims=2+batch_size=3+update_size=1+labels=unique+server_lr=0.2"

@@ -9,11 +9,11 @@ import pytest
 from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.cpa import CocktailParty
+from gleak.attacks.matching.parts import LabelRule
 from gleak.attacks.matching_attack import MatchingAttack
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
-from gleak.experiments.cell import Cell
-from gleak.matching.parts import LabelRule
+from gleak.studies.cell import Cell
 
 ATTACKS = load("attack")
 MATCHING = sorted(name for name, cls in ATTACKS.items() if issubclass(cls, MatchingAttack))

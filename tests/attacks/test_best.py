@@ -15,7 +15,7 @@ from gleak.api.attack_setting import Setting
 from gleak.api.client_setting import client_of
 from gleak.api.user_network import examine, prepared_copy
 from gleak.attacks.best import DEEP, VERY_DEEP, Best, defence_fields
-from gleak.observation import Observation
+from gleak.attacks.observation import Observation
 from gleak.testing.tiny_cells import TinyCells
 from tests.zoo import NETWORKS
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.metrics.reconstruction.assignment import allowed_pairs
-from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 NAMES = ("blind", "random_noise", "same_class")

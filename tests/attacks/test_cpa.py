@@ -10,12 +10,12 @@ import torch
 
 from gleak.artifacts.private import Private
 from gleak.attacks.cpa import CocktailParty
+from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.independent_components import LAPLACIAN, fixed_point
+from gleak.attacks.unmixing.mixtures import Mixture, White, whiten
 from gleak.core.registry import load, parse
-from gleak.experiments.axis_labels import setting
-from gleak.observation import Observation
 from gleak.runtime.checkpointing import Journal
-from gleak.unmixing.independent_components import LAPLACIAN, fixed_point
-from gleak.unmixing.mixtures import Mixture, White, whiten
+from gleak.studies.axis_labels import setting
 
 NAMES = sorted(n for n, cls in load("attack").items() if issubclass(cls, CocktailParty))
 SHAPE, FEATURES, COUNT = (1, 5, 8), 40, 3

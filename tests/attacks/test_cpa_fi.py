@@ -13,12 +13,12 @@ from torch import Tensor
 
 from gleak.artifacts.private import Private
 from gleak.attacks.cpa_fi import CPAFI, CPAFIGM
+from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import observe
+from gleak.attacks.unmixing.mixtures import Sources
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.layer_search import features_before
-from gleak.observation import Observation
-from gleak.unmixing.mixtures import Sources
 
 Make = Callable[..., tuple[Observation, Private]]
 NAMES = ["cpa_fi", "cpa_fi_gm"]

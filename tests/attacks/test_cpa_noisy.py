@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from gleak.artifacts.private import UNKNOWN, Private
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 PSNR = Callable[[np.ndarray, np.ndarray], np.ndarray]

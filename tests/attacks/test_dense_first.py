@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from gleak.artifacts.private import Private
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.base import Activation
-from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 AONO = parse("attack", "aono")

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 import gleak
 from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes, read_inputs
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.variational import GaussianSample
-from gleak.observation import Observation
 
 SHAPE = (2, 3, 4)
 FEATURES = 24

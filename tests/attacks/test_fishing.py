@@ -13,12 +13,12 @@ import torch
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.private import Private
 from gleak.attacks.fishing import Fishing, of_class_alone, samples_of_class
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.crafting.base import PARAMETERS, craft_parameters
-from gleak.matching.gradient_matching import GradientMatching
 from gleak.metrics.score import match_to_truth
-from gleak.observation import Observation
 from gleak.simulation.simulate import simulate_clients
 from gleak.training.train_model import train_model
 

@@ -14,11 +14,11 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.first_layer import label_parameters
 from gleak.attacks.inversion_attack import FeatureInvertingAttack, embedding_layer
+from gleak.attacks.matching.problem import total_variation
+from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import attack, observe
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
-from gleak.matching.problem import total_variation
-from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 INVERTING = sorted(

@@ -11,7 +11,7 @@ import gleak
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import MID_GREY
 from gleak.attacks.joined_results import completed, in_order, nearer
-from gleak.observation import Observation
+from gleak.attacks.observation import Observation
 
 SHAPE = (3, 8, 8)
 

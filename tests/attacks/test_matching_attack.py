@@ -22,7 +22,9 @@ KNOWLEDGE = {"postprocessor", "codec"}
 """What these do is tested in tests/attacks/test_rog.py."""
 OTHERS = (parse("model", "lenet"), parse("client", "fedsgd"))
 SEVERAL = {"seeds", "result"}
-"""How many searches there are and what is made of them (tests/matching/test_several_seeds.py)."""
+"""How many searches there are and what is made of them
+(tests/attacks/matching/test_several_seeds.py).
+"""
 AFTERWARDS = {
     "rog": {"tagger"},
     "rogs": {"generator", "generator_iterations", "generator_lr", "l2", "lpips", "tagger"},

@@ -10,9 +10,9 @@ import pytest
 
 from gleak.artifacts.private import Private
 from gleak.attacks.matrix_completion import MatrixCompletion, determines_layer
+from gleak.attacks.observation import Observation
 from gleak.core.errors import SpecError
 from gleak.core.registry import parse
-from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 MLP = "mlp+hidden=32+activation=relu"

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from gleak.artifacts.private import Private
 from gleak.attacks.melis import class_log_odds, cosines, inner_products
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.data.base import DatasetSpec
 from gleak.models.stochastic import deterministic_copy
-from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 MELIS = parse("attack", "melis")

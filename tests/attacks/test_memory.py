@@ -21,7 +21,7 @@ import resource, sys
 from pathlib import Path
 import torch
 from gleak.attacks.run_attack import attack
-from gleak.matching import engine
+from gleak.attacks.matching import engine
 from gleak.core.registry import parse
 from gleak.runtime.logs import log_to
 

@@ -12,9 +12,9 @@ import torch
 from gleak.artifacts.private import Private
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.mkor import MKOR
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
-from gleak.experiments.cell import Cell
-from gleak.observation import Observation
+from gleak.studies.cell import Cell
 
 MakeCase = Callable[..., tuple[Observation, Private]]
 SMALL = "vgg_small+width=24+hidden=24"

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
+from gleak.attacks.observation import Observation
 from gleak.attacks.rog import ROG, ROGS
 from gleak.core.errors import ArtifactError, IncompatibleError, SpecError
 from gleak.core.registry import parse
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
-from gleak.observation import Observation
 
 Make = Callable[..., tuple[Observation, Private]]
 CLIENT = "fedsgd+victims=2+batch_size=2+labels=unique"
@@ -165,7 +165,7 @@ def test_codes_are_drawn_apart_from_what_rog_began_with(
         seeds.append(seed)
         return torch.Generator().manual_seed(0)
 
-    monkeypatch.setattr("gleak.matching.engine.torch_stream", note)
+    monkeypatch.setattr("gleak.attacks.matching.engine.torch_stream", note)
     parse("attack", "rogs+iterations=1+generator_iterations=1+lpips=0").reconstruct(seen)
     assert len(set(seeds)) == 2
 

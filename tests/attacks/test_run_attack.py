@@ -25,12 +25,12 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.artifacts.update import Update
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.gather import TRACES, gather_shards, total_cost
+from gleak.attacks.observation import Observation
 from gleak.attacks.run_attack import Reads, attack, observe, share
 from gleak.core.errors import ArtifactError, IncompatibleError
 from gleak.core.registry import parse
 from gleak.models.batching import interacting_layer
 from gleak.models.broadcast import load_network
-from gleak.observation import Observation
 from gleak.runtime.provenance import record
 from gleak.testing.tiny_cells import TinyCells
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 import gleak
 from gleak.artifacts.private import Private
 from gleak.attacks.first_layer import output_slopes
+from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.relu_search import draw_samples
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.observation import Observation
-from gleak.unmixing.relu_search import draw_samples
 
 Make = Callable[..., tuple[Observation, Private]]
 SPEC = parse("attack", "sparse_fi+inversion_iterations=2")

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from gleak.artifacts.private import Private
 from gleak.attacks import spear_unmixing
+from gleak.attacks.observation import Observation
 from gleak.attacks.spear_unmixing import last_weight, without_probabilities
+from gleak.attacks.unmixing.relu_sparsity import Factors
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.metrics.reconstruction.assignment import assign_samples, gather
-from gleak.observation import Observation
-from gleak.unmixing.relu_sparsity import Factors
 
 Make = Callable[..., tuple[Observation, Private]]
 SPEAR = parse("attack", "spear+rounds=12")

@@ -13,11 +13,11 @@ from torch.nn import functional
 
 from gleak.artifacts.private import Private
 from gleak.attacks.base import AttackSpec
+from gleak.attacks.observation import Observation
+from gleak.attacks.unmixing.mixtures import Mixture, Unmixing
 from gleak.attacks.unmixing_attack import InputUnmixing, UnmixingAttack
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
-from gleak.observation import Observation
-from gleak.unmixing.mixtures import Mixture, Unmixing
 
 Make = Callable[..., tuple[Observation, Private]]
 UNMIXING = sorted(n for n, cls in load("attack").items() if issubclass(cls, UnmixingAttack))

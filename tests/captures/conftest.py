@@ -16,7 +16,7 @@ from torch.nn import functional
 from gleak.captures.report import captured_cell
 from gleak.captures.round_folder import Files
 from gleak.core.registry import parse
-from gleak.experiments.cell import Cell
+from gleak.studies.cell import Cell
 
 MODEL = "lenet+width=4"
 SHAPE = (1, 8, 8)

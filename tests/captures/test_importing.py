@@ -21,8 +21,8 @@ from gleak.captures.report import captured_cell
 from gleak.captures.round_folder import Files
 from gleak.core.errors import ArtifactError, DataError, GleakError, SpecError
 from gleak.core.registry import parse
-from gleak.experiments.cell import Cell
 from gleak.models.broadcast import load_network
+from gleak.studies.cell import Cell
 
 if TYPE_CHECKING:
     from tests.captures.conftest import Elsewhere

@@ -11,7 +11,7 @@ from gleak.captures.importing import Capture
 from gleak.captures.report import captured_cell, describe_capture
 from gleak.captures.truth import Comparison
 from gleak.core.errors import IncompatibleError, SpecError
-from gleak.experiments.cell import LEVELS, Cell
+from gleak.studies.cell import LEVELS, Cell
 
 FIELDS = {"victims": 2, "batch_size": "4", "local_lr": "0.1", "sends": "weights"}
 

@@ -24,11 +24,11 @@ from gleak.captures.take import take_captured_model, take_captured_truth, take_c
 from gleak.core.errors import ArtifactError
 from gleak.core.registry import parse
 from gleak.data.prepare import prepare_dataset
-from gleak.experiments.cell import LEVELS, Cell
 from gleak.local_training.gradient_descent import descend, mini_batches
 from gleak.metrics.score import score
 from gleak.models.broadcast import load_network
 from gleak.simulation.simulate import simulate_clients
+from gleak.studies.cell import LEVELS, Cell
 from gleak.training.central_training import test_accuracy as accuracy
 from gleak.training.train_model import train_model
 

@@ -12,7 +12,7 @@ from gleak.core import registry
 from gleak.core.errors import SpecError
 from gleak.core.registry import PACKAGES, load, parse, register
 from gleak.core.spec import Spec, parameter
-from gleak.experiments.targets import check_target
+from gleak.studies.targets import check_target
 
 KINDS_AND_NAMES = [(kind, name) for kind in PACKAGES for name in load(kind)]
 

@@ -17,8 +17,8 @@ from gleak.artifacts.model import Model
 from gleak.artifacts.private import Private
 from gleak.cli.main import EXIT_BROKEN_PIPE, main
 from gleak.core.settings import SCALES
-from gleak.experiments.search.chosen import Outcome
-from gleak.experiments.study import load_study
+from gleak.studies.search.chosen import Outcome
+from gleak.studies.study import load_study
 from tests.commands import Capture, fails
 
 HEAVY = ("torch", "torchvision", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "skimage")

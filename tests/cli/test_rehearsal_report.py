@@ -8,8 +8,8 @@ import pytest
 
 from gleak.cli.main import main
 from gleak.cli.rehearsal_report import describe
-from gleak.experiments.cell import LEVELS, Cell
 from gleak.rehearsal.rehearse_cells import GridReport, Outcome
+from gleak.studies.cell import LEVELS, Cell
 from tests.commands import Capture, fails
 
 STUDY = """

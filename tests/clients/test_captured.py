@@ -4,7 +4,7 @@ import pytest
 
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
-from gleak.experiments.cell import LEVELS, Cell
+from gleak.studies.cell import LEVELS, Cell
 
 CELL = "digits/lenet/captured+capture=a/honest/captured+capture=a/none/cpl"
 

@@ -13,7 +13,7 @@ from gleak.artifacts.model import Model
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 from gleak.crafting.mkor import MKOR
-from gleak.experiments.cell import Cell
+from gleak.studies.cell import Cell
 
 SMALL = "vgg_small+width=8+hidden=20"
 

@@ -14,9 +14,9 @@ from gleak.artifacts.private import Private
 from gleak.artifacts.update import Update
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import parse
-from gleak.experiments.cell import LEVELS, Cell
 from gleak.models.broadcast import load_network
 from gleak.simulation.update_error import relative_error
+from gleak.studies.cell import LEVELS, Cell
 
 Simulate = Callable[..., Path]
 

@@ -11,7 +11,7 @@ from snakemake.cli import get_argument_parser
 
 from gleak.cli.main import build_parser
 from gleak.core.settings import Settings
-from gleak.experiments.cell import LEVELS, Cell
+from gleak.studies.cell import LEVELS, Cell
 from tests.docs.pages import PAGES, ROOT, TARGET, blocks, inline_commands, starting, text_of
 from tests.test_makefile import TARGETS
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from gleak.experiments.study import Study, load_study
 from gleak.figures.blind_comparison import compare_with_blind, warn_of_weak_attacks
+from gleak.studies.study import Study, load_study
 
 Scored = Callable[..., pd.DataFrame]
 GRID = {

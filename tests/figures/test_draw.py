@@ -16,13 +16,13 @@ from gleak.core import registry
 from gleak.core.errors import ArtifactError
 from gleak.core.registry import load
 from gleak.core.spec import split_spec
-from gleak.experiments.axes import Axis
-from gleak.experiments.cell import Paths
-from gleak.experiments.study import Study, load_study
 from gleak.figures.draw import draw
 from gleak.figures.judge import judge_study
 from gleak.figures.tabulate import tabulate
 from gleak.metrics.score_table import save_refusal
+from gleak.studies.axes import Axis
+from gleak.studies.cell import Paths
+from gleak.studies.study import Study, load_study
 
 STUDY = Path(__file__).with_name("study.yaml")
 CONTENT = yaml.safe_load(STUDY.read_text(encoding="utf-8"))

@@ -10,8 +10,6 @@ import pandas as pd
 import pytest
 
 from gleak.core.registry import parse
-from gleak.experiments.cell import Cell
-from gleak.experiments.claims import Comparison, Expectation, sort_of
 from gleak.figures.evidence import (
     Evidence,
     collect,
@@ -23,6 +21,8 @@ from gleak.figures.evidence import (
     shared_batches,
 )
 from gleak.figures.intervals import Estimate, Interval, Means
+from gleak.studies.cell import Cell
+from gleak.studies.claims import Comparison, Expectation, sort_of
 
 Scored = Callable[..., pd.DataFrame]
 MakeCell = Callable[..., Cell]

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from gleak.core.errors import GleakError, SpecError
-from gleak.experiments.study import Study, load_study
 from gleak.figures.judge import judge_study
 from gleak.metrics.score_table import refused_scores
+from gleak.studies.study import Study, load_study
 
 Scored = Callable[..., pd.DataFrame]
 GRID = {

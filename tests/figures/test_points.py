@@ -10,7 +10,6 @@ import pytest
 
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.experiments.figure_spec import FigureData
 from gleak.figures.intervals import mean_interval
 from gleak.figures.points import (
     categories,
@@ -18,6 +17,7 @@ from gleak.figures.points import (
     summarise_controls,
     summarise_points,
 )
+from gleak.studies.figure_spec import FigureData
 
 Scored = Callable[..., pd.DataFrame]
 

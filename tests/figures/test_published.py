@@ -9,10 +9,10 @@ import pytest
 
 from gleak.core.errors import SpecError
 from gleak.core.registry import parse
-from gleak.experiments.axis_labels import AxisLabels
 from gleak.figures.published import add_published, read_published
 from gleak.figures.statistics import cells_of, summarise, table_of
 from gleak.metrics.score_table import LEVEL_COLUMNS
+from gleak.studies.axis_labels import AxisLabels
 
 Scored = Callable[..., pd.DataFrame]
 HEADER = "figure,dataset,attack,defense,metric,statistic,value,note"

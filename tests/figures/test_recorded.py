@@ -8,8 +8,6 @@ import pandas as pd
 import pytest
 
 from gleak.core.errors import ArtifactError, SpecError
-from gleak.experiments.cell import Paths
-from gleak.experiments.study import Study
 from gleak.figures.recorded import (
     CONDITIONS,
     finished_grids,
@@ -19,6 +17,8 @@ from gleak.figures.recorded import (
 )
 from gleak.figures.tabulate import tabulate
 from gleak.metrics.score_table import read_scores, save_scores
+from gleak.studies.cell import Paths
+from gleak.studies.study import Study
 
 Run = Callable[..., Path]
 FACTS = {

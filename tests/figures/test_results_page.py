@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from gleak.core.errors import ArtifactError
-from gleak.experiments.study import Study, load_study
 from gleak.figures.recorded import CONDITIONS, Conditions, read_conditions
 from gleak.figures.results_page import Record, records_of, write_results
+from gleak.studies.study import Study, load_study
 
 ROOT = Path(__file__).parents[2]
 RECORDED = sorted((ROOT / "docs/results").glob(f"*/*/{CONDITIONS}"))

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from gleak.core.registry import parse
-from gleak.experiments.figure_spec import Over
 from gleak.figures.statistics import (
     SUCCESS,
     counted,
@@ -17,6 +16,7 @@ from gleak.figures.statistics import (
     worse_than_blind,
 )
 from gleak.figures.statistics import summarise as summarise_spec
+from gleak.studies.figure_spec import Over
 
 Scored = Callable[..., pd.DataFrame]
 

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gleak.experiments.axis_labels import read_metric
-from gleak.experiments.cell import Cell
-from gleak.experiments.claims import Comparison, Expectation
-from gleak.experiments.study import Study, load_study
 from gleak.figures import intervals
 from gleak.figures.evidence import CellValues, Measured, collect, judge, shared_batches
 from gleak.figures.judge import find_compared
 from gleak.figures.published import published_values, read_published
+from gleak.studies.axis_labels import read_metric
+from gleak.studies.cell import Cell
+from gleak.studies.claims import Comparison, Expectation
+from gleak.studies.study import Study, load_study
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
 OF_PAPERS = [path for path in STUDIES if (path.parent / "published" / f"{path.stem}.csv").is_file()]

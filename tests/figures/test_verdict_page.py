@@ -7,9 +7,9 @@ from statistics import median
 import pandas as pd
 import pytest
 
-from gleak.experiments.study import load_study
 from gleak.figures.judge import COLUMNS
 from gleak.figures.verdict_page import write_page
+from gleak.studies.study import load_study
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
 

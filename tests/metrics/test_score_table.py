@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from gleak.core.errors import ArtifactError
-from gleak.experiments.cell import LEVELS
 from gleak.metrics.score_table import (
     COLUMNS,
     LEVEL_COLUMNS,
@@ -16,6 +15,7 @@ from gleak.metrics.score_table import (
     refused_scores,
     save_refusal,
 )
+from gleak.studies.cell import LEVELS
 
 HEADER = ",".join(COLUMNS)
 ROW = "digits,lenet,untrained,honest,fedsgd,none,dlg,0,1,mse,0.5,ok,,"

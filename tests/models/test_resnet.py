@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gleak.attacks.matching.gradients import ClientTraining
+from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.matching.gradients import ClientTraining
-from gleak.matching.layerwise import LayerwiseGradients
 from gleak.models.convolution import Convolution
 from gleak.models.resnet import Block, basic_block, bottleneck
 from gleak.models.resnet_layers import ActivatedResidual, Residual

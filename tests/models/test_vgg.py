@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from gleak.attacks.matching.gradients import ClientTraining
+from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.matching.gradients import ClientTraining
-from gleak.matching.layerwise import LayerwiseGradients
 from gleak.runtime.torchvision_ops import ensure_operators
 
 IMAGENET = ((3, 224, 224), 1000)

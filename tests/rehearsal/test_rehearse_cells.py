@@ -12,14 +12,14 @@ from torch import nn
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
+from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
-from gleak.experiments.cell import LEVELS, Cell
-from gleak.experiments.study import load_study
 from gleak.models.base import ModelSpec
 from gleak.models.parameters import trained_parameters
-from gleak.observation import Observation
 from gleak.rehearsal.rehearse_cells import Rehearsal
 from gleak.runtime.virtual_gpu import GIGABYTE
+from gleak.studies.cell import LEVELS, Cell
+from gleak.studies.study import load_study
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = Path("nowhere")

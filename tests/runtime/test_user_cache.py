@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from gleak.core.errors import ArtifactError
-from gleak.experiments.machine import Speed, read_speed, speed_file, write_speed
 from gleak.runtime.hub_weights import check_file, download, read_weights
+from gleak.studies.machine import Speed, read_speed, speed_file, write_speed
 
 ROOT = Path(__file__).parents[2]
 NOBODY = "import pwd; pwd.getpwuid = {}.__getitem__"

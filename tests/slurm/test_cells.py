@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gleak.experiments.cell import LONGEST_CELL
+from gleak.studies.cell import LONGEST_CELL
 from tests.project import CELL, Project
 from tests.slurm.cluster import ALONE, Cluster
 

@@ -12,9 +12,9 @@ import torch
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.blind import Blind
+from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.spec import parameter
-from gleak.observation import Observation
 from gleak.testing import check_attack
 from gleak.testing.attack_contract import SIZES
 

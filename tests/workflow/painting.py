@@ -8,10 +8,10 @@ import numpy as np
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.base import AttackSpec
+from gleak.attacks.observation import Observation
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.knowledge.autoencoder import Codec
-from gleak.observation import Observation
 
 
 @register("painting")

@@ -16,9 +16,9 @@ import yaml
 
 from gleak.assessment.assess import prepare
 from gleak.core.settings import Settings
-from gleak.experiments.estimate import Plan, jobs
-from gleak.experiments.stage_files import StudyPart, table_of
-from gleak.experiments.study import load_study
+from gleak.studies.estimate import Plan, jobs
+from gleak.studies.stage_files import StudyPart, table_of
+from gleak.studies.study import load_study
 from tests.project import Result
 from tests.recorded_json import RecordedJson
 

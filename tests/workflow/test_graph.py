@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gleak.core.settings import SCALES, Settings
-from gleak.experiments.cell import KNOWLEDGE, LEVELS, Cell, Paths
-from gleak.experiments.estimate import TOGETHER, plan_study
-from gleak.experiments.study import load_study
 from gleak.knowledge.base import Pretraining
+from gleak.studies.cell import KNOWLEDGE, LEVELS, Cell, Paths
+from gleak.studies.estimate import TOGETHER, plan_study
+from gleak.studies.study import load_study
 
 if TYPE_CHECKING:
     from tests.project import Job, Project

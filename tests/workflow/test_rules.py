@@ -10,7 +10,7 @@ import pytest
 import yaml
 from snakemake.cli import get_argument_parser
 
-from gleak.experiments.stages import STAGES
+from gleak.studies.stages import STAGES
 
 if TYPE_CHECKING:
     from tests.project import Project

@@ -312,7 +312,7 @@ def after(project: Project, *files: str, added: str = "\nEDITED = True\n") -> se
     [
         ("gleak/attacks/dlg.py", {f"attack {CPL}", f"score {CPL}", *STUDY}),
         (
-            "gleak/matching/engine.py",
+            "gleak/attacks/matching/engine.py",
             {f"{rule} {attack}" for rule in ("attack", "score") for attack in (CPL, GI)} | STUDY,
         ),
         ("gleak/metrics/reconstruction/pixel_similarity.py", {*SCORES, "score_truth", *STUDY}),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from gleak.experiments.search.adopt import adopt
-from gleak.experiments.search.chosen import Outcome
+from gleak.studies.search.adopt import adopt
+from gleak.studies.search.chosen import Outcome
 
 if TYPE_CHECKING:
     from tests.project import Job, Project

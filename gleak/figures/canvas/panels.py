@@ -17,9 +17,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gleak.core.numbers import format_value
-from gleak.experiments.axes import Axis
-from gleak.experiments.axis_labels import BLIND, TRUTH, AxisLabels, bare
-from gleak.experiments.figure_spec import Over
 from gleak.figures.canvas.style import (
     NEUTRAL,
     PANEL,
@@ -28,6 +25,9 @@ from gleak.figures.canvas.style import (
     new_figure,
 )
 from gleak.figures.statistics import records, why_missing
+from gleak.studies.axes import Axis
+from gleak.studies.axis_labels import BLIND, TRUTH, AxisLabels, bare
+from gleak.studies.figure_spec import Over
 
 CONTROLS = {TRUTH: (0, (6, 2)), BLIND: (0, (1, 1.5))}
 PAPER, FAILED = "paper", "none succeeded:\nover the failed"

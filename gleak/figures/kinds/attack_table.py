@@ -13,8 +13,8 @@ from gleak.attacks.base import AttackSpec
 from gleak.core.errors import SpecError, nearest
 from gleak.core.registry import parse, register
 from gleak.core.spec import parameter
-from gleak.experiments.axis_labels import bare
-from gleak.experiments.figure_spec import TABLE_SUFFIXES, FigureData, FigureSpec, as_list
+from gleak.studies.axis_labels import bare
+from gleak.studies.figure_spec import TABLE_SUFFIXES, FigureData, FigureSpec, as_list
 
 ATTACK = "attack"
 Facts = Mapping[str, Sequence[str]]

@@ -11,11 +11,11 @@ from typing_extensions import TypedDict, override
 
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.spec import Spec, parameter
-from gleak.experiments.axes import Axis
-from gleak.experiments.axis_labels import AxisLabels, read_metric
-from gleak.experiments.cell import LEVELS, Cell
-from gleak.experiments.figure_spec import FigureSpec, GridFigure, Over, without_controls
 from gleak.knowledge.base import Pretraining
+from gleak.studies.axes import Axis
+from gleak.studies.axis_labels import AxisLabels, read_metric
+from gleak.studies.cell import LEVELS, Cell
+from gleak.studies.figure_spec import FigureSpec, GridFigure, Over, without_controls
 
 
 class Plot(GridFigure):

@@ -14,11 +14,11 @@ from gleak.core.errors import SpecError, nearest
 from gleak.core.registry import register
 from gleak.core.settings import SCALES
 from gleak.core.spec import Spec, parameter
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData, GridFigure, without_controls
 from gleak.figures.kinds.base import TrainedFigure
 from gleak.knowledge.base import Pretraining
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData, GridFigure, without_controls
 
 
 @register("losses")

@@ -14,15 +14,15 @@ from gleak.artifacts.knowledge import Knowledge
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import IncompatibleError
 from gleak.core.numbers import REFUSED
-from gleak.experiments.axes import Axis
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import FigureData, Shown
-from gleak.experiments.refusals import levels_of
 from gleak.figures.canvas.panels import Colour, hues, new_panels
 from gleak.figures.canvas.style import PANEL, colours, save, save_numbers, theme
 from gleak.figures.kinds.convergence import Losses, Traces
 from gleak.figures.statistics import CELL
 from gleak.knowledge.base import Pretraining
+from gleak.studies.axes import Axis
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.figure_spec import FigureData, Shown
+from gleak.studies.refusals import levels_of
 
 ABREAST = 3
 TRACE_COLUMNS = [*CELL, "hue", "facet", "iteration", "mean", "low", "high", "victims", "reason"]

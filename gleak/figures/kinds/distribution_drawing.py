@@ -12,8 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from gleak.experiments.axis_labels import AxisLabels, read_metric
-from gleak.experiments.figure_spec import FigureData
 from gleak.figures.canvas.panels import (
     Slots,
     add_legend,
@@ -28,6 +26,8 @@ from gleak.figures.canvas.style import NEUTRAL, PANEL, save, save_numbers, theme
 from gleak.figures.kinds.plots import Distribution
 from gleak.figures.points import categories, place_rows, summarise_controls
 from gleak.figures.statistics import CELL, Row, cells_of, counted, records, summarise, table_of
+from gleak.studies.axis_labels import AxisLabels, read_metric
+from gleak.studies.figure_spec import FigureData
 
 BOX = 0.5  # width of a box relative to its slot; the rest is for its values
 FILLED = 0.8  # share of the rest that the values spread over

@@ -18,9 +18,6 @@ from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 
 from gleak.core.numbers import format_value
-from gleak.experiments.axes import Axis
-from gleak.experiments.axis_labels import AxisLabels, read_metric
-from gleak.experiments.figure_spec import FigureData
 from gleak.figures.canvas.style import new_figure, save, save_numbers, theme
 from gleak.figures.intervals import mean_interval
 from gleak.figures.kinds.heatmap import Heatmap
@@ -35,6 +32,9 @@ from gleak.figures.statistics import (
     why_missing,
     worse_than_blind,
 )
+from gleak.studies.axes import Axis
+from gleak.studies.axis_labels import AxisLabels, read_metric
+from gleak.studies.figure_spec import FigureData
 
 COLUMNS = [*CELL, "facet", "y", "x", "ours", "low", "high", "worse", "count", "reason"]
 TILE = (0.62, 0.25)  # inches

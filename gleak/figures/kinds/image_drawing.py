@@ -9,9 +9,6 @@ from itertools import groupby
 from pathlib import Path
 
 from gleak.core.numbers import REFUSED, format_number
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData, Shown
 from gleak.figures.canvas.image_grid import EMPTY, Tile, TileRow, draw_grid
 from gleak.figures.canvas.style import save, save_numbers, theme
 from gleak.figures.kinds.samples import Images
@@ -27,6 +24,9 @@ from gleak.figures.strips import (
     read_values,
     tabulate_strips,
 )
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData, Shown
 
 
 def draw_images(figure: Images, material: FigureData, stem: Path) -> None:

@@ -17,8 +17,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from gleak.core.numbers import format_number
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import FigureData
 from gleak.figures.canvas.panels import (
     FAILED,
     PAPER,
@@ -38,6 +36,8 @@ from gleak.figures.kinds.base import MeanPlot
 from gleak.figures.kinds.plots import Bar, Line
 from gleak.figures.points import COLUMNS, categories, summarise_controls, summarise_points
 from gleak.figures.statistics import Row, records
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.figure_spec import FigureData
 
 ALONE, BESIDE = 0.9, 0.6  # width of a bar in shares of its slot: alone, beside a marker
 HEIGHT = 1.8  # inches of a panel where there are several, one below the other

@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import Spec, parameter
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import FigureData, Over, as_list
 from gleak.figures.kinds.base import MeanPlot, Plot
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.figure_spec import FigureData, Over, as_list
 
 
 @register("bar")

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.experiments.figure_spec import (
+from gleak.studies.figure_spec import (
     TABLE_SUFFIXES,
     FigureData,
     GridFigure,

@@ -13,11 +13,11 @@ from gleak.core.errors import SpecError
 from gleak.core.registry import register
 from gleak.core.settings import SCALES
 from gleak.core.spec import Spec, parameter
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import TABLE_SUFFIXES, FigureData
 from gleak.figures.kinds.base import SampleFigure, TrainedFigure
 from gleak.knowledge.tagger import Tagger
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import TABLE_SUFFIXES, FigureData
 
 
 @register("images")

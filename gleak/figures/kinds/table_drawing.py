@@ -13,10 +13,6 @@ import pandas as pd
 from gleak.core.errors import SpecError
 from gleak.core.numbers import DASH, REFUSED, format_number, format_value
 from gleak.core.spec import Spec
-from gleak.experiments.axes import Axis
-from gleak.experiments.axis_labels import AxisLabels, read_metric
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData, Over, Statistic
 from gleak.figures.canvas.style import save_numbers
 from gleak.figures.canvas.text_table import write_forms
 from gleak.figures.intervals import mean_interval
@@ -36,6 +32,10 @@ from gleak.figures.statistics import (
     worse_than_blind,
 )
 from gleak.metrics.base import MetricSpec
+from gleak.studies.axes import Axis
+from gleak.studies.axis_labels import AxisLabels, read_metric
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData, Over, Statistic
 
 OURS, PAPER, ALONE = "ours", "paper", ""
 MARK, FAILED, WORSE, INCOMPARABLE = "*", "†", "▾", "‡"

@@ -13,10 +13,6 @@ import torch
 
 from gleak.artifacts.knowledge import Knowledge
 from gleak.core.numbers import DASH, REFUSED, format_value
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData
-from gleak.experiments.refusals import levels_of
 from gleak.figures.canvas.style import save_numbers
 from gleak.figures.canvas.text_table import write_forms
 from gleak.figures.kinds.samples import Tags
@@ -24,6 +20,10 @@ from gleak.figures.statistics import CELL
 from gleak.figures.strips import Strip, read_strips, read_values
 from gleak.knowledge.loading import load_knowledge
 from gleak.metrics.reconstruction.jaccard import shares
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData
+from gleak.studies.refusals import levels_of
 
 if TYPE_CHECKING:
     from gleak.knowledge.tagger_network import TagClassifier

@@ -11,10 +11,10 @@ from typing_extensions import override
 from gleak.core.errors import SpecError
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-from gleak.experiments.axes import Axis, check_axis
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData, GridFigure, without_controls
+from gleak.studies.axes import Axis, check_axis
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData, GridFigure, without_controls
 
 ATTACK = "attack"
 

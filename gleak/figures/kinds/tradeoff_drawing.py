@@ -15,11 +15,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
 from gleak.core.numbers import REFUSED, format_number
-from gleak.experiments.axes import Axis
-from gleak.experiments.axis_labels import BLIND, AxisLabels, read_metric
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData
-from gleak.experiments.refusals import levels_of
 from gleak.figures.canvas.panels import PAPER, Colour, hues, new_panels
 from gleak.figures.canvas.style import NEUTRAL, save, save_numbers, theme
 from gleak.figures.intervals import mean_interval
@@ -36,6 +31,11 @@ from gleak.figures.statistics import (
     table_of,
     why_missing,
 )
+from gleak.studies.axes import Axis
+from gleak.studies.axis_labels import BLIND, AxisLabels, read_metric
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData
+from gleak.studies.refusals import levels_of
 
 WIDTH, HEIGHT = 4.6, 3.4  # inches of a panel, at least
 ENTRY, HEADING = 0.165, 0.3  # inches of an entry of the legend, and of its title

@@ -12,10 +12,10 @@ from gleak.attacks.base import AttackSpec
 from gleak.core.errors import SpecError
 from gleak.core.registry import find, load, parse
 from gleak.core.spec import build_spec
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.figure_spec import FigureData, FigureSpec
 from gleak.figures.canvas.style import BROAD_PAGE, DOTS_PER_INCH
 from gleak.figures.kinds.attack_table import Attacks, facts_of
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.figure_spec import FigureData, FigureSpec
 
 LABELS = {"dlg": "DLG", "lbfgs": "L-BFGS", "attack": "method", "total variation": "TV_2"}
 

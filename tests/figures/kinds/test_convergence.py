@@ -14,10 +14,10 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import IncompatibleError, SpecError
 from gleak.core.registry import find, parse
 from gleak.core.spec import build_spec
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData, FigureSpec, Shown
 from gleak.figures.kinds.convergence_drawing import tabulate_losses, tabulate_traces
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData, FigureSpec, Shown
 
 LARGE, SMALL = ({"dataset": "digits", "spec": f"codec+size={size}"} for size in (128, 64))
 OTHER = {"dataset": "digits", "spec": "postprocessor"}

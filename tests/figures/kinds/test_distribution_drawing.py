@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.experiments.figure_spec import FigureData
 from gleak.figures.kinds.distribution_drawing import (
     QUANTILES,
     place_values,
@@ -24,6 +23,7 @@ from gleak.figures.kinds.distribution_drawing import (
 )
 from gleak.figures.statistics import cells_of
 from gleak.metrics.score_table import LEVEL_COLUMNS
+from gleak.studies.figure_spec import FigureData
 
 HEADER = "metric,x,hue,facet,q0.05,q0.25,q0.5,q0.75,q0.95,mean,count,rows,reason"
 

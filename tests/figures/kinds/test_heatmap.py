@@ -12,11 +12,11 @@ import pytest
 from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData
 from gleak.figures.kinds.heatmap_drawing import tabulate_tiles
 from gleak.figures.published import empty_published
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData
 
 DEFENSES = ("none", "gaussian", "topk")
 MODELS = ("lenet", "fc2")

@@ -14,12 +14,12 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData, Shown
 from gleak.figures.canvas.image_grid import EMPTY, MISSING, TileRow
 from gleak.figures.kinds.image_drawing import lay_out_results, lay_out_search
 from gleak.figures.strips import read_strips, read_values
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData, Shown
 
 CONVERGED = (True, False, True)
 TILE = [float(MISSING[colour]) for colour in ("facecolor", "edgecolor")]

@@ -12,7 +12,7 @@ from PIL import Image
 from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.experiments.figure_spec import FigureData
+from gleak.studies.figure_spec import FigureData
 
 BOTH = ["ssim", "success_content"]
 

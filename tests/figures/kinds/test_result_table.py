@@ -12,10 +12,10 @@ from PIL import Image
 from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData
 from gleak.figures.kinds.result_table import Table
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData
 from tests.score_tables import with_specs
 
 Scored = Callable[..., pd.DataFrame]

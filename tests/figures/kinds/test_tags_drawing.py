@@ -16,10 +16,10 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.cell import LEVELS, Cell
-from gleak.experiments.figure_spec import FigureData, Shown
 from gleak.figures.kinds import tags_drawing
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import LEVELS, Cell
+from gleak.studies.figure_spec import FigureData, Shown
 
 TAGGER = {"dataset": "digits", "spec": "tagger"}
 WORDS = ["black", "dim", "grey", "light", "white"]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from gleak.core.errors import SpecError
 from gleak.core.registry import find
 from gleak.core.spec import build_spec
-from gleak.experiments.axis_labels import AxisLabels
-from gleak.experiments.cell import Cell
-from gleak.experiments.figure_spec import FigureData, FigureSpec
-from gleak.experiments.refusals import levels_of
 from gleak.figures.kinds.tradeoff_drawing import frontier, tabulate_points
+from gleak.studies.axis_labels import AxisLabels
+from gleak.studies.cell import Cell
+from gleak.studies.figure_spec import FigureData, FigureSpec
+from gleak.studies.refusals import levels_of
 from tests.score_tables import read_cell, with_specs
 
 DEFENSES = ("none", "gaussian")

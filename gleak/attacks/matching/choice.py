@@ -1,0 +1,361 @@
+"""Selection of the fastest correct method of computing dummy gradients.
+
+Each method is verified against plain differentiation, one victim after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+from gleak.attacks.matching.gradients import (
+    ClientTraining,
+    Gradients,
+    LoopedGradients,
+    Parameters,
+    VmappedGradients,
+)
+from gleak.attacks.matching.layerwise import LayerwiseGradients, UnsplittableError
+from gleak.attacks.matching.tangent_gradients import TangentGradients
+from gleak.attacks.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled
+from gleak.core.errors import IncompatibleError
+from gleak.models.differentiation import differentiable_kernels
+from gleak.models.examination import check_searchable
+from gleak.models.parameters import double_copy, random_samples, trained_parameters
+from gleak.models.sample_losses import penalties, sample_losses
+from gleak.models.tracing import describe_layer, failing_layer, trace
+
+Method = Callable[[ClientTraining], Gradients]
+VICTIMS = 2
+BATCHES = (1, 3)
+"""Number of victims that a method is tried with, and their batch sizes."""
+MINI_BATCH, STEPS = 2, 2
+"""Samples of a step, and local steps, that repeated training is tried with."""
+MOST_DENSE, MOST_WEIGHTS = 1 / 4, 2**22
+"""Share of weights in dense layers, and number of weights, up to which the gradients of several
+victims are differentiated by tangents."""
+KEPT = 4
+"""Number of networks whose check is cached."""
+log = logging.getLogger(__name__)
+ROUNDING = {torch.float64: 1e-14}
+SINGLE_ROUNDING = 1e-6
+"""Largest squared error due to rounding, relative to the squared length of the expected value."""
+FAINT = 1e-6
+"""Lower bound of a parameter's squared length in relative errors, as a share of the total."""
+
+
+def choose_gradients(training: ClientTraining) -> Gradients:
+    """Return the fastest correct method of computing the gradients of this training.
+
+    Raises:
+        IncompatibleError: see `verified_method`.
+    """
+    return verified_method(training)(training)
+
+
+@lru_cache(KEPT)
+def check_gradients(network: nn.Module, loss: str, shape: tuple[int, ...], classes: int) -> None:
+    """Check that the gradients of a network can be matched.
+
+    Args:
+        network: in evaluation mode; not modified.
+        loss: see `gleak.models.sample_losses`.
+        shape: of a sample.
+        classes: number of logits.
+
+    Raises:
+        IncompatibleError: see `verified_method`.
+    """
+    trained = frozenset(trained_parameters(network))
+    verified_method(ClientTraining(network, loss, shape, classes, trained))
+
+
+def verified_method(training: ClientTraining) -> Method:
+    """Return the constructor of the fastest correct method of computing dummy gradients.
+
+    Each method is tried on random samples of a few victims, in double precision where the network
+    allows it: its gradients, and their derivatives with respect to samples and labels, must equal
+    those of `torch.autograd`, one victim after the other.
+
+    Args:
+        training: the local training to repeat.
+
+    Raises:
+        IncompatibleError: a layer cannot be differentiated twice, or no method gives the gradient
+            of a parameter; names the layer.
+    """
+    with differentiable_kernels(training.model):
+        return _first_correct_method(training)
+
+
+def _first_correct_method(training: ClientTraining) -> Method:
+    copied = double_training(training)
+    one_step = replace(copied, local_steps=1)
+    check_searchable(one_step.model, one_step.input_shape)
+    trials = [plain_trial(one_step, *batch) for batch in _batches(one_step, BATCHES)]
+    _check_general_method(one_step, trials)
+    *faster, general = _candidates(training)
+    if training.local_steps > 1:
+        copied = _reduced(copied)
+        trials = [
+            _repeated_trial(copied, *batch) for batch in _batches(copied, [copied.batch_size])
+        ]
+    return next((method for method in faster if _agrees(method, copied, trials)), general)
+
+
+def _candidates(training: ClientTraining) -> Iterator[Method]:
+    """Return the candidate methods, the fastest first; the last one is the most general."""
+    dense = _share_of_dense(training)
+    if training.local_steps == 1:
+        if _tangents_are_faster(training, dense):
+            yield TangentGradients
+        yield from (LayerwiseGradients, VmappedGradients, LoopedGradients)
+        return
+    if dense > 1 / 2:
+        yield lambda local: LayerwiseUnrolled(local, LayerwiseGradients(local))
+    yield lambda local: GeneralUnrolled(local, VmappedGradients(local))
+    yield _looped_steps
+
+
+def general_method(training: ClientTraining) -> Gradients:
+    """Return the most general method, whose results can be differentiated as often as needed."""
+    return LoopedGradients(training) if training.local_steps == 1 else _looped_steps(training)
+
+
+def double_training(training: ClientTraining) -> ClientTraining:
+    """Return the training of a copy in double precision, where the network allows it."""
+    return replace(training, model=_double_model(training))
+
+
+def _looped_steps(training: ClientTraining) -> GeneralUnrolled:
+    return GeneralUnrolled(training, LoopedGradients(training))
+
+
+def _tangents_are_faster(training: ClientTraining, dense: float) -> bool:
+    """Return True if `TangentGradients` is faster than `LayerwiseGradients`.
+
+    Measured on one core: FC-2 takes 1.6 times as long, a ResNet20 two thirds of the time, for one
+    victim and for sixteen. A LeNet, half of whose weights are dense, takes 0.95 of the time for one
+    victim and 1.1 times as long for sixteen; a ResNet18, of 11 million weights, 0.75 of the time
+    for one and 1.35 times as long for four. Several victims were not measured on a GPU.
+
+    Args:
+        training: one step.
+        dense: share of its weights in dense layers.
+    """
+    if not training.several_victims:
+        return dense <= 1 / 2
+    weights = [training.model.get_parameter(name) for name in training.trained]
+    few = sum(weight.numel() for weight in weights) <= MOST_WEIGHTS
+    return few and dense <= MOST_DENSE and weights[0].device.type == "cpu"
+
+
+def _share_of_dense(training: ClientTraining) -> float:
+    """Return the share of trained weights in dense layers.
+
+    If it is large, methods are faster that do not form the gradients of dense layers. Measured on
+    one core: unrolled by `LayerwiseUnrolled`, a LeNet for images of 128 x 128 takes two thirds of
+    the time of `GeneralUnrolled` and two fifths of its memory, a ResNet20 one and a half times its
+    time.
+    """
+    model, sizes = training.model, {True: 0, False: 0}
+    for name in training.trained:
+        layer = model.get_submodule(name.rpartition(".")[0])
+        sizes[isinstance(layer, nn.Linear)] += model.get_parameter(name).numel()
+    return sizes[True] / sum(sizes.values())
+
+
+def _double_model(training: ClientTraining) -> nn.Module:
+    """Copy the network so that only its trained parameters require a gradient."""
+    samples = random_samples(training.model, max(BATCHES), training.input_shape)
+    model = double_copy(training.model, samples)
+    for name, value in model.named_parameters():
+        value.requires_grad_(name in training.trained)
+    return model
+
+
+def _reduced(training: ClientTraining) -> ClientTraining:
+    """Return the same training with few steps of small mini-batches."""
+    whole = training.mini_batch == training.batch_size
+    size = MINI_BATCH if whole else STEPS * MINI_BATCH
+    return replace(training, local_steps=STEPS, batch_size=size, mini_batch=MINI_BATCH)
+
+
+def _batches(training: ClientTraining, sizes: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Draw samples and soft labels; a size of one is skipped if the network does not accept it."""
+    drawn = random_samples(training.model, VICTIMS * max(sizes), training.input_shape)
+    generator = torch.Generator().manual_seed(1)
+    for size in sizes:
+        if size == 1 and failing_layer(training.model, drawn[:1]):
+            continue
+        inputs = drawn[: VICTIMS * size].unflatten(0, (VICTIMS, size))
+        logits = torch.randn(VICTIMS, size, training.classes, generator=generator).to(drawn)
+        yield inputs.clone().requires_grad_(), logits.softmax(2).requires_grad_()
+
+
+def _repeated_trial(training: ClientTraining, inputs: Tensor, targets: Tensor) -> Trial:
+    """Build the trial of several local steps by the general method, checked for one step."""
+    return Trial.of(inputs, targets, _looped_steps(training).mean_gradients(inputs, targets))
+
+
+def _check_general_method(training: ClientTraining, trials: Sequence[Trial]) -> None:
+    """Check the most general method.
+
+    It is correct wherever a network can be run at other parameters than its own.
+
+    Raises:
+        IncompatibleError: names the layer whose gradient is wrong.
+    """
+    looped = LoopedGradients(training)
+    for wrong in filter(None, (trial.wrong_parameters(looped) for trial in trials)):
+        layer, _, name = wrong[0].rpartition(".")
+        raise IncompatibleError(
+            f"the gradient of {name!r} of {describe_layer(training.model, layer)} differs from "
+            "that of torch.autograd once the parameter is replaced by another tensor; use "
+            "parameters through the module that owns them, and keep no references to them elsewhere"
+        )
+
+
+def _agrees(method: Method, training: ClientTraining, trials: Sequence[Trial]) -> bool:
+    """Return True if a method passes all trials."""
+    try:
+        gradients = method(training)
+        return not any(trial.wrong_parameters(gradients) for trial in trials)
+    except UnsplittableError:
+        return False
+    except Exception as error:  # under vmap a user's module may raise errors of any kind
+        log.debug("method of computing gradients rejected: %s", error)
+        return False
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Random samples of a few victims, with the correct gradients and their derivatives.
+
+    Args:
+        inputs: Shape (V, N, *sample shape), to be differentiated.
+        targets: soft labels, Shape (V, N, classes), to be differentiated.
+        gradients: by parameter, Shape (V, *shape).
+        slopes: derivatives of the gradients' inner products with `gradients`, taken as constants,
+            with respect to inputs and targets.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    gradients: Parameters
+    slopes: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, inputs: Tensor, targets: Tensor, formed: Parameters) -> Trial:
+        """Build a trial from gradients that are known to be correct.
+
+        Args:
+            inputs: Shape (V, N, *sample shape).
+            targets: Shape (V, N, classes).
+            formed: by parameter, Shape (V, *shape), attached to the graph of both.
+        """
+        gradients = {name: value.detach() for name, value in formed.items()}
+        products = [(value * gradients[name]).sum() for name, value in formed.items()]
+        slopes = _slopes(products, inputs, targets)
+        return cls(inputs, targets, gradients, slopes)
+
+    def wrong_parameters(self, gradients: Gradients) -> list[str]:
+        """Return the names of the parameters whose gradients a method does not give.
+
+        Where only their derivatives with respect to samples and labels are wrong, these are all
+        parameters.
+        """
+        pieces = gradients(self.inputs, self.targets, self.gradients)
+        errors = {piece.name: piece.squared_distance().sum().item() for piece in pieces}
+        squares = {name: float(value.square().sum()) for name, value in self.gradients.items()}
+        least = FAINT * sum(squares.values())
+        wrong = [
+            name
+            for name, square in squares.items()
+            if not errors.get(name, torch.inf) <= self._rounding * max(square, least)
+        ]
+        return wrong or (
+            [] if self._has_slopes([piece.inner() for piece in pieces]) else [*squares]
+        )
+
+    def _has_slopes(self, products: Sequence[Tensor]) -> bool:
+        """Return True if inner products with the correct gradients have the correct derivatives."""
+        actual = _slopes(products, self.inputs, self.targets)
+        pairs = list(zip(actual, self.slopes, strict=True))
+        error = sum(float((slope - expected).square().sum()) for slope, expected in pairs)
+        length = sum(float(expected.square().sum()) for _, expected in pairs)
+        return error <= self._rounding * length
+
+    @property
+    def _rounding(self) -> float:
+        return ROUNDING.get(self.inputs.dtype, SINGLE_ROUNDING)
+
+
+def _slopes(products: Sequence[Tensor], inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+    total = torch.stack([product.sum() for product in products]).sum()
+    return torch.autograd.grad(total, (inputs, targets), materialize_grads=True)
+
+
+def plain_trial(training: ClientTraining, inputs: Tensor, targets: Tensor) -> Trial:
+    """Differentiate each victim's loss at the network's own parameters, in place.
+
+    Args:
+        training: of one step; its trained parameters, and these alone, require a gradient.
+        inputs: Shape (V, N, *sample shape).
+        targets: Shape (V, N, classes).
+
+    Raises:
+        IncompatibleError: a layer has no second derivative; names it.
+    """
+    parameters = {name: training.model.get_parameter(name) for name in sorted(training.trained)}
+    rows = []
+    for samples, labels in zip(inputs, targets, strict=True):
+        with penalties(training.model) as added:
+            logits = training.model(samples.clone())
+        loss = sum(added, sample_losses(training.loss, logits, labels)).mean()
+        values = list(parameters.values())
+        rows.append(torch.autograd.grad(loss, values, create_graph=True, materialize_grads=True))
+    formed = dict(zip(parameters, map(torch.stack, zip(*rows, strict=True)), strict=True))
+    try:
+        return Trial.of(inputs, targets, formed)
+    except RuntimeError as error:
+        raise _without_second_derivative(training.model, inputs[0].detach(), error) from error
+
+
+def _without_second_derivative(
+    network: nn.Module, inputs: Tensor, error: Exception
+) -> IncompatibleError:
+    """Build the error that names the layer which cannot be differentiated twice."""
+    faulty = (
+        describe_layer(network, one.name)
+        for one in trace(network, inputs)
+        if one.inputs is not None and not _twice_differentiable(one.layer, one.inputs)
+    )
+    return IncompatibleError(
+        f"{next(faulty, 'the network')} has no second derivative in torch ({error}), which "
+        "matching gradients needs; replace it by a layer that has one, or use an attack that does "
+        "not match gradients"
+    )
+
+
+def _twice_differentiable(layer: nn.Module, given: Tensor) -> bool:
+    """Return True if the derivative of a layer's output can be differentiated, tried on an input.
+
+    Layers of several inputs or outputs are not tried and pass.
+    """
+    given = given.clone().requires_grad_()
+    try:
+        (slope,) = torch.autograd.grad(
+            layer(given.clone()).square().sum(), given, create_graph=True
+        )
+        torch.autograd.grad(slope.square().sum(), given, allow_unused=True)
+    except RuntimeError as error:
+        return "derivative" not in str(error)
+    except (TypeError, AttributeError):
+        return True
+    return True

@@ -1,0 +1,1 @@
+"""Codes of samples, the unknowns of a search."""

@@ -1,0 +1,174 @@
+"""Codes of samples: pixels, normalised pixels, small images, and the codes of an autoencoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from gleak.attacks.matching.codes.base import CodeSpec
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from gleak.attacks.matching.problem import Problem
+    from gleak.attacks.observation import Observation
+    from gleak.data.base import DatasetSpec
+
+
+@register("pixels")
+class Pixels(CodeSpec):
+    """Identity: the values of a sample are the unknowns, for tables too."""
+
+    @override
+    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
+        return problem
+
+
+@register("normalised")
+class Normalised(CodeSpec):
+    """Values as the network's own normalisation passes them on, in deviations from the mean.
+
+    Starts, boxes and the total variation stay in intensities, and learning rates are in deviations.
+    The start `natural` is standard normal here: with it, rates of papers that search normalised
+    images apply as printed.
+    """
+
+    source = "InvertGrad's code"
+
+    @override
+    def check(self, dataset: DatasetSpec) -> None:
+        if dataset.modality != "image":
+            raise IncompatibleError(
+                f"code {self} is of images, whose colours networks normalise, not of {dataset}; "
+                "use code=pixels"
+            )
+
+    @override
+    def check_network(self, network: nn.Module) -> None:
+        normalisation_of(network)
+
+    @override
+    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
+        from gleak.attacks.matching.problem import CodedProblem
+
+        mean, deviation = normalisation_of(observation.model)
+        return CodedProblem.of(problem, NormalisedCoder(mean, deviation, observation.input_shape))
+
+
+def normalisation_of(network: nn.Module) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of the network's layer of normalisation; Shape (C, 1, 1) each.
+
+    Raises:
+        IncompatibleError: it has none.
+    """
+    from gleak.models.layers import Normalisation
+
+    for layer in network.modules():
+        if isinstance(layer, Normalisation):
+            return layer.mean, layer.deviation
+    raise IncompatibleError(
+        "code normalised needs a network that normalises its input, and this one has no such "
+        "layer; use normalise=cifar10, say, where the model has the field, or code=pixels"
+    )
+
+
+@dataclass(frozen=True)
+class NormalisedCoder:
+    """Coder by mean and deviation (see `gleak.attacks.matching.codes.base.Coder`).
+
+    Args:
+        mean: Shape (C, 1, 1).
+        deviation: Shape (C, 1, 1).
+        shape: (C, H, W) of the images.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    shape: tuple[int, ...]
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Normalise images; Shape (M, C, H, W) to (M, C H W)."""
+        return ((images - self.mean) / self.deviation).flatten(1)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Undo the normalisation; Shape (M, C H W) to (M, C, H, W)."""
+        return codes.unflatten(1, self.shape) * self.deviation + self.mean
+
+
+@register("bicubic")
+class Bicubic(CodeSpec):
+    """Small image, enlarged by bicubic interpolation inside the search (ROG section 4.2)."""
+
+    source = "ROG section 4.2"
+
+    scale: int = parameter(4, "divisor of height and width", source="ROG section 4.2", ge=2)
+
+    @override
+    def check(self, dataset: DatasetSpec) -> None:
+        if dataset.modality != "image":
+            raise IncompatibleError(
+                f"code {self} encodes images only, not {dataset}; use code=pixels"
+            )
+        if any(side % self.scale for side in dataset.shape[1:]):
+            raise IncompatibleError(
+                f"code {self} needs height and width divisible by {self.scale}, and images of "
+                f"{dataset} have {' x '.join(map(str, dataset.shape[1:]))}; choose another scale "
+                "or size"
+            )
+
+    @override
+    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
+        from gleak.attacks.matching.problem import CodedProblem
+
+        return CodedProblem.of(problem, BicubicCoder(self.scale, observation.input_shape))
+
+
+@dataclass(frozen=True)
+class BicubicCoder:
+    """Coder by bicubic interpolation (see `gleak.attacks.matching.codes.base.Coder`).
+
+    Args:
+        scale: divisor of height and width.
+        shape: (C, H, W) of the images.
+    """
+
+    scale: int
+    shape: tuple[int, ...]
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Reduce images with antialiasing; Shape (M, C, H, W) to (M, C H W / scale^2)."""
+        from torch.nn import functional
+
+        small = functional.interpolate(
+            images, size=self._sides, mode="bicubic", antialias=True, align_corners=False
+        )
+        return small.flatten(1)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Enlarge codes to images; Shape (M, C H W / scale^2) to (M, *shape)."""
+        from torch.nn import functional
+
+        small = codes.unflatten(1, (self.shape[0], *self._sides))
+        return functional.interpolate(
+            small, size=self.shape[1:], mode="bicubic", align_corners=False
+        )
+
+    @property
+    def _sides(self) -> tuple[int, ...]:
+        return tuple(side // self.scale for side in self.shape[1:])
+
+
+class Learned(CodeSpec):
+    """Code of the attack's autoencoder; it has no registered name, because the codec has one."""
+
+    @override
+    def reparametrized(self, problem: Problem, observation: Observation) -> Problem:
+        from gleak.attacks.matching.problem import CodedProblem
+
+        coder: Any = observation.knowledge["codec"]
+        return CodedProblem.of(problem, coder)

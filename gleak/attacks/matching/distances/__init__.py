@@ -1,0 +1,1 @@
+"""Distances between the dummy gradient and the observed one."""

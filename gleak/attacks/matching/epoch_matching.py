@@ -1,0 +1,348 @@
+"""Reconstruction of samples from the updates of several epochs (AGIC section IV-B)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from typing_extensions import override
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.matching.engine import match, solve
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.gradients import repeated_steps
+from gleak.attacks.matching.problem import Evaluation, Problem
+
+if TYPE_CHECKING:
+    from gleak.attacks.matching.parts import Parts
+    from gleak.attacks.observation import Observation
+
+POOL = 2
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images reconstructed from the updates of one epoch, each update separately.
+
+    Args:
+        images: Shape (V, N, C, H, W), update after update; of one victim, without V.
+        labels: Shape (V, N).
+        evaluations: Shape (V).
+        converged: Shape (V), of all updates.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    evaluations: np.ndarray
+    converged: np.ndarray
+
+    def of_victim(self, row: int) -> Images:
+        """Return the images of one victim alone."""
+        return Images(*(value[row] for value in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class JointImages(Images):
+    """Samples of one victim, each reconstructed from several updates.
+
+    Args:
+        rounds: numbers of these updates; Shape (N, E).
+    """
+
+    rounds: np.ndarray
+
+
+@dataclass(frozen=True)
+class EpochSettings:
+    """Settings for pairing and weighting the updates of several epochs.
+
+    Args:
+        parts: components of the search for the samples of one update.
+        matching_iterations: budget per update before updates are paired.
+        gamma: weight of the updates after the first epoch.
+        pooled: pair images by means of 2 x 2 pixels.
+        label_filter: pair updates first that share an inferred label.
+    """
+
+    parts: Parts
+    matching_iterations: int
+    gamma: float
+    pooled: bool
+    label_filter: bool
+
+
+class EpochMatching:
+    """Search over all updates of some victims.
+
+    Args:
+        observation: of several rounds.
+        settings: for pairing and weighting updates.
+    """
+
+    def __init__(self, observation: Observation, settings: EpochSettings) -> None:
+        self.observation, self.settings, self.parts = observation, settings, settings.parts
+        self.epochs = observation.epochs
+        self.updates_of_epoch = observation.rounds // self.epochs
+
+    def alone(self, epoch: int) -> Reconstruction:
+        """Reconstruct every update of one epoch separately."""
+        result = self._invert(epoch, self.parts)
+        return Reconstruction(
+            inputs=result.images,
+            labels=result.labels,
+            converged=result.converged,
+            evaluations=result.evaluations,
+        )
+
+    def jointly(self) -> Reconstruction:
+        """Reconstruct every sample from one update of each epoch."""
+        if self.updates_of_epoch == 1:
+            every = torch.arange(self.observation.batch_size)
+            rounds = range(self.epochs)
+            return self._search(self.observation, rounds, [every] * self.epochs)
+        early = replace(self.parts, iterations=self.settings.matching_iterations)
+        epochs = [self._invert(epoch, early) for epoch in range(self.epochs)]
+        victims = [self._of_victim(row, epochs) for row in range(self.observation.victims)]
+        spent = np.sum([epoch.evaluations for epoch in epochs], axis=0)
+        return Reconstruction(
+            inputs=np.stack([victim.images for victim in victims]),
+            labels=np.stack([victim.labels for victim in victims]),
+            converged=np.stack([victim.converged for victim in victims]),
+            evaluations=spent + np.stack([victim.evaluations for victim in victims]),
+            rounds=np.stack([victim.rounds for victim in victims]),
+        )
+
+    def _invert(self, epoch: int, parts: Parts) -> Images:
+        """Reconstruct the updates of an epoch, each separately."""
+        first = epoch * self.updates_of_epoch
+        numbers = range(first, first + self.updates_of_epoch)
+        results = [self.invert_round(number, parts) for number in numbers]
+        return Images(
+            images=np.concatenate([one.inputs for one in results], 1),
+            labels=np.concatenate([one.labels for one in results], 1),
+            evaluations=_evaluations(results),
+            converged=np.all([one.converged for one in results], axis=0),
+        )
+
+    def invert_round(self, number: int, parts: Parts) -> Reconstruction:
+        """Reconstruct the update of one round of every victim."""
+        return match(self.observation.of_round(number), parts)
+
+    def first_jointly(self) -> Reconstruction:
+        """Search for the first sample of the first update of each epoch of one victim."""
+        rounds = range(0, self.observation.rounds, self.updates_of_epoch)
+        places = _places([0] * self.epochs, self.observation.batch_size)
+        return self._search(self.observation.of_victim(0), rounds, places)
+
+    def _of_victim(self, row: int, epochs: Sequence[Images]) -> JointImages:
+        """Reconstruct all samples of one victim, each by a separate search."""
+        observation, size = self.observation.of_victim(row), self.observation.batch_size
+        slots = self._slots([epoch.of_victim(row) for epoch in epochs])
+        starts = self.updates_of_epoch * np.arange(self.epochs)
+        rounds = starts + slots // size
+        results = [
+            self._search(observation, numbers, _places(positions, size))
+            for numbers, positions in zip(rounds.tolist(), (slots % size).tolist(), strict=True)
+        ]
+        return JointImages(
+            images=np.concatenate([one.inputs[0, :1] for one in results]),
+            labels=np.concatenate([one.labels[0, :1] for one in results]),
+            evaluations=_evaluations(results)[0],
+            converged=np.asarray(all(one.converged[0] for one in results)),
+            rounds=rounds,
+        )
+
+    def _slots(self, epochs: Sequence[Images]) -> np.ndarray:
+        """Compute the position of each sample of the first epoch in every epoch; Shape (N, E)."""
+        slots = [np.arange(len(epochs[0].labels))]
+        for earlier, later in pairwise(epochs):
+            slots.append(self._partners(earlier, later)[slots[-1]])
+        return np.stack(slots, 1)
+
+    def _partners(self, earlier: Images, later: Images) -> np.ndarray:
+        """Pair each image of an epoch with one of the next; Shape (N), positions there."""
+        images = torch.from_numpy(earlier.images), torch.from_numpy(later.images)
+        costs = image_distances(*images, pooled=self.settings.pooled)
+        if not self.settings.label_filter:
+            return pair_greedily(costs, torch.ones_like(costs, dtype=torch.bool))
+        return pair_greedily(costs, share_a_label(self._lists(earlier), self._lists(later)))
+
+    def _lists(self, epoch: Images) -> Tensor:
+        """Return the labels of the update of each image; Shape (N, B)."""
+        size = self.observation.batch_size
+        return torch.from_numpy(epoch.labels).unflatten(0, (-1, size)).repeat_interleave(size, 0)
+
+    def _search(
+        self, observation: Observation, rounds: Sequence[int], places: Sequence[Tensor]
+    ) -> Reconstruction:
+        """Search for samples in one update of each epoch at once."""
+        weights = [1.0] + [self.settings.gamma] * (self.epochs - 1)
+        updates = [
+            WeightedUpdate(observation.of_round(number), place, weight)
+            for number, place, weight in zip(rounds, places, weights, strict=True)
+        ]
+        problem = JointMatching.of(updates, self.parts)
+        steps = repeated_steps(observation, self.parts.client_model) * self.epochs
+        return solve(problem, updates[0].observation, steps)
+
+
+def _places(slots: Sequence[int], size: int) -> list[Tensor]:
+    """Assign the samples of each batch to samples of the search: the shared one, 0, or others.
+
+    Args:
+        slots: position of the shared sample in each batch.
+        size: of a batch.
+
+    Returns:
+        For each batch, Shape (size).
+    """
+    places, first = [], 1
+    for slot in slots:
+        others = torch.arange(first, first + size - 1)
+        places.append(torch.cat([others[:slot], torch.zeros(1, dtype=torch.long), others[slot:]]))
+        first += size - 1
+    return places
+
+
+def _evaluations(results: Sequence[Reconstruction]) -> np.ndarray:
+    """Sum the evaluations of all searches; Shape (V)."""
+    return np.sum(
+        [result.evaluations for result in results if result.evaluations is not None], axis=0
+    )
+
+
+@dataclass(frozen=True)
+class WeightedUpdate:
+    """Update that takes part in a joint search.
+
+    Args:
+        observation: of one round, with its broadcast parameters.
+        places: for each sample of its batch, the index of the sample of the search; Shape (B).
+        weight: of its distance, gamma in Eq. 5.
+    """
+
+    observation: Observation
+    places: Tensor
+    weight: float
+
+
+@dataclass(frozen=True)
+class JointMatching(Problem):
+    """Weighted sum of the objectives of several updates whose batches share samples (AGIC Eq. 5).
+
+    A sample that is in several batches is one unknown; the others of each batch are separate
+    unknowns, constrained by their own update alone.
+
+    Args:
+        problems: of each update alone.
+        places: see `WeightedUpdate`.
+        weights: see `WeightedUpdate`.
+    """
+
+    problems: tuple[GradientMatching, ...]
+    places: tuple[Tensor, ...]
+    weights: tuple[float, ...]
+
+    @classmethod
+    def of(cls, updates: Sequence[WeightedUpdate], parts: Parts) -> Self:
+        """Build the problem of several updates of the same victims; labels are fixed.
+
+        Args:
+            updates: one or more; together their places are all integers from 0 on.
+            parts: components of the attack.
+        """
+        problems = tuple(GradientMatching.of(part.observation, parts) for part in updates)
+        places = tuple(part.places.to(problems[0].device) for part in updates)
+        count = 1 + max(int(place.max()) for place in places)
+        return cls(
+            parts=parts,
+            observed=problems[0].observed,
+            targets=_targets(problems, places, count),
+            shape=(count, *problems[0].shape[1:]),
+            classes=problems[0].classes,
+            problems=problems,
+            places=places,
+            weights=tuple(part.weight for part in updates),
+        )
+
+    @override
+    def keep(self, rows: Tensor | slice) -> Self:
+        problems = tuple(problem.keep(rows) for problem in self.problems)
+        return replace(super().keep(rows), problems=problems)
+
+    @override
+    def evaluate(self, points: Tensor) -> Evaluation:
+        nothing = points.new_zeros(len(points))
+        whole = Evaluation(nothing, nothing, torch.zeros_like(points))
+        inputs = self.inputs(points)
+        for problem, places, weight in zip(self.problems, self.places, self.weights, strict=True):
+            evaluation = problem.evaluate(inputs[:, places].flatten(1))
+            along = torch.zeros_like(inputs)
+            along.index_add_(1, places, problem.inputs(evaluation.gradient))
+            whole = whole.plus(replace(evaluation, gradient=along.flatten(1)), weight)
+        return whole
+
+
+def _targets(problems: Sequence[GradientMatching], places: Sequence[Tensor], count: int) -> Tensor:
+    """Return each sample's label in the first update that has it; Shape (V, N, classes)."""
+    first = problems[0].targets
+    assert first is not None
+    targets = first.new_zeros(len(first), count, first.shape[2])
+    for problem, place in zip(reversed(problems), reversed(places), strict=True):
+        assert problem.targets is not None
+        targets[:, place] = problem.targets
+    return targets
+
+
+def image_distances(first: Tensor, second: Tensor, pooled: bool) -> Tensor:
+    """Compute the mean squared error between all images of one epoch and all of the next.
+
+    Args:
+        first: Shape (N, C, H, W).
+        second: Shape (M, C, H, W).
+        pooled: compare means of 2 x 2 pixels, which have less noise.
+
+    Returns:
+        Shape (N, M).
+    """
+    if pooled:
+        first, second = functional.avg_pool2d(first, POOL), functional.avg_pool2d(second, POOL)
+    return torch.cdist(first.flatten(1), second.flatten(1)).square() / first[0].numel()
+
+
+def share_a_label(first: Tensor, second: Tensor) -> Tensor:
+    """Mark the pairs of images whose updates share a label, so that they may show the same sample.
+
+    Args:
+        first: labels of the update of each image; Shape (N, B).
+        second: Shape (M, B).
+
+    Returns:
+        Shape (N, M).
+    """
+    return (first[:, None, :, None] == second[None, :, None, :]).flatten(2).any(2)
+
+
+def pair_greedily(costs: Tensor, allowed: Tensor) -> np.ndarray:
+    """Compute one-to-one pairs, the cheapest first; pairs that are not allowed come last.
+
+    Args:
+        costs: Shape (N, N).
+        allowed: Shape (N, N).
+
+    Returns:
+        Shape (N), the partner of each row.
+    """
+    order = np.lexsort((costs.flatten().numpy(), ~allowed.flatten().numpy()))
+    partner = np.full(len(costs), -1)
+    taken = np.zeros(len(costs), dtype=bool)
+    for row, column in zip(*np.unravel_index(order, costs.shape), strict=True):
+        if partner[row] < 0 and not taken[column]:
+            partner[row], taken[column] = column, True
+    return partner

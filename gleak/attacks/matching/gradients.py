@@ -1,0 +1,192 @@
+"""Gradients of the dummy samples of many victims, for networks of any kind.
+
+`gleak.attacks.matching.layerwise` is the faster method, which most networks allow, and
+`gleak.attacks.matching.choice` chooses between them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from typing_extensions import override
+
+from gleak.attacks.matching.distances.base import Piece
+from gleak.attacks.matching.pieces import FormedPiece
+from gleak.models.sample_losses import penalties, sample_losses
+
+if TYPE_CHECKING:
+    from gleak.attacks.matching.parts import ClientModel
+    from gleak.attacks.observation import Observation
+
+Parameters = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class ClientTraining:
+    """Network and local training of the clients, as far as dummy gradients depend on them.
+
+    Args:
+        model: with the broadcast parameters.
+        loss: see `gleak.models.sample_losses`.
+        input_shape: of a sample.
+        classes: number of logits.
+        trained: names of the trained parameters; the others are frozen.
+        batch_size: number of samples of an update.
+        mini_batch: number of samples of a local step.
+        local_steps: number of local steps that an evaluation repeats.
+        local_lr: learning rate of these steps.
+        several_victims: True if the cell has several victims, so that the outcome of an evaluation
+            must not depend on the number of victims in it (see `layerwise.padded_rows`).
+    """
+
+    model: nn.Module
+    loss: str
+    input_shape: tuple[int, ...]
+    classes: int
+    trained: frozenset[str]
+    batch_size: int = 1
+    mini_batch: int = 1
+    local_steps: int = 1
+    local_lr: float = 1.0
+    several_victims: bool = False
+
+    @classmethod
+    def of(cls, observation: Observation, client_model: ClientModel) -> ClientTraining:
+        """Return the training to repeat, given the attacker's model of the client."""
+        return cls(
+            model=observation.model,
+            loss=observation.loss,
+            input_shape=observation.input_shape,
+            classes=observation.classes,
+            trained=frozenset(observation.update),
+            batch_size=observation.batch_size,
+            mini_batch=observation.mini_batch,
+            local_steps=repeated_steps(observation, client_model),
+            local_lr=observation.local_lr,
+            several_victims=observation.total_victims > 1,
+        )
+
+
+def repeated_steps(observation: Observation, client_model: ClientModel) -> int:
+    """Return the number of the client's local steps that one evaluation repeats."""
+    return observation.local_steps if client_model == "unrolled" else 1
+
+
+class Gradients(ABC):
+    """Method of computing the dummy gradients of V victims."""
+
+    @abstractmethod
+    def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
+        """Compute the gradient of each victim's mean loss, paired with the observed one.
+
+        Args:
+            inputs: Shape (V, N, *sample shape).
+            targets: Shape (V, N, classes).
+            observed: by trained parameter, Shape (V, *shape).
+
+        Returns:
+            One piece for each trained parameter, differentiable in inputs and targets.
+        """
+
+    @abstractmethod
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Compute logits at the broadcast parameters, each victim's batch separately.
+
+        Args:
+            inputs: Shape (V, N, *sample shape).
+
+        Returns:
+            Shape (V, N, classes), differentiable.
+        """
+
+    def in_microbatches(self, count: int) -> Gradients | None:
+        """Return the method for batches in micro-batches; None if their samples interact."""
+        return None
+
+
+class GeneralGradients(Gradients):
+    """Gradients by automatic differentiation of each victim's loss at separate parameters.
+
+    Args:
+        training: the network and its loss.
+    """
+
+    def __init__(self, training: ClientTraining) -> None:
+        self.model, self.loss = training.model, training.loss
+        self.parameters = {
+            name: value.detach()
+            for name, value in training.model.named_parameters()
+            if name in training.trained
+        }
+
+    @override
+    def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
+        gradients = self.gradients_at(self.broadcast(len(inputs)), inputs, targets)
+        return [FormedPiece(name, gradients[name], observed[name]) for name in gradients]
+
+    @override
+    def logits(self, inputs: Tensor) -> Tensor:
+        return torch.stack([self.model(samples.clone()) for samples in inputs])
+
+    def broadcast(self, victims: int) -> Parameters:
+        """Return the first parameters of each victim, not copied; Shape (V, *shape)."""
+        return {
+            name: value.expand(victims, *value.shape).requires_grad_()
+            for name, value in self.parameters.items()
+        }
+
+    def gradients_at(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Parameters:
+        """Compute each victim's gradient at its parameters, differentiable in all arguments.
+
+        Args:
+            parameters: Shape (V, *shape) each; they require a gradient.
+            inputs: Shape (V, N, *sample shape).
+            targets: Shape (V, N, classes).
+        """
+        total = self.losses(parameters, inputs, targets).sum()
+        gradients = torch.autograd.grad(
+            total, list(parameters.values()), create_graph=True, materialize_grads=True
+        )
+        return dict(zip(parameters, gradients, strict=True))
+
+    @abstractmethod
+    def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Compute each victim's mean loss at its parameters; Shape (V)."""
+
+    def client_loss(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Compute one victim's mean loss; Shape ()."""
+        with penalties(self.model) as added:
+            logits = functional_call(self.model, parameters, (inputs.clone(),))
+        return sum(added, sample_losses(self.loss, logits, targets)).mean()
+
+
+class VmappedGradients(GeneralGradients):
+    """Gradients by passes of the network that are vectorised over victims.
+
+    The derivative is taken outside `vmap`. With `vmap(grad(...))` second derivatives through layer
+    and instance norm would be wrong: torch treats their statistics as constants there.
+    """
+
+    @override
+    def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
+        losses: Tensor = vmap(self.client_loss)(parameters, inputs, targets)
+        return losses
+
+
+class LoopedGradients(GeneralGradients):
+    """Gradients of one victim after the other, for layers that torch cannot vectorise."""
+
+    @override
+    def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
+        by_victim = zip(*(value.unbind() for value in parameters.values()), strict=True)
+        return torch.stack(
+            [
+                self.client_loss(dict(zip(parameters, values, strict=True)), *batch)
+                for values, *batch in zip(by_victim, inputs, targets, strict=True)
+            ]
+        )

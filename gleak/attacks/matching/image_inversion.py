@@ -1,0 +1,249 @@
+"""Inversion of features and of generators, problems in which images do not interact."""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional
+from typing_extensions import override
+
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.problem import Evaluation, Problem, total_variation
+from gleak.runtime.perceptual import perceptual_distances, perceptual_network
+
+if TYPE_CHECKING:
+    from gleak.artifacts.reconstruction import Reconstruction
+    from gleak.attacks.matching.parts import SearchParts
+    from gleak.attacks.observation import Observation
+    from gleak.knowledge.base import ImageGenerator
+
+EMBEDDINGS = "embeddings"
+CPU_VALUES, GPU_VALUES = 2**17, 2**24
+"""Largest number of input values that are processed at once."""
+IMAGES = "images"
+Dissimilarity = Callable[[Tensor, Tensor], Tensor]
+"""Differentiable function of M pairs of images in [0, 1], Shape (M, C, H, W) each, to Shape (M)."""
+Terms = Sequence[tuple[float, Dissimilarity]]
+"""Weights and the functions that they belong to."""
+
+
+@dataclass(frozen=True)
+class ImagewiseProblem(Problem):
+    """Base class of problems with the mean of separate objectives of the victim's images.
+
+    Images are evaluated in groups that fit into memory, whatever the size of the batch.
+    """
+
+    @property
+    @abstractmethod
+    def wanted(self) -> list[Tensor]:
+        """Targets of the images; Shape (V, N, ...) each."""
+
+    @abstractmethod
+    def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute objective and distance of M separate images; Shape (M) each.
+
+        Args:
+            unknowns: of each image; Shape (M, unknowns of an image).
+            *wanted: the targets of these images; Shape (M, ...) each.
+        """
+
+    @override
+    def evaluate(self, points: Tensor) -> Evaluation:
+        samples = self.shape[0]
+        unknowns = points[:, : self.values].reshape(len(points) * samples, -1)
+        most = CPU_VALUES if points.device.type == "cpu" else GPU_VALUES
+        at_once = max(1, most // math.prod(self.shape[1:]))
+        values = [unknowns, *(value.flatten(0, 1) for value in self.wanted)]
+        groups = zip(*(value.split(at_once) for value in values), strict=True)
+        evaluated = [self._evaluate_group(*group) for group in groups]
+        objective, distance, slopes = map(torch.cat, zip(*evaluated, strict=True))
+        gradient = torch.zeros_like(points)
+        gradient[:, : self.values] = slopes.reshape(len(points), -1) / samples
+        return Evaluation(
+            objective.unflatten(0, (-1, samples)).mean(1),
+            distance.unflatten(0, (-1, samples)).mean(1),
+            gradient,
+        )
+
+    def _evaluate_group(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute objective, distance and the objective's gradient of some images."""
+        unknowns = unknowns.detach().requires_grad_()
+        objective, distance = self.measure(unknowns, *wanted)
+        (slopes,) = torch.autograd.grad(objective.sum(), unknowns)
+        return objective.detach(), distance.detach(), slopes
+
+
+@dataclass(frozen=True)
+class FeatureInversion(ImagewiseProblem):
+    """One minus the cosine of each image's embedding with the target one, plus total variation.
+
+    CPA Eq. 12 with the opposite sign (section IV-B), the mean over a victim's images.
+
+    Args:
+        observed: the target ``embeddings``, one per image; Shape (V, N, E).
+        features: the network up to the embeddings, Shape (M, C, H, W) to (M, E).
+    """
+
+    features: Callable[[Tensor], Tensor]
+
+    @property
+    @override
+    def wanted(self) -> list[Tensor]:
+        return [self.observed[EMBEDDINGS]]
+
+    @override
+    def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
+        (embeddings,) = wanted
+        images = unknowns.unflatten(1, self.shape[1:])
+        distance = 1 - functional.cosine_similarity(self.features(images), embeddings)
+        variation = self.parts.total_variation * total_variation(images[:, None])
+        return distance + variation, distance
+
+
+@dataclass(frozen=True)
+class GuidedInversion(Problem):
+    """Feature inversion and gradient matching of the same images (CPA Eq. 13, negated).
+
+    Image i of a victim corresponds to embedding i. Which label belongs to which embedding is
+    unknown, so labels in an independent order would be wrong.
+
+    Args:
+        observed: the gradients.
+        targets: of the matching; its labels are the labels.
+        inversion: of each image.
+        matching: of each victim's images together.
+        weight: of the matching's objective.
+    """
+
+    inversion: FeatureInversion
+    matching: GradientMatching
+    weight: float
+
+    @classmethod
+    def of(cls, inversion: FeatureInversion, matching: GradientMatching, weight: float) -> Self:
+        """Combine both problems of the same victims, with the search settings of the inversion."""
+        return cls(
+            parts=inversion.parts,
+            observed=matching.observed,
+            targets=matching.targets,
+            shape=matching.shape,
+            classes=matching.classes,
+            inversion=inversion,
+            matching=matching,
+            weight=weight,
+        )
+
+    @override
+    def keep(self, rows: Tensor | slice) -> Self:
+        return replace(
+            super().keep(rows),
+            inversion=self.inversion.keep(rows),
+            matching=self.matching.keep(rows),
+        )
+
+    @override
+    def in_microbatches(self, count: int) -> Self | None:
+        matching = self.matching.in_microbatches(count)
+        return None if matching is None else replace(self, matching=matching)
+
+    @override
+    def evaluate(self, points: Tensor) -> Evaluation:
+        matched = self.matching.evaluate(points)
+        return self.inversion.evaluate(points).plus(matched, self.weight)
+
+
+@dataclass(frozen=True)
+class GeneratorInversion(ImagewiseProblem):
+    """Weighted sum of dissimilarities of each generated image and the target one (ROG Eq. 19, 20).
+
+    Unknowns are the codes; labels are those of the target images, and fixed.
+
+    Args:
+        observed: the target ``images``; Shape (V, N, C, H, W).
+        generator: maps codes and labels to images.
+        terms: of the sum.
+    """
+
+    generator: ImageGenerator
+    terms: Terms
+
+    @classmethod
+    def of(
+        cls,
+        coarse: Reconstruction,
+        observation: Observation,
+        parts: SearchParts,
+        generator: ImageGenerator,
+        terms: Terms,
+    ) -> Self:
+        """Build the problem of generating an attack's reconstruction, with its labels."""
+        like = next(iter(observation.update.values()))
+        labels = torch.from_numpy(coarse.labels).long()
+        return cls(
+            parts=parts,
+            observed={IMAGES: torch.from_numpy(coarse.inputs).to(like)},
+            targets=functional.one_hot(labels, observation.classes).to(like),
+            shape=coarse.inputs.shape[1:],
+            classes=observation.classes,
+            generator=generator,
+            terms=terms,
+        )
+
+    @property
+    @override
+    def values(self) -> int:
+        return self.shape[0] * self.generator.code_size
+
+    @property
+    def labels(self) -> Tensor:
+        """Class indices; Shape (V, N)."""
+        assert self.targets is not None
+        return self.targets.argmax(2)
+
+    @property
+    @override
+    def wanted(self) -> list[Tensor]:
+        return [self.observed[IMAGES], self.labels]
+
+    @override
+    def draw(self, generator: Generator, granted: Mapping[str, Tensor]) -> Tensor:
+        """Draw codes by the start; Shape (values)."""
+        shape = (self.shape[0], self.generator.code_size)
+        return self.parts.start.draw(shape, generator, granted).flatten().to(self.like)
+
+    @override
+    def inputs(self, points: Tensor) -> Tensor:
+        codes = points[:, : self.values].reshape(-1, self.generator.code_size)
+        images = self.generator.generate(codes, self.labels.flatten())
+        return images.unflatten(0, (-1, self.shape[0]))
+
+    @override
+    def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
+        images, labels = wanted
+        generated = self.generator.generate(unknowns, labels)
+        parts = [weight * differ(generated, images) for weight, differ in self.terms]
+        objective = torch.stack(parts).sum(0)
+        return objective, objective
+
+
+def euclidean(one: Tensor, other: Tensor) -> Tensor:
+    """Compute the length of the difference of images, over all values; a `Dissimilarity`."""
+    return torch.linalg.vector_norm((one - other).flatten(1), dim=1)
+
+
+def perceptual(like: Tensor) -> Dissimilarity:
+    """Return LPIPS on the device and in the precision of a tensor.
+
+    Raises:
+        ArtifactError: see `gleak.runtime.perceptual.perceptual_network`.
+    """
+    return partial(perceptual_distances, copy.deepcopy(perceptual_network()).to(like))

@@ -1,0 +1,309 @@
+"""Gradients of the dummy samples of many victims, split layer by layer from one backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from gleak.attacks.matching.convolution_gradients import weight_gradient
+from gleak.attacks.matching.distances.base import Piece
+from gleak.attacks.matching.gradients import ClientTraining
+from gleak.attacks.matching.microbatches import SamplewiseGradients
+from gleak.attacks.matching.pieces import FormedPiece, OuterPiece
+from gleak.models.sample_losses import penalties, sample_losses
+
+OutputFunction = Callable[[Tensor, Tensor], Tensor]
+"""Function from a layer's inputs and outputs to its outputs at each victim's own parameters."""
+NO_REPLACEMENTS: Mapping[str, OutputFunction] = MappingProxyType({})
+LEAST_ROWS: dict[type[nn.Module], int] = {nn.Linear: 16, nn.Conv2d: 2}
+"""Number of rows from which the same kernels are used, measured with MKL and oneDNN."""
+VECTOR_VALUES = 32
+"""Values that elementwise functions compute at once with AVX-512; those left over at the end of a
+tensor are computed one by one, with another rounding."""
+ELEMENTWISE = (
+    nn.CELU,
+    nn.ELU,
+    nn.GELU,
+    nn.LogSigmoid,
+    nn.Mish,
+    nn.SELU,
+    nn.Sigmoid,
+    nn.SiLU,
+    nn.Softplus,
+    nn.Tanh,
+)
+
+
+class UnsplittableError(Exception):
+    """The gradients of a network cannot be split by victim layer by layer."""
+
+
+class LayerwiseGradients(SamplewiseGradients):
+    """Weight gradients from each layer's inputs A and the loss's gradients D at its outputs.
+
+    The samples of all victims share one forward and one backward pass, whatever their number; the
+    split by victim is a batched product of A and D. It is correct for networks whose trained layers
+    are each used once, through their forward methods and in no other way, and whose samples do not
+    interact; `gleak.attacks.matching.choice` compares it with plain differentiation before it is
+    used.
+
+    Args:
+        training: the network and its loss.
+
+    Raises:
+        UnsplittableError: a trained parameter does not belong to one of `LAYERS`.
+    """
+
+    def __init__(self, training: ClientTraining) -> None:
+        self.model, self.loss = training.model, training.loss
+        self.several_victims = training.several_victims
+        self.layers = _trained_layers(training)
+
+    @override
+    def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
+        layer_inputs, output_gradients = self.split(inputs, targets)
+        pieces: list[Piece] = []
+        for name, layer in self.layers.items():
+            split = LAYERS[type(layer)]
+            pieces += split(
+                name, layer, layer_inputs[name], output_gradients[name], len(inputs), observed
+            )
+        return pieces
+
+    @override
+    def logits(self, inputs: Tensor) -> Tensor:
+        """Compute logits of all samples in one batch, since they do not interact."""
+        logits: Tensor = self.model(inputs.flatten(0, 1).clone())
+        return logits.unflatten(0, inputs.shape[:2])
+
+    def split(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        replacements: Mapping[str, OutputFunction] = NO_REPLACEMENTS,
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Compute every trained layer's inputs, and the mean losses' gradients at its outputs.
+
+        Args:
+            inputs: Shape (V, N, *sample shape).
+            targets: Shape (V, N, classes).
+            replacements: see `forward`.
+
+        Returns:
+            By layer, Shape (V * N, ...) each.
+        """
+        with penalties(self.model) as added:
+            layer_inputs, layer_outputs, logits = self.forward(inputs.flatten(0, 1), replacements)
+        losses = sum(added, sample_losses(self.loss, logits, targets.flatten(0, 1)))
+        output_gradients = torch.autograd.grad(
+            losses.sum() / inputs.shape[1],
+            list(layer_outputs.values()),
+            create_graph=torch.is_grad_enabled(),
+        )
+        return layer_inputs, dict(zip(layer_outputs, output_gradients, strict=True))
+
+    def forward(
+        self, inputs: Tensor, replacements: Mapping[str, OutputFunction] = NO_REPLACEMENTS
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
+        """Compute inputs and outputs of every trained layer, and the logits.
+
+        Args:
+            inputs: Shape (M, *sample shape).
+            replacements: by layer, the function that replaces its outputs.
+
+        Raises:
+            UnsplittableError: a layer is used twice or never, or its output is overwritten.
+        """
+        inputs = inputs if inputs.requires_grad else inputs.detach().requires_grad_()
+        layer_inputs: dict[str, Tensor] = {}
+        layer_outputs: dict[str, Tensor] = {}
+        versions: dict[str, int] = {}
+
+        def keeper(name: str) -> Callable[..., None]:
+            def keep(_: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
+                if name in layer_outputs or not arguments:
+                    raise UnsplittableError(name)
+                layer_inputs[name], layer_outputs[name] = arguments[0], output
+                versions[name] = output._version
+
+            return keep
+
+        with ExitStack() as stack, torch.enable_grad():
+            if self.several_victims:
+                stack.enter_context(padded_rows(self.model, len(inputs)))
+            for name, shift in replacements.items():
+                stack.enter_context(self.layers[name].register_forward_hook(_replacing(shift)))
+            for name, layer in self.layers.items():
+                stack.enter_context(layer.register_forward_hook(keeper(name)))
+            logits = self.model(inputs.clone())
+        overwritten = [
+            name for name in layer_outputs if layer_outputs[name]._version != versions[name]
+        ]
+        if overwritten or len(layer_outputs) < len(self.layers):
+            raise UnsplittableError(*overwritten)
+        return layer_inputs, layer_outputs, logits
+
+
+def _replacing(shift: OutputFunction) -> Callable[..., Tensor]:
+    def replaced(_: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        return shift(arguments[0], output)
+
+    return replaced
+
+
+def by_victim(values: Tensor, victims: int) -> Tensor:
+    """Group the rows of values by victim; Shape (V, N * positions, features)."""
+    return values.reshape(victims, -1, values.shape[-1])
+
+
+def _dense(
+    name: str,
+    layer: Any,
+    layer_inputs: Tensor,
+    grad_outputs: Tensor,
+    victims: int,
+    observed: dict[str, Tensor],
+) -> Sequence[Piece]:
+    output_gradients = by_victim(grad_outputs, victims)
+    weight, bias = f"{name}.weight", f"{name}.bias"
+    pieces: list[Piece] = [
+        OuterPiece(weight, output_gradients, by_victim(layer_inputs, victims), observed[weight])
+    ]
+    if layer.bias is not None:
+        pieces.append(FormedPiece(bias, output_gradients.sum(1), observed[bias]))
+    return pieces
+
+
+def _convolution(
+    name: str,
+    layer: Any,
+    layer_inputs: Tensor,
+    grad_outputs: Tensor,
+    victims: int,
+    observed: dict[str, Tensor],
+) -> Sequence[Piece]:
+    weight = f"{name}.weight"
+    gradient = weight_gradient(layer, layer_inputs, grad_outputs, victims)
+    bias = _channel_bias(name, layer, grad_outputs, victims, observed)
+    return [FormedPiece(weight, gradient, observed[weight]), *bias]
+
+
+def _normalisation(
+    name: str,
+    layer: Any,
+    layer_inputs: Tensor,
+    grad_outputs: Tensor,
+    victims: int,
+    observed: dict[str, Tensor],
+) -> Sequence[Piece]:
+    weight = f"{name}.weight"
+    gradient = channel_sums(grad_outputs * normalised(layer, layer_inputs), victims)
+    bias = _channel_bias(name, layer, grad_outputs, victims, observed)
+    return [FormedPiece(weight, gradient, observed[weight]), *bias]
+
+
+def normalised(layer: Any, inputs: Tensor) -> Tensor:
+    """Normalise the inputs of batch norm by its running statistics; Shape (M, C, H, W)."""
+    mean, deviation = layer.running_mean, (layer.running_var + layer.eps).sqrt()
+    return (inputs - mean[:, None, None]) / deviation[:, None, None]
+
+
+def _channel_bias(
+    name: str, layer: Any, grad_outputs: Tensor, victims: int, observed: dict[str, Tensor]
+) -> Sequence[Piece]:
+    if layer.bias is None:
+        return []
+    bias = f"{name}.bias"
+    return [FormedPiece(bias, channel_sums(grad_outputs, victims), observed[bias])]
+
+
+def channel_sums(values: Tensor, victims: int) -> Tensor:
+    """Sum over positions and a victim's samples; Shape (V * N, C, H, W) to (V, C)."""
+    return values.sum((2, 3)).unflatten(0, (victims, -1)).sum(1)
+
+
+LAYERS: dict[type[nn.Module], Callable[..., Sequence[Piece]]] = {
+    nn.Linear: _dense,
+    nn.Conv2d: _convolution,
+    nn.BatchNorm2d: _normalisation,
+}
+
+
+def _trained_layers(training: ClientTraining) -> dict[str, nn.Module]:
+    """Return the layers of the trained parameters, by name."""
+    layers: dict[str, nn.Module] = {}
+    for name, layer in training.model.named_modules():
+        parameters = {f"{name}.{key}" for key, _ in layer.named_parameters(recurse=False)}
+        if not parameters & training.trained:
+            continue
+        if (
+            type(layer) not in LAYERS
+            or not _splits_by_victim(layer)
+            or parameters - training.trained
+        ):
+            raise UnsplittableError(name)
+        layers[name] = layer
+    named = {f"{name}.{key}" for name in layers for key in ("weight", "bias")}
+    if not training.trained <= named:
+        raise UnsplittableError(*training.trained - named)
+    return layers
+
+
+def _splits_by_victim(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.Conv2d):
+        plain = layer.groups == 1 and layer.padding_mode == "zeros"
+        return plain and not isinstance(layer.padding, str)
+    return not isinstance(layer, nn.BatchNorm2d) or layer.running_mean is not None
+
+
+@contextmanager
+def padded_rows(network: nn.Module, rows: int) -> Iterator[None]:
+    """Pad the inputs of layers with zeros in the block, so that kernels do not depend on `rows`.
+
+    Matrix products and convolutions of few rows use other kernels than those of many, which sum in
+    another order, and the last values of a tensor are computed without vector instructions: a
+    difference of 1e-7 of the gradient on a CPU. A search by L-BFGS amplifies it within tens of
+    evaluations to the whole image. With padding, the outputs of a sample do not depend on how many
+    others are computed with it.
+
+    Args:
+        network: whose inputs are rows of samples.
+        rows: number of samples.
+    """
+    few = {layer: rows < LEAST_ROWS.get(type(layer), 0) for layer in network.modules()}
+    padded = [layer for layer in few if few[layer] or isinstance(layer, ELEMENTWISE)]
+    for layer in padded:
+        pad = partial(_padded_to, LEAST_ROWS[type(layer)]) if few[layer] else _padded_to_vectors
+        vars(layer)["forward"] = partial(_with_padding, layer.forward, pad)
+    try:
+        yield
+    finally:
+        for layer in padded:
+            del vars(layer)["forward"]
+
+
+def _with_padding(
+    forward: Callable[[Tensor], Tensor], pad: Callable[[Tensor], int], input: Tensor
+) -> Tensor:
+    """Apply a layer to an input with some rows of zeros after its own."""
+    missing = pad(input)
+    if not missing:
+        return forward(input)
+    return forward(torch.cat([input, input.new_zeros(missing, *input.shape[1:])]))[: len(input)]
+
+
+def _padded_to(least: int, input: Tensor) -> int:
+    return max(0, least - len(input))
+
+
+def _padded_to_vectors(input: Tensor) -> int:
+    """Return the rows after which no value of the input is among those computed one by one."""
+    values = input[:1].numel()
+    return -(-VECTOR_VALUES // values) if values % VECTOR_VALUES else 0

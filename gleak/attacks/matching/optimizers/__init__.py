@@ -1,0 +1,1 @@
+"""Optimizers of a search, each over many independent problems at once."""

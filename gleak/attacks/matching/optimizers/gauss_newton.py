@@ -1,0 +1,240 @@
+"""Gauss-Newton steps with damping (Levenberg-Marquardt), for distances that are sums of squares."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from typing_extensions import override
+
+from gleak.attacks.matching.codes.sample_codes import Pixels
+from gleak.attacks.matching.distances.euclidean import L2
+from gleak.attacks.matching.optimizers.base import OptimizerSpec, OptimizerState
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gleak.attacks.matching.gradient_matching import GradientMatching
+    from gleak.attacks.matching.linearisation import Linearisation
+    from gleak.attacks.matching.parts import Parts
+    from gleak.attacks.matching.problem import Evaluation, Problem
+
+FIRST_DAMPING = 1e-3
+"""First damping of a match, relative to the curvature along the gradient."""
+LEAST_SHRINK, TRUSTED_SHRINK, TRUSTED = 1 / 3, 1 / 9, 0.9
+"""Factors of the damping after a step as predicted, and after one with a gain of at least that
+share of the predicted one."""
+FIRST_GROWTH = 2.0
+"""First factor of the damping after a step without gain."""
+TRIES = 12
+"""Number of dampings of one step; each is at least twice the one before."""
+LEAST_GAIN = 0.2
+"""Share of the distance that a step has to gain; another one is idle."""
+MOST_IDLE = 10
+"""Idle steps after which the match of all layers is given up."""
+
+
+@register("gauss_newton")
+class GaussNewton(OptimizerSpec):
+    """Levenberg-Marquardt in double precision; the gradients of a batch are matched layer by layer.
+
+    A step d solves (J^T J + damping) d = -J^T r by conjugate gradients, r being the difference of
+    the gradients and J its Jacobian, of which only products are computed. The damping follows the
+    ratio of actual and predicted gain. Each victim has its own damping and is computed by itself;
+    one iteration is one step, whatever number of dampings are tried.
+
+    The distance of a batch's gradients has minima at which samples are mixed. The last layer's
+    gradient tells the features of samples apart, so it is matched first, and the layers before it
+    are added one by one, each when a step gains less than a fifth.
+    """
+
+    source = "Levenberg 1944, Marquardt 1963; damping: Nielsen 1999; order of layers: ours"
+    needs_residuals: ClassVar[bool] = True
+
+    order: Literal["auto", "last_first", "together"] = parameter(
+        "auto",
+        "layers are added from the last to the first, or matched together; auto: the first for "
+        "several samples",
+        source="ours",
+    )
+    accuracy: float = parameter(
+        0.02, "residual of a step's equations, relative to that of no step", source="ours", gt=0
+    )
+    products: int = parameter(
+        300, "most iterations of conjugate gradients for one step", source="ours", ge=1
+    )
+    steps: int = parameter(
+        8, "most steps before a layer is added to the match", source="ours", ge=1
+    )
+
+    @property
+    @override
+    def cost_per_iteration(self) -> int:
+        return self.products
+
+    def adds_layers(self, samples: int) -> bool:
+        """Return True if the gradients of a batch of this size are matched layer by layer."""
+        return self.order == "last_first" or (self.order == "auto" and samples > 1)
+
+    @override
+    def check_parts(self, parts: Parts) -> None:
+        """Check that the objective is the squared distance of gradients alone."""
+        unsupported = {
+            f"distance={parts.distance}": type(parts.distance) is not L2,
+            f"code={parts.code}": not isinstance(parts.code, Pixels),
+            f"draws={parts.draws}": parts.draws != "mean",
+            "weights of layers": parts.layers is not None,
+            "a total variation": parts.total_variation > 0,
+            "a label term": parts.label_term > 0,
+            "a prior by statistics of batch normalisation": parts.batch_norm > 0,
+        }
+        found = [name for name, present in unsupported.items() if present]
+        if found:
+            raise IncompatibleError(
+                f"optimizer {self} minimises the squared distance of gradients in the samples "
+                f"alone, not with {', '.join(found)}; use optimizer=lbfgs"
+            )
+
+    @override
+    def bytes_per_unknown(self) -> int:
+        """Return the memory of the vectors of one victim's step, in double precision."""
+        return 64
+
+    @override
+    def begin(self, points: Tensor, iterations: int) -> OptimizerState:
+        return GaussNewtonState(self, points)
+
+
+class GaussNewtonState(OptimizerState):
+    """Dampings of V problems, and the layers that each of them matches.
+
+    Problems are solved one after the other, so that none depends on the others by rounding.
+    """
+
+    def __init__(self, spec: GaussNewton, points: Tensor) -> None:
+        import torch
+
+        self.spec = spec
+        self.damping = points.new_zeros(len(points), dtype=torch.double)
+        self.growth = torch.full_like(self.damping, FIRST_GROWTH)
+        self.added = torch.zeros_like(self.damping).long()
+        self.taken, self.idle = torch.zeros_like(self.added), torch.zeros_like(self.added)
+
+    @override
+    def advance(
+        self, problem: Problem, points: Tensor, evaluation: Evaluation, running: Tensor
+    ) -> Tensor:
+        moved = points.clone()
+        for row in running.nonzero().flatten().tolist():
+            moved[row] = self._moved(problem.keep(slice(row, row + 1)), row, points[row])
+        return moved
+
+    def _moved(self, problem: Problem, row: int, point: Tensor) -> Tensor:
+        """Return the next point of one problem; not finite if its attempt is given up."""
+        from gleak.attacks.matching.gradient_matching import GradientMatching
+        from gleak.attacks.matching.linearisation import Linearisation
+
+        assert isinstance(problem, GradientMatching)
+        left = self._layers_left(problem, row)
+        names = frozenset[str]().union(*problem.layers[left:])
+        here = Linearisation(lambda at: problem.residuals(at, names), point.double())
+        step, gain = self._descent(here, row)
+        if left:
+            self._add_layer(row, gain)
+        elif self._given_up(row, gain):
+            return point * math.nan
+        return (point + step).to(point)
+
+    def _layers_left(self, problem: GradientMatching, row: int) -> int:
+        """Return the number of layers that are not matched yet, the first ones."""
+        if not self.spec.adds_layers(problem.shape[0]):
+            return 0
+        return max(0, len(problem.layers) - 1 - int(self.added[row]))
+
+    def _descent(self, here: Linearisation, row: int) -> tuple[Tensor, float]:
+        """Compute a step that lowers the sum of squares, and the share of it that the step gains.
+
+        Without such a step within `TRIES` dampings, the step and its gain are zero.
+        """
+        slope, before = here.slope, here.residuals.square().sum()
+        if not self.damping[row]:
+            curvature = here.times(slope).square().sum() / slope.square().sum()
+            self.damping[row] = FIRST_DAMPING * curvature
+        for _ in range(TRIES):
+            damping = self.damping[row].item()
+            step = damped_step(here, slope, damping, self.spec.accuracy, self.spec.products)
+            gain = before - here.moved(step).square().sum()
+            ratio = (gain / (step * (damping * step - slope)).sum()).item()
+            if ratio > 0:
+                self._relax(row, ratio)
+                return step, (gain / before).item()
+            self._tighten(row)
+        return slope * 0, 0.0
+
+    def _relax(self, row: int, ratio: float) -> None:
+        """Lower the damping, the more the better the gain was predicted (Nielsen 1999)."""
+        least = TRUSTED_SHRINK if ratio > TRUSTED else LEAST_SHRINK
+        self.damping[row] *= max(least, 1 - (2 * ratio - 1) ** 3)
+        self.growth[row] = FIRST_GROWTH
+
+    def _tighten(self, row: int) -> None:
+        """Raise the damping, by a factor that doubles each time (Nielsen 1999)."""
+        self.damping[row] *= self.growth[row]
+        self.growth[row] *= 2
+
+    def _add_layer(self, row: int, gain: float) -> None:
+        """Add a layer to the match if that of the others has ended."""
+        self.taken[row] += 1
+        if gain < LEAST_GAIN or self.taken[row] >= self.spec.steps:
+            self.added[row] += 1
+            self._begin_match(row)
+
+    def _begin_match(self, rows: int | Tensor) -> None:
+        self.damping[rows], self.growth[rows] = 0, FIRST_GROWTH
+        self.taken[rows] = self.idle[rows] = 0
+
+    def _given_up(self, row: int, gain: float) -> bool:
+        """Return True if the match of all layers has stalled."""
+        self.idle[row] = self.idle[row] + 1 if gain < LEAST_GAIN else 0
+        return gain <= 0 or bool(self.idle[row] >= MOST_IDLE)
+
+    @override
+    def keep(self, rows: Tensor) -> None:
+        for name in ("damping", "growth", "added", "taken", "idle"):
+            setattr(self, name, getattr(self, name)[rows])
+
+    @override
+    def restart(self, rows: Tensor) -> None:
+        self._begin_match(rows)
+        self.added[rows] = 0
+
+
+def damped_step(
+    here: Linearisation, slope: Tensor, damping: float, accuracy: float, most: int
+) -> Tensor:
+    """Solve (J^T J + damping) d = -slope by conjugate gradients.
+
+    Args:
+        here: the products with J.
+        slope: Shape (P).
+        damping: positive.
+        accuracy: length of the remainder at the end, relative to that of the slope.
+        most: largest number of iterations.
+    """
+    import torch
+
+    step, remainder = torch.zeros_like(slope), -slope
+    direction, size = remainder, remainder @ remainder
+    enough = accuracy**2 * size
+    for _ in range(most):
+        image = here.transposed(here.times(direction)) + damping * direction
+        rate = size / (direction @ image)
+        step, remainder = step + rate * direction, remainder - rate * image
+        left = remainder @ remainder
+        if not left > enough:
+            break
+        direction, size = remainder + left / size * direction, left
+    return step

@@ -1,0 +1,192 @@
+"""L-BFGS over many independent problems at once, each with its own history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from gleak.attacks.matching.optimizers.base import GradientOptimizerSpec, GradientState
+from gleak.core.registry import register
+from gleak.core.spec import parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CURVATURE_FLOOR = 1e-10
+_STATE = (
+    "pairs",
+    "steps_changes",
+    "changes_changes",
+    "count",
+    "scale",
+    "begun",
+    "gradient",
+    "taken",
+)
+
+
+@register("lbfgs")
+class LBFGS(GradientOptimizerSpec):
+    """Limited-memory BFGS with a fixed step, like `torch.optim.LBFGS` without a line search.
+
+    One iteration is ``inner`` evaluations, which is how papers that use torch's optimizer count.
+    """
+
+    lr: float = parameter(
+        1.0, "step size along the quasi-Newton direction", source="CPL section 4.1", gt=0
+    )
+    history: int = parameter(
+        100, "number of stored pairs of steps and gradient changes", source="torch default", ge=1
+    )
+    inner: int = parameter(20, "evaluations in one iteration", source="torch default", ge=1)
+
+    @property
+    @override
+    def evaluations_per_iteration(self) -> int:
+        return self.inner
+
+    @override
+    def bytes_per_unknown(self) -> int:
+        """Return the memory of two vectors per stored pair, and of the rest of the state."""
+        return 8 * self.history + 32
+
+    @override
+    def begin(self, points: Tensor, iterations: int) -> GradientState:
+        return LBFGSState(points, self.lr, min(self.history, iterations * self.inner))
+
+
+class LBFGSState(GradientState):
+    """Histories of V problems and the search directions computed from them.
+
+    The inverse Hessian is applied in its compact form (Byrd, Nocedal and Schnabel 1994, Eq. 3.1):
+    two passes over the histories and triangular systems of the history's size, which are solved in
+    double precision. Pairs are stored in a circular buffer; triangles are sorted by age.
+    """
+
+    def __init__(self, points: Tensor, lr: float, history: int) -> None:
+        victims, unknowns = points.shape
+        self.lr, self.history = lr, history
+        self.pairs = points.new_zeros(victims, 2, min(history, 8), unknowns)
+        self.steps_changes = points.new_zeros(victims, history, history).double()
+        self.changes_changes = self.steps_changes.clone()
+        self.count = points.new_zeros(victims).long()
+        self.scale = points.new_ones(victims)
+        self.begun = points.new_zeros(victims).bool()
+        self.gradient = points.new_zeros(victims, unknowns)
+        self.taken = points.new_zeros(victims, unknowns)
+
+    @override
+    def step(self, points: Tensor, gradients: Tensor) -> Tensor:
+        change = gradients - self.gradient
+        rows, slots = self._store(change)
+        along_gradients, along_change = self._project(gradients, change)
+        self._update_products(rows, slots, along_change)
+        direction = self._direction(gradients, along_gradients)
+        first = (1 / gradients.abs().sum(1).clamp_min(1e-30)).clamp_max(1.0)
+        length = self.lr * first.masked_fill(self.begun, 1.0)
+        self.taken = direction * length[:, None]
+        self.gradient = gradients
+        self.begun.fill_(True)
+        return points + self.taken
+
+    def _store(self, change: Tensor) -> tuple[Tensor, Tensor]:
+        """Store the pair (last step, change of gradient) where its curvature is positive.
+
+        Returns:
+            The problems that stored a pair, Shape (W), and its slot, Shape (W).
+        """
+        curvature = (change * self.taken).sum(1)
+        floor = CURVATURE_FLOOR * change.norm(dim=1) * self.taken.norm(dim=1)
+        rows = (self.begun & (curvature > floor)).nonzero().squeeze(1)
+        slots = self.count[rows] % self.history
+        if len(rows):
+            self._reserve(int(slots.max()) + 1)
+            self.pairs[rows, 0, slots] = self.taken[rows]
+            self.pairs[rows, 1, slots] = change[rows]
+            self.count[rows] += 1
+            self.scale[rows] = curvature[rows] / change[rows].square().sum(1)
+        return rows, slots
+
+    def _project(self, gradients: Tensor, change: Tensor) -> Tensor:
+        """Compute the products with every stored step and change; Shape (2, V, 2 x stored).
+
+        Both vectors share one pass over the histories, which dominates the cost of an iteration.
+        """
+        both = self.pairs.new_empty(len(gradients), 2, gradients.shape[1])
+        both[:, 0], both[:, 1] = gradients, change
+        return (both @ self.pairs.flatten(1, 2).mT).transpose(0, 1).double()
+
+    def _update_products(self, rows: Tensor, slots: Tensor, along_change: Tensor) -> None:
+        stored = self.pairs.shape[2]
+        products = along_change[rows]
+        self.steps_changes[rows, :stored, slots] = products[:, :stored]
+        self.changes_changes[rows, :stored, slots] = products[:, stored:]
+        self.changes_changes[rows, slots, :stored] = products[:, stored:]
+
+    def _reserve(self, slots: int) -> None:
+        """Grow the histories in doublings, so that early steps cost little."""
+        reserved = self.pairs.shape[2]
+        if slots <= reserved:
+            return
+        grown = self.pairs.new_zeros(
+            len(self.pairs), 2, min(self.history, max(slots, 2 * reserved)), self.pairs.shape[3]
+        )
+        grown[:, :, :reserved] = self.pairs
+        self.pairs = grown
+
+    def _direction(self, gradients: Tensor, projected: Tensor) -> Tensor:
+        """Compute minus the inverse Hessian times the gradient; Shape (V, P)."""
+        import torch
+
+        along_steps, along_changes = projected.unflatten(1, (2, -1)).unbind(1)
+        scale = self.scale.double()[:, None]
+        triangle, order = self._triangle(projected.shape[1] // 2)
+        solved = _solve(triangle, order, along_steps)
+        stored = solved.shape[1]
+        inner = self.changes_changes[:, :stored, :stored] @ solved[:, :, None]
+        curvatures = self.steps_changes.diagonal(dim1=1, dim2=2)[:, :stored]
+        right = scale * (inner.squeeze(2) - along_changes) + curvatures * solved
+        steps = _solve(triangle, order, right, transposed=True)
+        weights = torch.cat([steps, -scale * solved], 1).to(gradients.dtype)
+        combined = weights[:, None] @ self.pairs.flatten(1, 2)
+        return -(self.scale[:, None] * gradients + combined.squeeze(1))
+
+    def _by_age(self, stored: int) -> Tensor:
+        """Return the slots from oldest to youngest pair, unused ones last; Shape (V, stored)."""
+        start = self.count % self.history * (self.count >= self.history)
+        slots = start.new_tensor(range(stored))
+        return (start[:, None] + slots) % stored
+
+    def _triangle(self, stored: int) -> tuple[Tensor, Tensor]:
+        """Return the products of each step with later changes, by age, and the order of slots."""
+        import torch
+
+        order = self._by_age(stored)
+        rows = self.steps_changes[:, :stored, :stored].gather(
+            1, order[:, :, None].expand(-1, -1, stored)
+        )
+        triangle = rows.gather(2, order[:, None, :].expand(-1, stored, -1))
+        unused = torch.arange(stored, device=order.device) >= self.count[:, None]
+        triangle.diagonal(dim1=1, dim2=2).masked_fill_(unused, 1.0)
+        return triangle, order
+
+    @override
+    def keep(self, rows: Tensor) -> None:
+        for name in _STATE:
+            setattr(self, name, getattr(self, name)[rows])
+
+    @override
+    def restart(self, rows: Tensor) -> None:
+        for name in _STATE:
+            getattr(self, name)[rows] = 1 if name == "scale" else 0
+
+
+def _solve(triangle: Tensor, order: Tensor, right: Tensor, *, transposed: bool = False) -> Tensor:
+    """Solve the triangle (or its transpose), both sides in the order of slots; Shape (V, K)."""
+    import torch
+
+    by_age = right.gather(1, order)[:, :, None]
+    matrix = triangle.mT if transposed else triangle
+    solved = torch.linalg.solve_triangular(matrix, by_age, upper=not transposed)
+    return torch.empty_like(right).scatter_(1, order, solved.squeeze(2))

@@ -1,0 +1,248 @@
+"""Objectives of a search for V victims, as functions of flat vectors of unknowns."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import torch
+from torch import Generator, Tensor
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from gleak.attacks.matching.codes.base import Coder
+    from gleak.attacks.matching.parts import SearchParts
+    from gleak.attacks.observation import Observation
+
+IMAGES = 5
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Objective, distance and gradient at V points.
+
+    Args:
+        objective: Shape (V), distance and priors, relative to the distance's scale.
+        distance: Shape (V), of the matched quantity alone, relative to the same scale.
+        gradient: Shape (V, P), of the objective.
+    """
+
+    objective: Tensor
+    distance: Tensor
+    gradient: Tensor
+
+    def plus(self, other: Evaluation, weight: float) -> Evaluation:
+        """Add ``weight`` times another evaluation at the same points."""
+        return Evaluation(
+            self.objective + weight * other.objective,
+            self.distance + weight * other.distance,
+            self.gradient + weight * other.gradient,
+        )
+
+
+@dataclass(frozen=True)
+class Problem(ABC):
+    """Objective of a search, and the mapping from points to samples and labels.
+
+    The unknowns of a victim are its N samples, flat, and, where labels are optimised, N x classes
+    logits.
+
+    Args:
+        parts: components of the attack.
+        observed: quantities to match, by name; Shape (V, ...) each.
+        targets: fixed one-hot labels, Shape (V, N, classes); None if optimised.
+        shape: (N, *sample shape).
+        classes: number of outputs.
+    """
+
+    parts: SearchParts
+    observed: dict[str, Tensor]
+    targets: Tensor | None
+    shape: tuple[int, ...]
+    classes: int
+
+    @property
+    def like(self) -> Tensor:
+        """Observed quantity that has the precision and the device of the computation."""
+        return next(iter(self.observed.values()))
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the computation."""
+        return self.like.device
+
+    @property
+    def values(self) -> int:
+        """Number of unknowns of the samples, which come first."""
+        return math.prod(self.shape)
+
+    @property
+    def unknowns(self) -> int:
+        """Number of unknowns of a victim."""
+        return self.values + (self.shape[0] * self.classes if self.targets is None else 0)
+
+    def keep(self, rows: Tensor | slice) -> Self:
+        """Return the problem of these victims alone."""
+        return replace(
+            self,
+            observed={name: value[rows] for name, value in self.observed.items()},
+            targets=None if self.targets is None else self.targets[rows],
+        )
+
+    def in_microbatches(self, count: int) -> Self | None:
+        """Return the same problem, evaluated with less memory; None if this cannot be done.
+
+        Args:
+            count: number of parts of each batch.
+        """
+        return None
+
+    def point(self, inputs: Tensor) -> Tensor:
+        """Return the unknowns of a victim's samples, Shape (N, ...); Shape (values)."""
+        return inputs.flatten()
+
+    def draw(self, generator: Generator, granted: Mapping[str, Tensor]) -> Tensor:
+        """Draw the first unknowns of a victim's samples; Shape (values), as the problem computes.
+
+        Args:
+            generator: random stream of the victim.
+            granted: by grant name, what the start uses, of this victim.
+        """
+        return self.point(self.parts.start.draw(self.shape, generator, granted).to(self.like))
+
+    def inputs(self, points: Tensor) -> Tensor:
+        """Return the samples at these points, not clipped; Shape (V, N, *sample shape)."""
+        return points[:, : self.values].unflatten(1, self.shape)
+
+    def clip(self, points: Tensor) -> None:
+        """Clip the unknowns of all samples so that their values are in [0, 1], in place."""
+        points[:, : self.values].clamp_(0, 1)
+
+    def soft_labels(self, points: Tensor) -> Tensor:
+        """Return the label probabilities at these points; Shape (V, N, classes)."""
+        if self.targets is not None:
+            return self.targets
+        logits = points[:, self.values :][:, : self.shape[0] * self.classes]
+        return logits.unflatten(1, (self.shape[0], -1)).softmax(2)
+
+    @abstractmethod
+    def evaluate(self, points: Tensor) -> Evaluation:
+        """Compute the objective and its gradient at V points; Shape (V, P)."""
+
+
+def total_variation(inputs: Tensor) -> Tensor:
+    """Compute the mean absolute difference of neighbours, along height plus width (InvertGrad).
+
+    Args:
+        inputs: Shape (V, N, C, H, W).
+
+    Returns:
+        Shape (V).
+    """
+    rows = inputs.diff(dim=-2).abs().flatten(1).mean(1)
+    return rows + inputs.diff(dim=-1).abs().flatten(1).mean(1)
+
+
+def mean_gradients(observation: Observation) -> dict[str, Tensor]:
+    """Compute the mean gradient over the local steps (CPL Algorithm 1, lines 4-6).
+
+    A difference of weights is minus the learning rate times the sum of the steps' gradients; the
+    paper's line 6 divides by the learning rate alone, and omits the sign.
+
+    Returns:
+        For each parameter, Shape (V, *shape), of the first round.
+    """
+    first = {name: value[:, 0] for name, value in observation.update.items()}
+    factor = gradient_factor(observation)
+    return {name: value * factor for name, value in first.items()} if factor != 1 else first
+
+
+def gradient_factor(observation: Observation) -> float:
+    """Return the mean gradient of the local steps, in units of the values sent."""
+    if observation.content == "gradient":
+        return 1.0
+    return -1 / (observation.local_lr * observation.local_steps)
+
+
+@dataclass(frozen=True)
+class CodedProblem(Problem):
+    """Problem with codes of the samples as unknowns, and the same objective (ROG Eq. 14).
+
+    Args:
+        whole: the problem in the values of the samples themselves.
+        coder: between samples and codes.
+        black: code of an image of zeros; Shape (code size).
+        white: code of an image of ones; Shape (code size).
+    """
+
+    whole: Problem
+    coder: Coder
+    black: Tensor
+    white: Tensor
+
+    @classmethod
+    def of(cls, problem: Problem, coder: Coder) -> Self:
+        """Reparametrize a problem by the codes of its samples."""
+        blank = problem.like.new_zeros(1, *problem.shape[1:])
+        with torch.no_grad():
+            black, white = coder.encode(torch.cat([blank, blank + 1]))
+        return cls(
+            parts=problem.parts,
+            observed=problem.observed,
+            targets=problem.targets,
+            shape=problem.shape,
+            classes=problem.classes,
+            whole=problem,
+            coder=coder,
+            black=black,
+            white=white,
+        )
+
+    @property
+    @override
+    def values(self) -> int:
+        return self.shape[0] * len(self.black)
+
+    @property
+    @override
+    def unknowns(self) -> int:
+        return self.values + self.whole.unknowns - self.whole.values
+
+    @override
+    def keep(self, rows: Tensor | slice) -> Self:
+        return replace(super().keep(rows), whole=self.whole.keep(rows))
+
+    @override
+    def in_microbatches(self, count: int) -> Self | None:
+        whole = self.whole.in_microbatches(count)
+        return None if whole is None else replace(self, whole=whole)
+
+    @override
+    def point(self, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.coder.encode(inputs).flatten()
+
+    @override
+    def clip(self, points: Tensor) -> None:
+        """Clip codes to those of a black and a white image, in place."""
+        codes = points[:, : self.values].unflatten(1, (self.shape[0], -1))
+        codes.clamp_(self.black, self.white)
+
+    @override
+    def inputs(self, points: Tensor) -> Tensor:
+        codes = points[:, : self.values].unflatten(1, (self.shape[0], -1))
+        return self.coder.decode(codes.flatten(0, 1)).unflatten(0, (-1, self.shape[0]))
+
+    @override
+    def evaluate(self, points: Tensor) -> Evaluation:
+        """Evaluate the original problem, and backpropagate its gradient through the decoder."""
+        points = points.detach().requires_grad_()
+        inputs, logits = self.inputs(points).flatten(1), points[:, self.values :]
+        whole = self.whole.evaluate(torch.cat([inputs.detach(), logits.detach()], 1))
+        along, rest = whole.gradient.split([inputs.shape[1], logits.shape[1]], 1)
+        (gradient,) = torch.autograd.grad(inputs, points, along)
+        gradient[:, self.values :] = rest
+        return replace(whole, gradient=gradient)

@@ -1,0 +1,1 @@
+"""Starts of a search: the first dummy samples."""

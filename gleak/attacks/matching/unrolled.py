@@ -1,0 +1,262 @@
+"""Gradients of a client's local training, differentiated through all of its steps.
+
+The mean gradient over the local steps, each taken at the parameters that the steps before it
+lead to (InvertGrad, section 6). The weights of a convolution are few, so each victim's weights
+are materialised. Those of a dense layer are many, but they change by a sum of outer products of
+few rows: its outputs are those at the broadcast weights, plus a term computed from these rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from gleak.attacks.matching.convolution_gradients import weight_gradient
+from gleak.attacks.matching.distances.base import Piece
+from gleak.attacks.matching.gradients import ClientTraining, GeneralGradients, Gradients
+from gleak.attacks.matching.layerwise import (
+    LayerwiseGradients,
+    OutputFunction,
+    by_victim,
+    channel_sums,
+    normalised,
+)
+from gleak.attacks.matching.pieces import FormedPiece, OuterPiece
+
+
+class Unrolled(Gradients):
+    """Mean gradient of T local steps of gradient descent, differentiated through all of them.
+
+    Steps take the samples in order, one mini-batch at a time, and start over after the last sample;
+    the client's own order is unknown to an attacker.
+
+    Args:
+        training: the local training.
+        one_step: gradients of one of its steps.
+    """
+
+    def __init__(self, training: ClientTraining, one_step: Gradients) -> None:
+        self.training = training
+        self._logits = one_step.logits
+
+    @override
+    def logits(self, inputs: Tensor) -> Tensor:
+        return self._logits(inputs)
+
+    def batches(self, inputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Return the samples of every victim for each step; Shape (V, mini_batch, ...)."""
+        size = self.training.mini_batch
+        for step in range(self.training.local_steps):
+            first = step * size % self.training.batch_size
+            batch = slice(first, first + size)
+            yield inputs[:, batch], targets[:, batch]
+
+
+class GeneralUnrolled(Unrolled):
+    """Unrolled training with separate parameters of every victim, for networks of any kind.
+
+    Args:
+        training: the local training.
+        one_step: gradients of one of its steps.
+    """
+
+    def __init__(self, training: ClientTraining, one_step: GeneralGradients) -> None:
+        super().__init__(training, one_step)
+        self._one_step = one_step
+
+    @override
+    def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
+        mean = self.mean_gradients(inputs, targets)
+        return [FormedPiece(name, mean[name], observed[name]) for name in mean]
+
+    def mean_gradients(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Compute the mean gradient over the steps; for each parameter, Shape (V, *shape).
+
+        The steps' gradients are summed: a difference of weights would be rounded to the precision
+        of the weights, which is coarse at a small learning rate.
+        """
+        rate, steps = self.training.local_lr, self.training.local_steps
+        parameters = self._one_step.broadcast(len(inputs))
+        total = {name: torch.zeros_like(value) for name, value in parameters.items()}
+        for batch in self.batches(inputs, targets):
+            gradients = self._one_step.gradients_at(parameters, *batch)
+            total = {name: value + gradients[name] for name, value in total.items()}
+            parameters = {
+                name: value - rate * gradients[name] for name, value in parameters.items()
+            }
+        return {name: value / steps for name, value in total.items()}
+
+
+class LayerwiseUnrolled(Unrolled):
+    """Unrolled training at the broadcast parameters, with steps added to the layers' outputs.
+
+    No weights of a dense layer other than the broadcast ones are materialised, see `DenseSteps`.
+
+    Args:
+        training: the local training.
+        one_step: gradients of one of its steps.
+    """
+
+    def __init__(self, training: ClientTraining, one_step: LayerwiseGradients) -> None:
+        super().__init__(training, one_step)
+        self._one_step = one_step
+
+    @override
+    def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
+        victims, rate = len(inputs), self.training.local_lr
+        layers = {
+            name: STEPS[type(layer)](name, layer, victims, rate)
+            for name, layer in self._one_step.layers.items()
+        }
+        replacements: dict[str, OutputFunction] = {}
+        for batch in self.batches(inputs, targets):
+            layer_inputs, output_gradients = self._one_step.split(*batch, replacements)
+            for name, layer in layers.items():
+                layer.add_step(layer_inputs[name], output_gradients[name])
+            replacements = {name: layer.outputs_after for name, layer in layers.items()}
+        steps = self.training.local_steps
+        return [piece for layer in layers.values() for piece in layer.pieces(observed, steps)]
+
+
+class LayerSteps(ABC):
+    """Gradients of one layer in all local steps so far, of V victims.
+
+    Args:
+        name: of the layer.
+        layer: at the broadcast parameters.
+        victims: V.
+        rate: the clients' learning rate.
+    """
+
+    def __init__(self, name: str, layer: Any, victims: int, rate: float) -> None:
+        self.name, self.layer = name, layer
+        self.victims, self.rate = victims, rate
+
+    @abstractmethod
+    def add_step(self, layer_inputs: Tensor, grad_outputs: Tensor) -> None:
+        """Add a step along the gradient computed from these inputs and output gradients.
+
+        Args:
+            layer_inputs: inputs of the layer; Shape (V * N, ...).
+            grad_outputs: gradients at its outputs; Shape (V * N, ...).
+        """
+
+    @abstractmethod
+    def outputs_after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Compute the layer's outputs after the steps from those before; see `OutputFunction`."""
+
+    @abstractmethod
+    def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
+        """Return the mean gradients over the steps, paired with the observed ones."""
+
+    def _bias_pieces(self, total: Tensor, observed: dict[str, Tensor], steps: int) -> list[Piece]:
+        if self.layer.bias is None:
+            return []
+        bias = f"{self.name}.bias"
+        return [FormedPiece(bias, total / steps, observed[bias])]
+
+
+class DenseSteps(LayerSteps):
+    """Rows A and D of all steps of a dense layer; the sum of its gradients is D^T A."""
+
+    def __init__(self, name: str, layer: nn.Linear, victims: int, rate: float) -> None:
+        super().__init__(name, layer, victims, rate)
+        self._inputs: list[Tensor] = []
+        self._grad_outputs: list[Tensor] = []
+
+    @override
+    def add_step(self, layer_inputs: Tensor, grad_outputs: Tensor) -> None:
+        self._inputs.append(by_victim(layer_inputs, self.victims))
+        self._grad_outputs.append(by_victim(grad_outputs, self.victims))
+
+    @override
+    def outputs_after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        rows, (layer_inputs, output_gradients) = by_victim(inputs, self.victims), self._rows()
+        change = (rows @ layer_inputs.mT) @ output_gradients
+        if self.layer.bias is not None:
+            change = change + output_gradients.sum(1, keepdim=True)
+        return outputs - self.rate * change.view_as(outputs)
+
+    @override
+    def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
+        layer_inputs, output_gradients = self._rows()
+        weight = f"{self.name}.weight"
+        outer = OuterPiece(weight, output_gradients / steps, layer_inputs, observed[weight])
+        return [outer, *self._bias_pieces(output_gradients.sum(1), observed, steps)]
+
+    def _rows(self) -> tuple[Tensor, Tensor]:
+        return torch.cat(self._inputs, 1), torch.cat(self._grad_outputs, 1)
+
+
+class SummedSteps(LayerSteps):
+    """Base class of layers with few weights, whose gradients are materialised and summed."""
+
+    def __init__(self, name: str, layer: Any, victims: int, rate: float) -> None:
+        super().__init__(name, layer, victims, rate)
+        self.weight: Tensor = layer.weight.new_zeros(victims, *layer.weight.shape)
+        self.bias: Tensor = layer.weight.new_zeros(victims, layer.weight.shape[0])
+
+    @override
+    def add_step(self, layer_inputs: Tensor, grad_outputs: Tensor) -> None:
+        self.weight = self.weight + self.weight_gradient(layer_inputs, grad_outputs)
+        if self.layer.bias is not None:
+            self.bias = self.bias + channel_sums(grad_outputs, self.victims)
+
+    @abstractmethod
+    def weight_gradient(self, layer_inputs: Tensor, grad_outputs: Tensor) -> Tensor:
+        """Compute each victim's gradient, arguments as in `add_step`; Shape (V, *weight shape)."""
+
+    @override
+    def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
+        weight = f"{self.name}.weight"
+        formed = FormedPiece(weight, self.weight / steps, observed[weight])
+        return [formed, *self._bias_pieces(self.bias, observed, steps)]
+
+
+class ConvolutionSteps(SummedSteps):
+    """Steps of a convolution; those of several victims are one convolution with as many groups."""
+
+    @override
+    def weight_gradient(self, layer_inputs: Tensor, grad_outputs: Tensor) -> Tensor:
+        return weight_gradient(self.layer, layer_inputs, grad_outputs, self.victims)
+
+    @override
+    def outputs_after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        layer, victims = self.layer, self.victims
+        weights = layer.weight - self.rate * self.weight
+        biases = None if layer.bias is None else (layer.bias - self.rate * self.bias).flatten()
+        beside = functional.conv2d(
+            inputs.unflatten(0, (victims, -1)).transpose(0, 1).flatten(1, 2),
+            weights.flatten(0, 1),
+            biases,
+            **{key: getattr(layer, key) for key in ("stride", "padding", "dilation")},
+            groups=victims,
+        )
+        return beside.unflatten(1, (victims, -1)).transpose(0, 1).flatten(0, 1)
+
+
+class NormalisationSteps(SummedSteps):
+    """Steps of batch norm by running statistics: scale and shift of each channel."""
+
+    @override
+    def weight_gradient(self, layer_inputs: Tensor, grad_outputs: Tensor) -> Tensor:
+        return channel_sums(grad_outputs * normalised(self.layer, layer_inputs), self.victims)
+
+    @override
+    def outputs_after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        scale, shift = (value[:, None, :, None, None] for value in (self.weight, self.bias))
+        values = normalised(self.layer, inputs).unflatten(0, (self.victims, -1))
+        return outputs - self.rate * (scale * values + shift).flatten(0, 1)
+
+
+STEPS: dict[type[nn.Module], type[LayerSteps]] = {
+    nn.Linear: DenseSteps,
+    nn.Conv2d: ConvolutionSteps,
+    nn.BatchNorm2d: NormalisationSteps,
+}

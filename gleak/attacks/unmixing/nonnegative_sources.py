@@ -1,0 +1,146 @@
+"""Unmixing of sparse nonnegative sources: embeddings behind a ReLU.
+
+Of N samples with embeddings x_i the gradients of a dense layer's weight and bias are G = A X and
+b = A 1, where A has the loss's derivatives at the layer's outputs. The rows of [X 1] are in the row
+space of [G b], of dimension N: if V is an orthonormal basis of it, every [x_i 1] is V q_i times a
+factor. A ReLU leaves embeddings without negative values and with many exact zeros; mixtures of
+several embeddings have fewer zeros or negative values. The vectors q_i are therefore found by
+iteratively reweighted least squares, as sparse directions of a subspace (Spielman, Wang and Wright
+2012 treat sources of two signs), and a direction without negative values is accepted.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gleak.attacks.unmixing.independent_components import (
+    LAPLACIAN,
+    fixed_point,
+    maximise_likelihood,
+)
+from gleak.attacks.unmixing.mixtures import Mixture, Unmixing
+from gleak.attacks.unmixing.relu_sparsity import ROUNDING, SILENT, independent, solve
+
+NONNEGATIVE = 1e-3
+"""Largest length of the negative values of an accepted source, relative to the source's."""
+NEGATIVE = 1000.0
+"""Weight of a negative value in the least squares, relative to a positive one of equal size."""
+WIDTHS = (0.3, 1e-5)
+"""Values below which a source's count as zeros, relative to its largest; first and last step."""
+STEPS = 40
+STARTS = 128
+"""Directions that are searched at once."""
+ROUNDS = 8
+"""Largest number of searches for the sources of one victim."""
+
+
+def unmix_nonnegative(mixture: Mixture, count: int) -> Unmixing:
+    """Find the rows that unmix sparse nonnegative sources, in double precision.
+
+    Args:
+        mixture: of victims with the same number of sources.
+        count: n, number of sources.
+
+    Returns:
+        ``iterations`` are least squares, and ``objective`` is the number of sources that are not
+        accepted and therefore approximate. Rows are not finite where directions hardly differ.
+    """
+    pairs = zip(mixture.weight.double(), mixture.bias.double(), strict=True)
+    found = [_unmix_victim(torch.cat([weight, bias[:, None]], 1), count) for weight, bias in pairs]
+    rows, searches, objective = zip(*found, strict=True)
+    return Unmixing(torch.stack(rows), STEPS * torch.tensor(searches), torch.stack(objective))
+
+
+def _unmix_victim(gradients: Tensor, count: int) -> tuple[Tensor, int, Tensor]:
+    """Return the rows of one victim, and the numbers of searches and of sources not accepted.
+
+    Searches start from independent components, then from features, those first in which the
+    accepted sources are small: where a single embedding is not zero, a row of the basis is a
+    multiple of its direction, if embeddings are uncorrelated. Directions that are still missing are
+    independent components.
+
+    Args:
+        gradients: [G b]; Shape (neurons, E + 1).
+        count: n.
+    """
+    values, directions = torch.linalg.eigh(gradients @ gradients.T)
+    transform = (directions[:, -count:] / values[-count:].sqrt()).T
+    basis = (transform @ gradients).T
+    basis = basis[basis.norm(dim=1) > SILENT]
+    columns, components, features = basis.new_empty(0, count), _components(basis), basis
+    starts, searches = components, 0
+    while len(columns) < count and len(starts) and searches < ROUNDS:
+        found = torch.cat([columns, _sparsest(basis, starts)])
+        found = found[accepted(found @ basis.T, count)]
+        columns = found[independent(found)]
+        features = features[_shares(features, columns).argsort()]
+        starts, features = functional.normalize(features[:STARTS]), features[STARTS:]
+        searches += 1
+    every = torch.cat([columns, components])
+    found = every[independent(every)]
+    rows = transform.new_full(transform.shape, torch.nan)
+    rows[: len(found)] = found @ transform
+    return rows, searches, torch.tensor(count - len(columns))
+
+
+def _components(basis: Tensor) -> Tensor:
+    """Compute the directions of independent components; Shape (n, n), of length 1."""
+    white = (basis.T * len(basis) ** 0.5)[None, :, None].float()
+    found = maximise_likelihood(white, fixed_point(white, LAPLACIAN), LAPLACIAN)
+    return functional.normalize(found.matrices[0].double())
+
+
+def _shares(features: Tensor, columns: Tensor) -> Tensor:
+    """Compute the share of sources in features; Shape (E, n) and (K, n) to (E)."""
+    return (features @ columns.T).square().sum(1) / features.square().sum(1)
+
+
+def _sparsest(basis: Tensor, starts: Tensor) -> Tensor:
+    """Move directions to nearby ones whose sources are sparse and have no negative values.
+
+    They converge to a local minimum of the sum of the logarithms of the sources' sizes, negative
+    values weighted by `NEGATIVE`, by one step of inverse iteration at a time.
+
+    Args:
+        basis: V; Shape (E, n).
+        starts: Shape (T, n).
+
+    Returns:
+        Of length 1; Shape (T, n).
+    """
+    columns = starts
+    first, last = WIDTHS
+    for step in range(STEPS):
+        sources = _positive(columns @ basis.T)
+        relative = sources / sources.amax(1, keepdim=True)
+        weights = 1 / (relative.square() + first**2 * (last / first) ** (2 * step / STEPS))
+        weights = torch.where(relative < 0, NEGATIVE * weights, weights)
+        matrices = torch.stack([basis.T @ (each[:, None] * basis) for each in weights])
+        columns = functional.normalize(solve(matrices, columns[..., None])[..., 0])
+    return columns
+
+
+def accepted(sources: Tensor, count: int) -> Tensor:
+    """Mark sources without negative values and with more zeros than can be chosen.
+
+    Args:
+        sources: Shape (T, E).
+        count: n, dimension of their space, in which n - 1 zeros can be chosen.
+    """
+    sizes = sources.abs() / sources.square().mean(1, keepdim=True).sqrt()
+    zeros = (sizes < ROUNDING).sum(1)
+    return (negative_share(sources) <= NONNEGATIVE) & (zeros >= 2 * (count - 1))
+
+
+def negative_share(sources: Tensor) -> Tensor:
+    """Compute the length of the sources' negative values relative to the sources'; (T, E) to (T).
+
+    The sign of a source is the one with the larger sum.
+    """
+    return _positive(sources).clamp(max=0).norm(dim=1) / sources.norm(dim=1)
+
+
+def _positive(sources: Tensor) -> Tensor:
+    return sources * sources.sum(1, keepdim=True).sign()

@@ -1,0 +1,334 @@
+"""Searches for the columns that unmix a ReLU layer's gradient (`relu_sparsity`).
+
+SPEAR draws submatrices of N - 1 rows at random and keeps null vectors with many zeros: about
+2^(N-1) draws a sample. Two searches by iteratively reweighted least squares, from many starts at
+once, go further, and for images that of `gleak.attacks.unmixing.relu_patterns` goes furthest. The
+*sparse* one looks for directions with many zeros and assumes nothing else.
+The *signal* one serves a network whose next layer is its last: at an active neuron the loss has
+the slope s_j = sum over classes of W_cj d_c, with d = p - [label] for a sample's probabilities p,
+whatever the sample's image. So its output gradients have two wells, 0 and s_j, and the sign is
+known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gleak.attacks.unmixing.relu_sparsity import (
+    Factors,
+    Unmixed,
+    gram,
+    independent,
+    sharpen,
+    solve,
+    unmix,
+)
+
+Proposal = Callable[[Tensor], Tensor]
+"""Search for columns: from those known so far, Shape (K, rank), to candidates, Shape (T, rank)."""
+
+STARTS = 128
+"""Number of directions that are searched at once."""
+STEPS = 60
+WIDTHS = (0.3, 1e-5)
+"""Widths of the wells relative to the signal, at the first and the last step."""
+AGAINST_THE_SIGN = 100.0
+"""Weight of an output gradient of the wrong sign, relative to one of the right sign."""
+BEYOND_THE_SIGNAL = 10.0
+UPPER_WELL = 0.1
+"""Weight of the upper well, whose position is less certain than that of zero."""
+GUESSED_ACTIVE = 0.1
+"""First weight of a neuron that is guessed to be active."""
+FAINT = 0.1
+"""Threshold of signals relative to their median; weaker ones are excluded."""
+LOOSENESS = 0.1
+"""Regularisation of the slopes at the outputs towards their guess."""
+UNEXPLAINED = 0.02
+"""Largest relative residual of a candidate's output gradients after fitting slopes."""
+UNDETERMINED = 1e-6
+"""Largest squared length of rows of length 1 along directions that they leave undetermined."""
+TYPICAL_MEAN, TYPICAL_SPREAD = 0.47, 0.22
+"""Mean and standard deviation of the values of natural images in [0, 1]."""
+COLOUR = 0.3
+"""Size of the differences between channels, relative to their common part."""
+RAREST = 0.1
+"""Lower bound of the share of a class, relative to an equal one."""
+SPREAD_OF_LOGITS = 2.0
+"""Spread of logits for half of the guesses; the others have the batch's mean probabilities."""
+
+
+def sparse_columns(factors: Factors, stream: torch.Generator) -> Tensor:
+    """Run the sparse search; Shape (STARTS, rank), of length 1.
+
+    Args:
+        factors: of one victim's gradients.
+        stream: of random numbers.
+    """
+    starts = torch.randn(STARTS, factors.rank, generator=stream, dtype=torch.double)
+    return sharpen(factors, starts.to(factors.basis), width=0.1)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """First point of the signal search, for T directions.
+
+    Args:
+        slopes: d, guessed; Shape (T, classes).
+        active: activation pattern of an image; Shape (T, neurons).
+        certain: index of the neuron assumed active with more weight; Shape (T).
+    """
+
+    slopes: Tensor
+    active: Tensor
+    certain: Tensor
+
+    def anchors(self, present: Tensor) -> Tensor:
+        """Compute weights of the neurons whose mean output gradient is set to the signal's.
+
+        Args:
+            present: mask of neurons with a strong enough signal; Shape (T, neurons).
+
+        Returns:
+            Shape (T, neurons).
+        """
+        weights = self.active.double() * present
+        weights = weights / weights.sum(1, keepdim=True).clamp(min=1)
+        certain = torch.zeros_like(weights).scatter(1, self.certain[:, None], 1.0)
+        weights = weights + certain * present
+        return weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
+
+
+def signal_columns(factors: Factors, head: Tensor, guess: Guess) -> Tensor:
+    """Run the signal search, then sharpen its directions; Shape (T, rank), of length 1.
+
+    Output gradients are measured relative to the signal, so the wells are at 0 and 1; their mean
+    over the anchors is fixed at 1, or all would converge to 0. The guess fades out in the first
+    half of the steps; in the second, slopes are fitted to the output gradients in the upper well.
+
+    Args:
+        factors: of one victim's gradients.
+        head: W, the last layer's weight; Shape (classes, neurons).
+        guess: T of them.
+    """
+    slopes = guess.slopes
+    signal = slopes @ head
+    present = _present(signal, factors)
+    anchors = guess.anchors(present)
+    weights = 1 - (1 - GUESSED_ACTIVE) * guess.active.double()
+    upper = torch.zeros_like(present)
+    for step in range(STEPS):
+        columns = _fit(factors.basis, signal, weights * present, upper, anchors * present)
+        output_gradients = columns @ factors.basis.T
+        width = WIDTHS[0] * (WIDTHS[1] / WIDTHS[0]) ** (step / (STEPS - 1))
+        relative = output_gradients / signal
+        upper = relative > 0.5
+        weights = _well_weights(relative, width)
+        fading = max(0.0, 1 - 2 * step / STEPS)
+        doubt = 1 - fading * (1 - GUESSED_ACTIVE) * guess.active.double()
+        weights = weights * torch.where(upper, 1.0, doubt)
+        if 2 * step > STEPS:
+            slopes = _fitted_slopes(
+                slopes, head, output_gradients, (weights / signal**2) * upper * present
+            )
+            signal = slopes @ head
+            present = _present(signal, factors)
+    return sharpen(factors, columns, width=0.01)
+
+
+def _present(signal: Tensor, factors: Factors) -> Tensor:
+    """Mark the neurons with a strong enough signal; Shape (T, neurons)."""
+    size = signal.abs()
+    return (size > FAINT * size.median(1, keepdim=True).values) & factors.live()
+
+
+def _fit(basis: Tensor, signal: Tensor, weights: Tensor, upper: Tensor, anchors: Tensor) -> Tensor:
+    """Compute the directions nearest to the wells, with mean 1 at the anchors; Shape (T, rank)."""
+    anchor = torch.where(anchors > 0, anchors / signal, 0.0) @ basis
+    scaled = torch.where(weights > 0, weights / signal**2, 0.0)
+    toward = torch.where(upper, scaled * signal, 0.0) @ basis
+    free, along = solve(gram(basis, scaled), torch.stack([toward, anchor], 2)).unbind(2)
+    missing = 1 - (anchor * free).sum(1, keepdim=True)
+    return free + missing / (anchor * along).sum(1, keepdim=True) * along
+
+
+def _well_weights(relative: Tensor, width: float) -> Tensor:
+    """Compute the weights of the next least squares, for a cost of the root of the distance."""
+    low = (relative.square() + width**2) ** -0.75
+    high = ((relative - 1).square() + max(width, 0.1) ** 2) ** -0.75
+    low = torch.where(relative < -width, AGAINST_THE_SIGN * low, low)
+    high = torch.where(relative > 1.2, BEYOND_THE_SIGNAL * high, UPPER_WELL * high)
+    return torch.where(relative > 0.5, high, low)
+
+
+def _fitted_slopes(
+    slopes: Tensor, head: Tensor, output_gradients: Tensor, weights: Tensor
+) -> Tensor:
+    """Fit slopes to the output gradients, regularised towards those given; Shape (T, classes)."""
+    matrices = gram(head.T, weights)
+    pull = LOOSENESS * matrices.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
+    identity = torch.eye(len(head), dtype=head.dtype, device=head.device)
+    right = ((weights * output_gradients) @ head.T)[..., None] + pull * slopes[..., None]
+    return solve(matrices + pull * identity, right)[..., 0]
+
+
+class Collection:
+    """Distinct candidates for the columns of one victim, sparsest first.
+
+    A single sample has only one candidate.
+    """
+
+    def __init__(self, factors: Factors, head: Tensor | None) -> None:
+        self._factors = factors
+        self._head = head
+        self._columns = factors.basis.new_ones(int(factors.rank == 1), factors.rank)
+        self._fewest_zeros = factors.rank if head is None else factors.rank - 1
+
+    def add(self, columns: Tensor) -> None:
+        """Add the new ones among columns with enough zeros.
+
+        Any choice can have N - 1, so these suffice only where the last layer explains the rest.
+        A mixture of two samples is zero where both are inactive, often at more neurons than a
+        single sample; but all of their mixtures are zero there, and no slopes explain it elsewhere.
+        """
+        sparse = columns[self._zeros(columns) >= self._fewest_zeros]
+        true = self._determined(sparse) if self._head is None else self._explained(sparse)
+        joined = torch.cat([self._columns, sparse[true]])
+        order = self._zeros(joined).argsort(descending=True, stable=True)
+        self._columns = joined[order][independent(joined[order])]
+
+    def unmix(self, weight: Tensor, bias: Tensor) -> Unmixed | None:
+        """Unmix the gradients by the columns; None if they are fewer than the samples."""
+        if len(self._columns) < self._factors.rank:
+            return None
+        return unmix(self._factors, self._columns, weight, bias)
+
+    def trusted(self, unmixed: Unmixed | None) -> Tensor:
+        """Return the columns that are not known to be wrong; Shape (K, rank).
+
+        Args:
+            unmixed: by the columns; None if they are fewer than the samples.
+        """
+        return self._columns if unmixed is None else self._columns[unmixed.consistent]
+
+    def _zeros(self, columns: Tensor) -> Tensor:
+        return (self._factors.zeros(columns) & self._factors.live()).sum(1)
+
+    def _determined(self, columns: Tensor) -> Tensor:
+        zeros = self._factors.zeros(columns).to(columns.dtype)
+        values = torch.linalg.eigvalsh(gram(self._factors.unit_rows(), zeros))
+        return (values > UNDETERMINED).sum(1) == self._factors.rank - 1
+
+    def _explained(self, columns: Tensor) -> Tensor:
+        assert self._head is not None
+        output_gradients = columns @ self._factors.basis.T
+        passing = (~self._factors.zeros(columns)).to(output_gradients.dtype)
+        matrices = gram(self._head.T, passing)
+        slopes = solve(matrices, ((passing * output_gradients) @ self._head.T)[..., None])[..., 0]
+        left = passing * (output_gradients - slopes @ self._head)
+        explained = left.norm(dim=1) < UNEXPLAINED * output_gradients.norm(dim=1)
+        return explained & (passing.sum(1) > len(self._head))
+
+
+def search(
+    factors: Factors,
+    weight: Tensor,
+    bias: Tensor,
+    head: Tensor | None,
+    proposals: list[Proposal],
+    rounds: int,
+) -> Unmixed | None:
+    """Collect columns until there are as many as samples and each explains its zeros.
+
+    A search is repeated as long as more columns become known, then the next one takes its turn.
+
+    Args:
+        factors: of one victim's gradients.
+        weight: of the layer; Shape (neurons, F).
+        bias: Shape (neurons).
+        head: weight of the last layer, if it is the next layer; Shape (classes, neurons).
+        proposals: searches that take turns.
+        rounds: maximum number of searches.
+
+    Returns:
+        The last complete choice, consistent or not; None if there was none.
+    """
+    collection = Collection(factors, head)
+    unmixed = collection.unmix(weight, bias)
+    turns = cycle(proposals)
+    propose = next(turns)
+    known = collection.trusted(unmixed)
+    for _ in range(rounds):
+        if unmixed is not None and unmixed.consistent.all():
+            break
+        collection.add(propose(known))
+        unmixed = collection.unmix(weight, bias)
+        trusted = collection.trusted(unmixed)
+        if len(trusted) <= len(known):
+            propose = next(turns)
+        known = trusted
+    return unmixed
+
+
+def draw_guess(
+    shape: tuple[int, ...],
+    weight: Tensor,
+    bias: Tensor,
+    scores: Tensor,
+    softmax: bool,
+    stream: torch.Generator,
+) -> Guess:
+    """Draw `STARTS` guesses, each of a probable label and some image.
+
+    Args:
+        shape: of a sample.
+        weight: of the layer; Shape (neurons, F).
+        bias: Shape (neurons).
+        scores: gradient of the last layer's bias: the mean of p - [label]; Shape (classes).
+        softmax: True if the loss has one; without, p is zero.
+        stream: of random numbers.
+    """
+    images = draw_samples(shape, stream).to(weight).flatten(1)
+    classes = len(scores)
+    shares = (softmax / classes - scores.cpu()).clamp(min=RAREST / classes)
+    labels = torch.multinomial(shares, STARTS, replacement=True, generator=stream)
+    tempered = torch.randn(STARTS, classes, generator=stream, dtype=torch.double)
+    tempered[::2] = 0
+    likely = (scores.cpu() + shares).clamp(min=RAREST / classes).log()
+    likely = softmax * (likely + SPREAD_OF_LOGITS * tempered).softmax(1)
+    return Guess(
+        slopes=(likely - functional.one_hot(labels, classes)).to(weight),
+        active=images @ weight.T + bias > 0,
+        certain=torch.randint(len(bias), (STARTS,), generator=stream).to(bias.device),
+    )
+
+
+def draw_samples(shape: tuple[int, ...], stream: torch.Generator) -> Tensor:
+    """Draw arbitrary samples: images with amplitudes proportional to 1/frequency, tables uniform.
+
+    Natural images have that spectrum (Field 1987), so neurons of a network are active for these
+    samples as for images of a batch: as often, and together.
+
+    Returns:
+        Shape (STARTS, *shape), values in [0, 1].
+    """
+    if len(shape) != 3:
+        return torch.rand(STARTS, *shape, generator=stream)
+    shared = _coloured_noise((STARTS, 1, *shape[1:]), stream)
+    separate = _coloured_noise((STARTS, *shape), stream)
+    return (TYPICAL_MEAN + TYPICAL_SPREAD * (shared + COLOUR * separate)).clamp(0, 1)
+
+
+def _coloured_noise(shape: tuple[int, ...], stream: torch.Generator) -> Tensor:
+    """Draw noise of variance 1 over all draws, with amplitudes proportional to 1/frequency."""
+    height, width = shape[-2:]
+    rows, columns = torch.fft.fftfreq(height)[:, None], torch.fft.fftfreq(width)
+    lowest = 0.5 / max(height, width)
+    amplitudes = (rows.square() + columns.square() + lowest**2).rsqrt()
+    noise = torch.fft.ifft2(torch.fft.fft2(torch.randn(shape, generator=stream)) * amplitudes).real
+    return noise / noise.std()

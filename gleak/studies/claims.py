@@ -1,0 +1,366 @@
+"""Expectations: relations that the paper claims, stated as ranges of means and differences.
+
+`gleak.figures.evidence` estimates these from scores and judges; a study is read without it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from typing_extensions import override
+
+from gleak.core.errors import SpecError
+from gleak.core.spec import Spec
+from gleak.studies.axis_labels import AxisLabels, is_control, read_metric
+from gleak.studies.cell import LEVELS, Cell
+from gleak.studies.figure_spec import Over, as_list, merge_controls
+
+Verdict = Literal["holds", "fails", "cannot tell", "no data"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A mean, or the difference of two, and the range in which it lies by the claim.
+
+    Args:
+        cell: position of its mean among the compared values.
+        minus: position of the mean that is subtracted; None: the mean itself.
+        times: what the mean that is subtracted is multiplied by.
+        low, high: ends of the range, in the unit of the metric.
+        strict: the ends do not belong to the range.
+    """
+
+    cell: int
+    minus: int | None = None
+    times: float = 1.0
+    low: float = -math.inf
+    high: float = math.inf
+    strict: bool = False
+
+    def contains(self, low: float, high: float) -> bool:
+        """Return True if an interval is inside the range; False for NaN."""
+        if self.strict:
+            return self.low < low and high < self.high
+        return self.low <= low and high <= self.high
+
+    def excludes(self, low: float, high: float) -> bool:
+        """Return True if an interval has no point in the range; False for NaN."""
+        if self.strict:
+            return high <= self.low or low >= self.high
+        return high < self.low or low > self.high
+
+
+class Expectation(BaseModel):
+    """Base class of the expectations of a study file.
+
+    Args:
+        id: its name in the report.
+        grid: the grid whose scores are judged.
+        metric: of its cells.
+        statistic: value of a victim: the mean of its samples, or the best of them.
+        over: the samples that count, see `gleak.figures.statistics.counted`.
+        where: level: spec or several, to judge only part of the grid.
+        level: a failed gate stops the run after everything is written.
+        claim: the paper's claim, in one line.
+        source: of the claim in the paper.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    grid: str
+    metric: str
+    statistic: Literal["mean", "best"] = "mean"
+    over: Over = "all"
+    where: dict[str, Annotated[list[str], BeforeValidator(as_list)]] = {}
+    level: Literal["informational", "gate"] = "informational"
+    claim: str
+    source: str
+
+    @property
+    def compared(self) -> tuple[str, list[str]]:
+        """Level along which values are compared, and these values in order; none for a bound."""
+        return "", []
+
+    @property
+    @abstractmethod
+    def comparisons(self) -> Sequence[Comparison]:
+        """Ranges of the means of one group and of their differences; the claim is all of them."""
+
+    def check(self, names: Iterable[AxisLabels]) -> None:
+        """Check that the metric fits and that each value exists at some scale.
+
+        Args:
+            names: labels of the grid, at every scale; read until all values are known.
+
+        Raises:
+            SpecError: unknown metric or level, or a value that the grid never has.
+        """
+        along, order = self.compared
+        unknown = [(level, text) for level, texts in self.where.items() for text in texts]
+        unknown += [(along, value) for value in order]
+        scales = iter(names)
+        first = next(scales)
+        first.check_metric(self.metric)
+        for scale in chain([first], scales):
+            unknown = [pair for pair in unknown if scale.resolve(*pair) is None]
+            if not unknown:
+                return
+        level, wanted = unknown[0]
+        raise SpecError(f"the grid has no {level} {wanted!r} at any scale")
+
+    def groups(self, names: AxisLabels, cells: Sequence[Cell]) -> list[list[Cell]]:
+        """Group the judged cells; those of a group are compared with each other.
+
+        They differ only in the level along which they are compared and in those that advance with
+        it. Controls are included only if attacks are named.
+
+        Args:
+            names: labels of the grid.
+            cells: everything in it that has scores.
+
+        Raises:
+            SpecError: cells of one group that have the same value along the level.
+        """
+        along, _ = self.compared
+        fixed = [level for level in LEVELS if level not in names.together(along)]
+        by_setting: dict[tuple[Spec | None, ...], list[Cell]] = {}
+        for cell in self._concerned(names, cells):
+            key = tuple(cell.specs.get(level) for level in fixed)
+            by_setting.setdefault(key, []).append(cell)
+        groups = [merge_controls(group) for group in by_setting.values()]
+        for group in groups:
+            self._check_group(names, group)
+        return groups
+
+    def _concerned(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
+        where = {
+            level: {names.resolve(level, text) for text in texts}
+            for level, texts in self.where.items()
+        }
+        along, order = self.compared
+        wanted = {names.resolve(along, text) for text in order}
+        hide_controls = "attack" not in (*where, along)
+        return [
+            cell
+            for cell in cells
+            if all(cell.specs[level] in values for level, values in where.items())
+            and (not along or cell.specs[along] in wanted)
+            and not (hide_controls and is_control(cell))
+        ]
+
+    def _check_group(self, names: AxisLabels, group: Sequence[Cell]) -> None:
+        along, _ = self.compared
+        others = sorted(names.together(along) - {along})
+        for value, times in Counter(cell.specs[along] for cell in group if along).items():
+            if times > 1:
+                raise SpecError(
+                    f"{along} {str(value)!r} is in {times} cells that differ in levels that "
+                    f"advance with it ({', '.join(others)}); give each a grid of its own"
+                )
+
+
+class Order(Expectation):
+    """Means along a level increase from first to last.
+
+    Args:
+        margin: each step is larger than this; with the relation <=, no step goes back by more.
+        factor: what the smaller mean of each step is multiplied by before.
+    """
+
+    along: str
+    order: list[str] = Field(min_length=2)
+    relation: Literal["<", "<="] = "<"
+    margin: float = Field(0.0, ge=0)
+    factor: float = Field(1.0, gt=0)
+
+    @property
+    @override
+    def compared(self) -> tuple[str, list[str]]:
+        return self.along, self.order
+
+    @property
+    @override
+    def comparisons(self) -> Sequence[Comparison]:
+        steps = pairwise(range(len(self.order)))
+        strict = self.relation == "<"
+        low = self.margin if strict else -self.margin
+        return [Comparison(b, a, self.factor, low, strict=strict) for a, b in steps]
+
+
+class Baseline(Expectation):
+    """Each of some means along a level is above, or below, that of a baseline.
+
+    Args:
+        order: the values whose means are compared with that of the baseline.
+        above, below: the baseline.
+        margin: each difference is larger than this; with the relation <=, none in the other
+            direction is.
+    """
+
+    along: str
+    order: list[str] = Field(min_length=1)
+    above: str | None = None
+    below: str | None = None
+    relation: Literal["<", "<="] = "<"
+    margin: float = Field(0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _check_side(self) -> Self:
+        if self.above is not None and self.below is not None:
+            raise ValueError("above and below exclude each other: give one baseline")
+        return self
+
+    @property
+    @override
+    def compared(self) -> tuple[str, list[str]]:
+        return self.along, [self.above or self.below or "", *self.order]
+
+    @property
+    @override
+    def comparisons(self) -> Sequence[Comparison]:
+        others = range(1, len(self.order) + 1)
+        strict = self.relation == "<"
+        end = self.margin if strict else -self.margin
+        if self.below is None:
+            return [Comparison(i, 0, low=end, strict=strict) for i in others]
+        return [Comparison(i, 0, high=-end, strict=strict) for i in others]
+
+
+class Trend(Expectation):
+    """Means fall or rise along a level.
+
+    Args:
+        margin: the last differs from the first by more than this.
+        slack: no step goes back by more than this.
+    """
+
+    along: str
+    trend: Literal["falls", "rises"]
+    order: list[str] = Field(min_length=2)
+    slack: float = Field(0.0, ge=0)
+    margin: float = Field(0.0, ge=0)
+
+    @property
+    @override
+    def compared(self) -> tuple[str, list[str]]:
+        return self.along, self.order
+
+    @property
+    @override
+    def comparisons(self) -> Sequence[Comparison]:
+        last = len(self.order) - 1
+        if self.trend == "rises":
+            ends = Comparison(last, 0, low=self.margin, strict=True)
+            steps = [Comparison(i + 1, i, low=-self.slack) for i in range(last)]
+        else:
+            ends = Comparison(last, 0, high=-self.margin, strict=True)
+            steps = [Comparison(i + 1, i, high=self.slack) for i in range(last)]
+        return [ends, *(steps if last > 1 else [])]
+
+
+class Closeness(Expectation):
+    """All means differ from the first by at most a tolerance."""
+
+    along: str
+    within: float = Field(ge=0)
+    order: list[str] = Field(min_length=2)
+
+    @property
+    @override
+    def compared(self) -> tuple[str, list[str]]:
+        return self.along, self.order
+
+    @property
+    @override
+    def comparisons(self) -> Sequence[Comparison]:
+        others = range(1, len(self.order))
+        return [Comparison(i, 0, low=-self.within, high=self.within) for i in others]
+
+
+class Bound(Expectation):
+    """The mean of each cell is at least or at most a number."""
+
+    at_least: float = -math.inf
+    at_most: float = math.inf
+
+    @property
+    @override
+    def comparisons(self) -> Sequence[Comparison]:
+        return [Comparison(0, low=self.at_least, high=self.at_most)]
+
+
+SORTS: Mapping[str, type[Expectation]] = MappingProxyType(
+    {
+        "trend": Trend,
+        "within": Closeness,
+        "above": Baseline,
+        "below": Baseline,
+        "order": Order,
+        "at_least": Bound,
+        "at_most": Bound,
+    }
+)
+"""Keys of the kinds of expectations; the first that is present decides."""
+QUALITY: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "higher": {"ranking": "order", "better_than": "above", "worse_than": "below"},
+        "lower": {"ranking": "order", "better_than": "below", "worse_than": "above"},
+    }
+)
+"""Keys of claims on quality -> those on values, by which values of a metric are the better ones."""
+WORSENS = "worsens"
+"""The trend of a quality."""
+
+
+def sort_of(written: Mapping[str, Any]) -> type[Expectation]:
+    """Return the kind of an expectation by its keys.
+
+    Raises:
+        SpecError: if it has none of them.
+    """
+    for key, cls in SORTS.items():
+        if key in written:
+            return cls
+    raise SpecError(
+        "claims nothing: give along and order, or also trend, within, above or below, or at_least "
+        "or at_most"
+    )
+
+
+def written_claims(expect: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Iterate over the claims of a study file, each about the values of one metric.
+
+    A claim on several metrics, a list or a mapping to their margins, is one for each, whose id ends
+    with the metric. A claim on quality is restated in values, larger or smaller ones by the metric.
+    """
+    for claim in expect:
+        metrics = claim.get("metric")
+        if not isinstance(metrics, (list, dict)):
+            yield _in_values(claim)
+            continue
+        margins = metrics if isinstance(metrics, dict) else {}
+        for metric in metrics:
+            one = {**claim, "metric": metric, "id": f"{claim.get('id')}_{metric}"}
+            yield _in_values(one if metric not in margins else {**one, "margin": margins[metric]})
+
+
+def _in_values(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a claim on values for one on quality, whose ``ranking`` is from worst to best."""
+    if not (QUALITY["higher"].keys() & claim.keys() or claim.get("trend") == WORSENS):
+        return dict(claim)
+    better = read_metric(str(claim.get("metric"))).better
+    restated = {QUALITY[better].get(key, key): value for key, value in claim.items()}
+    if "ranking" in claim and better == "lower":
+        restated["order"] = claim["ranking"][::-1]
+    if claim.get("trend") == WORSENS:
+        restated["trend"] = "falls" if better == "higher" else "rises"
+    return restated

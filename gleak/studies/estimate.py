@@ -1,0 +1,252 @@
+"""Estimated cost of a study, computed from its specs before any job: jobs, hours, gigabytes.
+
+The constants were measured on one core of an Intel Xeon with AVX-512. A job takes the time of a
+job of its stage with little work, which depends on how jobs are started (`Machine.starts`), and for
+its computations
+
+    multiply_adds / 4e10 per second + calls x 5 ms
+
+all divided by the speed of the machine, if that was measured (`gleak.studies.machine`). A call
+is one evaluation of all victims of an attack in one batch. An attack is assumed to use the whole
+budget of every victim:
+
+    multiply_adds = victims x samples x evaluations x passes x multiply_adds of a forward pass
+
+with 12 passes for gradient matching and 3 for feature inversion (`AttackSpec.passes`). Gradients of
+convolutions are formed for each victim, which takes 10 ns a parameter. An attack that repeats a
+client's local steps does so in each evaluation. Training takes epochs x samples x 3 passes,
+training of knowledge steps x batch_size x 3. A client takes 3 for each gradient of a sample, also
+when it audits parameters. Early stopping reduces the cost, unmixing (seconds to minutes a victim)
+is not counted. GPU-hours are the time of trainings, attacks and searches on a GPU, at an assumed
+1e12 multiply-adds per second: a few per cent of the peak of a large GPU, because small networks do
+not saturate it; a job with a GPU is not forked.
+
+On disk a sample is a byte per intensity in ``dataset.h5`` and four elsewhere, a parameter four;
+compression, sparse updates, snapshots and the small secret of a server that crafts parameters are
+not counted. Properties that only a dataset's files determine are assumed: 100 classes, 10,000
+samples in each split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from tabulate import tabulate
+
+from gleak.core.settings import Settings
+from gleak.studies.cell import SCORED_BY
+from gleak.studies.job_costs import CALLS, COSTS, no_cost
+from gleak.studies.machine import Machine
+from gleak.studies.stage_files import Made, StudyPart
+from gleak.studies.stages import STAGES, jobs_behind, path_of
+from gleak.studies.study import Study
+
+RATE = 4e10
+GPU_RATE = 1e12
+CALL_SECONDS = 5e-3
+LARGEST = 100
+TOGETHER = "together"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of the workflow.
+
+    Args:
+        rule: name of the rule.
+        output: one of its output files, unique to the job.
+        work: number of multiply-adds.
+        calls: number of evaluations of a batch.
+        bytes: size of its output files.
+    """
+
+    rule: str
+    output: Path
+    work: float = 0.0
+    calls: float = 0.0
+    bytes: int = 0
+
+    def seconds(self, machine: Machine) -> float:
+        """Return the estimated time on one core of a machine."""
+        return (self._fixed(machine) + self.work / RATE) / machine.relative_speed
+
+    def gpu_seconds(self, machine: Machine) -> float:
+        """Return the estimated time if the multiply-adds run on a GPU of a machine."""
+        spawning = replace(machine, start_method="spawn")
+        return self._fixed(spawning) / machine.relative_speed + self.work / GPU_RATE
+
+    def _fixed(self, machine: Machine) -> float:
+        """Return the time that does not depend on the number of multiply-adds."""
+        return machine.starts[self.rule] + self.calls * CALL_SECONDS
+
+    @property
+    def done(self) -> bool:
+        """True if the output file exists."""
+        return self.output.exists()
+
+
+Plan = frozenset[Job]
+"""Jobs, each counted once however many cells need it."""
+
+
+def plan_study(study: Study, settings: Settings) -> dict[str, Plan]:
+    """Return the jobs of each grid at the scale of the settings; key `TOGETHER`: the whole study.
+
+    Raises:
+        SpecError: the scale is unknown.
+    """
+    whole = StudyPart(study, settings.scale)
+    verdicts = [Made("judge", "csv", whole)] if study.expectations else []
+    figures = [Made("draw", "picture", _part(whole, "figure", name)) for name in study.figures]
+    tables = {name: Made("tabulate", "table", _part(whole, "grid", name)) for name in study.grids}
+    drawn = {
+        name: [made for made in figures if name in study.figure(_name(made)).grids]
+        for name in study.grids
+    }
+    plans = {
+        name: jobs([table], settings) | {_job(made, settings) for made in drawn[name]}
+        for name, table in tables.items()
+    }
+    return {**plans, TOGETHER: jobs([*verdicts, *figures, *tables.values()], settings)}
+
+
+def _part(whole: StudyPart, wildcard: str, name: str) -> StudyPart:
+    return StudyPart(whole.study, whole.scale, wildcard, name)
+
+
+def _name(made: Made) -> str:
+    assert isinstance(made.subject, StudyPart)
+    return made.subject.name
+
+
+def jobs(targets: Iterable[Made], settings: Settings) -> Plan:
+    """Return the jobs that create the target files and all files they depend on."""
+    needed = jobs_behind(targets, settings.shards)
+    return frozenset(_job(Made(stage.rule, "", subject), settings) for stage, subject in needed)
+
+
+def _job(made: Made, settings: Settings) -> Job:
+    """Return the job that creates a file, with its cost; its first output identifies it."""
+    first = next(iter(STAGES[made.rule].outputs))
+    work, size = COSTS.get(made.rule, (no_cost, no_cost))
+    output = path_of(Made(made.rule, first, made.subject), settings.results_dir)
+    calls = CALLS.get(made.rule, no_cost)(made.subject)
+    return Job(made.rule, output, work(made.subject), calls, int(size(made.subject)))
+
+
+def describe_searches(study: Study, settings: Settings, machine: Machine) -> str:
+    """Describe the additional cost of ``snakemake searches``; empty for a study without searches.
+
+    Every trial is assumed to cost as much as the base attack.
+
+    Raises:
+        SpecError: the scale is unknown.
+    """
+    if not study.searches:
+        return ""
+    parts = [StudyPart(study, settings.scale, "search", name) for name in study.searches]
+    plan = jobs([Made("search", "chosen", part) for part in parts], settings)
+    trials = sum(part.search.trials for part in parts)
+    what = f"{len(parts)} search{'es' if len(parts) > 1 else ''} of {trials} trials"
+    return f"snakemake searches: {what} in all, {format_duration(hours(plan, machine))} on one core"
+
+
+def show(plans: Mapping[str, Plan], heading: str, machine: Machine) -> str:
+    """Format a table with a row for each plan: cells, jobs, time and space.
+
+    Args:
+        plans: name -> plan.
+        heading: what the names are.
+        machine: on which the jobs run.
+    """
+    rows = [
+        [
+            name,
+            _describe_done(plan),
+            str(len(plan)),
+            format_duration(hours(plan, machine)),
+            format_duration(hours(remaining(plan), machine)),
+            format_duration(gpu_hours(plan, machine)),
+            _round(gigabytes(plan)),
+        ]
+        for name, plan in plans.items()
+    ]
+    columns = [heading, "cells done", "jobs", "CPU time", "left", "GPU time", "GB on disk"]
+    return tabulate(
+        rows,
+        columns,
+        tablefmt="simple",
+        disable_numparse=True,
+        colalign=["left", *["right"] * (len(columns) - 1)],
+    )
+
+
+def describe_assumptions(machine: Machine) -> str:
+    """Return what the estimates assume, in one line."""
+    speed = machine.relative_speed
+    known = machine.speed or "the reference machine's, as gleak plan --measure was never run here"
+    first, *_, last = sorted(seconds / speed for seconds in machine.starts.values())
+    return (
+        f"Speed: {known}. On one core {RATE * speed / 1e9:.2g} billion multiply-adds per second, "
+        f"{1000 * CALL_SECONDS / speed:.2g} ms a call, {first:.2g} to {last:.2g} s to start a job "
+        f"(start_method {machine.start_method}); each victim's whole budget, no early stopping. On "
+        f"a GPU: {GPU_RATE / 1e9:g} billion (assumed), jobs not forked. Files uncompressed. "
+        "Unmixing (seconds to minutes a victim) is not counted."
+    )
+
+
+def describe_jobs(plan: Plan) -> str:
+    """Return the number of jobs of each rule, as one line."""
+    return "jobs: " + ", ".join(f"{rule} {n}" for rule in STAGES if (n := count(plan, rule)))
+
+
+def count(plan: Plan, rule: str) -> int:
+    """Return the number of jobs of a rule."""
+    return sum(job.rule == rule for job in plan)
+
+
+def hours(plan: Plan, machine: Machine) -> float:
+    """Return the total time on one core, in hours."""
+    return sum(job.seconds(machine) for job in plan) / 3600
+
+
+def gpu_hours(plan: Plan, machine: Machine) -> float:
+    """Return the total time, in hours, of the jobs that use a GPU, if each has one."""
+    given = [job for job in plan if STAGES[job.rule].gpu == "requested"]
+    return sum(job.gpu_seconds(machine) for job in given) / 3600
+
+
+def gigabytes(plan: Plan) -> float:
+    """Return the size of all files, in 10^9 bytes."""
+    return sum(job.bytes for job in plan) / 1e9
+
+
+def remaining(plan: Plan) -> Plan:
+    """Return the jobs whose output files do not exist yet."""
+    return frozenset(job for job in plan if not job.done)
+
+
+def _describe_done(plan: Plan) -> str:
+    cells = _cells(plan)
+    return f"{len(cells - remaining(cells))} of {len(cells)}"
+
+
+def _cells(plan: Plan) -> Plan:
+    """Return the last job of each cell."""
+    return frozenset(job for job in plan if job.rule in SCORED_BY.values())
+
+
+def format_duration(time: float) -> str:
+    """Format a time, given in hours, in seconds, minutes or hours."""
+    for unit, size in (("s", 3600), ("min", 60)):
+        if time * size < LARGEST:
+            return f"{_round(time * size)} {unit}"
+    return f"{_round(time)} h"
+
+
+def _round(value: float) -> str:
+    """Format a number with two significant digits and no exponent."""
+    return np.format_float_positional(value, precision=2, fractional=False, trim="-")

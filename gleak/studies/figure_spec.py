@@ -1,0 +1,211 @@
+"""Base classes of figure specs, and the data that figures are drawn from."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+from typing_extensions import override
+
+from gleak.core.errors import SpecError
+from gleak.core.spec import Spec, parameter
+from gleak.studies.axes import Axis, check_axis
+from gleak.studies.axis_labels import AxisLabels, is_control
+from gleak.studies.cell import Cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gleak.knowledge.base import Pretraining
+
+Statistic = Literal["mean", "median", "min", "max", "var", "std", "best"]
+Over = Literal["all", "successful", "successful_else_all"]
+TABLE_SUFFIXES = (".svg", ".png", ".csv", ".md", ".tex")
+
+
+def as_list(value: object) -> object:
+    """Return a list of one item for a single text."""
+    return [value] if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A cell whose reconstructions are shown.
+
+    Args:
+        cell: its specs.
+        reconstruction, private: its files; they do not exist if the cell was refused.
+        reason: of the refusal; empty for other cells.
+    """
+
+    cell: Cell
+    reconstruction: Path
+    private: Path
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class FigureData:
+    """Data that a figure is drawn from.
+
+    Args:
+        scores: table in the form of `gleak.metrics.score_table`, of all of its grids, with the
+            `Cell` of each row in the column ``cell``; no rows if it has no grid.
+        published: the paper's values for this figure (`gleak.figures.published`).
+        names: values of the axes of its first grid and their labels; empty if it has no grid.
+        shown: cells whose reconstructions the figure shows.
+        trained: files of the knowledge whose training the figure shows, in its order.
+        conditions: of its cells, in a line or two that is printed below the figure.
+    """
+
+    scores: pd.DataFrame
+    published: pd.DataFrame
+    names: AxisLabels
+    shown: Sequence[Shown] = ()
+    trained: Sequence[Path] = ()
+    conditions: str = ""
+
+
+class FigureSpec(Spec):
+    """Base class of figures, drawn from scores, from registered specs, or from knowledge.
+
+    A study file contains it as a mapping; ``kind: table`` is its registered name.
+    """
+
+    kind: ClassVar[str] = "figure"
+    needs: ClassVar[Literal["scores", "reconstructions"]] = "scores"
+    suffixes: ClassVar[tuple[str, ...]] = (".svg", ".png", ".csv")
+
+    title: str = parameter("", "what it shows in a few words, for lists of figures")
+    caption: str = parameter("", "what the figure shows; in the report, with the conditions added")
+    reproduces: str = parameter("", "figure or table of the paper, and its place there")
+
+    @property
+    def reading(self) -> str:
+        """Explanation of how its numbers are computed and drawn; part of the caption."""
+        return ""
+
+    @property
+    def grids(self) -> Sequence[str]:
+        """Names of the grids whose scores it is drawn from, mostly one or none."""
+        return ()
+
+    def trainings(self, scale: str) -> Sequence[Pretraining]:
+        """Return the trainings of knowledge that it shows at a scale; none for most kinds."""
+        return ()
+
+    def check_together(self, grids: Sequence[tuple[AxisLabels, Sequence[Cell]]]) -> None:
+        """Check that its grids have what it needs at a scale; arguments of each as in `check`.
+
+        Raises:
+            SpecError: see `check`.
+        """
+        for names, cells in grids:
+            self.check(names, cells)
+
+    def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
+        """Check that a grid has what the figure needs.
+
+        Args:
+            names: labels of the grid.
+            cells: everything in the grid that has scores, with its controls.
+
+        Raises:
+            SpecError: unknown metric, axis or value, or cells that would share one place.
+        """
+
+    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the cells of the grid that the figure shows; arguments as in `check`.
+
+        Raises:
+            SpecError: ``where`` names a value that the grid does not have.
+        """
+        return list(cells)
+
+    @abstractmethod
+    def draw(self, material: FigureData, stem: Path) -> None:
+        """Write the figure and its numbers: ``stem`` plus each of `suffixes`."""
+
+
+class GridFigure(FigureSpec):
+    """Base class of figures that are drawn from the scores of a grid."""
+
+    grid: str = Field(description="the grid of the study that is drawn")
+    where: dict[str, str] = parameter({}, "level: spec, to draw only part of the grid")
+
+    @property
+    @override
+    def grids(self) -> Sequence[str]:
+        return (self.grid,)
+
+    @property
+    @abstractmethod
+    def used_metrics(self) -> Sequence[str]:
+        """Metrics that it shows or refers to."""
+
+    @property
+    @abstractmethod
+    def used_axes(self) -> Sequence[str]:
+        """Axes that distinguish its cells."""
+
+    @override
+    def check(self, names: AxisLabels, cells: Sequence[Cell]) -> None:
+        for metric in self.used_metrics:
+            names.check_metric(metric)
+        for axis in self.used_axes:
+            check_axis(axis, names)
+        self._check_places(self.chosen(names, cells))
+
+    @override
+    def chosen(self, names: AxisLabels, cells: Sequence[Cell]) -> list[Cell]:
+        """Return the cells that the figure shows; controls only if it distinguishes attacks.
+
+        If it does not distinguish the crafting, each control is there once for all craftings.
+        """
+        wanted = names.select(self.where)
+        kept = [c for c in cells if all(c.specs[level] == wanted[level] for level in wanted)]
+        levels = {*(axis.level for axis in self.axes), *wanted}
+        if "attack" not in levels:
+            return without_controls(kept)
+        return kept if "crafting" in levels else merge_controls(kept)
+
+    @property
+    def axes(self) -> list[Axis]:
+        """Axes that distinguish its cells."""
+        return [Axis.read(text) for text in self.used_axes]
+
+    def _check_places(self, cells: Sequence[Cell]) -> None:
+        if not cells:
+            raise SpecError(f"no cell of grid {self.grid!r} matches where {self.where}")
+        places = {tuple(axis.place(axis.spec(cell)) for axis in self.axes) for cell in cells}
+        if len(places) == len(cells):
+            return
+        levels = {axis.level for axis in self.axes}
+        varying = [lv for lv in cells[0].specs if len({cell.specs[lv] for cell in cells}) > 1]
+        mixed = [level for level in varying if level not in levels]
+        raise SpecError(
+            f"several cells share a place: {', '.join(mixed) or 'a level'} varies and is no axis "
+            f"of the figure ({', '.join(self.used_axes) or 'none'}); add it or fix it under where"
+        )
+
+
+def without_controls(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells of attacks, without blind and the truth."""
+    return [cell for cell in cells if not is_control(cell)]
+
+
+def merge_controls(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells with only the first of controls that differ in the crafting alone.
+
+    The broadcast parameters affect neither the truth nor the blind control.
+    """
+
+    def uncrafted(cell: Cell) -> tuple[Spec, ...]:
+        return tuple(spec for level, spec in cell.specs.items() if level != "crafting")
+
+    first = {uncrafted(cell): cell for cell in reversed(cells)}
+    return [cell for cell in cells if not is_control(cell) or first[uncrafted(cell)] is cell]

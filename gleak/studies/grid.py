@@ -1,0 +1,397 @@
+"""Grids: the cells of a study, from axes of spec strings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
+from itertools import product
+from pathlib import Path
+
+from gleak.core.errors import SpecError, error_context, nearest
+from gleak.core.registry import kinds_of, load, parse
+from gleak.core.settings import Scale
+from gleak.core.spec import Spec
+from gleak.studies.axes import check_axis, field_values
+from gleak.studies.axis_labels import BLIND, AxisLabels, bare, canonical, read_spec
+from gleak.studies.axis_values import AxisReader, Value, Variants
+from gleak.studies.cell import LEVELS, SCORED_BY, TRUTH, Cell
+from gleak.studies.cell_patterns import Row, Weak, cell_of, check_level, matching, read_weak
+from gleak.studies.own_models import check_own_model, is_own
+from gleak.studies.refusals import (
+    Refusal,
+    check_left,
+    check_networks,
+    levels_of,
+    levels_of_truth,
+    sift,
+)
+from gleak.studies.search.declaration import OWN_SPLIT, Search
+from gleak.studies.study_file import Axes, GridFile
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of one grid at one scale.
+
+    Args:
+        name: as in the study.
+        scale: one of `SCALES`.
+        cells: all that are scored, cut short after the last level of the grid, in the order of the
+            study; of attacks blind's are among them.
+        truths: the cells, cut short after the defence, in which the truth itself is scored.
+        names: values of each level and what they are called.
+        searches: attack -> the search that it comes from.
+        refused: what would be among the cells and truths if its specs did fit together.
+        weak: cells whose attack is declared to be no better than blind.
+        networks: independent repetitions of each cell's training.
+    """
+
+    name: str
+    scale: Scale
+    cells: list[Cell]
+    truths: list[Cell]
+    names: AxisLabels
+    searches: Mapping[Spec, Search] = field(default_factory=dict)
+    refused: tuple[Refusal, ...] = ()
+    weak: tuple[Weak, ...] = ()
+    networks: int = 1
+
+    @property
+    def repeated(self) -> list[Cell]:
+        """The cells, each once for every repetition of its training."""
+        if self.networks == 1:
+            return self.cells
+        return [cell.repeated(number) for cell in self.cells for number in range(self.networks)]
+
+    @property
+    def scored(self) -> list[dict[str, str]]:
+        """The spec of each level of all that stands in the grid's table, as its rows have it.
+
+        The truth's attack is TRUTH; levels that the grid does not have are empty.
+        """
+        refused = [dict(refusal.levels) for refusal in self.refused]
+        rows = [*self.computed, *refused]
+        return sorted(rows, key=self._place) if refused else rows
+
+    @cached_property
+    def scored_cells(self) -> list[Cell]:
+        """The cell of each row of `scored`."""
+        return self.names.cells(self.scored)
+
+    @property
+    def computed(self) -> list[dict[str, str]]:
+        """Rows of `scored` that have a ``scores.csv``; refused cells have none."""
+        return [*map(levels_of, self.cells), *map(levels_of_truth, self.truths)]
+
+    def examined(self, data_dir: Path) -> Grid:
+        """Return the grid without cells whose model is a user's own network that does not fit them.
+
+        Args:
+            data_dir: where the user keeps data.
+
+        Raises:
+            SpecError, IncompatibleError: there is no such network, or no attacked cell is left.
+        """
+        if not any(map(is_own, self.cells)):
+            return self
+        check = partial(check_own_model, data_dir=data_dir)
+        cells, refused = sift(self.cells, levels_of, check)
+        check_left(cells, refused)
+        truths, without_truth = sift(self.truths, levels_of_truth, check)
+        refused = [*self.refused, *refused, *without_truth]
+        return replace(self, cells=cells, truths=truths, refused=tuple(refused))
+
+    def _place(self, row: Mapping[str, str]) -> list[int]:
+        return [axis.index(row[level]) for level, axis in self.names.values.items()]
+
+
+def expand(name: str, file: GridFile, reader: AxisReader, where: str) -> Grid:
+    """Return the cells of a grid at the reader's scale.
+
+    Args:
+        name: of the grid.
+        file: the grid as written.
+        reader: of the study's axes.
+        where: file, study and grid, put before an error.
+
+    Raises:
+        SpecError: an axis without values, one that ends where nothing is scored, lists of unequal
+            length under ``zip``, an ``exclude`` that matches nothing, an unknown spec.
+        IncompatibleError: there is no cell whose specs fit together.
+    """
+    with error_context(where):
+        levels = _levels(file, reader)
+    paper, where = f"{where}, scale 'paper'", f"{where}, scale {reader.scale!r}"
+    axes = {level: _axis(level, file, reader, where) for level in levels}
+    published = {level: _axis(level, file, reader.at_paper, paper) for level in levels}
+    proxies = {level: _proxies(values, published[level]) for level, values in axes.items()}
+    written = _at(file, reader.scale)
+    rows = _combine(axes, written.zip or [], where)
+    rows = _leave_out(rows, written.exclude or [], reader.variants, where)
+    controls = file.controls if "attack" in axes else []
+    blind = [{**row, "attack": Value(parse("attack", BLIND))} for row in rows if BLIND in controls]
+    _check_victims(rows, where)
+    with error_context(where):
+        every = dict.fromkeys(map(cell_of, [*rows, *blind]))
+        cells, refused = sift(every, levels_of, Cell.check)
+        sent = dict.fromkeys(cell.upto("defense") for cell in every if TRUTH in controls)
+        truths, without_truth = sift(sent, levels_of_truth, Cell.check)
+        check_left(cells, refused)
+    with error_context(f"{where}, proxy_for"):
+        _declare_proxies(proxies, axes, written.proxy_for or {}, reader.variants)
+    names = _names(file, axes, controls, proxies, reader, written.zip or (), published)
+    searches = {v.spec: v.search for axis in axes.values() for v in axis if v.search}
+    refused += without_truth
+    weak = read_weak(rows, written.no_better_than_blind or [], reader.variants, where)
+    networks = written.networks or 1
+    with error_context(f"{where}, networks"):
+        check_networks(cells, networks)
+    return Grid(name, reader.scale, cells, truths, names, searches, tuple(refused), weak, networks)
+
+
+def _at(file: GridFile, scale: Scale) -> Axes:
+    """Return what a grid says at a scale besides its axes."""
+    own = getattr(file, scale, None) or Axes()
+    keys = ("zip", "exclude", "proxy_for", "networks", "no_better_than_blind")
+    merged = {
+        key: getattr(file, key) if getattr(own, key) is None else getattr(own, key) for key in keys
+    }
+    return Axes(**merged)
+
+
+def _levels(file: GridFile, reader: AxisReader) -> list[str]:
+    """Return the levels of a grid, and refuse one that ends with what has no scores."""
+    parts = [part for part in (file, file.quick, file.small, file.gpu) if part is not None]
+    given = [
+        level
+        for level in LEVELS
+        if level in reader.study.base or any(getattr(part, level) is not None for part in parts)
+    ]
+    last = file.end or (given[-1] if given else "none")
+    levels = list(LEVELS[: LEVELS.index(last) + 1]) if last in LEVELS else []
+    if missing := [level for level in levels if level not in given]:
+        raise SpecError(f"axis {missing[0]!r} is left out before {last!r}")
+    if last not in SCORED_BY:
+        valid = ", ".join(SCORED_BY)
+        raise SpecError(f"the last axis is {last!r}; a grid ends with one of {valid}")
+    return levels
+
+
+def _axis(level: str, file: GridFile, reader: AxisReader, where: str) -> list[Value]:
+    with error_context(f"{where}, axis {level!r}"):
+        return reader.read(level, file)
+
+
+def _check_victims(rows: Sequence[Row], where: str) -> None:
+    """Refuse victims from the split that searches choose on, where their choices are reported."""
+    for row in rows:
+        if "attack" in row and row["attack"].search and cell_of(row).client.split == OWN_SPLIT:
+            raise SpecError(
+                f"{where}: client {row['client'].spec} draws from split={OWN_SPLIT}, on which "
+                "searches choose; what they chose is reported on split=test"
+            )
+
+
+def _combine(
+    axes: Mapping[str, list[Value]], zipped: Sequence[Sequence[str]], where: str
+) -> list[dict[str, Value]]:
+    """Return every combination of axes; the levels of a group advance together.
+
+    A search may choose what stands on the axis already; that is one cell.
+    """
+    with error_context(f"{where}, zip"):
+        _check_zip(axes, zipped)
+    together = {level: tuple(group) for group in zipped for level in group}
+    groups = list(dict.fromkeys(together.get(level, (level,)) for level in axes))
+    points = [list(zip(*(axes[level] for level in group), strict=True)) for group in groups]
+    order = [level for group in groups for level in group]
+    found = [dict(zip(order, sum(point, ()), strict=True)) for point in product(*points)]
+    rows = [{level: row[level] for level in axes} for row in found]
+    written = Counter(
+        cell_of(row) for row in rows if "attack" not in row or not row["attack"].search
+    )
+    for cell, times in written.most_common(1):
+        if times > 1:
+            raise SpecError(f"{where}: the cell {cell} is there {times} times")
+    unique: dict[Cell, dict[str, Value]] = {}
+    for row in rows:
+        unique.setdefault(cell_of(row), row)
+    return list(unique.values())
+
+
+def _check_zip(axes: Mapping[str, list[Value]], zipped: Sequence[Sequence[str]]) -> None:
+    levels = [check_level(level, axes) for group in zipped for level in group]
+    twice = sorted(level for level, times in Counter(levels).items() if times > 1)
+    if twice:
+        raise SpecError(f"{', '.join(twice)} named twice; a level advances with one group")
+    for group in zipped:
+        lengths = {level: len(axes[level]) for level in group}
+        if len(set(lengths.values())) > 1:
+            named = ", ".join(f"{level} has {length}" for level, length in lengths.items())
+            raise SpecError(f"axes that advance together must be of equal length: {named}")
+
+
+def _leave_out(
+    rows: Sequence[dict[str, Value]],
+    excluded: Sequence[Mapping[str, str]],
+    variants: Variants,
+    where: str,
+) -> list[dict[str, Value]]:
+    """Return the rows that no exclusion matches.
+
+    Raises:
+        SpecError: an exclusion that matches nothing, which is mostly a slip; or nothing is left.
+    """
+    kept = list(rows)
+    for texts in excluded:
+        with error_context(f"{where}, exclude {dict(texts)}"):
+            left_out = matching(rows, texts, variants)
+        kept = [row for row in kept if row not in left_out]
+    if not kept:
+        raise SpecError(f"{where}, exclude: no cell is left")
+    return kept
+
+
+def _proxies(values: Sequence[Value], paper: Sequence[Value]) -> dict[Spec, Spec]:
+    """Return our specs of an axis -> the published ones that they substitute.
+
+    A spec that a scale changes is a proxy for what it was, and so is the only value of an axis
+    that a scale replaces for the only one that it had.
+    """
+    changed = {v.spec: v.original for v in values if v.original and v.original != v.spec}
+    if changed or not len(values) == len(paper) == 1:
+        return changed
+    (ours,), (theirs,) = values, paper
+    same = theirs.substituted == ours.substituted
+    return {} if same else {ours.spec: theirs.substituted}
+
+
+def _declare_proxies(
+    proxies: dict[str, dict[Spec, Spec]],
+    axes: Mapping[str, Sequence[Value]],
+    written: Mapping[str, str | None],
+    variants: Variants,
+) -> None:
+    """Add what a study says of proxies, in place; null takes one away."""
+    for text, published in written.items():
+        level, value = _place_of(text, axes, variants)
+        proxies[level].pop(value, None)
+        if published is not None:
+            proxies[level][value] = variants.spec(level, published)
+    for level, pairs in proxies.items():
+        for spec, times in Counter(pairs.values()).most_common(1):
+            if times > 1:
+                raise SpecError(f"{times} {level} values stand for '{spec}'; only one can")
+
+
+def _place_of(
+    text: str, axes: Mapping[str, Sequence[Value]], variants: Variants
+) -> tuple[str, Spec]:
+    """Return the level and the value that a text means."""
+    for level, axis in axes.items():
+        try:
+            spec = variants.spec(level, text)
+        except SpecError:
+            continue
+        for value in axis:
+            if text == value.variant or spec in (value.spec, value.base):
+                return level, value.spec
+    known = {str(value.spec) for axis in axes.values() for value in axis}
+    raise SpecError(f"{text!r} is on no axis; {nearest(text, known)}")
+
+
+def _names(
+    file: GridFile,
+    axes: Mapping[str, Sequence[Value]],
+    controls: Sequence[str],
+    proxies: Mapping[str, Mapping[Spec, Spec]],
+    reader: AxisReader,
+    zipped: Sequence[Sequence[str]],
+    published: Mapping[str, Sequence[Value]],
+) -> AxisLabels:
+    """Return the values of the axes with their labels, and those of the specs they substitute."""
+    specs = {level: [value.spec for value in axis] for level, axis in axes.items()}
+    if controls:
+        specs["attack"] += [read_spec("attack", name) for name in controls]
+    own = _labels(file.labels)
+    theirs = {str(spec) for pairs in proxies.values() for spec in pairs.values()}
+    missing = {text: label for text, label in _called(published, own).items() if text in theirs}
+    called = {**missing, **_called(axes, own)}
+    return AxisLabels(
+        axes={level: tuple(dict.fromkeys(found)) for level, found in specs.items()},
+        substituted={level: pairs for level, pairs in proxies.items() if pairs},
+        labels={**_labels({**reader.study.labels, **called}), **own},
+        bases={"attack": {v.spec: v.base for v in axes.get("attack", ()) if v.base}},
+        zipped=zipped,
+        variants={
+            level: {
+                **reader.variants.specs(level),
+                **{value.variant: value.spec for value in axis if value.variant},
+            }
+            for level, axis in axes.items()
+        },
+    )
+
+
+def _called(axes: Mapping[str, Sequence[Value]], own: Collection[str]) -> dict[str, str]:
+    """Return the labels of variants by spec, except of specs that have an own label."""
+    return {
+        str(spec): value.label
+        for axis in axes.values()
+        for value in axis
+        if value.label and not {str(value.substituted), str(value.substituted.setting())} & {*own}
+        for spec in (value.substituted, value.spec)
+    }
+
+
+@cache
+def _forms(text: str) -> frozenset[str]:
+    """Return the canonical specs that a label's key can be read as."""
+    found = set()
+    for level in {*kinds_of(bare(text)), "attack"} & {*LEVELS}:
+        with suppress(SpecError):
+            found.add(canonical(level, text))
+    return frozenset(found)
+
+
+def _labels(written: Mapping[str, str]) -> dict[str, str]:
+    return {form: label for text, label in written.items() for form in {text, *_forms(text)}}
+
+
+def check_labels(labels: Iterable[str], names: Iterable[AxisLabels]) -> None:
+    """Refuse labels of what is neither a spec, nor one of its fields' values, a metric or an axis.
+
+    Args:
+        labels: what has one.
+        names: of the grids that they are for, at every scale; read until all labels are known.
+
+    Raises:
+        SpecError: the first such label, with the nearest valid one.
+    """
+    unknown, known = [text for text in labels if not _forms(text)], {*load("metric"), *LEVELS}
+    grids = iter(names)
+    while unknown and (grid := next(grids, None)) is not None:
+        known |= _named(grid)
+        unknown = [
+            text for text in unknown if not ({text, bare(text)} & known or _is_axis(text, grid))
+        ]
+    for text in unknown:
+        raise SpecError(f"{text!r} is no spec, value, metric or axis; {nearest(text, known)}")
+
+
+def _named(names: AxisLabels) -> set[str]:
+    """Return the values of a grid's axes, those of their fields, and their names."""
+    pairs = [(level, text) for level, axis in names.values.items() for text in axis]
+    inside = {value for level, text in pairs for value in field_values(level, text)}
+    return {name for _, text in pairs for name in (text, bare(text))} | inside
+
+
+def _is_axis(text: str, names: AxisLabels) -> bool:
+    try:
+        check_axis(text, names)
+    except SpecError:
+        return False
+    return True

@@ -1,0 +1,119 @@
+"""Checks of user-defined networks, which are built once before any job.
+
+The checks of specs (`Cell.check`) do not cover them, as their properties are known only after they
+are built. torch is imported only if a cell has such a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gleak.core.errors import GleakError, IncompatibleError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gleak.models.base import ModelSpec
+    from gleak.studies.cell import Cell
+
+KEPT = 4
+"""Number of built networks that are cached."""
+
+
+def is_own(cell: Cell) -> bool:
+    """Return True if a cell's model is user-defined."""
+    return "model" in cell.specs and cell.model.user_defined
+
+
+def check_own_model(cell: Cell, data_dir: Path) -> None:
+    """Raise an error if a cell's user-defined network is missing or cannot be used.
+
+    Cells of other models pass, and so do cells whose number of classes is unknown until their data
+    are downloaded.
+
+    Args:
+        cell: truncated after any level.
+        data_dir: the user's data folder.
+
+    Raises:
+        SpecError: the module or function does not exist.
+        IncompatibleError: the network cannot be built for these samples, is invalid, or is
+            incompatible with another spec of the cell; names the spec and the reason.
+    """
+    if not is_own(cell) or (classes := cell.dataset.classes_in(data_dir)) is None:
+        return
+    built = _built(cell.model, cell.dataset.shape, classes)
+    if isinstance(built, GleakError):
+        raise type(built)(str(built))
+    for level, check in _checks(cell, built, classes).items():
+        try:
+            check()
+        except IncompatibleError as error:
+            named = f"{level} {cell.specs[level]} on model {cell.model}"
+            raise IncompatibleError(f"{named}: {error}") from None
+
+
+def _checks(cell: Cell, network: nn.Module, classes: int) -> dict[str, Callable[[], None]]:
+    """Return the check of the network by each level of the cell."""
+    shape, client = cell.dataset.shape, cell.specs.get("client")
+    run = network if client is None else _run_by_clients(network, client.batch_norm)
+    asked = {
+        "training": (network, shape),
+        "crafting": (network, shape, classes),
+        "client": (network, shape),
+        "defense": (run, shape),
+        "attack": (run, shape, classes, client),
+    }
+    return {
+        level: partial(cell.specs[level].check_network, *arguments)
+        for level, arguments in asked.items()
+        if level in cell.specs
+    }
+
+
+@lru_cache(KEPT)
+def _run_by_clients(network: nn.Module, batch_norm: str) -> nn.Module:
+    """Return the network as clients run it, always the same, as its checks are cached."""
+    from gleak.models.batch_norm import run_by_clients
+
+    return run_by_clients(network, batch_norm)
+
+
+@lru_cache(KEPT)
+def _built(model: ModelSpec, shape: tuple[int, ...], classes: int) -> nn.Module | GleakError:
+    """Return the network in evaluation mode, or the error that building it raised."""
+    try:
+        return _build(model, shape, classes)
+    except GleakError as error:
+        return error
+
+
+def _build(model: ModelSpec, shape: tuple[int, ...], classes: int) -> nn.Module:
+    from torch import nn
+
+    from gleak.models.examination import check_trainable
+    from gleak.runtime.seeding import drawing_from, torch_stream
+
+    try:
+        with drawing_from(torch_stream(0, "construction")):
+            network = model.build(shape, classes)
+    except GleakError:
+        raise
+    except Exception as error:
+        raise IncompatibleError(
+            f"model {model}: its factory, called with shape {shape} and {classes} classes, raises "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(network, nn.Module):
+        kind = type(network).__name__
+        raise IncompatibleError(
+            f"model {model}: its factory returns a {kind}, not a torch.nn.Module"
+        )
+    try:
+        check_trainable(network.eval(), shape, classes)
+    except IncompatibleError as error:
+        raise IncompatibleError(f"model {model}, samples of shape {shape}: {error}") from None
+    return network

@@ -1,0 +1,290 @@
+"""Searches as a study declares them.
+
+Snakemake imports this module to build its graph, so nothing heavy is imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gleak.attacks.base import AttackSpec
+from gleak.core.errors import SpecError, error_context, nearest
+from gleak.core.registry import parse
+from gleak.core.settings import Scale
+from gleak.core.spec import Spec, changed, field_text
+from gleak.core.yaml_input import at_scale
+from gleak.metrics.base import MetricSpec
+from gleak.studies.cell import LEVELS, Cell
+from gleak.studies.search.chosen import Entry
+from gleak.studies.search.ranges import Range, read_range
+
+if TYPE_CHECKING:
+    from torch import nn
+
+OWN_SPLIT = "train"
+NO_PATCHES: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+
+
+class Declaration(BaseModel):
+    """A search, or changes to it at a scale; missing keys keep their value at scale ``paper``.
+
+    Args:
+        dataset, model, training, crafting, client, defense, attack: spec strings of the cell that
+            the trials run on; the first trial is the attack itself. At a scale also a mapping of
+            changed fields.
+        ranges: field of the attack -> ``low``, ``high`` and ``log``, or a list of choices.
+        trials: number of trials, including the attack itself.
+        metric: metric whose mean over the samples is optimised.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str | dict[str, Any] | None = None
+    model: str | dict[str, Any] | None = None
+    training: str | dict[str, Any] | None = None
+    crafting: str | dict[str, Any] | None = None
+    client: str | dict[str, Any] | None = None
+    defense: str | dict[str, Any] | None = None
+    attack: str | dict[str, Any] | None = None
+    ranges: dict[str, dict[str, Any] | list[Any]] | None = None
+    trials: int | None = Field(None, ge=1)
+    metric: str | None = None
+
+
+class SearchFile(Declaration):
+    """A search in a study file.
+
+    Args:
+        base: another search of the study, which this one modifies.
+        after: an earlier search of the study; the attack has the values that it chose.
+        quick, small, gpu: changes at these scales.
+    """
+
+    base: str | None = None
+    after: str | None = None
+    quick: Declaration | None = None
+    small: Declaration | None = None
+    gpu: Declaration | None = None
+
+    def at(self, scale: Scale) -> Declaration:
+        """Return the search at a scale, without the changes of fields."""
+        changed = self.patches(scale)
+        own = getattr(self, scale, None)
+        kept = own and own.model_copy(update=dict.fromkeys(changed))
+        return at_scale(self.model_copy(update={scale: kept} if kept else {}), Declaration, scale)
+
+    def patches(self, scale: Scale) -> dict[str, dict[str, Any]]:
+        """Return the fields that a scale changes, by level."""
+        own = getattr(self, scale, None) or Declaration()
+        found = {level: getattr(own, level) for level in LEVELS}
+        return {level: fields for level, fields in found.items() if isinstance(fields, dict)}
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search at one scale.
+
+    Args:
+        name: name of the search in the study.
+        cell: cell that the trials run on; its attack is the base, which is tried first.
+        ranges: field of the attack -> its range, in the order of the attack's fields.
+        trials: number of trials.
+        metric: metric whose mean over the samples is optimised.
+        chosen: adopted attack; None if nothing was adopted or the result is outdated.
+        outdated: True if the search has changed since its result was adopted.
+        written: attack of the study file, by which figures and claims refer to the result, if the
+            base has values that an earlier search chose.
+    """
+
+    name: str
+    cell: Cell
+    ranges: Mapping[str, Range]
+    trials: int
+    metric: MetricSpec
+    chosen: AttackSpec | None = None
+    outdated: bool = False
+    written: AttackSpec | None = None
+
+    @property
+    def base(self) -> AttackSpec:
+        """Attack of the first trial, used in grids until a result is adopted."""
+        attack: AttackSpec = self.cell.attack
+        return attack
+
+    @property
+    def used(self) -> dict[str, str]:
+        """Searched fields with the values that grids use: the adopted ones, else the base's."""
+        attack = self.chosen or self.base
+        return {field: field_text(attack, field) for field in self.ranges}
+
+    @property
+    def substitute(self) -> str:
+        """Attack that is used without an adopted result, in one line; empty if there is one."""
+        if self.chosen or self.outdated:
+            return ""
+        values = ", ".join(f"{field}={value}" for field, value in self.used.items())
+        return f"search {self.name} not adopted: base attack {self.base.name} with {values}"
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """Canonical form of the declaration; `read_search` returns an equal search for it."""
+        return {
+            **self.cell.strings(),
+            "ranges": {field: found.declared() for field, found in self.ranges.items()},
+            "trials": self.trials,
+            "metric": str(self.metric),
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the canonical declaration."""
+        return blake2b(json.dumps(self.declared).encode(), digest_size=8).hexdigest()
+
+    @property
+    def variants(self) -> list[AttackSpec]:
+        """The base, and the base with each example value of each range."""
+        values = [(field, value) for field, r in self.ranges.items() for value in r.examples]
+        return [self.base, *(changed(self.base, {field: value}) for field, value in values)]
+
+    @property
+    def modules(self) -> list[str]:
+        """Modules of all specs whose code the search runs."""
+        attacks = [part for attack in self.variants for part in attack.components()]
+        parts: list[Spec] = [*attacks, *self.cell.components("model"), self.metric]
+        return sorted({name for part in parts for name in part.modules})
+
+    def resolved(self) -> dict[str, Any]:
+        """Return every field of the specs, including defaults; a change reruns the job."""
+        specs = {level: self.cell.specs[level].resolved() for level in ("model", "attack")}
+        return {**self.declared, **specs, "metric": self.metric.resolved()}
+
+    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+        """Return the names of parameters whose updates any variant reads (`AttackSpec.reads`)."""
+        names: frozenset[str] = frozenset()
+        for attack in self.variants:
+            read = attack.reads(model, input_shape)
+            if read is None:
+                return None
+            names |= read
+        return names
+
+    def after(self, earlier: Search) -> Search:
+        """Return the search whose base has the values that an earlier search chose.
+
+        Raises:
+            SpecError: the attack has not the fields that were searched, or its ranges exclude them.
+        """
+        attack = changed(self.base, earlier.used)
+        search = read_search(self.name, Declaration(**{**self.declared, "attack": str(attack)}))
+        return replace(search, written=self.base)
+
+    def adopting(self, entry: Entry) -> Search:
+        """Return the search with an adopted result, marked as outdated if the search has changed.
+
+        Raises:
+            SpecError: the adopted spec is not a valid attack any more.
+        """
+        if entry.fingerprint != self.fingerprint:
+            return replace(self, outdated=True)
+        return replace(self, chosen=parse("attack", entry.chosen))
+
+    def check_choice(self) -> None:
+        """Raise an error if the adopted result is outdated.
+
+        Raises:
+            SpecError: the search has changed since its result was adopted.
+        """
+        if self.outdated:
+            raise SpecError(
+                f"search {self.name!r} has changed since its choice was adopted, or one that it "
+                "comes after was adopted anew; run it again (snakemake searches, at this scale and "
+                "with this study alone in studies), then gleak adopt"
+            )
+
+
+def read_search(
+    name: str, declared: Declaration, patches: Mapping[str, Mapping[str, Any]] = NO_PATCHES
+) -> Search:
+    """Read a search from its declaration at one scale.
+
+    Args:
+        name: name of the search in the study.
+        declared: declaration without changed fields.
+        patches: level -> fields that the scale changes.
+
+    Raises:
+        SpecError: a key is missing or invalid; names the key.
+        IncompatibleError: specs are incompatible.
+    """
+    for key in Declaration.model_fields:
+        if getattr(declared, key) is None:
+            raise SpecError(f"key {key!r} is missing")
+    specs = {level: parse(level, str(getattr(declared, level))) for level in LEVELS}
+    changes = {level: changed(specs[level], fields) for level, fields in patches.items()}
+    cell = Cell({**specs, **changes})
+    cell.check()
+    search = Search(
+        name=name,
+        cell=cell,
+        ranges=dict(_ranges(cell.attack, declared.ranges or {})),
+        trials=declared.trials or 1,
+        metric=_metric(declared.metric or "", cell),
+    )
+    _check_split(cell)
+    _check_variants(search)
+    return search
+
+
+def _ranges(base: AttackSpec, written: Mapping[str, Any]) -> Iterator[tuple[str, Range]]:
+    fields = type(base).model_fields
+    with error_context("ranges"):
+        if not written:
+            raise SpecError("has no fields; name those of the attack that are searched")
+        for field in written:
+            if field not in fields:
+                hint = nearest(field, fields)
+                raise SpecError(f"attack {base.name!r} has no field {field!r}; {hint}")
+    for field in fields:
+        if field in written:
+            yield field, read_range(base, field, written[field])
+
+
+def _metric(text: str, cell: Cell) -> MetricSpec:
+    with error_context("metric"):
+        metric = parse("metric", text)
+        if not isinstance(metric, MetricSpec):
+            raise SpecError(f"{metric} is of a model; a search needs one of what an attack finds")
+        if cell.dataset.modality not in metric.modalities:
+            raise SpecError(f"{metric} does not apply to {cell.dataset.modality} data")
+    return metric
+
+
+def _check_split(cell: Cell) -> None:
+    """Raise an error if the victims are not from the train split, as results use the test split."""
+    if cell.client.split != OWN_SPLIT:
+        raise SpecError(
+            f"client: {cell.client} draws its samples from split={cell.client.split}, and nothing "
+            f"is chosen on test victims; write it with split={OWN_SPLIT}"
+        )
+
+
+def _check_variants(search: Search) -> None:
+    """Raise an error if a variant is incompatible or needs other grants or other knowledge."""
+    for attack in search.variants:
+        with error_context("ranges"):
+            Cell({**search.cell.specs, "attack": attack}).check()
+            if attack.grants != search.base.grants:
+                raise SpecError(
+                    f"{attack} needs other grants than {search.base}; search each on its own"
+                )
+            if attack.knowledge != search.base.knowledge:
+                raise SpecError(
+                    f"{attack} uses other knowledge than {search.base}; search each on its own"
+                )

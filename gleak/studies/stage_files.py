@@ -1,0 +1,212 @@
+"""Files that jobs create and read, each identified by a stage, an output and a subject."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gleak.core.settings import Scale
+from gleak.knowledge.base import Pretraining
+from gleak.studies.cell import SCORED_BY, Cell
+
+if TYPE_CHECKING:
+    from gleak.studies.search.declaration import Search
+    from gleak.studies.study import Study
+
+CAPTURED = "captured"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A share of the victims of a cell.
+
+    Args:
+        cell: the cell with all its victims.
+        number: index of the share, from 1.
+        count: number of shares.
+    """
+
+    cell: Cell
+    number: int
+    count: int
+
+    @property
+    def wildcards(self) -> dict[str, Any]:
+        """Value of each wildcard of its path."""
+        return {**self.cell.strings(), "shard": self.number, "shards": self.count}
+
+
+@dataclass(frozen=True)
+class StudyPart:
+    """A grid, figure or search of a study at one scale, or the whole study.
+
+    Args:
+        study: the study.
+        scale: one of `gleak.core.settings.SCALES`.
+        wildcard: ``grid``, ``figure`` or ``search``; empty for the whole study.
+        name: of the grid, figure or search.
+    """
+
+    study: Study
+    scale: Scale
+    wildcard: str = ""
+    name: str = ""
+
+    @property
+    def wildcards(self) -> dict[str, Any]:
+        """Value of each wildcard of its path."""
+        own = {self.wildcard: self.name} if self.wildcard else {}
+        return {"study": self.study.name, "scale": self.scale, **own}
+
+    @property
+    def search(self) -> Search:
+        """The search of this name; only valid if ``wildcard`` is ``search``."""
+        return self.study.search(self.name, self.scale)
+
+    def __hash__(self) -> int:
+        return hash((self.study.name, self.scale, self.wildcard, self.name))
+
+
+Subject = Cell | Shard | Pretraining | StudyPart
+
+
+@dataclass(frozen=True)
+class Made:
+    """A file that a stage creates.
+
+    Args:
+        rule: name of the stage.
+        output: name of the file among the stage's outputs.
+        subject: what the job is about, for example a cell.
+    """
+
+    rule: str
+    output: str
+    subject: Subject
+
+
+Inputs = dict[str, Made | list[Made]]
+
+
+def files_in(inputs: Inputs) -> list[Made]:
+    """Return all files that are read."""
+    parts = [[part] if isinstance(part, Made) else part for part in inputs.values()]
+    return [made for part in parts for made in part]
+
+
+def dataset_of(cell: Cell | Pretraining) -> Made:
+    """Return the file with the samples of a cell's dataset."""
+    return Made("prepare_dataset", "dataset", Cell({"dataset": cell.dataset}))
+
+
+def model_of(cell: Cell) -> Made:
+    """Return the file with the parameters of a cell's model after its training."""
+    rule = "take_captured_model" if cell.training.name == CAPTURED else "train_model"
+    return Made(rule, "model", cell.upto("training"))
+
+
+def parameters_of(cell: Cell) -> Made:
+    """Return the file with the parameters that are broadcast to a cell's clients."""
+    if cell.crafting.broadcasts_model:
+        return model_of(cell)
+    return Made("craft_parameters", "parameters", cell.upto("crafting"))
+
+
+def update_of(cell: Cell) -> Made:
+    """Return the file with the updates that a cell's clients send."""
+    rule = "take_captured_update" if cell.client.name == CAPTURED else "simulate_clients"
+    return Made(rule, "sent", cell.upto("defense"))
+
+
+def truth_of(cell: Cell, output: str = "private") -> Made:
+    """Return the file with the samples of a cell's clients, or one with a granted part of them."""
+    rule = "take_captured_truth" if cell.client.name == CAPTURED else "simulate_clients"
+    return Made(rule, output, cell.upto("defense"))
+
+
+def knowledge_of(trainings: Iterable[Pretraining]) -> list[Made]:
+    """Return the files with knowledge that was trained on public data."""
+    return [Made("train_knowledge", "knowledge", training) for training in trainings]
+
+
+def reconstruction_of(cell: Cell, output: str = "reconstruction") -> Made:
+    """Return the file with the reconstruction of a cell's attack."""
+    return Made("attack", output, cell)
+
+
+def scores_of(cell: Cell) -> Made:
+    """Return the file with the scores of a cell, whatever level it ends with."""
+    return Made(SCORED_BY[cell.end], "scores", cell)
+
+
+def reads_of_attack(cell: Cell) -> Inputs:
+    """Return the update, the broadcast parameters and the attack's grants, but not the truth.
+
+    An attack that belongs to a crafting also reads the secret of the server that crafted the
+    parameters. An attacker's knowledge was trained on public data.
+    """
+    secret = [Made("craft_parameters", "secret", cell.upto("crafting"))]
+    return {
+        "sent": update_of(cell),
+        "parameters": parameters_of(cell),
+        "granted": [truth_of(cell, f"granted/{grant}.h5") for grant in sorted(cell.attack.grants)],
+        "secret": secret if cell.attack.crafting else [],
+        "knowledge": knowledge_of(cell.pretrainings),
+    }
+
+
+def shards_of(cell: Cell, count: int) -> list[Shard]:
+    """Return non-empty shares of a cell's victims."""
+    count = min(count, cell.client.victims)
+    return [Shard(cell, number, count) for number in range(1, count + 1)]
+
+
+def reads_of_score(cell: Cell) -> Inputs:
+    """Return the truth, the reconstruction, and the knowledge used by the attack and by scoring."""
+    return {
+        "private": truth_of(cell),
+        "reconstruction": reconstruction_of(cell),
+        "provenance": reconstruction_of(cell, "provenance"),
+        "knowledge": knowledge_of(cell.pretrainings),
+        "evaluators": knowledge_of(cell.evaluators),
+    }
+
+
+def reads_of_clients(cell: Cell) -> Inputs:
+    """Return the samples and the broadcast parameters."""
+    return {"dataset": dataset_of(cell), "parameters": parameters_of(cell)}
+
+
+def reads_of_search(part: StudyPart) -> Inputs:
+    """Return the inputs of the attack and the truth of victims from the train split."""
+    cell = part.search.cell
+    return {**reads_of_attack(cell), "private": truth_of(cell)}
+
+
+def reads_of_table(part: StudyPart) -> Inputs:
+    """Return the scores of every cell of a grid and of its controls, except refused cells."""
+    grid = part.study.grid(part.name, part.scale)
+    truths = [Made("score_truth", "scores", cell) for cell in grid.truths]
+    return {"scores": [*map(scores_of, grid.repeated), *truths]}
+
+
+def table_of(part: StudyPart, grid: str) -> Made:
+    """Return the table with the scores of a grid of a study."""
+    return Made("tabulate", "table", StudyPart(part.study, part.scale, "grid", grid))
+
+
+def reads_of_figure(part: StudyPart) -> Inputs:
+    """Return the tables of a figure's grids, its images, and knowledge whose losses it plots."""
+    spec, shown = part.study.figure(part.name), part.study.shown(part.name, part.scale)
+    images = [*map(reconstruction_of, shown), *map(truth_of, shown)]
+    return {
+        "tables": [table_of(part, grid) for grid in spec.grids],
+        "images": list(dict.fromkeys(images)),
+        "trained": knowledge_of(spec.trainings(part.scale)),
+    }
+
+
+def reads_of_verdicts(part: StudyPart) -> Inputs:
+    """Return the tables of all grids."""
+    return {"tables": [table_of(part, grid) for grid in part.study.grids]}

@@ -1,0 +1,187 @@
+"""Pydantic models of a study file (docs/design.md, "Studies").
+
+Their JSON Schema is ``studies/study.schema.json``, for completion and checks in editors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from gleak.core.errors import SpecError, nearest
+from gleak.core.settings import Scale
+from gleak.core.spec import FILE_NAME
+
+Name = Annotated[str, Field(pattern=FILE_NAME)]
+"""Name of a grid, figure or search; used in file names."""
+Fields = dict[str, Any]
+Item = str | Fields
+Axis = Item | list[Item]
+
+
+class NoBetterThanBlind(BaseModel):
+    """Cells whose attack is declared to be no better than the blind control."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cells: dict[str, str] = Field(
+        description="level -> spec or name of a variant; cells that match all", min_length=1
+    )
+    reason: str = Field(description="why; a sentence for captions", min_length=1)
+
+
+class Axes(BaseModel):
+    """Axes of a grid, or changes to them at a scale.
+
+    An item of an axis is a spec string, the name of a variant, or a mapping of fields: with
+    ``name`` a spec of that name, with ``base`` a modified variant or spec, with ``search`` the
+    result of a search, and otherwise the study's base spec, modified. A list as the value of
+    a field gives one item for each of its elements.
+
+    At a scale, a mapping of fields without ``name``, ``base`` or ``search`` is a patch: it changes
+    these fields of every spec on the axis that has them, or, under the name of a spec or variant,
+    only of that one. Any other value replaces the axis.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: Axis | None = None
+    model: Axis | None = None
+    training: Axis | None = None
+    crafting: Axis | None = None
+    client: Axis | None = None
+    defense: Axis | None = None
+    attack: Axis | None = None
+    zip: list[list[str]] | None = Field(
+        None, description="groups of levels whose axes advance together"
+    )
+    exclude: list[dict[str, str]] | None = Field(
+        None, description="cells that match all of these specs are excluded"
+    )
+    proxy_for: dict[str, str | None] | None = Field(
+        None, description="a spec of an axis -> the published spec that it substitutes; null: none"
+    )
+    networks: int | None = Field(
+        None,
+        description="independent repetitions of the training of each cell, which count as its "
+        "victims; of grids that end with the training or the crafting",
+        ge=1,
+    )
+    no_better_than_blind: list[NoBetterThanBlind] | None = Field(
+        None, description="cells whose attack does not beat the blind control, with the reason"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_renamed(cls, written: Any) -> Any:
+        if isinstance(written, Mapping) and "stands_for" in written:
+            raise ValueError("key 'stands_for' is now called 'proxy_for'")
+        return written
+
+
+class GridFile(Axes):
+    """A grid: its axes, and changes to them at the scales."""
+
+    base: Name | None = Field(None, description="grid of the study that this one modifies")
+    end: Literal["training", "crafting", "attack"] | None = Field(
+        None, description="last level, whose artifact is scored; default: attack"
+    )
+    controls: list[Literal["blind", "truth"]] = Field(
+        ["blind", "truth"], description="blind uses no update; truth scores the true samples"
+    )
+    labels: dict[str, str] = Field(
+        {}, description="a spec, name, metric or axis -> its label in figures"
+    )
+    quick: Axes | None = None
+    small: Axes | None = None
+    gpu: Axes | None = None
+
+
+class Changes(Axes):
+    """Changes to a study at a scale."""
+
+    metrics: dict[str, str] = Field(
+        {},
+        description="a metric of figures and claims -> the one measured at the scale; it is not "
+        "compared with published numbers of another",
+    )
+
+
+class Scales(BaseModel):
+    """Changes to all grids, figures and claims of a study at a scale.
+
+    A patch applies to the grids that have matching specs. A replaced axis applies to all grids that
+    do not replace it themselves.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    quick: Changes = Changes()
+    small: Changes = Changes()
+    gpu: Changes = Changes()
+
+
+class StudyFile(BaseModel):
+    """A study file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    paper: str = Field(description="short citation; of a study without a paper, whose it is")
+    base: dict[str, Item] = Field({}, description="level -> default spec of all grids")
+    variants: dict[str, dict[str, Item]] = Field(
+        {}, description="level -> name, also its label -> spec or modified variant"
+    )
+    labels: dict[str, str] = Field({}, description="labels in figures, for all grids")
+    metrics: dict[str, str] = Field(
+        {}, description="a metric of figures and claims -> its spec, as the paper measures it"
+    )
+    scales: Scales = Scales()
+    searches: dict[Name, Fields] = Field(
+        {}, description="hyperparameter searches, see `gleak.studies.search.declaration`"
+    )
+    grids: dict[Name, Fields]
+    figures: dict[Name, Fields] = Field(description="name -> kind and the fields of that kind")
+    expect: list[Fields] = Field([], description="claims of the paper to check")
+
+    def changes(self, scale: Scale) -> Changes:
+        """Return the changes at a scale; none at scale ``paper``."""
+        found: Changes = getattr(self.scales, scale, Changes())
+        return found
+
+
+def inherited(
+    name: str, written: Mapping[str, Mapping[str, Any]], merged: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Return an entry merged with its chain of bases.
+
+    Args:
+        name: name of the entry.
+        written: all entries, by name.
+        merged: keys whose mappings are merged; the entry's own value replaces any other.
+
+    Raises:
+        SpecError: a base is unknown or circular.
+    """
+    chain = _chain(name, written)
+    found: dict[str, Any] = {}
+    for entry in reversed(chain):
+        for key, value in written[entry].items():
+            joined = key in merged and isinstance(value, Mapping)
+            found[key] = {**found.get(key, {}), **value} if joined else value
+    found.pop("base", None)
+    return found
+
+
+def _chain(name: str, written: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the names of the entry, its base, the base's base, and so on."""
+    chain = [name]
+    while base := written[chain[-1]].get("base"):
+        if base not in written:
+            raise SpecError(f"{chain[-1]!r}: unknown base {base!r}; {nearest(base, written)}")
+        if base in chain:
+            raise SpecError(f"circular base: {' -> '.join([*chain, base])}; name another base")
+        chain.append(base)
+    return chain

@@ -1,0 +1,194 @@
+"""Check of the files that are requested from Snakemake on the command line.
+
+Snakemake only reports that no rule produces a misspelt file. `check_target` finds the file that was
+meant, and names it as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
+from itertools import permutations
+from os.path import normpath
+from pathlib import Path
+
+from gleak.core.errors import SpecError, error_context, nearest
+from gleak.core.registry import kinds_of
+from gleak.core.settings import SCALES
+from gleak.knowledge.base import Pretraining
+from gleak.studies.cell import LEVELS, TRUTH, Cell, Paths
+from gleak.studies.stages import STAGES, STUDY
+from gleak.studies.study import Study, load_study
+
+SUBFOLDERS = (TRUTH, "granted", "shards")
+"""Folders below those of the levels."""
+SIMILAR = 0.8
+"""Least similarity of a name that is taken for another (`difflib.SequenceMatcher.ratio`)."""
+ORDER = "/".join(f"<{level}>" for level in LEVELS)
+
+
+def check_target(
+    target: str, results: Path, studies: Mapping[str, Path], rules: Collection[str]
+) -> None:
+    """Raise an error if a target is neither a rule nor a file that a rule creates.
+
+    Args:
+        target: a word of Snakemake's command line.
+        results: folder of all outputs.
+        studies: file of each study, by its name.
+        rules: names of all rules without wildcards.
+
+    Raises:
+        SpecError: the target is misspelt or not canonical; gives the whole target that was meant.
+        IncompatibleError: its specs do not fit together.
+    """
+    if target in rules or Path(target).is_file():
+        return
+    place, parts = _place(Path(normpath(target)), results)
+    if place == "artifacts":
+        meant = _artifact(target, parts, results)
+    elif place == "knowledge" and len(parts) == len(("dataset", "knowledge", "file")):
+        meant = _knowledge(target, parts, results)
+    elif place == "studies":
+        meant = _of_study(target, parts, results, studies)
+    else:
+        raise SpecError(
+            f"target {target!r} is neither a rule nor a file in {results}/; "
+            f"{nearest(target, rules)}; files of a cell are {results}/artifacts/{ORDER}/scores.csv "
+            "and others, see docs/design.md"
+        )
+    if normpath(target) != normpath(meant):
+        raise SpecError(f"{target}: not a file of the workflow; write it as {meant}")
+
+
+def _place(target: Path, results: Path) -> tuple[str, Sequence[str]]:
+    """Split a target into a folder of the results, which may be left out, and what is below."""
+    below = target.absolute().is_relative_to(results.absolute())
+    inside = target.absolute().relative_to(results.absolute()) if below else target
+    first, *rest = inside.parts or ("",)
+    if first in ("artifacts", "knowledge", "studies"):
+        return first, rest
+    return ("artifacts" if _kinds(first) else ""), inside.parts
+
+
+def _artifact(target: str, parts: Sequence[str], results: Path) -> Path:
+    """Return the path of a cell's file, with its levels in order and its specs canonical."""
+    depth = next((n for n, part in enumerate(parts) if part in SUBFOLDERS), len(parts) - 1)
+    specs, file = parts[:depth], "/".join(parts[depth:])
+    if not 0 < depth <= len(LEVELS):
+        raise SpecError(f"{target}: has {depth} levels; the levels of a path are {ORDER}")
+    ordered = _in_order(specs)
+    with error_context(f"{target}: the levels of a path are {ORDER}"):
+        cell = Cell.parse(dict(zip(LEVELS, ordered or specs, strict=False)))
+    meant = Paths(results).folder(cell) / _file(target, file, cell.end)
+    if ordered != specs:
+        raise SpecError(
+            f"{target}: {_misplaced(specs)}; the levels of a path are {ORDER}: write it as {meant}"
+        )
+    return meant
+
+
+def _knowledge(target: str, parts: Sequence[str], results: Path) -> Path:
+    """Return the path of a file of a training on public data, with canonical specs."""
+    with error_context(target):
+        pretraining = Pretraining.parse(*parts[:2])
+    files = dict.fromkeys(STAGES["train_knowledge"].files)
+    return (
+        Paths(results).knowledge(pretraining).with_name(_similar(target, "file", parts[2], files))
+    )
+
+
+@cache
+def _kinds(spec: str) -> frozenset[str]:
+    """Return the levels to which a spec may belong, by its name."""
+    return frozenset(kinds_of(spec.partition("+")[0])) & {*LEVELS}
+
+
+def _in_order(specs: Sequence[str]) -> Sequence[str] | None:
+    """Return the specs in the order of the levels; None if some level has no spec."""
+    if all(level in _kinds(spec) for level, spec in zip(LEVELS, specs, strict=False)):
+        return specs
+    for order in permutations(specs):
+        if all(level in _kinds(spec) for level, spec in zip(LEVELS, order, strict=False)):
+            return order
+    return None
+
+
+def _misplaced(specs: Sequence[str]) -> str:
+    """Describe the first spec that belongs to another level."""
+    level, spec = next(
+        (level, spec)
+        for level, spec in zip(LEVELS, specs, strict=False)
+        if level not in _kinds(spec)
+    )
+    return f"{spec!r} is a {' and a '.join(sorted(_kinds(spec)))}, not a {level}"
+
+
+def _files(level: str) -> Iterator[str]:
+    """Yield the files in the folder of a level, with wildcards of shards."""
+    start = f"artifacts/{'/'.join(f'{{{one}}}' for one in LEVELS[: LEVELS.index(level) + 1])}/"
+    for stage in STAGES.values():
+        for file in stage.files:
+            name = f"{stage.folder}/{file}".removeprefix(start)
+            if f"{stage.folder}/".startswith(start) and not name.startswith("{"):
+                yield name
+
+
+def _file(target: str, file: str, level: str) -> str:
+    """Return the file of a level that a name means.
+
+    Raises:
+        SpecError: no file of the level has a similar name.
+    """
+    known = dict.fromkeys(_files(level))
+    for pattern in known:
+        if re.fullmatch(re.sub(r"\{\w+\}", r"[1-9]\\d*", pattern), file):
+            return file
+    others = [other for other in LEVELS if file in _files(other)]
+    close = [] if others else get_close_matches(file, known, n=1, cutoff=SIMILAR)
+    if close and "{" not in close[0]:
+        return close[0]
+    hint = f"{file} is a file of a cell that ends with {' or '.join(others)}; " if others else ""
+    raise SpecError(
+        f"{target}: {hint}files in the folder of a {level}: {', '.join(known)}; the levels of a "
+        f"path are {ORDER}"
+    )
+
+
+def _of_study(
+    target: str, parts: Sequence[str], results: Path, studies: Mapping[str, Path]
+) -> Path:
+    """Return the path of a study's file with similar names of study, scale and file."""
+    if len(parts) <= len(("study", "scale")):
+        raise SpecError(f"{target}: files of a study are {results}/{STUDY}/<figure>.svg and others")
+    name = _similar(target, "study", parts[0], studies)
+    scale = _similar(target, "scale", parts[1], dict.fromkeys(SCALES))
+    files = dict.fromkeys(_files_of_study(load_study(studies[name])))
+    file = _similar(target, "file", "/".join(parts[2:]), files)
+    return results / STUDY.format(study=name, scale=scale) / file
+
+
+def _similar(target: str, what: str, name: str, known: Mapping[str, object]) -> str:
+    """Return a name or the most similar known one.
+
+    Raises:
+        SpecError: there is no similar one.
+    """
+    close = [name] if name in known else get_close_matches(name, known, n=1, cutoff=SIMILAR)
+    if not close:
+        raise SpecError(f"{target}: unknown {what} {name!r}; {nearest(name, known)}")
+    return close[0]
+
+
+def _files_of_study(study: Study) -> Iterator[str]:
+    """Yield all files of a study at one scale."""
+    for name, figure in study.figures.items():
+        yield from (f"{name}{suffix}" for suffix in figure.suffixes)
+    names = {"grid": study.grids, "search": study.searches}
+    for rule in ("tabulate", "search", "judge"):
+        for file in STAGES[rule].files:
+            wildcard = next((each for each in names if f"{{{each}}}" in file), None)
+            parts = names[wildcard] if wildcard else [""]
+            yield from (file.format(**{wildcard or "": part}) for part in parts)

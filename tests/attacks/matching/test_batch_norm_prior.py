@@ -1,0 +1,77 @@
+"""Prior by the statistics of batch normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.attacks.matching.batch_norm_prior import BatchNormPrior, check_statistics
+from gleak.core.errors import IncompatibleError
+from gleak.models.batch_norm import InputStatistics, batch_norm_passes
+
+SHAPE = (2, 4, 4)
+
+
+def network(mean: float = 0.0, variance: float = 1.0) -> nn.Module:
+    norm = nn.BatchNorm2d(2)
+    norm.running_mean.fill_(mean)
+    norm.running_var.fill_(variance)
+    return nn.Sequential(norm, nn.Flatten(), nn.Linear(32, 3)).eval()
+
+
+def prior_of(mean: Sequence[float], variance: Sequence[float]) -> BatchNormPrior:
+    """A prior that expects these means and variances of each victim's two channels."""
+    model = network()
+    (layer,) = batch_norm_passes(model, SHAPE)
+    means, variances = (torch.tensor(v)[:, None].expand(-1, 2) for v in (mean, variance))
+    return BatchNormPrior(model, [InputStatistics(layer, means, variances)])
+
+
+def standardised(victims: int) -> Tensor:
+    images = torch.randn(victims, 6, *SHAPE)
+    images -= images.mean((1, 3, 4), keepdim=True)
+    return images / images.var((1, 3, 4), unbiased=False, keepdim=True).sqrt()
+
+
+def test_images_with_the_expected_statistics_have_none() -> None:
+    images = standardised(2)
+    images[1] = 3 * images[1] + 2
+    assert prior_of([0.0, 2.0], [1.0, 9.0])(images).tolist() == pytest.approx([0, 0], abs=1e-3)
+    assert (prior_of([2.0, 0.0], [9.0, 1.0])(images) > 0.5).all()
+
+
+def test_it_is_the_distance_of_means_and_variances_in_their_units() -> None:
+    constant = torch.full((1, 2, *SHAPE), 5.0)
+    assert prior_of([1.0], [4.0])(constant) == pytest.approx((5 - 1) / 2 + (4 - 0) / 4, rel=1e-4)
+
+
+def test_victims_do_not_share_statistics_and_gradients_exist_at_the_minimum() -> None:
+    images = torch.rand(3, 2, *SHAPE, requires_grad=True)
+    prior = prior_of([0.1, 0.2, 0.3], [1.0, 2.0, 3.0])
+    alone = [prior.keep(slice(row, row + 1))(images[row : row + 1]) for row in range(3)]
+    assert torch.allclose(prior(images), torch.cat(alone))
+    (slope,) = torch.autograd.grad(prior(torch.zeros_like(images) * images).sum(), images)
+    assert slope.isfinite().all()
+
+
+def test_layers_without_running_statistics_are_skipped() -> None:
+    model = nn.Sequential(nn.BatchNorm2d(2, track_running_stats=False), *network(0.5, 4)).eval()
+    check_statistics(model, SHAPE, "running")
+    expected = [None, InputStatistics(model[1], torch.full((1, 2), 0.5), torch.full((1, 2), 4.0))]
+    assert BatchNormPrior(model, expected)(2 * standardised(1)).item() == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize("source", ["running", "granted"])
+def test_a_network_without_batch_normalisation_is_refused(source: str) -> None:
+    with pytest.raises(IncompatibleError, match="in this one none runs; use invertgrad"):
+        check_statistics(nn.Sequential(nn.Flatten(), nn.Linear(32, 3)), SHAPE, source)
+
+
+def test_a_network_that_keeps_no_statistics_can_only_have_granted_ones() -> None:
+    model = nn.Sequential(nn.BatchNorm2d(2, track_running_stats=False), nn.Flatten()).eval()
+    check_statistics(model, SHAPE, "granted")
+    with pytest.raises(IncompatibleError, match=r"keeps running .*use statistics=granted"):
+        check_statistics(model, SHAPE, "running")

@@ -1,0 +1,162 @@
+"""Methods of computing gradients are compared with plain differentiation before they are used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.attacks.matching.choice import Trial, choose_gradients
+from gleak.attacks.matching.distances.base import Piece
+from gleak.attacks.matching.gradients import (
+    ClientTraining,
+    LoopedGradients,
+    Parameters,
+    VmappedGradients,
+)
+from gleak.attacks.matching.layerwise import LayerwiseGradients
+from gleak.attacks.matching.tangent_gradients import TangentGradients
+from gleak.attacks.matching.unrolled import GeneralUnrolled
+from gleak.core.errors import IncompatibleError
+from gleak.models.differentiation import differentiable_kernels
+from tests.zoo import CLASSES, NETWORKS, SHAPE
+
+UNSPLITTABLE = [
+    "batch statistics, functional",
+    "centred",
+    "dense on time first",
+    "weight used twice",
+    "divided by a weight's norm",
+]
+
+
+def training_of(network: nn.Module, **fields: object) -> ClientTraining:
+    trained = frozenset(name for name, _ in network.named_parameters())
+    return replace(
+        ClientTraining(network.eval(), "cross_entropy", SHAPE, CLASSES, trained), **fields
+    )
+
+
+def built(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    return NETWORKS[name]()
+
+
+@pytest.mark.parametrize("name", UNSPLITTABLE)
+def test_networks_that_look_splittable_and_are_not_go_the_general_way(name: str) -> None:
+    training = training_of(built(name))
+    assert LayerwiseGradients(training).layers
+    assert isinstance(choose_gradients(training), VmappedGradients)
+    several = replace(training, local_steps=2, batch_size=4, mini_batch=2, local_lr=0.1)
+    assert isinstance(choose_gradients(several), GeneralUnrolled)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "recurrent cell"])
+def test_what_torch_cannot_vectorise_is_taken_victim_by_victim(name: str) -> None:
+    assert isinstance(choose_gradients(training_of(built(name))), LoopedGradients)
+
+
+@pytest.mark.parametrize("name", ["frozen body", "overwrites its inputs", "max pooling"])
+def test_plain_layers_are_split(name: str) -> None:
+    network = built(name)
+    trained = frozenset(key for key, value in network.named_parameters() if value.requires_grad)
+    training = training_of(network, trained=trained, several_victims=True)
+    assert isinstance(choose_gradients(training), LayerwiseGradients)
+
+
+def test_the_method_depends_on_the_cell() -> None:
+    """Dense layers' gradients are not formed; those of half-dense networks only for one victim."""
+    convolutional = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Flatten()))
+    half = training_of(nn.Sequential(nn.Conv2d(3, 8, 3, 3), nn.Flatten(), nn.Linear(32, CLASSES)))
+    for training, method in [
+        (replace(convolutional, classes=72), TangentGradients),
+        (half, LayerwiseGradients),
+    ]:
+        assert isinstance(choose_gradients(training), TangentGradients)
+        several = replace(training, several_victims=True)
+        assert isinstance(choose_gradients(several), method)
+    dense = training_of(nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)))
+    assert isinstance(choose_gradients(dense), LayerwiseGradients)
+
+
+class Cached(nn.Module):
+    """Layer that keeps a reference to a weight, which replacing the parameter does not change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(192, CLASSES)
+        self.weights = [self.inner.weight]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.flatten(1) @ self.weights[0].T + self.inner.bias
+
+
+def test_a_parameter_that_cannot_be_replaced_is_named() -> None:
+    with pytest.raises(
+        IncompatibleError, match=r"'weight' of layer 'inner' \(Linear\).*references"
+    ):
+        choose_gradients(training_of(Cached()))
+
+
+class NoSecondDerivative(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.cdist(inputs, inputs.new_ones(CLASSES, inputs.shape[1]))
+
+
+def test_layers_without_a_second_derivative_are_named() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), NoSecondDerivative())
+    with pytest.raises(IncompatibleError, match=r"layer '2' \(NoSecondDerivative\) has no second"):
+        choose_gradients(training_of(network))
+
+
+class Scaled(VmappedGradients):
+    """Gradients with a wrong factor in one parameter."""
+
+    factor = 1 + 1e-5
+
+    def gradients_at(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Parameters:
+        found = super().gradients_at(parameters, inputs, targets)
+        return {**found, "1.bias": self.factor * found["1.bias"]}
+
+
+class Detached(VmappedGradients):
+    """Correct gradients, of which those of one parameter are not differentiable."""
+
+    def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
+        first, *rest = super().__call__(inputs, targets, observed)
+        return [replace(first, gradient=first.gradient.detach()), *rest]  # type: ignore[type-var]
+
+
+def test_small_errors_in_values_and_in_derivatives_are_found() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).double()
+    training = training_of(network)
+    stream = torch.Generator().manual_seed(0)
+    inputs = torch.rand(2, 3, *SHAPE, generator=stream, dtype=torch.double).requires_grad_()
+    targets = torch.rand(2, 3, CLASSES, generator=stream, dtype=torch.double).requires_grad_()
+    right = VmappedGradients(training)
+    trial = Trial.of(inputs, targets, right.gradients_at(right.broadcast(2), inputs, targets))
+    assert trial.wrong_parameters(right) == []
+    assert trial.wrong_parameters(Scaled(training)) == ["1.bias"]
+    assert trial.wrong_parameters(Detached(training)) == ["1.weight", "1.bias"]
+
+
+@pytest.mark.parametrize("name", ["dense on time first", "contrastive head", "transformer layer"])
+def test_a_victim_has_the_same_gradient_alone_and_among_others(name: str) -> None:
+    network = built(name).double()
+    training = training_of(network)
+    gradients = choose_gradients(training)
+    stream = torch.Generator().manual_seed(0)
+    inputs = torch.rand(4, 3, *SHAPE, generator=stream, dtype=torch.double)
+    targets = torch.rand(4, 3, CLASSES, generator=stream, dtype=torch.double)
+    observed = {key: value.expand(4, *value.shape) for key, value in network.named_parameters()}
+    with differentiable_kernels(network):
+        together = gradients(inputs, targets, observed)
+        alone = [
+            gradients(*batch, {key: value[:1] for key, value in observed.items()})
+            for batch in zip(inputs.split(1), targets.split(1), strict=True)
+        ]
+    for piece, *own in zip(together, *alone, strict=True):
+        distances = torch.cat([one.squared_distance() for one in own])
+        torch.testing.assert_close(distances, piece.squared_distance())

@@ -1,0 +1,147 @@
+"""Gauss-Newton steps on tiny clients, whose samples are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from gleak.attacks.dlg import CPL
+from gleak.attacks.matching.engine import match
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.layer_weights import LayerWeights
+from gleak.attacks.matching.optimizers.gauss_newton import GaussNewton, GaussNewtonState
+from gleak.attacks.matching.parts import Parts
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def gauss_newton(make_parts: Make) -> Callable[..., Parts]:
+    def make(**fields: Any) -> Parts:
+        parts = {name: fields.pop(name) for name in set(fields) - set(GaussNewton.model_fields)}
+        standard = {"iterations": 40, "threshold": 1e-11, "optimizer": GaussNewton(**fields)}
+        return make_parts(**{**standard, **parts})
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("samples", "order"),
+    [(1, "auto"), (2, "together"), pytest.param(2, "auto", marks=pytest.mark.slow)],
+)
+def test_samples_are_recovered(
+    make_observation: Make, gauss_newton: Make, samples: int, order: str
+) -> None:
+    observation, inputs, _ = make_observation("lenet+width=6", victims=3, samples=samples)
+    found = match(observation.of_victim(1), gauss_newton(order=order))
+    assert found.converged.all()
+    assert abs(torch.from_numpy(found.inputs[0]) - inputs[1]).max() < 1e-2
+
+
+def test_residuals_vanish_at_the_true_samples(make_observation: Make, gauss_newton: Make) -> None:
+    observation, inputs, _ = make_observation()
+    problem = GradientMatching.of(observation, gauss_newton()).keep(slice(1, 2))
+    names = [name for layer in problem.layers for name in layer]
+    residuals = problem.residuals(inputs[1].flatten().double(), names)
+    assert residuals.dtype == torch.double
+    assert len(residuals) == sum(value[0].numel() for value in observation.update.values())
+    assert residuals.square().sum() < 1e-12 * problem.scale
+    elsewhere = problem.residuals(inputs[2].flatten().double(), names)
+    assert elsewhere.square().sum() > 1e-3 * problem.scale
+
+
+def test_their_sum_of_squares_is_the_distance(make_observation: Make, gauss_newton: Make) -> None:
+    """Of what was sent and is not skipped."""
+    observation, inputs, _ = make_observation(victims=2)
+    sent = {"0.weight": torch.rand(observation.update["0.weight"].shape) < 0.5}
+    observation = replace(observation, sent=sent)
+    problem = GradientMatching.of(observation, gauss_newton(skip="2"))
+    points = torch.rand_like(inputs.flatten(1))
+    names = [name for layer in problem.layers for name in layer]
+    assert "2.weight" not in names
+    for row, distance in enumerate(problem.evaluate(points).distance * problem.scale):
+        residuals = problem.keep(slice(row, row + 1)).residuals(points[row].double(), names)
+        assert residuals.square().sum().item() == pytest.approx(float(distance), rel=1e-4)
+
+
+def advanced(problem: GradientMatching, state: GaussNewtonState, points: Tensor) -> Tensor:
+    evaluation = problem.evaluate(points)
+    return state.advance(problem, points, evaluation, torch.ones(len(points)).bool())
+
+
+def test_layers_are_added_from_the_last(make_observation: Make, gauss_newton: Make) -> None:
+    observation, inputs, _ = make_observation(victims=1)
+    parts = gauss_newton(steps=2)
+    problem = GradientMatching.of(observation, parts)
+    points = torch.rand_like(inputs.flatten(1))
+    state = parts.optimizer.begin(points, 40)
+    matched = []
+    for _ in range(7):
+        matched.append(problem.layers[state._layers_left(problem, 0) :])
+        points = advanced(problem, state, points)
+    assert problem.layers[-1] == ["7.weight", "7.bias"]
+    assert matched[0] == problem.layers[-1:]
+    assert matched[-1] == problem.layers
+    assert all(len(one) <= len(other) for one, other in pairwise(matched))
+
+
+def test_a_search_that_cannot_gain_is_given_up(make_observation: Make, gauss_newton: Make) -> None:
+    """At the true samples nothing is left to gain but rounding."""
+    observation, inputs, _ = make_observation(victims=1, samples=1)
+    parts = gauss_newton(products=10)
+    problem, points = GradientMatching.of(observation, parts), inputs.flatten(1)
+    state = parts.optimizer.begin(points, 40)
+    for _ in range(40):
+        points = advanced(problem, state, points)
+        if not points.isfinite().all():
+            return
+    pytest.fail("the search went on")
+
+
+def test_a_restart_begins_with_the_last_layer(make_observation: Make, gauss_newton: Make) -> None:
+    observation, inputs, _ = make_observation(victims=2)
+    parts = gauss_newton(steps=1)
+    problem = GradientMatching.of(observation, parts)
+    start = torch.rand_like(inputs.flatten(1))
+    state = parts.optimizer.begin(start, 40)
+    first = advanced(problem, state, start)
+    moved = advanced(problem, state, first)
+    state.restart(torch.tensor([True, False]))
+    again = advanced(problem, state, torch.stack([start[0], moved[1]]))
+    assert torch.equal(again[0], first[0])
+    assert not torch.equal(again[1], first[1])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("distance", parse("distance", "cosine")),
+        ("distance", parse("distance", "signs")),
+        ("code", parse("code", "bicubic")),
+        ("draws", "searched"),
+        ("layers", LayerWeights(beta=2)),
+        ("total_variation", 0.1),
+        ("label_term", 0.1),
+        ("batch_norm", 0.1),
+    ],
+)
+def test_other_objectives_are_refused(gauss_newton: Make, field: str, value: object) -> None:
+    parts = gauss_newton(**{field: value})
+    with pytest.raises(IncompatibleError, match=r"squared distance.*optimizer=lbfgs"):
+        parts.optimizer.check_parts(parts)
+
+
+def test_an_attack_refuses_them_before_it_is_run() -> None:
+    attack = parse("attack", "cpl+alpha=0.1+optimizer=gauss_newton")
+    levels = {"dataset": "digits", "model": "lenet", "client": "fedsgd"}
+    with pytest.raises(IncompatibleError, match="label term"):
+        attack.check(*(parse(kind, text) for kind, text in levels.items()))
+    assert CPL(optimizer=GaussNewton()).evaluations == 300 * GaussNewton().products

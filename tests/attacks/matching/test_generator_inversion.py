@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.artifacts.reconstruction import Reconstruction
+from gleak.attacks.matching.engine import solve
+from gleak.attacks.matching.image_inversion import GeneratorInversion, euclidean, perceptual
+from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.starts.random_values import Normal
+from gleak.core.errors import ArtifactError
+from gleak.runtime.perceptual import perceptual_distances, perceptual_network
+
+MakeParts = Callable[..., Parts]
+MakeObservation = Callable[..., Any]
+SHAPE, CLASSES = (3, 8, 8), 4
+
+
+class Blocks(nn.Module):
+    """Generator whose four codes are the brightness of four quarters, at a level of the class."""
+
+    code_size, classes = 4, CLASSES
+
+    def generate(self, codes: Tensor, labels: Tensor) -> Tensor:
+        """Generate images; see `gleak.knowledge.base.ImageGenerator`."""
+        quarters = (codes + labels[:, None]).sigmoid().reshape(-1, 1, 2, 2)
+        return quarters.repeat_interleave(4, 2).repeat_interleave(4, 3).expand(-1, *SHAPE)
+
+
+def reversed_order(one: Tensor, other: Tensor) -> Tensor:
+    """Compute a dissimilarity: distance to the mirrored images."""
+    return (one - other.flip(-1)).square().mean((1, 2, 3))
+
+
+@pytest.fixture
+def labels() -> Tensor:
+    return torch.tensor([[0, 3], [1, 1], [2, 0]])
+
+
+@pytest.fixture
+def codes() -> Tensor:
+    """Return codes of three victims with two images each."""
+    return torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(1)).double()
+
+
+@pytest.fixture
+def images(codes: Tensor, labels: Tensor) -> Tensor:
+    return Blocks().generate(codes.flatten(0, 1), labels.flatten()).unflatten(0, (3, 2))
+
+
+@pytest.fixture
+def pose(
+    images: Tensor, labels: Tensor, make_parts: MakeParts, make_observation: MakeObservation
+) -> Callable[..., GeneratorInversion]:
+    """Return the problem whose solution is the codes."""
+
+    def make(*terms: Any, **parts: Any) -> GeneratorInversion:
+        observation, _, _ = make_observation()
+        coarse = Reconstruction(
+            inputs=images.numpy(), labels=labels.numpy(), converged=np.ones(3, bool)
+        )
+        made = make_parts(**{"start": Normal(), **parts})
+        words = (observation, made, Blocks(), terms or [(1.0, euclidean)])
+        problem = GeneratorInversion.of(coarse, *words)
+        return dataclasses.replace(problem, observed={"images": images})
+
+    return make
+
+
+@pytest.fixture
+def elsewhere(codes: Tensor) -> Tensor:
+    return codes.flatten(1) + 1.0
+
+
+def test_the_codes_themselves_have_distance_zero(
+    pose: Callable[..., GeneratorInversion], codes: Tensor, images: Tensor
+) -> None:
+    problem, points = pose(), codes.flatten(1)
+    assert problem.unknowns == problem.values == 2 * 4
+    assert problem.evaluate(points).objective.abs().max() < 1e-12
+    torch.testing.assert_close(problem.inputs(points), images)
+
+
+def test_the_objective_is_the_weighted_sum_of_its_terms(
+    pose: Callable[..., GeneratorInversion], elsewhere: Tensor, images: Tensor
+) -> None:
+    problem = pose((0.5, euclidean), (3.0, reversed_order))
+    pairs = problem.inputs(elsewhere).flatten(0, 1), images.flatten(0, 1)
+    expected = 0.5 * (pairs[0] - pairs[1]).flatten(1).norm(dim=1) + 3 * reversed_order(*pairs)
+    found = problem.evaluate(elsewhere)
+    torch.testing.assert_close(found.objective, expected.reshape(3, 2).mean(1))
+    torch.testing.assert_close(found.distance, found.objective)
+
+
+def test_the_gradient_is_that_of_the_objective(
+    pose: Callable[..., GeneratorInversion], elsewhere: Tensor
+) -> None:
+    problem = pose((0.5, euclidean), (3.0, reversed_order))
+    direction = torch.randn(elsewhere.shape, generator=torch.Generator().manual_seed(3)).double()
+    slope = (problem.evaluate(elsewhere).gradient * direction).sum(1)
+    ahead, behind = (
+        problem.evaluate(elsewhere + step * direction).objective for step in (1e-6, -1e-6)
+    )
+    torch.testing.assert_close(slope, (ahead - behind) / 2e-6, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [slice(1, 3), torch.tensor([True, False, True])])
+def test_victims_kept_pose_the_same_problem(
+    rows: Any, pose: Callable[..., GeneratorInversion], elsewhere: Tensor
+) -> None:
+    problem = pose()
+    some, every = problem.keep(rows).evaluate(elsewhere[rows]), problem.evaluate(elsewhere)
+    torch.testing.assert_close(some.objective, every.objective[rows])
+    inputs = problem.keep(rows).inputs(elsewhere[rows])
+    torch.testing.assert_close(inputs, problem.inputs(elsewhere)[rows])
+
+
+def test_images_are_found_and_keep_their_labels(
+    pose: Callable[..., GeneratorInversion],
+    make_observation: MakeObservation,
+    images: Tensor,
+    labels: Tensor,
+) -> None:
+    """Victims that converge one after the other, so that pictures are taken of some alone."""
+    observation, _, _ = make_observation()
+    problem = pose(optimizer=Adam(lr=0.1), iterations=400, threshold=0.05)
+    single = dataclasses.replace(problem, observed={"images": images.float()})
+    found = solve(single, observation)
+    assert found.converged.all()
+    np.testing.assert_allclose(found.inputs, images, atol=0.05)
+    assert np.array_equal(found.labels, labels)
+    assert len(set(found.iterations)) > 1
+    assert found.snapshots is not None
+    np.testing.assert_allclose(found.snapshots[:, -1], found.inputs, atol=1e-6)
+
+
+def test_codes_begin_normal_in_each_victims_own_stream(
+    pose: Callable[..., GeneratorInversion],
+) -> None:
+    problem, stream = pose(), torch.Generator().manual_seed(5)
+    drawn = problem.draw(torch.Generator().manual_seed(5), {})
+    torch.testing.assert_close(drawn, torch.randn(8, generator=stream).to(drawn))
+
+
+@pytest.mark.usefixtures("random_weights")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_perceptual_term_is_lpips_and_can_be_derived(dtype: torch.dtype) -> None:
+    one, other = torch.rand(2, 3, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    wanted = other.to(dtype)
+    moved = one.to(dtype).requires_grad_()
+    found = perceptual(wanted)(moved, wanted)
+    expected = perceptual_distances(perceptual_network(), one, other)
+    torch.testing.assert_close(found.float(), expected, rtol=1e-3, atol=1e-6)
+    (slopes,) = torch.autograd.grad(found.sum(), moved)
+    assert slopes.isfinite().all() and slopes.any()
+
+
+def test_missing_weights_are_named_with_what_to_do(no_weights: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"squeezenet.*is missing; download it with: gleak"):
+        perceptual(torch.zeros(1))

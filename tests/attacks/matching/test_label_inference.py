@@ -1,0 +1,321 @@
+"""Labels inferred from gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
+
+from gleak.attacks.matching.label_inference import (
+    RULES,
+    classifier_gradient,
+    infer_by_argmin,
+    infer_by_sign,
+    inferred_labels,
+    lowest_of_rows,
+)
+from gleak.core.errors import IncompatibleError
+from gleak.core.registry import parse
+from gleak.models.layer_search import Classifier, find_classifier
+
+CLASSES = 10
+
+
+def scores_of(labels: list[int], seed: int, *, bias: bool = True) -> Tensor:
+    """Return the class scores from the gradient of a random network's mean cross-entropy."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(6, 20), nn.Sigmoid(), nn.Linear(20, CLASSES, bias=bias))
+        inputs = torch.rand(len(labels), 6)
+    update = parse("client", "fedsgd").compute(model, inputs, torch.tensor(labels))
+    return classifier_gradient(find_classifier(model, (6,), CLASSES), update)
+
+
+@given(st.lists(st.integers(0, CLASSES - 1), min_size=1, max_size=4), st.integers(0, 10**6))
+def test_argmin_finds_labels_that_repeat(labels: list[int], seed: int) -> None:
+    """A fresh network is unsure: its probabilities differ by less than one sample's share."""
+    found = infer_by_argmin(scores_of(labels, seed), len(labels))
+    assert sorted(found[0].tolist()) == sorted(labels)
+
+
+@given(
+    st.lists(st.integers(0, CLASSES - 1), min_size=1, max_size=4, unique=True),
+    st.integers(0, 10**6),
+    st.booleans(),
+)
+def test_sign_finds_labels_that_differ(labels: list[int], seed: int, bias: bool) -> None:
+    scores = scores_of(labels, seed, bias=bias)
+    assert (scores < 0).sum() == len(labels)
+    assert sorted(infer_by_sign(scores, len(labels))[0].tolist()) == sorted(labels)
+
+
+@given(st.integers(0, CLASSES - 1), st.integers(0, 10**6), st.booleans())
+def test_the_rules_agree_on_one_sample(label: int, seed: int, bias: bool) -> None:
+    scores = scores_of([label], seed, bias=bias)
+    assert infer_by_argmin(scores, 1).tolist() == infer_by_sign(scores, 1).tolist() == [[label]]
+
+
+def test_the_scores_are_left_as_they_are() -> None:
+    scores = scores_of([1, 1], 0)
+    before = scores.clone()
+    infer_by_argmin(scores, 2)
+    assert torch.equal(scores, before)
+
+
+def test_victims_are_judged_one_by_one() -> None:
+    rows = [scores_of(labels, 3) for labels in ([0, 0], [9, 4])]
+    assert infer_by_argmin(torch.cat(rows), 2).sort(1).values.tolist() == [[0, 0], [4, 9]]
+
+
+def test_without_a_bias_rows_of_the_weight_are_summed() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3, bias=False))
+    update = {name: torch.randn(2, *p.shape) for name, p in model.named_parameters()}
+    scores = classifier_gradient(find_classifier(model, (3,), 3), update)
+    assert torch.equal(scores, update["2.weight"].sum(-1))
+
+
+def test_sign_refuses_more_samples_than_classes() -> None:
+    with pytest.raises(IncompatibleError, match="2 classes are too few for a batch of 3"):
+        infer_by_sign(torch.zeros(1, 2), 3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_least_entries_of_rows_tell_unique_labels(seed: int) -> None:
+    """Also for a confident network, where sums of rows mix the signs of labels and of others."""
+    torch.manual_seed(seed)
+    layer = nn.Linear(50, 10)
+    features, labels = torch.rand(4, 50) ** 8, torch.randperm(10)[:4]
+    loss = nn.functional.cross_entropy(layer(features), labels)
+    names = [f"0.{name}" for name, _ in layer.named_parameters()]
+    gradients = torch.autograd.grad(loss, list(layer.parameters()))
+    update = {name: value[None] for name, value in zip(names, gradients, strict=True)}
+    classifier = find_classifier(nn.Sequential(layer), (50,), 10)
+    found = infer_by_sign(lowest_of_rows(classifier, update), 4)
+    assert sorted(found[0].tolist()) == sorted(labels.tolist())
+
+
+SHAPE, WIDTH, STEPS = (2, 4, 4), 64, 18
+
+
+class HeadFirst(nn.Module):
+    """Its classifier is registered before the body, and heads that are not used stand around it."""
+
+    def __init__(self, head: nn.Module | None = None) -> None:
+        super().__init__()
+        self.unused_first = nn.Linear(WIDTH, CLASSES)
+        self.head = head or nn.Linear(WIDTH, CLASSES)
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(32, WIDTH), nn.ReLU())
+        self.auxiliary = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        features = self.body(inputs)
+        logits = self.head(features)
+        self.beside = self.auxiliary(features)
+        return logits
+
+
+def seen(
+    model: nn.Module, labels: list[list[int]], inputs: Tensor | None = None, **options: object
+) -> tuple[SimpleNamespace, dict[str, Tensor]]:
+    """Return the observation of clients with these labels, and their gradients."""
+    count, samples = len(labels), len(labels[0])
+    stream = torch.Generator().manual_seed(1)
+    held = torch.rand(count, samples, *SHAPE, generator=stream) if inputs is None else inputs
+    client = parse("client", "fedsgd")
+    sent = [
+        client.compute(model, own, torch.tensor(told))
+        for own, told in zip(held, labels, strict=True)
+    ]
+    update = {name: torch.cat([each[name] for each in sent]) for name in sent[0]}
+    observation = SimpleNamespace(
+        model=model.eval().requires_grad_(False),
+        input_shape=SHAPE,
+        classes=CLASSES,
+        batch_size=samples,
+        **{"loss": "cross_entropy", **options},
+    )
+    return observation, update
+
+
+def fresh(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make()
+
+
+UNIQUE = [[3, 1, 8], [9, 0, 5]]
+SORTED = [[1, 3, 8], [0, 5, 9]]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_heads_that_are_registered_early_or_not_used_do_not_mislead(rule: str) -> None:
+    observation, update = seen(fresh(HeadFirst), UNIQUE)
+    assert inferred_labels(rule, observation, update).tolist() == SORTED
+
+
+def weight_of(wrap: Callable[[nn.Linear], nn.Module]) -> Callable[[], nn.Module]:
+    return lambda: HeadFirst(wrap(nn.Linear(WIDTH, CLASSES)))
+
+
+COMPUTED = {
+    "weight norm": weight_of(parametrizations.weight_norm),
+    "spectral norm": weight_of(parametrizations.spectral_norm),
+    "old spectral norm": weight_of(spectral_norm),
+    "pruned": weight_of(lambda layer: prune.l1_unstructured(layer, "weight", 0.3)),
+}
+each_computed = pytest.mark.parametrize("make", COMPUTED.values(), ids=COMPUTED)
+
+
+@each_computed
+@pytest.mark.parametrize("rule", ["sign", "argmin", "auto"])
+def test_the_bias_serves_where_the_weight_is_computed(
+    make: Callable[[], nn.Module], rule: str
+) -> None:
+    observation, update = seen(fresh(make).eval(), UNIQUE)
+    assert inferred_labels(rule, observation, update).tolist() == SORTED
+
+
+@each_computed
+@pytest.mark.parametrize("rule", ["rows", "counts"])
+def test_rules_that_read_the_weight_say_why_they_cannot(
+    make: Callable[[], nn.Module], rule: str
+) -> None:
+    observation, update = seen(fresh(make).eval(), UNIQUE)
+    with pytest.raises(
+        IncompatibleError, match=rf"labels={rule} reads .* layer 'head' computes its weight"
+    ):
+        inferred_labels(rule, observation, update)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_old_weight_norm_is_read_by_its_bias() -> None:
+    observation, update = seen(fresh(weight_of(weight_norm)), UNIQUE)
+    assert inferred_labels("argmin", observation, update).tolist() == SORTED
+    with pytest.raises(IncompatibleError, match="weight_g and weight_v"):
+        inferred_labels("rows", observation, update)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_frozen_head_is_refused(rule: str) -> None:
+    observation, update = seen(fresh(HeadFirst), UNIQUE)
+    trained = {name: value for name, value in update.items() if not name.startswith("head.")}
+    with pytest.raises(
+        IncompatibleError, match=r"no gradient of the classifier, layer 'head'.*labels=known"
+    ):
+        inferred_labels(rule, observation, trained)
+
+
+def test_a_model_without_a_classifier_is_refused() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(32, CLASSES + 1))
+    observation, update = seen(model, UNIQUE)
+    with pytest.raises(IncompatibleError, match=r"no dense layer with 10 outputs.*labels=known"):
+        inferred_labels("auto", observation, update)
+
+
+class Pooled(nn.Module):
+    """Its classifier is a convolution of 1 x 1, whose outputs are averaged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(2, 8, 3), nn.ReLU())
+        self.head = nn.Conv2d(8, CLASSES, 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.body(inputs)).mean((2, 3))
+
+
+@pytest.mark.parametrize("rule", ["sign", "rows", "argmin", "auto"])
+def test_a_convolution_that_is_pooled_serves(rule: str) -> None:
+    observation, update = seen(fresh(Pooled), UNIQUE)
+    assert inferred_labels(rule, observation, update).tolist() == SORTED
+    with pytest.raises(
+        IncompatibleError, match=r"labels=counts needs .* whose outputs are the logits"
+    ):
+        inferred_labels("counts", observation, update)
+
+
+@pytest.fixture(scope="module")
+def learned() -> tuple[nn.Module, Tensor, Tensor]:
+    """Return a network trained to classify noisy prototypes, the samples and their labels."""
+    stream = torch.Generator().manual_seed(0)
+    labels = torch.arange(200) % CLASSES
+    centres = torch.rand(CLASSES, *SHAPE, generator=stream)
+    inputs = centres[labels] + 0.1 * torch.randn(200, *SHAPE, generator=stream)
+    model = fresh(HeadFirst)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    assert (model(inputs).argmax(1) == labels).float().mean() > 0.95
+    return model, inputs, labels
+
+
+def taken(learned: tuple[nn.Module, Tensor, Tensor], classes: list[int]) -> Tensor:
+    """Select samples of these classes, equal within a class; Shape (1, N, *shape)."""
+    _, inputs, labels = learned
+    return torch.stack([inputs[labels == each][0] for each in classes])[None]
+
+
+BATCHES = (
+    [4, 7],
+    [2, 2, 5, 9],
+    [0, 0, 0, 1, 6, 6],
+    [0, 0, 0, 0, 0, 3, 3, 3, 3, 8, 8, 8, 8, 8, 8, 8],
+)
+
+
+@pytest.mark.parametrize("labels", BATCHES, ids=len)
+def test_counts_are_exact_for_a_trained_network_and_one_sample_of_each_class_repeated(
+    learned: tuple[nn.Module, Tensor, Tensor], labels: list[int]
+) -> None:
+    observation, update = seen(learned[0].requires_grad_(), [labels], taken(learned, labels))
+    for rule in ("counts", "auto"):
+        assert inferred_labels(rule, observation, update).tolist() == [sorted(labels)]
+
+
+def test_counts_beat_shares_on_a_trained_network(
+    learned: tuple[nn.Module, Tensor, Tensor],
+) -> None:
+    model, inputs, labels = learned
+    chosen = torch.randint(200, (12, 8), generator=torch.Generator().manual_seed(3))
+    observation, update = seen(model.requires_grad_(), labels[chosen].tolist(), inputs[chosen])
+    shares = {
+        rule: right(inferred_labels(rule, observation, update), labels[chosen])
+        for rule in ("argmin", "counts")
+    }
+    assert shares["counts"] > shares["argmin"] + 0.2
+
+
+def right(found: Tensor, true: Tensor) -> float:
+    """Compute the share of correct labels, counted with repeats."""
+    counted = [functional.one_hot(labels, CLASSES).sum(1) for labels in (found, true)]
+    return float(torch.minimum(*counted).sum() / true.numel())
+
+
+def test_one_sample_is_read_off_as_by_shares(learned: tuple[nn.Module, Tensor, Tensor]) -> None:
+    labels = [[each] for each in range(CLASSES)]
+    inputs = taken(learned, list(range(CLASSES)))[0, :, None]
+    observation, update = seen(learned[0].requires_grad_(), labels, inputs)
+    assert inferred_labels("auto", observation, update).tolist() == labels
+    assert inferred_labels("argmin", observation, update).tolist() == labels
+
+
+def test_counts_are_of_cross_entropy() -> None:
+    observation, update = seen(fresh(HeadFirst), UNIQUE, loss="nll_raw")
+    with pytest.raises(IncompatibleError, match=r"needs cross-entropy \(here: nll_raw\)"):
+        inferred_labels("counts", observation, update)
+
+
+def test_a_classifier_has_its_own_gradient_alone() -> None:
+    update = {"body.weight": torch.ones(1, 2, 3)}
+    layer = Classifier("head", nn.Linear(3, 2), "head.weight", "head.bias", True, torch.ones(1, 3))
+    with pytest.raises(IncompatibleError, match="layer 'head'"):
+        classifier_gradient(layer, update)

@@ -1,0 +1,63 @@
+"""Results of a victim do not depend on the number of victims computed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gleak.attacks.matching.layerwise import LEAST_ROWS, padded_rows
+from gleak.attacks.observation import Observation
+from gleak.attacks.run_attack import reconstruct
+from gleak.core.registry import parse
+
+Observe = Callable[..., tuple[Observation, Tensor, Tensor]]
+ITERATIONS = 50
+ATTACKS = {
+    "lbfgs": f"cpl+iterations={ITERATIONS}+labels=known+restarts=0",
+    "adam": f"invertgrad+iterations={ITERATIONS}+labels=known",
+    "sgd": "cpl+iterations=10+labels=known+optimizer=sgd~lr=0.1",
+    "adagrad": "cpl+iterations=10+labels=known+optimizer=adagrad",
+    "gauss_newton": "cpl+iterations=3+labels=known+optimizer=gauss_newton~products=30",
+}
+
+
+@pytest.mark.parametrize("optimizer", ATTACKS)
+@pytest.mark.parametrize("model", ["lenet+width=4", "mlp+hidden=16"])
+def test_a_victim_is_the_same_alone_and_among_sixteen(
+    model: str, optimizer: str, make_observation: Observe
+) -> None:
+    observation, _, _ = make_observation(model, victims=16, samples=1)
+    attack = parse("attack", ATTACKS[optimizer])
+    together = reconstruct(attack, observation, 0)
+    for row in (0, 15):
+        alone = reconstruct(attack, observation.of_victim(row), 0)
+        np.testing.assert_allclose(alone.inputs[0], together.inputs[row], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"), [(nn.Linear(6, 3), (6,)), (nn.Conv2d(2, 3, 3), (2, 5, 5))]
+)
+def test_filling_up_changes_no_output_and_no_derivative(
+    layer: nn.Module, shape: tuple[int, ...]
+) -> None:
+    network = nn.Sequential(layer.double(), nn.Sigmoid())
+    inputs = torch.rand(1, *shape, dtype=torch.double, requires_grad=True)
+    expected = network(inputs)
+    with padded_rows(network, 1):
+        assert "forward" in vars(layer)
+        found = network(inputs)
+    assert "forward" not in vars(layer)
+    torch.testing.assert_close(found, expected)
+    slopes = [torch.autograd.grad(out.square().sum(), inputs)[0] for out in (found, expected)]
+    torch.testing.assert_close(*slopes)
+
+
+@pytest.mark.parametrize("kind", LEAST_ROWS)
+def test_enough_rows_are_left_alone(kind: type[nn.Module]) -> None:
+    layer = nn.Linear(2, 2) if kind is nn.Linear else nn.Conv2d(2, 2, 1)
+    with padded_rows(layer, LEAST_ROWS[kind]):
+        assert "forward" not in vars(layer)

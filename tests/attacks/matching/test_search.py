@@ -1,0 +1,241 @@
+"""Stops, restarts and records of single victims, on problems whose answer is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.optimizers.quasi_newton import LBFGS
+from gleak.attacks.matching.search import (
+    DIVERGED,
+    NEAR,
+    RECORDS,
+    SHOWN_VICTIMS,
+    SNAPSHOT_BYTES,
+    Records,
+    Search,
+    SearchState,
+    kept_snapshots,
+    snapshot_iterations,
+)
+from gleak.runtime.checkpointing import Journal
+from gleak.runtime.progress import Progress
+
+TARGETS = [[0.1, 0.0], [2.0, 0.0], [5.0, 5.0], [0.0, -3.0]]
+MakeBowl = Callable[..., Any]
+
+
+class Draws:
+    """First points at the origin by default; records the arguments."""
+
+    def __init__(self, places: dict[tuple[int, int], list[float]] | None = None) -> None:
+        self.places, self.asked = places or {}, []
+
+    def __call__(self, row: int, attempt: int) -> Tensor:
+        self.asked.append((row, attempt))
+        return torch.tensor(self.places.get((row, attempt), [0.0, 0.0]))
+
+
+def run(bowl: Any, draw: Draws | None = None) -> tuple[SearchState, Records, Search]:
+    victims = len(bowl.observed["target"])
+    records = Records((victims, *bowl.shape), bowl.parts.iterations)
+    search = Search(bowl, draw or Draws(), records)
+    with Progress(bowl.parts.iterations, "test") as progress:
+        return search.run(progress, Journal().part()), records, search
+
+
+def test_the_books_hold_the_best_point_found(make_bowl: MakeBowl) -> None:
+    """Adam with a constant rate swings past its target and back."""
+    bowl = make_bowl(TARGETS)
+    ledger, records, _ = run(bowl)
+    found = bowl.evaluate(ledger.points)
+    assert torch.equal(found.distance, ledger.distance)
+    assert torch.equal(found.objective, ledger.objective)
+    assert (ledger.distance <= torch.tensor(np.min(records.objective, axis=0))).all()
+    assert ledger.evaluations.tolist() == [61] * 4
+    assert ledger.converged.all()
+
+
+def test_every_victim_stops_at_its_own_threshold(make_bowl: MakeBowl) -> None:
+    ledger, _, search = run(make_bowl(TARGETS, threshold=1e-2))
+    assert ledger.converged.tolist() == [True, True, False, True]
+    assert ledger.evaluations[0] < ledger.evaluations[1] < ledger.evaluations[3] < 61
+    assert ledger.evaluations[2] == 61
+    assert (ledger.distance <= 1e-2).tolist() == ledger.converged.tolist()
+    assert len(search.points) == 1, "finished victims are taken out of the batch"
+
+
+@pytest.mark.parametrize("rows", [[0], [1], [0, 3], [2, 1]])
+@pytest.mark.parametrize("quasi_newton", [False, True])
+def test_a_victims_result_does_not_depend_on_the_others(
+    make_bowl: MakeBowl, rows: list[int], quasi_newton: bool
+) -> None:
+    """Nor does a finished one change, which stays in a batch that is large enough for a while."""
+    parts = {"optimizer": LBFGS(inner=2, lr=0.3)} if quasi_newton else {}
+    crowd = [*TARGETS, *[[9.0, 9.0]] * 8]
+    together, books, _ = run(make_bowl(crowd, threshold=1e-2, **parts))
+    some, own, _ = run(make_bowl([TARGETS[row] for row in rows], threshold=1e-2, **parts))
+    for name in ("points", "objective", "distance", "evaluations", "converged"):
+        torch.testing.assert_close(getattr(some, name), getattr(together, name)[rows])
+    for one, other in zip(own.objective, books.objective, strict=True):
+        assert one == pytest.approx(other[rows])
+
+
+def test_a_search_that_leaves_the_finite_begins_afresh(make_bowl: MakeBowl) -> None:
+    draw = Draws({(1, 0): [99.0, 0.0]})
+    ledger, _, _ = run(make_bowl(TARGETS, restarts=3, threshold=1e-2), draw)
+    assert ledger.restarts.tolist() == [0, 1, 0, 0]
+    assert draw.asked == [(0, 0), (1, 0), (2, 0), (3, 0), (1, 1)]
+    assert ledger.converged[1]
+    undisturbed, _, _ = run(make_bowl(TARGETS, threshold=1e-2))
+    assert ledger.evaluations[1] == undisturbed.evaluations[1] + 1
+    torch.testing.assert_close(ledger.points[1], undisturbed.points[1])
+
+
+def test_a_search_that_blows_up_begins_afresh(make_bowl: MakeBowl) -> None:
+    """A step a thousand times too long lands a million times as far off as the start was."""
+    bowl = make_bowl([[0.01, 0.0]], restarts=2, optimizer=LBFGS(lr=1e3, inner=1), iterations=4)
+    ledger, _, search = run(bowl)
+    assert ledger.restarts.item() == 2
+    assert ledger.distance.item() == pytest.approx(1e-4)
+    assert not search.running.any()
+    assert DIVERGED == 1e3
+
+
+def test_a_search_that_stalls_begins_afresh(make_bowl: MakeBowl) -> None:
+    """With such a rate nothing is gained: an attempt ends with its fourth evaluation."""
+    draw = Draws()
+    bowl = make_bowl([[2.0, 0.0]], restarts=2, patience=3, optimizer=Adam(lr=1e-9))
+    ledger, _, _ = run(bowl, draw)
+    assert draw.asked == [(0, 0), (0, 1), (0, 2)]
+    assert ledger.evaluations.item() == 3 * 4
+
+
+def test_a_search_lost_close_to_its_end_goes_on_from_its_best_point(make_bowl: MakeBowl) -> None:
+    """Only what the optimiser has learnt is forgotten, which is no restart."""
+    near = Draws({(0, 0): [NEAR**0.5 / 2, 0.0]})
+    bowl = make_bowl([[0.0, 0.0]], restarts=2, patience=3, optimizer=Adam(lr=1e-9))
+    ledger, _, _ = run(bowl, near)
+    assert near.asked == [(0, 0)]
+    assert ledger.restarts.item() == 0
+    assert ledger.evaluations.item() == bowl.parts.iterations + 1
+    assert ledger.distance.item() <= NEAR / 4
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_a_search_out_of_restarts_stops_unconverged(make_bowl: MakeBowl, restarts: int) -> None:
+    lost = Draws({(0, attempt): [99.0, 0.0] for attempt in range(9)})
+    ledger, _, _ = run(make_bowl(TARGETS[:2], restarts=restarts, threshold=1e-2), lost)
+    assert ledger.restarts.tolist() == [restarts, 0]
+    assert ledger.evaluations[0] == restarts + 1
+    assert ledger.converged.tolist() == [False, True]
+    assert ledger.objective[0].isinf()
+
+
+def test_the_budget_is_counted_in_iterations_of_the_optimiser(make_bowl: MakeBowl) -> None:
+    ledger, _, _ = run(make_bowl(TARGETS, optimizer=LBFGS(inner=5, lr=1e-3), iterations=4))
+    assert ledger.evaluations.tolist() == [4 * 5 + 1] * 4
+
+
+def test_points_stay_in_the_box(make_bowl: MakeBowl) -> None:
+    ledger, _, _ = run(make_bowl(TARGETS, box=True))
+    expected = torch.tensor(TARGETS).clamp(0, 1)
+    torch.testing.assert_close(ledger.points, expected, atol=0.06, rtol=0)
+    assert ledger.points.min() >= 0
+    assert ledger.points.max() <= 1
+
+
+def test_records_follow_the_search_and_then_hold_the_result(make_bowl: MakeBowl) -> None:
+    ledger, records, _ = run(make_bowl(TARGETS, threshold=1e-2))
+    first = torch.tensor(TARGETS).square().sum(1)
+    torch.testing.assert_close(torch.tensor(records.objective[0]).float(), first)
+    stopped = int(ledger.evaluations[0])
+    for moment, values in zip(records.iterations, records.objective, strict=True):
+        if moment >= stopped:
+            assert values[0] == ledger.objective[0].item()
+    shown = torch.tensor(records.pictures[-1])[0].flatten()
+    torch.testing.assert_close(shown, ledger.points[0].clamp(0, 1))
+
+
+def test_snapshots_follow_the_series() -> None:
+    assert snapshot_iterations(1) == [0, 1]
+    assert snapshot_iterations(60) == [0, 1, 2, 5, 10, 20, 50]
+    assert snapshot_iterations(1000)[-3:] == [200, 500, 1000]
+
+
+@given(st.integers(1, 10**5))
+def test_the_objective_is_kept_often_but_not_too_often(iterations: int) -> None:
+    moments = Records((2, 1, 3), iterations).iterations
+    assert moments[0] == 0
+    assert min(iterations, RECORDS) / 2 <= len(moments) <= RECORDS + 1
+    assert len(set(np.diff(moments))) <= 1
+
+
+@given(st.integers(1, 300), st.integers(0, 400))
+def test_what_is_missing_at_the_end_is_filled_with_what_was_seen_last(
+    iterations: int, last: int
+) -> None:
+    records = Records((3, 1, 2), iterations)
+    for iteration in range(min(last, iterations) + 1):
+        if records.due(iteration):
+            values = torch.full((3,), float(iteration))
+            records.see(torch.arange(3), values, values[:, None, None].expand(3, 1, 2) / 1e3)
+            records.record(iteration)
+    records.record(iterations)
+    seen = [moment for moment in sorted({*records.iterations, *records.moments}) if moment <= last]
+    expected = [min(moment, seen[-1]) for moment in records.iterations]
+    assert [float(values[1]) for values in records.objective] == expected
+    shown = [min(moment, seen[-1]) / 1e3 for moment in records.moments]
+    assert [float(picture[1, 0, 0]) for picture in records.pictures] == pytest.approx(shown)
+
+
+def test_only_the_first_victims_are_shown_and_each_keeps_its_place() -> None:
+    records = Records((9, 1, 1), 10)
+    records.see(torch.tensor([2, 8]), torch.tensor([5.0, 7.0]), torch.tensor([[[0.5]], [[0.7]]]))
+    records.record(0)
+    assert records.pictures[0].shape == (SHOWN_VICTIMS, 1, 1)
+    assert records.pictures[0].ravel().tolist() == [0, 0, 0.5] + [0] * (SHOWN_VICTIMS - 3)
+    assert records.objective[0][[2, 8]].tolist() == [5, 7]
+
+
+def test_values_that_are_not_finite_leave_the_ones_before() -> None:
+    records = Records((2, 1, 1), 10)
+    points = torch.tensor([[[0.5]], [[0.25]]])
+    records.see(torch.arange(2), torch.tensor([3.0, torch.nan]), points)
+    records.see(torch.arange(2), torch.tensor([torch.inf, torch.nan]), points * torch.nan)
+    records.record(0)
+    assert records.objective[0][0] == 3
+    assert records.objective[0][1] == np.finfo(np.float64).max, "no search begins at zero"
+    assert np.isfinite(records.pictures[0]).all()
+
+
+def test_pictures_are_images() -> None:
+    records = Records((1, 1, 2), 10)
+    records.see(torch.tensor([0]), torch.tensor([1.0]), torch.tensor([[[-3.0, 9.0]]]))
+    records.record(0)
+    assert records.pictures[0].ravel().tolist() == [0, 1]
+
+
+def test_large_samples_have_fewer_snapshots_that_fit_into_memory() -> None:
+    few, moments = kept_snapshots((256, 3, 224, 224), 1000)
+    assert (few, moments) == (1, [0, 1000])
+    assert kept_snapshots((16, 3, 128, 128), 1000) == (SHOWN_VICTIMS, snapshot_iterations(1000))
+    some, moments = kept_snapshots((32, 3, 224, 224), 1000)
+    assert (some, moments[0], moments[-1]) == (1, 0, 1000)
+    assert len(moments) * 32 * 3 * 224 * 224 * 4 <= SNAPSHOT_BYTES
+
+
+def test_without_shown_victims_no_images_are_kept() -> None:
+    records = Records((2, 1, 2), 10, most_shown=0)
+    records.see(torch.arange(2), torch.ones(2), torch.ones(2, 1, 2))
+    records.record(10)
+    assert records.state()["pictures"].size == 0
+    assert records.state()["objective"].min() == 1

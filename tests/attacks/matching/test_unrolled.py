@@ -1,0 +1,213 @@
+"""All local steps of a client, compared with a loop of `torch.autograd` over victims and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from gleak.attacks.matching.choice import choose_gradients
+from gleak.attacks.matching.distances.base import Piece
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.gradients import ClientTraining, LoopedGradients, VmappedGradients
+from gleak.attacks.matching.layerwise import LayerwiseGradients
+from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.pieces import FormedPiece
+from gleak.attacks.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled, Unrolled
+from gleak.attacks.observation import Observation
+from gleak.clients.fedavg import FedAvg
+from gleak.models.sample_losses import sample_losses
+
+MakeParts = Callable[..., Parts]
+Observe = Callable[..., tuple[Observation, Tensor, Tensor]]
+SAMPLES = 4
+SCHEDULES = [(2, 4), (3, 4), (4, 1), (6, 2)]
+"""Local steps and mini-batch: one pass and several."""
+
+
+@pytest.fixture
+def observe(make_observation: Observe) -> Observe:
+    """Return the updates of three clients of federated averaging, and their samples."""
+
+    def make(model: str, client: FedAvg) -> tuple[Observation, Tensor, Tensor]:
+        observation, inputs, labels = make_observation(
+            model, samples=SAMPLES, content=client.content, **client.protocol
+        )
+        batches = zip(inputs, labels, strict=True)
+        network = observation.model.requires_grad_(True)
+        updates = [client.compute(network, *batch) for batch in batches]
+        network.requires_grad_(False)
+        update = {key: torch.stack([one[key].detach() for one in updates]) for key in updates[0]}
+        return replace(observation, update=update), inputs, labels
+
+    return make
+
+
+def averaging(steps: int, size: int, **fields: object) -> FedAvg:
+    return FedAvg(
+        batch_size=SAMPLES, local_steps=steps, mini_batch=size, **{"local_lr": 0.5, **fields}
+    )
+
+
+def mean_gradient(observation: Observation, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """Compute the mean gradient of one client from the difference of the weights."""
+    before = {
+        name: value.detach().to(inputs).requires_grad_()
+        for name, value in observation.model.named_parameters()
+    }
+    after = before
+    for step in range(observation.local_steps):
+        size = observation.mini_batch
+        some = [(step * size + place) % len(inputs) for place in range(size)]
+        logits = functional_call(observation.model, after, (inputs[some],))
+        loss = sample_losses(observation.loss, logits, targets[some]).mean()
+        slopes = torch.autograd.grad(loss, list(after.values()), create_graph=True)
+        after = {
+            name: value - observation.local_lr * slope
+            for (name, value), slope in zip(after.items(), slopes, strict=True)
+        }
+    walked = observation.local_lr * observation.local_steps
+    return {name: (before[name] - after[name]) / walked for name in before}
+
+
+def dummies(inputs: Tensor, dtype: torch.dtype = torch.double) -> tuple[Tensor, Tensor]:
+    """Draw samples and soft labels of all victims, which require a gradient."""
+    stream = torch.Generator().manual_seed(2)
+    logits = torch.randn(*inputs.shape[:2], 4, generator=stream)
+    return inputs.to(dtype).requires_grad_(), logits.to(dtype).softmax(2).requires_grad_()
+
+
+def layerwise(training: ClientTraining) -> LayerwiseUnrolled:
+    return LayerwiseUnrolled(training, LayerwiseGradients(training))
+
+
+def vmapped(training: ClientTraining) -> GeneralUnrolled:
+    return GeneralUnrolled(training, VmappedGradients(training))
+
+
+def looped(training: ClientTraining) -> GeneralUnrolled:
+    return GeneralUnrolled(training, LoopedGradients(training))
+
+
+def unrolled(observation: Observation) -> ClientTraining:
+    return ClientTraining.of(observation, "unrolled")
+
+
+def formed(piece: Piece) -> FormedPiece:
+    """Materialise the gradient of a piece."""
+    return piece.within(torch.ones_like(piece.target))
+
+
+WAYS = {"layerwise": layerwise, "vmapped": vmapped, "looped": looped}
+EACH = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+Way = Callable[[ClientTraining], Unrolled]
+
+
+@EACH
+@pytest.mark.parametrize("loss", ["cross_entropy", "nll_raw"])
+@pytest.mark.parametrize("model", ["lenet+width=2", "mlp+hidden=5"])
+@pytest.mark.parametrize(("steps", "size"), SCHEDULES)
+def test_gradients_and_their_slopes_are_those_of_a_plain_loop(
+    steps: int, size: int, model: str, loss: str, way: Way, observe: Observe
+) -> None:
+    observation, inputs, _ = observe(model, averaging(steps, size, loss=loss))
+    observation.model.double()
+    samples, soft = dummies(inputs)
+    observed = {name: value[:, 0].double() for name, value in observation.update.items()}
+    pieces = way(unrolled(observation))(samples, soft, observed)
+    rows = [mean_gradient(observation, *one) for one in zip(samples, soft, strict=True)]
+    assert [piece.name for piece in pieces] == list(rows[0])
+    found, expected = torch.zeros(3), torch.zeros(3)
+    for piece in pieces:
+        true = torch.stack([row[piece.name] for row in rows])
+        torch.testing.assert_close(formed(piece).gradient, true)
+        assert piece.target is observed[piece.name]
+        found = found + piece.squared_distance()
+        expected = expected + (true - piece.target).flatten(1).square().sum(1)
+    slopes = torch.autograd.grad(found.sum(), (samples, soft))
+    truth = torch.autograd.grad(expected.sum(), (samples, soft), materialize_grads=True)
+    for slope, true in zip(slopes, truth, strict=True):
+        torch.testing.assert_close(slope, true)
+
+
+@pytest.mark.parametrize("sends", ["gradient", "weights"])
+@pytest.mark.parametrize(("steps", "size"), SCHEDULES)
+def test_the_truth_has_distance_zero_where_all_steps_are_repeated(
+    steps: int, size: int, sends: str, observe: Observe, make_parts: MakeParts
+) -> None:
+    """One step in place of several does not lead to the same weights."""
+    observation, inputs, _ = observe("lenet+width=3", averaging(steps, size, sends=sends))
+    distance = {
+        client_model: GradientMatching.of(observation, make_parts(client_model=client_model))
+        .evaluate(inputs.flatten(1))
+        .distance
+        for client_model in ("one_step", "unrolled")
+    }
+    assert (distance["unrolled"] < 1e-9).all()
+    assert (distance["one_step"] > 1e-4).all()
+
+
+@EACH
+def test_precision_does_not_depend_on_the_learning_rate(way: Way, observe: Observe) -> None:
+    """Differences of weights of size 0.5 would be known to 1e-7 alone, here a tenth percent."""
+    observation, inputs, _ = observe("mlp+hidden=5", averaging(2, 4, local_lr=1e-4))
+    samples, soft = dummies(inputs, torch.float)
+    observed = {name: value[:, 0] for name, value in observation.update.items()}
+    pieces = way(unrolled(observation))(samples, soft, observed)
+    observation.model.double()
+    rows = [mean_gradient(observation, *one) for one in zip(*dummies(inputs), strict=True)]
+    for piece in pieces:
+        true = torch.stack([row[piece.name] for row in rows]).float()
+        torch.testing.assert_close(formed(piece).gradient, true, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["resnet20", "vgg_small+norm=batch+width=2+hidden=3"])
+def test_all_ways_agree_on_networks_with_batch_norm(model: str, observe: Observe) -> None:
+    """Pieces, and the slopes at the samples of their products with the observed gradients."""
+    observation, inputs, _ = observe(model, averaging(4, 2, local_lr=0.01))
+    observation.model.double()
+    samples, soft = dummies(inputs)
+    observed = {name: value[:, 0].double() for name, value in observation.update.items()}
+    slopes = []
+    for way in WAYS.values():
+        pieces = {
+            piece.name: formed(piece)
+            for piece in way(unrolled(observation))(samples, soft, observed)
+        }
+        along = sum((piece.gradient * piece.target).sum() for piece in pieces.values())
+        slopes.append((pieces, torch.autograd.grad(along, samples)[0]))
+    (ours, our_slope), *others = slopes
+    for theirs, their_slope in others:
+        assert ours.keys() == theirs.keys()
+        for name, piece in ours.items():
+            torch.testing.assert_close(piece.gradient, theirs[name].gradient)
+        torch.testing.assert_close(our_slope, their_slope)
+
+
+@pytest.mark.parametrize(
+    ("model", "client_model", "steps", "kind"),
+    [
+        ("mlp+hidden=5", "one_step", 1, LayerwiseGradients),
+        ("mlp+hidden=5", "one_step", 3, LayerwiseGradients),
+        ("mlp+hidden=5", "unrolled", 1, LayerwiseGradients),
+        ("mlp+hidden=5", "unrolled", 3, LayerwiseUnrolled),
+        ("lenet+width=12", "unrolled", 3, GeneralUnrolled),
+    ],
+)
+def test_steps_are_unrolled_where_there_are_several(
+    model: str, client_model: str, steps: int, kind: type, observe: Observe
+) -> None:
+    observation, _, _ = observe(model, averaging(steps, SAMPLES))
+    assert isinstance(choose_gradients(ClientTraining.of(observation, client_model)), kind)
+
+
+def test_networks_that_are_not_split_by_layers_are_vmapped(observe: Observe) -> None:
+    observation, _, _ = observe("mlp+hidden=5", averaging(3, SAMPLES))
+    network = nn.Sequential(observation.model, nn.LayerNorm(4))
+    names = frozenset(name for name, _ in network.named_parameters())
+    training = replace(unrolled(observation), model=network, trained=names)
+    assert isinstance(choose_gradients(training), GeneralUnrolled)

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from gleak.attacks.unmixing.image_prior import Denoised, ImagePrior
+from gleak.attacks.unmixing.noisy_mixtures import (
+    Expected,
+    NoisyMixture,
+    estimate_images,
+    estimate_outputs,
+    observe_noise,
+    regress,
+    signal_powers,
+    smooth,
+    with_ones,
+)
+
+SHAPE, SAMPLES, NEURONS = (3, 12, 12), 3, 40
+PRIOR = ImagePrior.natural(SHAPE, torch.zeros(1).double())
+NOISE = 0.1
+
+
+def normal(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.manual_seed(seed), dtype=torch.double)
+
+
+IMAGES = PRIOR.mean + PRIOR.inverted(normal(SAMPLES, 432, seed=0) * PRIOR.variances.sqrt())
+OUTPUTS = 0.05 * normal(NEURONS, SAMPLES, seed=1)
+CLEAN = OUTPUTS @ with_ones(IMAGES)
+GRADIENTS = CLEAN + NOISE * normal(*CLEAN.shape, seed=2)
+MIXTURE = observe_noise(GRADIENTS[:, :-1], GRADIENTS[:, -1], SAMPLES)
+KNOWN = Denoised(IMAGES, torch.zeros(SAMPLES, SAMPLES).double())
+
+
+def test_the_variance_of_the_noise_is_that_which_was_added() -> None:
+    torch.testing.assert_close(
+        MIXTURE.variance, torch.tensor(NOISE**2).double(), rtol=0.06, atol=0.0
+    )
+
+
+def test_the_share_of_the_noise_is_that_of_its_length() -> None:
+    noise = GRADIENTS[:, :-1] - CLEAN[:, :-1]
+    expected = float(noise.norm() / GRADIENTS[:, :-1].norm())
+    assert MIXTURE.noise_share == pytest.approx(expected, rel=0.05)
+    exact = CLEAN.float()
+    assert observe_noise(exact[:, :-1], exact[:, -1], SAMPLES).noise_share < 1e-6
+
+
+def test_powers_of_components_are_those_without_noise() -> None:
+    ratio, true = 0.1, torch.tensor([0.5, 1.0, 30.0]).double()
+    torch.testing.assert_close(signal_powers((true + 1) * (1 + ratio / true), ratio), true)
+    assert signal_powers(torch.tensor([1.0]), ratio) == torch.tensor(ratio**0.5)
+
+
+def test_smoothing_brings_the_weight_nearer_to_the_one_without_noise() -> None:
+    found = smooth(MIXTURE, PRIOR)
+    left, _, _ = torch.linalg.svd(GRADIENTS[:, :-1])
+    projected = left[:, :SAMPLES] @ left[:, :SAMPLES].T @ GRADIENTS[:, :-1]
+    errors = [(each - CLEAN[:, :-1]).square().sum() for each in (found, projected)]
+    assert errors[0] < errors[1] / 2
+    assert torch.linalg.matrix_rank(found, rtol=1e-9) == SAMPLES
+
+
+def test_without_a_prior_output_gradients_are_those_of_least_squares() -> None:
+    unknown = Expected(torch.zeros_like(OUTPUTS), torch.full_like(OUTPUTS, 1e6))
+    found = estimate_outputs(MIXTURE, KNOWN, unknown).mean
+    oracle = torch.linalg.lstsq(with_ones(IMAGES).T, GRADIENTS.T).solution.T
+    torch.testing.assert_close(found, oracle, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(regress(MIXTURE, KNOWN), oracle, rtol=1e-6, atol=1e-8)
+
+
+def test_the_misfit_is_the_probability_of_the_gradients() -> None:
+    """By the dense covariance of each neuron's gradient, up to a constant."""
+    near = Expected(OUTPUTS + 0.01, torch.full_like(OUTPUTS, 1e-4))
+    far = Expected(OUTPUTS + 0.03, torch.full_like(OUTPUTS, 2e-4))
+
+    def oracle(expected: Expected) -> Tensor:
+        images = with_ones(IMAGES)
+        covariance = images.T * expected.variance[0] @ images
+        covariance += MIXTURE.variance * torch.eye(len(covariance))
+        means = expected.mean @ images
+        normal = torch.distributions.MultivariateNormal(torch.zeros(433).double(), covariance)
+        return -2 * normal.log_prob(MIXTURE.gradients - means).sum()
+
+    found = [estimate_outputs(MIXTURE, KNOWN, each).misfit for each in (near, far)]
+    torch.testing.assert_close(
+        found[1] - found[0], (oracle(far) - oracle(near)).item(), rtol=1e-6, atol=0.0
+    )
+
+
+def test_uncertain_images_leave_output_gradients_as_expected() -> None:
+    unsure = Denoised(IMAGES, 1e9 * torch.eye(SAMPLES).double())
+    expected = Expected(OUTPUTS, torch.full_like(OUTPUTS, 1e-2))
+    found = estimate_outputs(MIXTURE, unsure, expected)
+    assert found.mean.abs().max() < 1e-3 * OUTPUTS.abs().max()
+    known = estimate_outputs(MIXTURE, KNOWN, expected)
+    assert known.covariance.diagonal().sum() < NEURONS * SAMPLES * 1e-2
+
+
+def test_images_follow_from_known_output_gradients() -> None:
+    exact = estimate_outputs(MIXTURE, KNOWN, Expected(OUTPUTS, torch.full_like(OUTPUTS, 1e-9)))
+    found = estimate_images(MIXTURE, exact, PRIOR)
+    plain = torch.linalg.lstsq(OUTPUTS, GRADIENTS[:, :-1]).solution
+    errors = [(each - IMAGES).square().mean() for each in (found.images, plain)]
+    assert errors[0] < errors[1] / 2
+    noiseless = NoisyMixture(CLEAN, torch.tensor(1e-12).double(), SAMPLES)
+    torch.testing.assert_close(
+        estimate_images(noiseless, exact, PRIOR).images, IMAGES, rtol=1e-3, atol=1e-3
+    )

@@ -1,0 +1,33 @@
+"""Fixture for a search on digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gleak.studies.search.declaration import Declaration, Search, read_search
+
+DECLARED: dict[str, Any] = {
+    "dataset": "digits",
+    "model": "lenet+width=4",
+    "training": "untrained+init=uniform",
+    "crafting": "honest",
+    "client": "fedsgd+victims=2+split=train",
+    "defense": "none",
+    "attack": "cpl+iterations=3+alpha=0.5",
+    "ranges": {"alpha": {"low": 1e-5, "high": 10, "log": True}},
+    "trials": 3,
+    "metric": "mse",
+}
+
+
+@pytest.fixture
+def declare() -> Callable[..., Search]:
+    """Return a factory of the search with changed keys; None removes a key."""
+
+    def make(**keys: Any) -> Search:
+        return read_search("weights", Declaration(**{**DECLARED, **keys}))
+
+    return make

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+from torch import nn
+
+from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.registry import parse
+from gleak.studies.axis_values import AxisReader
+from gleak.studies.search.chosen import Entry
+from gleak.studies.search.declaration import Declaration, Search, SearchFile, read_search
+from gleak.studies.study_file import GridFile, StudyFile
+
+Declare = Callable[..., Search]
+CHOSEN = "cpl+iterations=3+alpha=2.5"
+
+
+def entry(search: Search, chosen: str = CHOSEN) -> Entry:
+    return Entry(
+        chosen=chosen,
+        value=0.1,
+        base_value=0.2,
+        metric="mse",
+        trials=3,
+        levels=search.cell.strings(),
+        fingerprint=search.fingerprint,
+    )
+
+
+def test_what_is_declared_reads_as_the_same(declare: Declare):
+    search = declare(attack="cpl+alpha=0.50+iterations=3", metric="success_content+threshold=0.10")
+    again = read_search("weights", Declaration(**search.declared))
+    assert again == search
+    assert again.fingerprint == search.fingerprint
+
+
+def test_the_fingerprint_is_of_the_meaning_not_of_the_writing(declare: Declare):
+    written = {"ranges": {"alpha": {"low": "1e-5", "high": 10.0, "log": True}}}
+    assert declare(**written, client="fedsgd+split=train+victims=2") == declare()
+    assert declare(**written).fingerprint == declare().fingerprint
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"attack": "cpl+iterations=4+alpha=0.5"},
+        {"dataset": "digits+size=12"},
+        {"client": "fedsgd+victims=3+split=train"},
+        {"ranges": {"alpha": {"low": 1e-5, "high": 10}}},
+        {"trials": 4},
+        {"metric": "psnr"},
+    ],
+)
+def test_any_change_gives_another_fingerprint(declare: Declare, keys: dict[str, Any]):
+    assert declare(**keys).fingerprint != declare().fingerprint
+
+
+def test_the_order_in_which_ranges_are_written_does_not_matter(declare: Declare):
+    ranges = {"alpha": {"low": 0, "high": 1}, "patience": {"low": 1, "high": 400}}
+    backwards = dict(reversed(ranges.items()))
+    assert list(declare(ranges=ranges).ranges) == list(declare(ranges=backwards).ranges)
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        ({"trials": None}, "key 'trials' is missing"),
+        ({"attack": "cpll"}, "unknown attack 'cpll'; did you mean 'cpl'"),
+        ({"ranges": {}}, "ranges: has no fields"),
+        ({"ranges": {"alhpa": [0, 1]}}, "ranges: attack 'cpl' has no field 'alhpa'; did .*'alpha'"),
+        ({"ranges": {"alpha": {"low": 1, "high": 2}}}, "ranges, field 'alpha': .*not from 1 to 2"),
+        ({"metric": "msee"}, "metric: unknown metric 'msee'; did you mean 'mse'"),
+        ({"metric": "test_accuracy"}, "metric: test_accuracy is of a model"),
+        ({"metric": "categories"}, "metric: categories does not apply to image data"),
+        (
+            {"client": "fedsgd+victims=2"},
+            "client: fedsgd.victims=2 draws its samples from split=test, .*write it with split=tr",
+        ),
+        (
+            {"ranges": {"labels": ["argmin", "known"]}},
+            "ranges: cpl.*labels=known.* needs other grants than cpl",
+        ),
+    ],
+)
+def test_faults_name_the_key(declare: Declare, keys: dict[str, Any], fault: str):
+    with pytest.raises(SpecError, match=f"^{fault}"):
+        declare(**keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        ({"ranges": {"start": ["patterned", "red"]}}, "ranges: .*start red needs images of 3 chan"),
+        ({"client": "fedsgd+batch_size=9999+split=train"}, "batch_size=9999 is more than the 1347"),
+    ],
+)
+def test_specs_that_do_not_fit(declare: Declare, keys: dict[str, Any], fault: str):
+    with pytest.raises(IncompatibleError, match=fault):
+        declare(**keys)
+
+
+def test_a_scale_overrides_what_it_names():
+    file = SearchFile(dataset="mnist", attack="cpl", trials=50, quick={"dataset": "digits"})
+    assert file.at("quick") == Declaration(dataset="digits", attack="cpl", trials=50)
+    assert (
+        file.at("small")
+        == file.at("paper")
+        == Declaration(dataset="mnist", attack="cpl", trials=50)
+    )
+
+
+def test_modules_are_those_of_every_choice(declare: Declare):
+    ranges = {"start": ["patterned", "dark"]}
+    assert "gleak.attacks.matching.starts.colours" in declare(ranges=ranges).modules
+    assert "gleak.attacks.matching.starts.colours" not in declare().modules
+    assert {
+        "gleak.attacks.dlg",
+        "gleak.models.lenet",
+        "gleak.metrics.reconstruction.pixel_similarity",
+    } <= {*declare().modules}
+
+
+def test_a_job_is_keyed_on_every_default(declare: Declare):
+    resolved = declare().resolved()
+    assert resolved["attack"]["patience"] == declare().base.patience
+    assert resolved["model"]["width"] == 4
+    assert resolved["metric"]["name"] == "mse"
+    assert resolved["ranges"]["alpha"]["high"] == 10
+
+
+def test_all_is_read_that_any_variant_reads(declare: Declare, monkeypatch: pytest.MonkeyPatch):
+    search = declare(ranges={"patience": {"low": 100, "high": 300}})
+
+    def reads(attack: Any, model: nn.Module, shape: tuple[int, ...]) -> frozenset[str]:
+        return frozenset({str(attack.patience)})
+
+    monkeypatch.setattr(type(search.base), "reads", reads)
+    assert search.reads(nn.Identity(), (1, 2, 2)) == {"100", "200", "300"}
+    monkeypatch.undo()
+    assert search.reads(nn.Identity(), (1, 2, 2)) is None
+
+
+def test_what_was_chosen_is_taken_if_it_is_of_this_declaration(declare: Declare):
+    search = declare().adopting(entry(declare()))
+    assert str(search.chosen) == CHOSEN
+    search.check_choice()
+    outdated = declare(trials=9).adopting(entry(declare()))
+    assert outdated.chosen is None
+    with pytest.raises(SpecError, match=r"'weights' has changed .*snakemake searches.*gleak adopt"):
+        outdated.check_choice()
+
+
+def specs_of(searches: Any, **fields: Any) -> tuple[str, str]:
+    """Return the base attack of a search and the one in a grid, with fields changed."""
+    study = StudyFile(title="t", paper="p", grids={}, figures={})
+    grid = GridFile(attack={"search": "weights"} | fields)
+    (value,) = AxisReader(study, "paper", searches).read("attack", grid)
+    return str(value.base), str(value.spec)
+
+
+class TestReference:
+    fields: ClassVar[dict[str, Any]] = {"iterations": 500, "start": "dark"}
+
+    def test_without_a_choice_both_are_the_base(self, declare: Declare):
+        searches = {"weights": declare()}
+        base = "cpl+iterations=3+alpha=0.5"
+        assert specs_of(searches) == (base, base)
+
+    def test_a_choice_stands_beside_the_base_and_fields_change_both(self, declare: Declare):
+        searches = {"weights": declare().adopting(entry(declare()))}
+        assert specs_of(searches)[1] == CHOSEN
+        assert specs_of(searches, **self.fields) == (
+            "cpl+iterations=500+start=dark+alpha=0.5",
+            "cpl+iterations=500+start=dark+alpha=2.5",
+        )
+
+    @pytest.mark.parametrize(
+        ("written", "fault"),
+        [
+            ({"search": "wieghts"}, "search 'wieghts': .*did you mean 'weights'"),
+            ({"search": "weights", "iteratoins": 5}, "unknown field 'iteratoins'; .*'iterations'"),
+            ({"search": "weights", "alpha": -5}, "search 'weights': .*'alpha' = -5"),
+        ],
+    )
+    def test_faults(self, declare: Declare, written: dict[str, Any], fault: str):
+        with pytest.raises(SpecError, match=fault):
+            specs_of({"weights": declare()}, **written)
+
+
+def test_a_choice_that_is_no_attack_any_more_is_refused(declare: Declare):
+    with pytest.raises(SpecError, match="unknown field 'beta'"):
+        declare().adopting(entry(declare(), "cpl+beta=3"))
+    assert parse("attack", CHOSEN)
+
+
+@pytest.mark.usefixtures("bringing")
+def test_an_attack_brings_the_same_whatever_is_tried(declare: Declare):
+    own = "bringing+codec=codec~size=64"
+    with pytest.raises(IncompatibleError, match=r"codec.* is trained on the train split of digits"):
+        declare(attack=own, ranges={"codec": ["codec~size=64", "codec~size=32"]})
+    public = {"dataset": "cifar10", "attack": "bringing+codec=codec~public=photos~size=64"}
+    choices = ["codec~public=photos~size=64", "codec~public=photos~size=32"]
+    with pytest.raises(SpecError, match="size=32 uses other knowledge than bringing"):
+        declare(**public, ranges={"codec": choices})

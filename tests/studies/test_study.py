@@ -1,0 +1,370 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gleak.core.errors import GleakError, IncompatibleError, SpecError
+from gleak.core.registry import parse
+from gleak.core.settings import SCALES
+from gleak.figures.published import read_published
+from gleak.studies.study import Study, load_study
+
+STUDIES = Path(__file__).parents[2] / "studies"
+HEAVY = ("torch", "torchvision", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "skimage")
+CONTENT: dict[str, Any] = {
+    "title": "Attacks",
+    "paper": "Somebody 2020",
+    "grids": {
+        "attacks": {
+            "dataset": ["mnist", "cifar10"],
+            "model": "lenet",
+            "training": "untrained",
+            "crafting": "honest",
+            "client": "fedsgd",
+            "defense": ["none", "gaussian"],
+            "attack": ["cpl", "dlg"],
+            "labels": {"mnist": "MNIST", "defense.std": "noise", "mse": "MSE", "cpl": "CPL"},
+            "quick": {"dataset": "digits", "proxy_for": {"digits": "mnist"}},
+        },
+        "models": {
+            "dataset": "digits",
+            "model": "lenet",
+            "training": ["federated", "federated+defense=gaussian"],
+        },
+    },
+    "figures": {
+        "table": {
+            "kind": "table",
+            "grid": "attacks",
+            "rows": ["dataset", "defense"],
+            "columns": ["attack", "metric"],
+            "metrics": ["mse", "ssim"],
+        },
+        "line": {
+            "kind": "line",
+            "grid": "attacks",
+            "x": "defense.std",
+            "y": "mse",
+            "where": {"dataset": "mnist", "attack": "cpl"},
+        },
+        "pictures": {"kind": "images", "grid": "attacks", "where": {"dataset": "mnist"}},
+        "accuracy": {
+            "kind": "table",
+            "grid": "models",
+            "rows": ["metric"],
+            "columns": ["training.defense"],
+            "metrics": ["test_accuracy"],
+        },
+        "compared": {"kind": "attacks", "attacks": ["dlg", "cpl"]},
+    },
+    "expect": [
+        {
+            "id": "faster",
+            "grid": "attacks",
+            "metric": "iterations",
+            "along": "attack",
+            "order": ["cpl", "dlg"],
+            "claim": "CPL is faster",
+            "source": "Table 2",
+        },
+        {
+            "id": "noise_costs",
+            "grid": "models",
+            "metric": "test_accuracy",
+            "along": "training",
+            "order": ["federated+defense=gaussian", "federated"],
+            "claim": "Noise costs accuracy",
+            "source": "Table 8",
+        },
+    ],
+}
+
+
+def write(folder: Path, content: Any) -> Path:
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def changed(*keys: Any, value: Any) -> dict[str, Any]:
+    """The content with one place set to something else."""
+    content = deepcopy(CONTENT)
+    place: Any = content
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    return content
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return load_study(write(tmp_path, CONTENT))
+
+
+def test_a_study_is_read(study: Study):
+    assert (study.name, study.title, study.paper) == ("mine", "Attacks", "Somebody 2020")
+    assert list(study.figures) == ["table", "line", "pictures", "accuracy", "compared"]
+    assert len(study.grid("attacks", "quick").cells) == 6
+    assert len(study.grid("attacks", "paper").cells) == 12
+    names = study.grid("attacks", "quick").names
+    assert names.label("dataset", parse("dataset", "digits")) == "digits"
+    assert study.expectations[0].compared == ("attack", ["cpl", "dlg"])
+
+
+def test_images_name_the_cells_they_show(study: Study):
+    shown = study.shown("pictures", "quick")
+    assert [str(cell) for cell in shown] == [
+        f"digits/lenet/untrained/honest/fedsgd/{defense}/{attack}"
+        for defense in ("none", "gaussian")
+        for attack in ("cpl", "dlg")
+    ]
+    assert study.shown("table", "quick") == []
+
+
+@pytest.mark.parametrize(
+    ("ask", "fault"),
+    [
+        (
+            lambda study: study.grid("atacks", "quick"),
+            "unknown grid 'atacks'; did you mean 'attacks'",
+        ),
+        (lambda study: study.grid("attacks", "quik"), "unknown scale 'quik'; did you mean 'quick'"),
+        (lambda study: study.figure("tabel"), "unknown figure 'tabel'; did you mean 'table'"),
+    ],
+)
+def test_asking_for_what_is_not_there(study: Study, ask: Any, fault: str):
+    with pytest.raises(SpecError, match=f"study 'mine': {fault}"):
+        ask(study)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (changed("figurs", value={}), "unknown key 'figurs'; did you mean 'figures'"),
+        (
+            changed("grids", "attacks", "datset", value="mnist"),
+            "grid 'attacks': unknown key 'datset'; did you mean 'dataset'",
+        ),
+        (
+            changed("grids", "attacks", "quick", "datset", value="mnist"),
+            "grid 'attacks': unknown key 'quick.datset'; did you mean 'dataset'",
+        ),
+        (
+            changed("grids", "attacks", "dataset", value="mnits"),
+            "grid 'attacks', scale .*, axis 'dataset': unknown dataset 'mnits'; .*'mnist'",
+        ),
+        (
+            changed("grids", "attacks", "quick", "dataset", value="digit"),
+            "grid 'attacks', scale 'quick', axis 'dataset': unknown dataset 'digit'",
+        ),
+        (changed("grids", "attacks", "controls", value=["blnd"]), "grid 'attacks': controls.0"),
+        (
+            changed("grids", "attacks", "labels", value={"mnits": "MNIST"}),
+            "grid 'attacks', labels: 'mnits' is no spec, value, metric or axis; did you mean 'mni",
+        ),
+        (
+            changed("figures", "table", "kind", value="tabel"),
+            "figure 'table': unknown figure 'tabel'; did you mean 'table'",
+        ),
+        (
+            changed("figures", "table", value={"grid": "attacks"}),
+            "key 'kind' is missing; valid: attacks, bar",
+        ),
+        (
+            changed("figures", "compared", "grid", value="attacks"),
+            "figure 'compared': .*unknown field 'grid'; valid: attacks, caption",
+        ),
+        (
+            changed("figures", "compared", "attacks", value=["dgl"]),
+            "figure 'compared': .*unknown attack 'dgl'; did you mean 'dlg'",
+        ),
+        (
+            changed("figures", "table", "rwos", value=[]),
+            "figure 'table': .*unknown field 'rwos'; did you mean 'rows'",
+        ),
+        (
+            changed("figures", "table", "grid", value="atacks"),
+            "figure 'table': unknown grid 'atacks'; did you mean 'attacks'",
+        ),
+        (
+            changed("figures", "table", "metrics", value=["msee"]),
+            "figure 'table', scale 'quick': unknown metric 'msee'; did you mean 'mse'",
+        ),
+        (
+            changed("figures", "table", "rows", value=["dataset", "defence"]),
+            "figure 'table', scale 'quick': unknown axis 'defence'; did you mean 'defense'",
+        ),
+        (changed("figures", "line", "x", value="defense.sdt"), "'sdt'; did you mean 'std'"),
+        (
+            changed("figures", "line", "where", value={"attack": "cpl"}),
+            "scale 'small': several cells share a place: dataset varies",
+        ),
+        (
+            changed("figures", "line", "where", value={"dataset": "cifar10"}),
+            "figure 'line', scale 'quick': the grid has no dataset 'cifar10'",
+        ),
+        (changed("expect", 0, "grid", value="atacks"), "expect 'faster': unknown grid 'atacks'"),
+        (
+            changed("expect", 0, "oder", value=[]),
+            "expect 'faster': .*unknown key 'oder'; did you mean 'order'",
+        ),
+        (
+            changed("figures", "accuracy", "metrics", value=["ssim"]),
+            "figure 'accuracy', scale 'quick': metric 'ssim' is of cells that end with attack, and "
+            "those of the grid end with training; valid: test_accuracy",
+        ),
+        (
+            changed("figures", "table", "metrics", value=["mse", "test_accuracy"]),
+            "figure 'table', scale 'quick': metric 'test_accuracy' is of cells that end with "
+            "training, and those of the grid end with attack; .*valid: .*mse",
+        ),
+        (
+            changed("figures", "pictures", value={"kind": "images", "grid": "models"}),
+            "figure 'pictures', scale 'quick': metric 'mse' is of cells that end with attack",
+        ),
+        (
+            changed("figures", "accuracy", "columns", value=["attack"]),
+            "figure 'accuracy', scale 'quick': unknown axis 'attack'; .*valid: dataset",
+        ),
+        (changed("expect", 0, "metric", value="test_accuracy"), "expect 'faster': metric 'test_a"),
+        (changed("expect", 1, "metric", value="mse"), "expect 'noise_costs': metric 'mse' is of"),
+        (changed("expect", 1, "where", value={"attack": "cpl"}), "unknown level 'attack'"),
+        (
+            changed("grids", "models", "client", value="fedsgd"),
+            "grid 'models': axis 'crafting' is left out before 'client'",
+        ),
+        (changed("expect", 0, "order", value=["cpl", "idlg"]), "no attack 'idlg' at any scale"),
+        (changed("expect", value=CONTENT["expect"][:1] * 2), "expect: id faster is given twice"),
+        ({"title": "t", "paper": "p"}, "key 'grids' is missing; key 'figures' is missing"),
+    ],
+)
+def test_faults_name_file_study_and_place(tmp_path: Path, content: Any, fault: str):
+    path = write(tmp_path, content)
+    with pytest.raises(SpecError, match=fault) as raised:
+        load_study(path)
+    assert str(raised.value).startswith(f"{path}: study 'mine'")
+
+
+@pytest.mark.parametrize(
+    ("level", "spec", "fault"),
+    [
+        ("defense", "topk+keep=1.5", "defense 'topk': field 'keep' = '1.5': .*less than or equal"),
+        ("defense", "random_mask+keep=0", "'random_mask': field 'keep' = '0': .*greater than 0"),
+        ("defense", "threshold+theta=1", "'threshold': field 'theta' = '1': .*less than 1"),
+        ("defense", "low_rank+rank=0", "'low_rank': field 'rank' = '0': .*greater than or equal"),
+        (
+            "client",
+            "fedavg+batch_size=4+local_steps=4+mini_batch=3",
+            "4 local steps of 3 samples .* epochs over the 4 samples",
+        ),
+        ("training", "federated+defense=topk~keep=2", "defense 'topk': field 'keep' = '2'"),
+    ],
+)
+def test_values_out_of_range_name_the_axis(tmp_path: Path, level: str, spec: str, fault: str):
+    path = write(tmp_path, changed("grids", "attacks", level, value=spec))
+    place = f"mine.yaml: study 'mine', grid 'attacks', scale 'quick', axis '{level}': .*"
+    with pytest.raises(SpecError, match=place + fault):
+        load_study(path)
+
+
+@pytest.mark.parametrize(
+    ("level", "spec", "fault"),
+    [
+        ("attack", "cpl+start=red", "start red needs images of 3 channels, and digits holds .*; u"),
+        ("attack", "aono", "aono .* dense, but model lenet begins with a convolution; use mlp"),
+        ("client", "fedsgd+batch_size=999", "batch_size=999 is more than the 450 samples"),
+        ("training", "federated+clients=9999", "clients=9999 is more than the 1347 samples"),
+    ],
+)
+def test_specs_that_do_not_fit_name_both(tmp_path: Path, level: str, spec: str, fault: str):
+    path = write(tmp_path, changed("grids", "attacks", level, value=spec))
+    with pytest.raises(
+        IncompatibleError, match=f"study 'mine', grid 'attacks', scale 'quick': .*{fault}"
+    ):
+        load_study(path)
+
+
+def test_tables_are_refused_where_images_are_wanted(tmp_path: Path):
+    path = write(tmp_path, changed("grids", "attacks", "quick", value={"dataset": "adult"}))
+    fault = "scale 'quick': dataset adult: model lenet takes image data, not tabular data; choose"
+    with pytest.raises(IncompatibleError, match=f"study 'mine', grid 'attacks', {fault}"):
+        load_study(path)
+    table = {**CONTENT["grids"]["attacks"], "dataset": "adult", "model": "mlp"}
+    del table["quick"], table["labels"]
+    content = {**CONTENT, "grids": {"attacks": table}, "expect": []}
+    content["figures"] = {"pictures": {"kind": "images", "grid": "attacks"}}
+    fault = "scale 'quick': dataset 'adult' has tabular data, which have no images"
+    with pytest.raises(SpecError, match=f"study 'mine', figure 'pictures', {fault}"):
+        load_study(write(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"), [("a: [", "not YAML"), ("- a", "must be a mapping"), (None, "no study file")]
+)
+def test_files_that_are_no_studies(tmp_path: Path, text: str | None, fault: str):
+    path = tmp_path / "mine.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(GleakError, match=fault) as raised:
+        load_study(path)
+    assert str(path) in str(raised.value)
+
+
+shipped = cache(load_study)
+"""Read a study of the repository once for all tests."""
+
+
+@pytest.mark.parametrize(
+    "file", sorted(STUDIES.glob("published/*.csv")), ids=lambda file: file.stem
+)
+def test_published_values_are_each_compared_with_a_cell(file: Path):
+    """At the scale of the paper no value is lost to a name that nothing has."""
+    study, table = shipped(STUDIES / f"{file.stem}.yaml"), read_published(file)
+    grids = {name: study.drawn(name, SCALES[-1])[0] for name in {*table["figure"]}}
+    chosen = {
+        name: list(study.figures[name].chosen(grid.names, grid.names.cells(grid.scored)))
+        for name, grid in grids.items()
+    }
+    for row in table.to_dict("records"):
+        figure, names = study.figure(row["figure"]), grids[row["figure"]].names
+        cells = [
+            scored
+            for scored in chosen[row["figure"]]
+            if all(
+                names.published(level, spec, [row[level]]) == row[level]
+                for level, spec in scored.specs.items()
+                if row.get(level)
+            )
+        ]
+        assert len(cells) == 1, row
+        assert row["metric"] in figure.used_metrics
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_studies_have_no_refused_cells(path: Path):
+    study = shipped(path)
+    for scale in SCALES:
+        assert set(study.refused(scale).values()) <= {()}
+        assert study.examined(scale, path.parent / "nowhere") == study
+
+
+def test_reading_a_study_imports_nothing_heavy():
+    """The workflow's graph is built from studies, on every start."""
+    code = (
+        "import sys; from gleak.studies.study import load_study; load_study(sys.argv[1]); "
+        f"print(*sorted(set({HEAVY}) & set(sys.modules)))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, str(STUDIES / "cpl.yaml")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == []

@@ -10,12 +10,11 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary
 from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.lazy import torch
 from gleak.core.spec import Spec
 from gleak.knowledge.base import EvaluatorSpec, KnowledgeSpec
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.attacks.observation import Observation
     from gleak.clients.base import ClientSpec
     from gleak.crafting.base import CraftingSpec
@@ -101,7 +100,7 @@ class AttackSpec(Spec):
             )
 
     def check_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that the attack supports a network.
 
@@ -146,7 +145,7 @@ class AttackSpec(Spec):
         for spec in self._learned:
             spec.check_victims(victims, client)
 
-    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Return the names of the parameters whose updates the attack uses; None for all.
 
         Raises:

@@ -35,12 +35,11 @@ from gleak.attacks.observation import Observation
 from gleak.attacks.rog import ROG
 from gleak.attacks.spear import Spear
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from gleak.clients.base import ClientSpec
 
 SMOOTH_TV, KINKED_TV = 1e-4, 0.1
@@ -117,7 +116,7 @@ class Best(AttackSpec):
 
     @override
     def check_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that the gradients of the network can be matched."""
         super().check_network(network, shape, classes, client)
@@ -270,7 +269,6 @@ def has_zero_columns(observation: Observation) -> bool:
     Args:
         observation: of one victim.
     """
-    import torch
 
     from gleak.models.layer_search import first_dense_input
 
@@ -375,9 +373,8 @@ def _is_deep(observation: Observation) -> bool:
 
 
 def _convolutions(observation: Observation) -> int:
-    from torch import nn
 
-    return sum(isinstance(layer, nn.Conv2d) for layer in observation.model.modules())
+    return sum(isinstance(layer, torch.nn.Conv2d) for layer in observation.model.modules())
 
 
 def _is_large(observation: Observation) -> bool:
@@ -400,9 +397,8 @@ def _is_kinked(observation: Observation) -> bool:
     return has_kinks(observation.model, random_samples(observation, 2 * PROBES))
 
 
-def random_samples(observation: Observation, count: int) -> Tensor:
+def random_samples(observation: Observation, count: int) -> torch.Tensor:
     """Draw uniform samples, always the same; Shape (N, *shape)."""
-    import torch
 
     from gleak.runtime.seeding import torch_stream
 

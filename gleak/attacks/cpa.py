@@ -11,12 +11,11 @@ from typing_extensions import override
 from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.matching.optimizers.first_order import Adam
 from gleak.attacks.unmixing_attack import InputUnmixing, UnmixingAttack
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from gleak.attacks.unmixing.cpa_search import Objective, Term
     from gleak.attacks.unmixing.mixtures import Mixture, Unmixing, White
     from gleak.runtime.checkpointing import Part
@@ -114,9 +113,8 @@ class CocktailParty(UnmixingAttack):
         weighted = [(getattr(self, name), make) for name, make in terms.items()]
         return Objective([(weight, make()) for weight, make in weighted if weight])
 
-    def first(self, white: White, shape: tuple[int, ...]) -> Tensor:
+    def first(self, white: White, shape: tuple[int, ...]) -> torch.Tensor:
         """Return the initial unmixing matrices; Shape (V, n, n)."""
-        import torch
 
         from gleak.attacks.unmixing.independent_components import LAPLACIAN, fixed_point
 

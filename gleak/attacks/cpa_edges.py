@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.unmixing_attack import InputUnmixing
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 
@@ -100,7 +101,6 @@ def without_flat_images(
     observation: Observation, mixture: Mixture, found: Mapping[int, FlatImage]
 ) -> Mixture:
     """Subtract the gradients of these images from the mixtures."""
-    import torch
 
     from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes
     from gleak.attacks.unmixing.edges import without

@@ -13,12 +13,11 @@ from gleak.attacks.cpa import CocktailParty
 from gleak.attacks.matching.distances.cosine import Cosine
 from gleak.attacks.matching.parts import Compared, Parts
 from gleak.attacks.unmixed_inversion import UnmixedInversion
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from gleak.attacks.matching.image_inversion import GuidedInversion
     from gleak.attacks.observation import Observation
     from gleak.attacks.unmixing.cpa_search import Term
@@ -88,12 +87,12 @@ class CPAFIGM(CPAFI):
     )
 
     @override
-    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> None:
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> None:
         return None
 
     @override
     def check_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check, too, that clients send what is unmixed, and that gradients can be matched."""
         from gleak.attacks.matching.choice import check_gradients
@@ -116,7 +115,7 @@ class CPAFIGM(CPAFI):
         return replace(found, terms=terms, labels=LABELS["joint"])
 
     @override
-    def problem(self, observation: Observation, embeddings: Tensor) -> GuidedInversion:
+    def problem(self, observation: Observation, embeddings: torch.Tensor) -> GuidedInversion:
         from gleak.attacks.matching.gradient_matching import GradientMatching
         from gleak.attacks.matching.image_inversion import GuidedInversion
 

@@ -12,6 +12,7 @@ from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.base import MID_GREY
 from gleak.attacks.cpa_edges import CPAEdges
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 
@@ -78,7 +79,6 @@ class CPANoisy(CPAEdges):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        import torch
 
         from gleak.attacks.noisy_unmixing import unmix_victims
 

@@ -11,11 +11,10 @@ from gleak.attacks.attack_summary import LABELS, AttackSummary
 from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -40,7 +39,7 @@ class DenseFirstAttack(AttackSpec):
 
     @override
     def check_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that the first and the last layer are dense."""
         from gleak.attacks.first_layer import dense_layer_of_samples
@@ -51,7 +50,7 @@ class DenseFirstAttack(AttackSpec):
         super().check_network(network, shape, classes, client)
 
     @override
-    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Return the names of the layer's weight and bias, and of the parameter of labels."""
         from gleak.attacks.first_layer import dense_layer_of_samples, label_parameters
 

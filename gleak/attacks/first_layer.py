@@ -5,12 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-
 from gleak.attacks.matching.label_inference import parameters_of_labels
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.models.layer_search import Scaling, find_classifier, first_dense_layer
 from gleak.models.sample_losses import penalties, sample_losses
 
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
     from gleak.attacks.observation import Observation
 
 
-def dense_layer_of_samples(network: nn.Module, shape: tuple[int, ...]) -> str:
+def dense_layer_of_samples(network: torch.nn.Module, shape: tuple[int, ...]) -> str:
     """Return the name of the dense layer with a bias whose inputs are the samples.
 
     They are flattened, and may be normalised.
@@ -33,7 +30,7 @@ def dense_layer_of_samples(network: nn.Module, shape: tuple[int, ...]) -> str:
     return scaled_layer(network, shape)[0]
 
 
-def scaled_layer(network: nn.Module, shape: tuple[int, ...]) -> tuple[str, Scaling]:
+def scaled_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> tuple[str, Scaling]:
     """Return the name of the layer of `dense_layer_of_samples`, and the scaling of the samples.
 
     Raises:
@@ -48,7 +45,7 @@ def scaled_layer(network: nn.Module, shape: tuple[int, ...]) -> tuple[str, Scali
     return layer.name, layer.scaling
 
 
-def read_inputs(weight: Tensor, bias: Tensor, samples: int) -> Tensor:
+def read_inputs(weight: torch.Tensor, bias: torch.Tensor, samples: int) -> torch.Tensor:
     """Estimate the inputs by the ratios of weight and bias gradients.
 
     For N samples the bias gradient of neuron k is the sum over samples of d_ik, and its weight
@@ -75,7 +72,7 @@ def read_inputs(weight: Tensor, bias: Tensor, samples: int) -> Tensor:
     return weight.take_along_dim(chosen[..., None], 1) / bias.take_along_dim(chosen, 1)[..., None]
 
 
-def label_parameters(model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
+def label_parameters(model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
     """Return the name of the parameter that gives labels: the classifier's bias, else its weight.
 
     Raises:
@@ -89,10 +86,10 @@ def label_parameters(model: nn.Module, input_shape: tuple[int, ...]) -> frozense
 def output_slopes(
     observation: Observation,
     layer: str,
-    inputs: Tensor,
-    labels: Tensor,
-    outputs: Tensor | None = None,
-) -> Tensor:
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
+    outputs: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Compute the gradients of samples' losses, with the network's penalties, at a layer's outputs.
 
     Args:
@@ -107,9 +104,11 @@ def output_slopes(
     """
     like = next(observation.model.parameters())
     dense = observation.model.get_submodule(layer)
-    compared: list[Tensor] = []
+    compared: list[torch.Tensor] = []
 
-    def keep(_: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def keep(
+        _: torch.nn.Module, __: tuple[torch.Tensor, ...], output: torch.Tensor
+    ) -> torch.Tensor:
         taken = output if outputs is None else outputs.to(like)
         compared.append(taken.detach().requires_grad_())
         return compared[0] * 1
@@ -121,13 +120,13 @@ def output_slopes(
         stack.enter_context(dense.register_forward_hook(keep))
         added = stack.enter_context(penalties(observation.model))
         logits = observation.model(inputs.to(like).clone())
-        targets = functional.one_hot(labels, observation.classes).to(logits)
+        targets = torch.nn.functional.one_hot(labels, observation.classes).to(logits)
         losses = sum(added, sample_losses(observation.loss, logits, targets))
         (slopes,) = torch.autograd.grad(losses.sum(), compared, materialize_grads=True)
     return slopes
 
 
-def leaves_zeros(observation: Observation, samples: Tensor) -> bool:
+def leaves_zeros(observation: Observation, samples: torch.Tensor) -> bool:
     """Return True if gradients at the outputs of the dense layer of samples have exact zeros.
 
     A ReLU behind it leaves them.
@@ -141,6 +140,6 @@ def leaves_zeros(observation: Observation, samples: Tensor) -> bool:
     return bool((slopes == 0).any())
 
 
-def _of_one_sample(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _of_one_sample(_: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """Return one row of a layer's inputs, as its outputs are not used."""
     return tuple(values[:1] for values in given)

@@ -15,11 +15,10 @@ from gleak.attacks.matching.parts import Parts
 from gleak.attacks.matching_attack import SignedAdamAttack
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -80,14 +79,13 @@ class Fishing(SignedAdamAttack):
         )
 
 
-def samples_of_class(observation: Observation, target: int) -> Tensor:
+def samples_of_class(observation: Observation, target: int) -> torch.Tensor:
     """Estimate the number of each victim's samples of one class; Shape (V).
 
     The gradient of the target's bias is the mean of p - [label = target], where p is almost zero:
     minus the class's share of the batch. A defence may have scaled it, so any negative value counts
     as at least one sample.
     """
-    import torch
 
     from gleak.attacks.matching.problem import mean_gradients
 
@@ -107,7 +105,7 @@ def of_class_alone(observation: Observation, target: int) -> Observation:
     """
     names = _last_layer(observation)
 
-    def target_rows(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    def target_rows(values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {
             name: value[:, :, target, None] if name in names else value
             for name, value in values.items()
@@ -134,15 +132,16 @@ def _last_layer(observation: Observation) -> tuple[str, str]:
     return find_classifier(network, shape, observation.classes).dense_parameters()
 
 
-def _with_one_output(model: nn.Module, names: tuple[str, str], target: int) -> nn.Module:
+def _with_one_output(
+    model: torch.nn.Module, names: tuple[str, str], target: int
+) -> torch.nn.Module:
     """Return a copy of a network whose last layer has only the target's row."""
-    from torch import nn
 
     from gleak.models.parameters import independent_copy
 
     network = independent_copy(model)
     rows = (network.get_parameter(name)[target, None].clone() for name in names)
     last: Any = network.get_submodule(names[0].rpartition(".")[0])
-    last.weight, last.bias = (nn.Parameter(row, requires_grad=False) for row in rows)
+    last.weight, last.bias = (torch.nn.Parameter(row, requires_grad=False) for row in rows)
     last.out_features = 1
     return network

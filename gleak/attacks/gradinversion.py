@@ -9,12 +9,11 @@ from typing_extensions import override
 from gleak.attacks.matching.parts import LabelRule, Parts, StatisticsSource
 from gleak.attacks.matching_attack import SignedAdamAttack
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -77,7 +76,7 @@ class GradInversion(SignedAdamAttack):
 
     @override
     def check_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that layers have the statistics, and that gradients can be matched."""
         from gleak.attacks.matching.batch_norm_prior import check_statistics

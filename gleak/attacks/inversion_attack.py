@@ -16,12 +16,11 @@ from gleak.attacks.matching.starts.base import StartSpec
 from gleak.attacks.matching.starts.random_values import Normal
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from gleak.attacks.matching.image_inversion import FeatureInversion
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
@@ -74,7 +73,7 @@ class FeatureInvertingAttack(AttackSpec):
 
     @override
     def check_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that the network has features and a dense layer of logits."""
         from gleak.attacks.matching.label_inference import check_rule
@@ -120,7 +119,7 @@ class FeatureInvertingAttack(AttackSpec):
             box=self.box,
         )
 
-    def inversion(self, observation: Observation, embeddings: Tensor) -> FeatureInversion:
+    def inversion(self, observation: Observation, embeddings: torch.Tensor) -> FeatureInversion:
         """Return the optimisation problem of finding images with given embeddings.
 
         Args:
@@ -130,7 +129,6 @@ class FeatureInvertingAttack(AttackSpec):
         Raises:
             IncompatibleError: the network's first dense layer takes no features of the images.
         """
-        from torch.nn import functional
 
         from gleak.attacks.matching.image_inversion import EMBEDDINGS, FeatureInversion
         from gleak.attacks.matching.label_inference import inferred_labels
@@ -143,14 +141,14 @@ class FeatureInvertingAttack(AttackSpec):
         return FeatureInversion(
             parts=self.search_parts(),
             observed={EMBEDDINGS: embeddings},
-            targets=functional.one_hot(labels, classes).to(embeddings),
+            targets=torch.nn.functional.one_hot(labels, classes).to(embeddings),
             shape=(samples, *observation.input_shape),
             classes=classes,
             features=features_before(observation.model, layer),
         )
 
 
-def embedding_layer(network: nn.Module, shape: tuple[int, ...]) -> str:
+def embedding_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> str:
     """Return the name of the first dense layer with a bias, whose inputs are features of samples.
 
     Args:
@@ -198,7 +196,7 @@ class FI(FeatureInvertingAttack):
     source = "CPA section IV-B, Eq. 12"
 
     @override
-    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
         from gleak.attacks.first_layer import label_parameters
 
         return label_parameters(model, input_shape)

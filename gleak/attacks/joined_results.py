@@ -15,6 +15,7 @@ from gleak.attacks.dlg import CPL
 from gleak.attacks.gather import joined
 from gleak.attacks.matching.distances.cosine import Cosine
 from gleak.attacks.observation import Observation
+from gleak.core.lazy import torch
 
 if TYPE_CHECKING:
     from gleak.attacks.matching.problem import Problem
@@ -49,11 +50,9 @@ def nearer(
 
 def _distances(problem: Problem, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Compute the relative distances of gradients to those observed; Shape (V)."""
-    import torch
-    from torch.nn import functional
 
     like = next(iter(problem.observed.values()))
-    targets = functional.one_hot(torch.from_numpy(labels).long(), problem.classes).to(like)
+    targets = torch.nn.functional.one_hot(torch.from_numpy(labels).long(), problem.classes).to(like)
     points = torch.from_numpy(inputs).flatten(1).to(like)
     return replace(problem, targets=targets).evaluate(points).distance.cpu().numpy()
 

@@ -21,14 +21,13 @@ from gleak.attacks.matching.starts.base import StartSpec
 from gleak.attacks.matching.starts.random_values import Normal
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import nested
 from gleak.core.spec import FILE_NAME, parameter
 from gleak.knowledge.postprocessor import Postprocessor
 from gleak.runtime.seeding import derived_seed
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -121,7 +120,7 @@ class MatchingAttack(AttackSpec):
 
     @override
     def check_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that second derivatives exist and that labels can be inferred."""
         from gleak.attacks.matching.choice import check_gradients
@@ -157,7 +156,7 @@ class MatchingAttack(AttackSpec):
                 "they have no mean; use result=lowest, or other labels"
             )
 
-    def _check_draws(self, network: nn.Module) -> None:
+    def _check_draws(self, network: torch.nn.Module) -> None:
         """Raise `IncompatibleError` if there are no draws to search."""
         from gleak.models.variational import sampling
 
@@ -208,14 +207,13 @@ class MatchingAttack(AttackSpec):
         return match(observation, self.parts())
 
 
-def postprocessed(found: Reconstruction, network: nn.Module) -> Reconstruction:
+def postprocessed(found: Reconstruction, network: torch.nn.Module) -> Reconstruction:
     """Return a reconstruction with its images enhanced by a network.
 
     Args:
         found: reconstruction of images.
         network: maps images of shape (M, C, H, W) in [0, 1] to images of the same shape.
     """
-    import torch
 
     from gleak.models.batching import memory_slices
 

@@ -13,12 +13,11 @@ from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.dense_first import Aono, DenseFirstAttack
 from gleak.attacks.observation import Observation
+from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -66,7 +65,7 @@ class MatrixCompletion(DenseFirstAttack):
 
     @override
     def check_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that the first and the last layer are dense, and the network fits ``attack``."""
         super().check_network(network, shape, classes, client)
@@ -94,7 +93,6 @@ class MatrixCompletion(DenseFirstAttack):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        import torch
 
         from gleak.attacks.first_layer import dense_layer_of_samples
         from gleak.attacks.unmixing.alternating_least_squares import determines
@@ -110,7 +108,6 @@ class MatrixCompletion(DenseFirstAttack):
 
     def completed(self, observation: Observation) -> Observation:
         """Return the observation with all values of the layer's gradients."""
-        import torch
 
         from gleak.attacks.first_layer import dense_layer_of_samples
         from gleak.attacks.unmixing.alternating_least_squares import complete
@@ -146,7 +143,7 @@ def determines_layer(observation: Observation, layer: str) -> bool:
     return bool((known.flatten(2).sum(2) >= ENOUGH * values).all())
 
 
-def layer_gradient(observation: Observation, layer: str) -> tuple[Tensor, Tensor]:
+def layer_gradient(observation: Observation, layer: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the gradients of a dense layer's weight and bias as one matrix, and what was sent.
 
     Args as for `determines_layer`.
@@ -155,7 +152,6 @@ def layer_gradient(observation: Observation, layer: str) -> tuple[Tensor, Tensor
         Shapes (V, R, neurons, features + 1), the bias last; the second is True where a value was
         sent.
     """
-    import torch
 
     weight, bias = (observation.update[f"{layer}.{name}"] for name in ("weight", "bias"))
     masks = [

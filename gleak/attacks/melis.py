@@ -12,12 +12,11 @@ from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import AttackSpec
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.runtime.seeding import stream
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -100,7 +99,9 @@ def _best(scores: np.ndarray, count: int) -> np.ndarray:
     return order[:, np.arange(count) % scores.shape[1]]
 
 
-def inner_products(observation: Observation, inputs: Tensor, labels: Tensor) -> np.ndarray:
+def inner_products(
+    observation: Observation, inputs: torch.Tensor, labels: torch.Tensor
+) -> np.ndarray:
     """Compute the inner products of the gradients of M samples and of V observed gradients.
 
     Args:
@@ -111,7 +112,6 @@ def inner_products(observation: Observation, inputs: Tensor, labels: Tensor) -> 
     Returns:
         Shape (M + V, M + V), the samples first.
     """
-    import torch
 
     from gleak.attacks.matching.pieces import rows
     from gleak.attacks.matching.problem import mean_gradients
@@ -125,8 +125,8 @@ def inner_products(observation: Observation, inputs: Tensor, labels: Tensor) -> 
 
 
 def _sample_gradients(
-    observation: Observation, inputs: Tensor, labels: Tensor
-) -> dict[str, Tensor]:
+    observation: Observation, inputs: torch.Tensor, labels: torch.Tensor
+) -> dict[str, torch.Tensor]:
     """Compute the gradient of each sample's loss, for each parameter; Shape (M, *shape)."""
     from gleak.models.differentiation import sample_gradients
     from gleak.models.parameters import dtype_of

@@ -11,12 +11,11 @@ from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -84,12 +83,11 @@ class MKOR(AttackSpec):
         return AttackSummary(labels=by[self.labels])
 
     @override
-    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str]:
         return frozenset(_first_dense(model, input_shape))
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        import torch
 
         from gleak.attacks.matching.problem import mean_gradients
         from gleak.attacks.mkor_reading import WindowReader, intensities, read_classes
@@ -115,7 +113,7 @@ class MKOR(AttackSpec):
             paired=True,
         )
 
-    def _granted_counts(self, observation: Observation, victim: int) -> Tensor | None:
+    def _granted_counts(self, observation: Observation, victim: int) -> torch.Tensor | None:
         """Count a victim's samples of each class; Shape (classes). None if it is not granted."""
         if self.labels == "read":
             return None
@@ -123,7 +121,7 @@ class MKOR(AttackSpec):
         return labels.bincount(minlength=observation.classes)
 
 
-def _first_dense(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[str, str]:
+def _first_dense(model: torch.nn.Module, input_shape: tuple[int, ...]) -> tuple[str, str]:
     """Return the names of the first dense layer's weight and bias."""
     from gleak.models.chain import decompose
 
@@ -132,8 +130,8 @@ def _first_dense(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[str, s
 
 
 def _one_each(
-    images: Tensor, labels: Tensor, counts: Tensor, observation: Observation
-) -> tuple[Tensor, Tensor, Tensor]:
+    images: torch.Tensor, labels: torch.Tensor, counts: torch.Tensor, observation: Observation
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Repeat the image of each class for all of its samples and add mid-grey for missing ones.
 
     Args:
@@ -145,7 +143,6 @@ def _one_each(
     Returns:
         N samples, their labels, and the number of samples of which each is the mean.
     """
-    import torch
 
     missing = observation.batch_size - int(counts.sum())
     each = counts.repeat_interleave(counts)

@@ -11,11 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional
 
 from gleak.attacks.base import MID_GREY
+from gleak.core.lazy import torch
 
 LEAST_COUNT = 0.5
 """Smallest estimated number of samples of a class that is reported, and smallest share of its
@@ -42,12 +40,16 @@ class ClassFeatures:
         counts: Shape (classes), number of samples, integers; 0 also where it is unknown.
     """
 
-    means: Tensor
-    counts: Tensor
+    means: torch.Tensor
+    counts: torch.Tensor
 
 
 def read_classes(
-    weight: Tensor, bias: Tensor, secret: Mapping[str, np.ndarray], batch_size: int, loss: str
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    secret: Mapping[str, np.ndarray],
+    batch_size: int,
+    loss: str,
 ) -> ClassFeatures:
     """Separate the classes in the gradient of the mean loss over one batch.
 
@@ -87,7 +89,7 @@ def read_classes(
     return ClassFeatures(means, whole_counts(counts, batch_size))
 
 
-def _along_paths(gradient: Tensor, secret: Mapping[str, np.ndarray]) -> Tensor:
+def _along_paths(gradient: torch.Tensor, secret: Mapping[str, np.ndarray]) -> torch.Tensor:
     """Compute each logit's derivative times the inputs of its paths; Shape (paths, classes, E)."""
     rows = torch.from_numpy(secret["rows"])
     gains = torch.from_numpy(secret["gains"]).to(gradient)
@@ -99,7 +101,7 @@ def _along_paths(gradient: Tensor, secret: Mapping[str, np.ndarray]) -> Tensor:
     return torch.stack(paths)
 
 
-def whole_counts(counts: Tensor, batch_size: int) -> Tensor:
+def whole_counts(counts: torch.Tensor, batch_size: int) -> torch.Tensor:
     """Round counts to integers whose sum is at most the batch size, dropping the least certain."""
     rounded = torch.where(counts >= LEAST_COUNT, counts.round().clamp(1, batch_size), 0).long()
     while (excess := int(rounded.sum()) - batch_size) > 0:
@@ -108,7 +110,7 @@ def whole_counts(counts: Tensor, batch_size: int) -> Tensor:
     return rounded
 
 
-def intensities(features: Tensor, secret: Mapping[str, np.ndarray]) -> Tensor:
+def intensities(features: torch.Tensor, secret: Mapping[str, np.ndarray]) -> torch.Tensor:
     """Convert features of crafted channels into intensities, by the responses to grey images.
 
     A feature of zero was not sent (a sparse update, or a defence that prunes) unless the response
@@ -135,7 +137,7 @@ def intensities(features: Tensor, secret: Mapping[str, np.ndarray]) -> Tensor:
     return shown.masked_fill((maps == 0) & ~explained, torch.nan)
 
 
-def _interpolated(sought: Tensor, rising: Tensor, levels: Tensor) -> Tensor:
+def _interpolated(sought: torch.Tensor, rising: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
     """Invert rising piecewise linear curves, with linear extrapolation.
 
     Args:
@@ -163,7 +165,7 @@ class WindowReader:
         self.secret, self.resolution = secret, resolution
         self.colours = int(secret["colour"].max()) + 1
 
-    def images(self, shown: Tensor) -> Tensor:
+    def images(self, shown: torch.Tensor) -> torch.Tensor:
         """Estimate images.
 
         Args:
@@ -184,7 +186,7 @@ class WindowReader:
         middles = ((upper + lower) / 2)[..., inside, :][..., inside]
         return self._smooth(middles, cells[inside], step)
 
-    def _on_grid(self, shown: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+    def _on_grid(self, shown: torch.Tensor, reverse: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Arrange the values of all windows of a kind on a grid.
 
         Returns:
@@ -202,16 +204,16 @@ class WindowReader:
         inside = (starts > -self.extent) & (starts < self.side)
         return torch.from_numpy(starts[inside]), grid[..., inside, :][..., inside]
 
-    def _tightest(self, bounds: Tensor, step: int) -> Tensor:
+    def _tightest(self, bounds: torch.Tensor, step: int) -> torch.Tensor:
         """Compute the least bound of all windows that contain a cell (MKOR Eq. 17, 18).
 
         A cell has the size of a step. Cells extend beyond the start of the last window, to its end.
         """
         reach = max(1, self.extent // step)
-        padded = functional.pad(bounds, [reach - 1] * 4, value=torch.inf)
-        return -functional.max_pool2d(-padded, reach, stride=1)
+        padded = torch.nn.functional.pad(bounds, [reach - 1] * 4, value=torch.inf)
+        return -torch.nn.functional.max_pool2d(-padded, reach, stride=1)
 
-    def _smooth(self, values: Tensor, starts: Tensor, extent: int) -> Tensor:
+    def _smooth(self, values: torch.Tensor, starts: torch.Tensor, extent: int) -> torch.Tensor:
         """Compute the posterior mean of images from their means over windows (see `Prior`)."""
         priors = [
             Prior(covariance(self.side, length, self.resolution), starts, extent)
@@ -244,7 +246,7 @@ class Prior:
         extent: pixels in a window; windows are cut at the border of the image.
     """
 
-    def __init__(self, pixels: Tensor, starts: Tensor, extent: int) -> None:
+    def __init__(self, pixels: torch.Tensor, starts: torch.Tensor, extent: int) -> None:
         places = torch.arange(len(pixels))
         within = (places >= starts[:, None]) & (places < starts[:, None] + extent)
         means = within.double() / within.sum(1, keepdim=True)
@@ -252,7 +254,7 @@ class Prior:
         self.variances = lengths.clamp(min=0)[:, None] * lengths.clamp(min=0)
         self.back = pixels @ means.T @ self.directions
 
-    def likelihoods(self, values: Tensor) -> Tensor:
+    def likelihoods(self, values: torch.Tensor) -> torch.Tensor:
         """Compute the log-likelihood of images, each with its most likely variance.
 
         Args:
@@ -269,7 +271,7 @@ class Prior:
             found.append(-(scale.log() + expected.log().mean()) * power.shape[1:].numel() / 2)
         return torch.stack(found, 1)
 
-    def expect(self, values: Tensor, noise: float) -> Tensor:
+    def expect(self, values: torch.Tensor, noise: float) -> torch.Tensor:
         """Compute the expected image, given the means over windows.
 
         Args:
@@ -281,12 +283,12 @@ class Prior:
         """
         return self.back @ (self._along(values) / (self.variances + noise)) @ self.back.T
 
-    def _along(self, values: Tensor) -> Tensor:
+    def _along(self, values: torch.Tensor) -> torch.Tensor:
         """Project values on the directions along which they vary independently."""
         return self.directions.T @ values.double() @ self.directions
 
 
-def covariance(side: int, length: float, resolution: int | None) -> Tensor:
+def covariance(side: int, length: float, resolution: int | None) -> torch.Tensor:
     """Compute the covariance of intensities along a side: exp(-d / length) at d pixels.
 
     Args:
@@ -304,18 +306,18 @@ def covariance(side: int, length: float, resolution: int | None) -> Tensor:
     return enlarged @ small @ enlarged.T
 
 
-def _exponential(places: Tensor, length: float) -> Tensor:
+def _exponential(places: torch.Tensor, length: float) -> torch.Tensor:
     return torch.exp(-(places[:, None] - places).abs().double() / length)
 
 
-def enlargement(small: int, large: int) -> Tensor:
+def enlargement(small: int, large: int) -> torch.Tensor:
     """Compute the matrix of bilinear interpolation along a side; Shape (large, small)."""
     steps = torch.eye(small, dtype=torch.float64)[None]
-    enlarged = functional.interpolate(steps, large, mode="linear", align_corners=False)
+    enlarged = torch.nn.functional.interpolate(steps, large, mode="linear", align_corners=False)
     return enlarged[0].T
 
 
-def filled(grid: Tensor) -> Tensor:
+def filled(grid: torch.Tensor) -> torch.Tensor:
     """Fill gaps with the means of their neighbours, from the edges of each gap inwards.
 
     Args:
@@ -324,7 +326,7 @@ def filled(grid: Tensor) -> Tensor:
     """
     grid = grid.masked_fill(grid.isnan().all((2, 3), keepdim=True), MID_GREY)
     while (gaps := grid.isnan()).any():
-        around = functional.avg_pool2d((~gaps).to(grid.dtype), 3, stride=1, padding=1)
-        means = functional.avg_pool2d(grid.nan_to_num(0), 3, stride=1, padding=1) / around
+        around = torch.nn.functional.avg_pool2d((~gaps).to(grid.dtype), 3, stride=1, padding=1)
+        means = torch.nn.functional.avg_pool2d(grid.nan_to_num(0), 3, stride=1, padding=1) / around
         grid = grid.where(~gaps, means)
     return grid

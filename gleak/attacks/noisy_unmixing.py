@@ -8,10 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from scipy.optimize import linear_sum_assignment
-from torch import Generator, Tensor
-from torch.nn import functional
 
 from gleak.attacks.first_layer import output_slopes, scaled_layer
 from gleak.attacks.matching.label_inference import (
@@ -31,6 +28,7 @@ from gleak.attacks.unmixing.noisy_mixtures import (
     regress,
     smooth,
 )
+from gleak.core.lazy import torch
 from gleak.models.layer_search import Scaling
 from gleak.runtime.checkpointing import Journal
 from gleak.runtime.progress import Progress
@@ -60,8 +58,8 @@ class Unmixed:
         misfit: see `gleak.attacks.unmixing.noisy_mixtures.OutputGradients`.
     """
 
-    samples: Tensor
-    labels: Tensor
+    samples: torch.Tensor
+    labels: torch.Tensor
     misfit: float
 
 
@@ -80,14 +78,16 @@ class FirstLayer:
     observation: Observation
     name: str
     scaling: Scaling
-    weight: Tensor
-    bias: Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor
 
-    def outputs(self, inputs: Tensor) -> Tensor:
+    def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute the layer's outputs; Shape (N, F) to (N, neurons)."""
-        return functional.linear(inputs, self.weight, self.bias)
+        return torch.nn.functional.linear(inputs, self.weight, self.bias)
 
-    def slopes(self, inputs: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
+    def slopes(
+        self, inputs: torch.Tensor, outputs: torch.Tensor, labels: torch.Tensor
+    ) -> torch.Tensor:
         """Compute the loss's derivatives at outputs of the layer.
 
         Args:
@@ -108,7 +108,7 @@ class FirstLayer:
         )
         return found.view_as(outputs).to(outputs)
 
-    def labels(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+    def labels(self, inputs: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         """Assign the labels of the batch to the samples by the direction of their derivatives.
 
         Args:
@@ -118,13 +118,13 @@ class FirstLayer:
         classes = torch.arange(self.observation.classes, device=inputs.device)
         outputs = self.outputs(inputs)[:, None].expand(-1, len(classes), -1)
         candidates = self.slopes(inputs[:, None], outputs, classes.expand(len(inputs), -1))
-        similarity = functional.cosine_similarity(candidates, gradients.T[:, None], dim=2)
+        similarity = torch.nn.functional.cosine_similarity(candidates, gradients.T[:, None], dim=2)
         nearest = candidates[torch.arange(len(inputs)), similarity.argmax(1)]
         batch = self.batch_labels(inputs, _factor(nearest.T, gradients))
         _, order = linear_sum_assignment(-similarity[:, batch].cpu().numpy())
         return batch[torch.from_numpy(order)]
 
-    def batch_labels(self, inputs: Tensor, factor: Tensor) -> Tensor:
+    def batch_labels(self, inputs: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
         """Infer the labels of the batch, in no order, from the classifier's gradient; Shape (N).
 
         Args:
@@ -140,7 +140,11 @@ class FirstLayer:
         return infer_by_argmin(scores, len(inputs))[0]
 
     def expected(
-        self, found: Denoised, labels: Tensor, gradients: Tensor, stream: Generator
+        self,
+        found: Denoised,
+        labels: torch.Tensor,
+        gradients: torch.Tensor,
+        stream: torch.Generator,
     ) -> Expected:
         """Compute mean and variance of the derivatives at the outputs, given uncertain inputs.
 
@@ -163,7 +167,7 @@ class FirstLayer:
         return Expected(factor * mean, factor.square() * (variance + unexplained) + TINY)
 
 
-def _factor(gradients: Tensor, observed: Tensor) -> Tensor:
+def _factor(gradients: torch.Tensor, observed: torch.Tensor) -> torch.Tensor:
     """Compute the factor between observed gradients and those of the samples' losses."""
     return (observed * gradients).sum() / gradients.square().sum().clamp(min=TINY)
 
@@ -230,7 +234,7 @@ def first_layer(observation: Observation) -> FirstLayer:
 
 
 def separate_smoothed(
-    attack: CPANoisy, layer: FirstLayer, mixture: NoisyMixture, weight: Tensor
+    attack: CPANoisy, layer: FirstLayer, mixture: NoisyMixture, weight: torch.Tensor
 ) -> Denoised:
     """Separate the images of a smoothed gradient by their edges; returns inputs of the layer.
 
@@ -254,7 +258,7 @@ def improve(
     mixture: NoisyMixture,
     prior: ImagePrior,
     found: Denoised,
-    stream: Generator,
+    stream: torch.Generator,
 ) -> Iterator[Unmixed]:
     """Yield the samples, then better ones from turn to turn, without end.
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from gleak.core.lazy import torch
 from gleak.runtime.checkpointing import Journal
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Observation:
             signs), the code; see `gleak.attacks.matching.code_cells.Cell`.
     """
 
-    update: dict[str, Tensor]
-    sent: dict[str, Tensor]
-    model: nn.Module
+    update: dict[str, torch.Tensor]
+    sent: dict[str, torch.Tensor]
+    model: torch.nn.Module
     modality: str
     input_shape: tuple[int, ...]
     classes: int
@@ -62,7 +62,7 @@ class Observation:
     local_lr: float
     loss: str
     content: str
-    granted: dict[str, Tensor]
+    granted: dict[str, torch.Tensor]
     victim_ids: np.ndarray
     seed: int
     cell_victims: int = 1
@@ -70,8 +70,8 @@ class Observation:
     secret: Mapping[str, np.ndarray] = field(default_factory=dict)
     epochs: int = 1
     batch_norm: str | None = None
-    broadcast: Mapping[str, Tensor] = field(default_factory=dict)
-    knowledge: Mapping[str, nn.Module] = field(default_factory=dict)
+    broadcast: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    knowledge: Mapping[str, torch.nn.Module] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
     verified_methods: dict[str, Any] = field(default_factory=dict)
     cells: Mapping[str, Any] = field(default_factory=dict)

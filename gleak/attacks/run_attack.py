@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from gleak.artifacts.granted import Granted
 from gleak.artifacts.model import Model, Secret
@@ -18,6 +16,7 @@ from gleak.attacks.base import AttackSpec
 from gleak.attacks.matching.code_cells import cells_of
 from gleak.attacks.observation import Observation
 from gleak.core.errors import ArtifactError, IncompatibleError
+from gleak.core.lazy import torch
 from gleak.knowledge.loading import load_knowledge
 from gleak.models.batch_norm import run_by_clients
 from gleak.models.broadcast import load_network, read_model_spec
@@ -39,7 +38,7 @@ PROTOCOL = (
     "batch_norm",
 )
 """Fields of an update that describe the client's training, named as in `Observation`."""
-Reads = Callable[[nn.Module, tuple[int, ...]], frozenset[str] | None]
+Reads = Callable[["torch.nn.Module", tuple[int, ...]], frozenset[str] | None]
 """Function of a network and the shape of a sample; see `AttackSpec.reads`."""
 
 
@@ -162,7 +161,7 @@ def check_granted(spec: AttackSpec, granted: Collection[str]) -> None:
         )
 
 
-def everything(network: nn.Module, input_shape: tuple[int, ...]) -> None:
+def everything(network: torch.nn.Module, input_shape: tuple[int, ...]) -> None:
     """Return None: all parameters are used."""
 
 
@@ -209,7 +208,7 @@ def observe(
 
 
 def parameters_read(
-    network: nn.Module, reads: Reads, input_shape: tuple[int, ...]
+    network: torch.nn.Module, reads: Reads, input_shape: tuple[int, ...]
 ) -> frozenset[str] | None:
     """Return the names of the parameters whose updates an attack reads; None for all.
 
@@ -233,7 +232,7 @@ class Target:
         origin: name of the network in errors.
     """
 
-    network: nn.Module
+    network: torch.nn.Module
     modality: str
     input_shape: tuple[int, ...]
     classes: int
@@ -250,7 +249,7 @@ def observation_of(
     first_victim: int = 0,
     seed: int,
     secret: Mapping[str, np.ndarray],
-    knowledge: Mapping[str, nn.Module],
+    knowledge: Mapping[str, torch.nn.Module],
 ) -> Observation:
     """Return everything an attacker knows, on the device of the network.
 
@@ -305,11 +304,11 @@ def observation_of(
     )
 
 
-def _tensors(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
+def _tensors(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(value).to(device) for name, value in arrays.items()}
 
 
-def _per_victim(granted: Granted, victims: int, like: Tensor) -> Tensor:
+def _per_victim(granted: Granted, victims: int, like: torch.Tensor) -> torch.Tensor:
     """Return the granted values of each victim; shared ones are stored only once.
 
     Labels remain integers, other values have the precision of the network.
@@ -319,14 +318,17 @@ def _per_victim(granted: Granted, victims: int, like: Tensor) -> Tensor:
     return values.expand(victims, *values.shape[1:]) if granted.shared else values
 
 
-def _sent_masks(update: Update, device: torch.device) -> dict[str, Tensor]:
+def _sent_masks(update: Update, device: torch.device) -> dict[str, torch.Tensor]:
     """Return masks of the values that were sent, for parameters that were sent in part."""
     masks = {name: encoded.sent() for name, encoded in update.update.items()}
     return _tensors({name: mask for name, mask in masks.items() if mask is not None}, device)
 
 
 def _check_broadcast(
-    broadcasts: Mapping[str, Tensor], trained: Mapping[str, Tensor], rounds: int, where: str
+    broadcasts: Mapping[str, torch.Tensor],
+    trained: Mapping[str, torch.Tensor],
+    rounds: int,
+    where: str,
 ) -> None:
     """Check that updates of several rounds include the parameters broadcast before each round."""
     if not broadcasts and rounds > 1:
@@ -344,7 +346,7 @@ def _check_broadcast(
 
 def check_shapes(
     found: Mapping[str, tuple[int, ...]],
-    trained: Mapping[str, Tensor],
+    trained: Mapping[str, torch.Tensor],
     only: Collection[str] | None,
     prefix: str,
     origin: str,

@@ -10,11 +10,10 @@ from typing_extensions import override
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.attack_summary import AttackSummary
 from gleak.attacks.unmixed_inversion import UnmixedInversion
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from gleak.attacks.observation import Observation
     from gleak.attacks.unmixing.mixtures import Mixture, Unmixing
     from gleak.runtime.checkpointing import Part
@@ -58,7 +57,6 @@ class SparseFI(UnmixedInversion):
 
     @override
     def reconstruct(self, observation: Observation) -> Reconstruction:
-        import torch
 
         sources = self.unmix_embeddings(observation)
         found = self.invert(observation, sources.values)
@@ -75,8 +73,8 @@ class SparseFI(UnmixedInversion):
 
 
 def labels_by_derivatives(
-    observation: Observation, mixture: Mixture, embeddings: Tensor, samples: Tensor
-) -> Tensor:
+    observation: Observation, mixture: Mixture, embeddings: torch.Tensor, samples: torch.Tensor
+) -> torch.Tensor:
     """Infer the label of each embedding from the loss's derivatives at the first dense layer.
 
     Args:
@@ -88,25 +86,23 @@ def labels_by_derivatives(
     Returns:
         The label whose derivatives have the largest cosine to those in the gradient; Shape (V, N).
     """
-    import torch
-    from torch.nn import functional
 
     observed = torch.linalg.pinv(embeddings.double()).mT @ mixture.weight.double().mT
     cosines = []
     for label in range(observation.classes):
         labels = torch.full(embeddings.shape[:2], label, device=embeddings.device)
         slopes = embedding_slopes(observation, embeddings, samples, labels)
-        cosines.append(functional.cosine_similarity(slopes, observed.to(slopes), dim=2))
+        cosines.append(torch.nn.functional.cosine_similarity(slopes, observed.to(slopes), dim=2))
     return torch.stack(cosines).argmax(0)
 
 
 def unexplained_share(
     observation: Observation,
     mixture: Mixture,
-    embeddings: Tensor,
-    samples: Tensor,
-    labels: Tensor,
-) -> Tensor:
+    embeddings: torch.Tensor,
+    samples: torch.Tensor,
+    labels: torch.Tensor,
+) -> torch.Tensor:
     """Compute the share of a dense layer's gradient that its found inputs do not explain.
 
     Clients may have scaled their gradient: it is compared up to a factor.
@@ -121,7 +117,6 @@ def unexplained_share(
     Returns:
         Relative error of the gradient of a client with these inputs and labels; Shape (V).
     """
-    import torch
 
     slopes = embedding_slopes(observation, embeddings, samples, labels).double()
     features = torch.cat([embeddings, torch.ones_like(embeddings[..., :1])], 2).double()
@@ -132,8 +127,8 @@ def unexplained_share(
 
 
 def embedding_slopes(
-    observation: Observation, embeddings: Tensor, samples: Tensor, labels: Tensor
-) -> Tensor:
+    observation: Observation, embeddings: torch.Tensor, samples: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
     """Compute the loss's derivatives at the outputs of the first dense layer.
 
     Args:
@@ -145,14 +140,12 @@ def embedding_slopes(
     Returns:
         Shape (V, N, neurons).
     """
-    import torch
-    from torch.nn import functional
 
     from gleak.attacks.first_layer import output_slopes
     from gleak.attacks.inversion_attack import embedding_layer
 
     name = embedding_layer(observation.model, observation.input_shape)
     weight, bias = (observation.model.get_parameter(f"{name}.{part}") for part in PARTS)
-    outputs = functional.linear(embeddings.to(weight), weight, bias)
+    outputs = torch.nn.functional.linear(embeddings.to(weight), weight, bias)
     victims = zip(samples, labels, outputs, strict=True)
     return torch.stack([output_slopes(observation, name, *each) for each in victims])

@@ -12,13 +12,12 @@ from gleak.attacks.base import MID_GREY
 from gleak.attacks.dense_first import DenseFirstAttack
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.models.perceptron import Perceptron
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -75,7 +74,7 @@ class Spear(DenseFirstAttack):
 
     @override
     def check_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that the first layer is dense and has at least one neuron for each sample."""
         from gleak.attacks.first_layer import dense_layer_of_samples

@@ -6,9 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from gleak.attacks.cpa_edges import CPAEdges
 from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes, scaled_layer
 from gleak.attacks.unmixing.relu_patterns import pattern_columns, remaining_mixture
@@ -20,6 +17,7 @@ from gleak.attacks.unmixing.relu_search import (
     sparse_columns,
 )
 from gleak.attacks.unmixing.relu_sparsity import Factors, factorise
+from gleak.core.lazy import torch
 from gleak.models.layer_search import dense_inputs
 from gleak.models.parameters import random_samples
 from gleak.runtime.checkpointing import Journal
@@ -45,16 +43,16 @@ class Layers:
         softmax: True if the loss contains a softmax.
     """
 
-    weight: Tensor
-    bias: Tensor
-    head: Tensor | None
+    weight: torch.Tensor
+    bias: torch.Tensor
+    head: torch.Tensor | None
     shape: tuple[int, ...]
     softmax: bool
 
 
 def unmix_victims(
-    observation: Observation, observed: dict[str, Tensor], scores: Tensor, rounds: int
-) -> Tensor:
+    observation: Observation, observed: dict[str, torch.Tensor], scores: torch.Tensor, rounds: int
+) -> torch.Tensor:
     """Search the samples of every victim.
 
     Args:
@@ -101,7 +99,7 @@ def unmix_victims(
     return found
 
 
-def last_weight(observation: Observation, neurons: int) -> Tensor | None:
+def last_weight(observation: Observation, neurons: int) -> torch.Tensor | None:
     """Return the weight behind the first layer if only a ReLU, or another mask, is between them.
 
     Derivatives at the first layer's outputs are then zero, or those at the outputs of a layer with
@@ -127,8 +125,9 @@ def last_weight(observation: Observation, neurons: int) -> Tensor | None:
     return None
 
 
-@torch.no_grad()
-def without_probabilities(observation: Observation, scores: Tensor, inputs: Tensor) -> Tensor:
+def without_probabilities(
+    observation: Observation, scores: torch.Tensor, inputs: torch.Tensor
+) -> torch.Tensor:
     """Subtract the predicted probabilities from the scores of victims whose samples are all found.
 
     Args:
@@ -139,18 +138,19 @@ def without_probabilities(observation: Observation, scores: Tensor, inputs: Tens
     Returns:
         Shape (V, classes).
     """
-    if observation.loss != "cross_entropy":
-        return scores
-    known = inputs.isfinite().flatten(1).all(1)
-    batches = inputs[known].unflatten(2, observation.input_shape).to(scores)
-    means = [observation.model(samples).softmax(1).mean(0) for samples in batches]
-    if not means:
-        return scores
-    return scores.index_put((known,), scores[known] - torch.stack(means))
+    with torch.no_grad():
+        if observation.loss != "cross_entropy":
+            return scores
+        known = inputs.isfinite().flatten(1).all(1)
+        batches = inputs[known].unflatten(2, observation.input_shape).to(scores)
+        means = [observation.model(samples).softmax(1).mean(0) for samples in batches]
+        if not means:
+            return scores
+        return scores.index_put((known,), scores[known] - torch.stack(means))
 
 
 def _proposals(
-    observation: Observation, factors: Factors, layers: Layers, scores: Tensor
+    observation: Observation, factors: Factors, layers: Layers, scores: torch.Tensor
 ) -> list[Proposal]:
     """Return the searches that suit the samples and the network of one victim.
 
@@ -170,9 +170,13 @@ def _proposals(
 
 
 def _signal_search(
-    factors: Factors, layers: Layers, head: Tensor, scores: Tensor, stream: torch.Generator
+    factors: Factors,
+    layers: Layers,
+    head: torch.Tensor,
+    scores: torch.Tensor,
+    stream: torch.Generator,
 ) -> Proposal:
-    def propose(_: Tensor) -> Tensor:
+    def propose(_: torch.Tensor) -> torch.Tensor:
         guess = draw_guess(layers.shape, layers.weight, layers.bias, scores, layers.softmax, stream)
         return signal_columns(factors, head, guess)
 
@@ -184,7 +188,7 @@ def _pattern_search(observation: Observation, factors: Factors, layers: Layers) 
     separator = CPAEdges()
     silent = replace(observation, journal=Journal())
 
-    def propose(known: Tensor) -> Tensor:
+    def propose(known: torch.Tensor) -> torch.Tensor:
         rest = remaining_mixture(factors, known)
         count = factors.rank - len(known)
         sources = (

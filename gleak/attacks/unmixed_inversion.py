@@ -12,10 +12,9 @@ from gleak.attacks.inversion_attack import FeatureInvertingAttack
 from gleak.attacks.observation import Observation
 from gleak.attacks.unmixing_attack import UnmixingAttack
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from gleak.attacks.matching.problem import Problem
     from gleak.attacks.unmixing.mixtures import Sources
     from gleak.clients.base import ClientSpec
@@ -52,7 +51,7 @@ class UnmixedInversion(FeatureInvertingAttack, UnmixingAttack):
         values = embeddings_by_sign(found.values, found.factors).nan_to_num(nan=0.0)
         return replace(found, values=values)
 
-    def problem(self, observation: Observation, embeddings: Tensor) -> Problem:
+    def problem(self, observation: Observation, embeddings: torch.Tensor) -> Problem:
         """Return the optimisation problem of the images, given embeddings of shape (V, N, E)."""
         return self.inversion(observation, embeddings)
 
@@ -70,7 +69,7 @@ class UnmixedInversion(FeatureInvertingAttack, UnmixingAttack):
     def reconstruct(self, observation: Observation) -> Reconstruction:
         return self.invert(observation, self.unmix_embeddings(observation).values)
 
-    def invert(self, observation: Observation, embeddings: Tensor) -> Reconstruction:
+    def invert(self, observation: Observation, embeddings: torch.Tensor) -> Reconstruction:
         """Invert embeddings to images; a victim without one of them has not converged.
 
         Args:

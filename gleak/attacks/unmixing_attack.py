@@ -13,11 +13,10 @@ from gleak.attacks.base import MID_GREY, AttackSpec
 from gleak.attacks.dense_first import DenseFirstAttack
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.attacks.unmixing.mixtures import Mixture, Sources, Unmixing
     from gleak.clients.base import ClientSpec
     from gleak.data.base import DatasetSpec
@@ -57,7 +56,7 @@ class UnmixingAttack(AttackSpec):
 
     @override
     def check_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, client: ClientSpec
     ) -> None:
         """Check that a dense layer has at least one neuron for each sample."""
         super().check_network(network, shape, classes, client)
@@ -75,7 +74,7 @@ class UnmixingAttack(AttackSpec):
             )
 
     @override
-    def reads(self, model: nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
+    def reads(self, model: torch.nn.Module, input_shape: tuple[int, ...]) -> frozenset[str] | None:
         """Return the names of the first dense layer's parameters and of those that give labels."""
         from gleak.attacks.first_layer import label_parameters
 
@@ -160,7 +159,7 @@ class UnmixingAttack(AttackSpec):
         """
 
 
-def _layer_to_unmix(model: nn.Module, shape: tuple[int, ...]) -> DenseLayer:
+def _layer_to_unmix(model: torch.nn.Module, shape: tuple[int, ...]) -> DenseLayer:
     from gleak.models.layer_search import first_dense_layer
 
     layer = first_dense_layer(model, shape)

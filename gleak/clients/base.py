@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.spec import Spec, parameter
 from gleak.local_training.base import Loss
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor, nn
-
     from gleak.data.base import DatasetSpec
     from gleak.local_training.base import LocalGradient
     from gleak.local_training.gradient_descent import LocalDescent
@@ -76,9 +75,8 @@ class ClientSpec(Spec):
         """Factor of the mean update that the server subtracts between rounds."""
         return 0.0
 
-    def round_positions(self, generator: Generator) -> list[Tensor]:
+    def round_positions(self, generator: torch.Generator) -> list[torch.Tensor]:
         """Return the positions of the samples of each round, Shape (B); by default all samples."""
-        import torch
 
         return [torch.arange(self.batch_size)]
 
@@ -93,7 +91,7 @@ class ClientSpec(Spec):
         """Mode of batch normalisation as update files have it: None in evaluation mode."""
         return None if self.batch_norm == "evaluation" else self.batch_norm
 
-    def run(self, network: nn.Module) -> nn.Module:
+    def run(self, network: torch.nn.Module) -> torch.nn.Module:
         """Return the broadcast network as these clients run it (`gleak.models.batch_norm`)."""
         from gleak.models.batch_norm import run_by_clients
 
@@ -143,11 +141,11 @@ class ClientSpec(Spec):
     @abstractmethod
     def compute(
         self,
-        model: nn.Module,
-        inputs: Tensor,
-        labels: Tensor,
+        model: torch.nn.Module,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
         gradient: LocalGradient | None = None,
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, torch.Tensor]:
         """Compute one client's update of one round, before defences that act on updates.
 
         The mode of batch normalisation is that of the model: see `run`.
@@ -186,7 +184,7 @@ class ClientSpec(Spec):
                 "normalisation; leave out batch_norm, or use norm=batch where the model has it"
             )
 
-    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+    def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         """Raise if a network cannot be trained in this way.
 
         Args:

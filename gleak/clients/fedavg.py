@@ -8,12 +8,11 @@ from pydantic import model_validator
 from typing_extensions import override
 
 from gleak.clients.base import ClientSpec
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor, nn
-
     from gleak.local_training.base import LocalGradient
     from gleak.local_training.gradient_descent import Descent, LocalDescent
 
@@ -108,11 +107,11 @@ class FedAvg(ClientSpec):
     @override
     def compute(
         self,
-        model: nn.Module,
-        inputs: Tensor,
-        labels: Tensor,
+        model: torch.nn.Module,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
         gradient: LocalGradient | None = None,
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, torch.Tensor]:
         descent = self._descend(model, inputs, labels, gradient)
         if self.sends == "gradient":
             return {name: value[None] for name, value in descent.mean_gradient.items()}
@@ -121,9 +120,9 @@ class FedAvg(ClientSpec):
 
     def _descend(
         self,
-        model: nn.Module,
-        inputs: Tensor,
-        labels: Tensor,
+        model: torch.nn.Module,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
         gradient: LocalGradient | None = None,
     ) -> Descent:
         from gleak.local_training.gradient_descent import descend, mini_batches
@@ -195,8 +194,7 @@ class Epochs(FedAvg):
         return (averaging if self.server_lr is None else self.server_lr) / self.update_scale
 
     @override
-    def round_positions(self, generator: Generator) -> list[Tensor]:
-        import torch
+    def round_positions(self, generator: torch.Generator) -> list[torch.Tensor]:
 
         orders = [torch.randperm(self.batch_size, generator=generator) for _ in range(self.epochs)]
         return [part for order in orders for part in order.split(self.samples_per_round)]

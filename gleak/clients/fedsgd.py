@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from gleak.clients.base import ClientSpec
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from gleak.local_training.base import LocalGradient
 
 
@@ -22,14 +21,14 @@ class FedSGD(ClientSpec):
     @override
     def compute(
         self,
-        model: nn.Module,
-        inputs: Tensor,
-        labels: Tensor,
+        model: torch.nn.Module,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
         gradient: LocalGradient | None = None,
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, torch.Tensor]:
         from gleak.local_training.gradient_descent import gradients
         from gleak.models.parameters import trained_parameters
 
-        trained: dict[str, Tensor] = {**trained_parameters(model)}
+        trained: dict[str, torch.Tensor] = {**trained_parameters(model)}
         update = gradients(model, trained, inputs, labels, self.loss, gradient)
         return {name: value[None] for name, value in update.items()}

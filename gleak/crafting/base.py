@@ -12,11 +12,10 @@ import numpy as np
 
 from gleak.artifacts.model import Model, Secret
 from gleak.core.errors import ArtifactError, IncompatibleError, error_context
+from gleak.core.lazy import torch
 from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
 
@@ -50,7 +49,7 @@ class CraftingSpec(Spec):
 
     @abstractmethod
     def craft_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, seed: int
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, seed: int
     ) -> dict[str, np.ndarray]:
         """Replace the parameters of a network by those to broadcast, in place.
 
@@ -86,7 +85,7 @@ class CraftingSpec(Spec):
         return Crafted(replace(with_state(model, network), test_accuracy=np.empty(0)), secret)
 
     def check_secret(
-        self, secret: Secret, network: nn.Module, shape: tuple[int, ...], classes: int
+        self, secret: Secret, network: torch.nn.Module, shape: tuple[int, ...], classes: int
     ) -> None:
         """Check that a secret is that of a network crafted like this one, before it is used.
 
@@ -123,7 +122,7 @@ class CraftingSpec(Spec):
             IncompatibleError: names the crafting and the spec that it does not support.
         """
 
-    def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+    def check_network(self, network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> None:
         """Check that a network can be crafted.
 
         Args:

@@ -8,13 +8,12 @@ import numpy as np
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError, error_context
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.crafting.base import CraftingSpec
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
 
@@ -49,7 +48,7 @@ class Fishing(CraftingSpec):
                 self._check_target(dataset.classes, f"dataset {dataset}")
 
     @override
-    def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+    def check_network(self, network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> None:
         """Check that the last layer is dense and that the target is a class."""
         self._check_target(classes, "the dataset")
         from gleak.models.layer_search import find_classifier
@@ -58,10 +57,9 @@ class Fishing(CraftingSpec):
 
     @override
     def craft_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, seed: int
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, seed: int
     ) -> dict[str, np.ndarray]:
         """Craft the last layer; the secret is ``target``, Shape (1)."""
-        import torch
 
         from gleak.models.layer_search import find_classifier
 

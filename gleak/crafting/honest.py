@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.crafting.base import CraftingSpec
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import nn
 
 
 @register("honest")
@@ -22,6 +22,6 @@ class Honest(CraftingSpec):
 
     @override
     def craft_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, seed: int
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, seed: int
     ) -> dict[str, np.ndarray]:
         return {}

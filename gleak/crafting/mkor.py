@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.crafting.base import CraftingSpec
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import nn
 
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -126,7 +126,7 @@ class MKOR(CraftingSpec):
                 )
 
     @override
-    def check_network(self, network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+    def check_network(self, network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> None:
         """Check that the network is a supported sequence of layers."""
         from gleak.crafting.mkor_network import plan_network
 
@@ -138,7 +138,7 @@ class MKOR(CraftingSpec):
 
     @override
     def craft_network(
-        self, network: nn.Module, shape: tuple[int, ...], classes: int, seed: int
+        self, network: torch.nn.Module, shape: tuple[int, ...], classes: int, seed: int
     ) -> dict[str, np.ndarray]:
         """Craft convolutions and dense layers.
 

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Generator, Tensor, nn
-
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.crafting.mkor_views import Layout, Tap
 from gleak.models.chain import Chain, ConvolutionStep, DenseStep
 
@@ -17,12 +15,12 @@ if TYPE_CHECKING:
     from gleak.crafting.mkor import MKOR
 
 FEWEST_LAYERS = 2
-CUTTING = (nn.ReLU, nn.LeakyReLU)
+CUTTING = ("ReLU", "LeakyReLU")
 """Activations that are (almost) zero for negative inputs, so that neurons are crafted in pairs."""
 PATCHES = 1000
 NEGLIGIBLE = 1e-5
 """Directions of smaller singular value, relative to the largest, are not removed."""
-CENTRES: dict[type[nn.Module], float] = {nn.Sigmoid: 0.5}
+CENTRES = {"Sigmoid": 0.5}
 """Output of an activation for zero. Signals are centred there; with other activations they are kept
 positive, so that padding with zeros never gives the maximum of a window."""
 
@@ -36,18 +34,17 @@ class ClassPaths:
         pairs: True if only one of two neighbours in ``rows`` is active for a sample.
     """
 
-    rows: Tensor
+    rows: torch.Tensor
     pairs: bool
 
 
-def needs_pairs(activation: nn.Module, crafting: MKOR) -> bool:
+def needs_pairs(activation: torch.nn.Module, crafting: MKOR) -> bool:
     """Return True if each path begins with two neurons, one of which is active for any sample."""
-    return crafting.hiding != "naive" and isinstance(activation, CUTTING)
+    return crafting.hiding != "naive" and type(activation).__name__ in CUTTING
 
 
-@torch.no_grad()
 def craft_classes(
-    steps: Sequence[DenseStep], features: Tensor, crafting: MKOR, random: Generator
+    steps: Sequence[DenseStep], features: torch.Tensor, crafting: MKOR, random: torch.Generator
 ) -> ClassPaths:
     """Create one or several paths from the first dense layer to each class, in place.
 
@@ -60,26 +57,28 @@ def craft_classes(
     Raises:
         IncompatibleError: fewer than two dense layers, or too few neurons in one of them.
     """
-    check_paths(steps, crafting)
-    first, *others = steps
-    classes, paths = steps[-1].layer.out_features, crafting.paths_per_class(first.dropout)
-    pairs = needs_pairs(first.activation, crafting)
-    if crafting.hiding == "naive":
-        for step in steps:
-            step.layer.weight.zero_()
-            step.layer.bias.zero_()
-    rows = _begin(first.layer, classes * paths, pairs, crafting, random)
-    carriers, values = rows, first.activation(first.layer(features))
-    for step in others[:-1]:
-        carriers = _extend(step, carriers, values, None, crafting, random)[:, None]
-        values = step.activation(step.layer(values))
-    outputs = torch.arange(classes).repeat_interleave(paths)
-    _extend(others[-1], carriers, values, outputs, crafting, random)
-    return ClassPaths(rows.reshape(classes, -1), pairs)
+    with torch.no_grad():
+        check_paths(steps, crafting)
+        first, *others = steps
+        classes, paths = steps[-1].layer.out_features, crafting.paths_per_class(first.dropout)
+        pairs = needs_pairs(first.activation, crafting)
+        if crafting.hiding == "naive":
+            for step in steps:
+                step.layer.weight.zero_()
+                step.layer.bias.zero_()
+        rows = _begin(first.layer, classes * paths, pairs, crafting, random)
+        carriers, values = rows, first.activation(first.layer(features))
+        for step in others[:-1]:
+            carriers = _extend(step, carriers, values, None, crafting, random)[:, None]
+            values = step.activation(step.layer(values))
+        outputs = torch.arange(classes).repeat_interleave(paths)
+        _extend(others[-1], carriers, values, outputs, crafting, random)
+        return ClassPaths(rows.reshape(classes, -1), pairs)
 
 
-@torch.enable_grad()
-def path_gains(steps: Sequence[DenseStep], features: Tensor, rows: Tensor) -> Tensor:
+def path_gains(
+    steps: Sequence[DenseStep], features: torch.Tensor, rows: torch.Tensor
+) -> torch.Tensor:
     """Compute the derivative of each class's logit by the pre-activations of its neurons.
 
     Args:
@@ -90,19 +89,20 @@ def path_gains(steps: Sequence[DenseStep], features: Tensor, rows: Tensor) -> Te
     Returns:
         Shape (classes, K); for neurons with a ReLU, the derivative where they are active.
     """
-    first, *others = steps
-    sums = first.layer(features).detach().requires_grad_()
-    values = first.activation(sums)
-    entered = logits = values.detach().requires_grad_()
-    for step in others:
-        logits = step.activation(step.layer(logits))
-    (slopes,) = torch.autograd.grad(values.sum(), sums)
-    opened = torch.ones_like(slopes) if isinstance(first.activation, CUTTING) else slopes
-    gains = []
-    for output, neurons in zip(logits.sum(0), rows, strict=True):
-        (gradient,) = torch.autograd.grad(output, entered, retain_graph=True)
-        gains.append((gradient * opened)[:, neurons].mean(0))
-    return torch.stack(gains)
+    with torch.enable_grad():
+        first, *others = steps
+        sums = first.layer(features).detach().requires_grad_()
+        values = first.activation(sums)
+        entered = logits = values.detach().requires_grad_()
+        for step in others:
+            logits = step.activation(step.layer(logits))
+        (slopes,) = torch.autograd.grad(values.sum(), sums)
+        opened = torch.ones_like(slopes) if type(first.activation).__name__ in CUTTING else slopes
+        gains = []
+        for output, neurons in zip(logits.sum(0), rows, strict=True):
+            (gradient,) = torch.autograd.grad(output, entered, retain_graph=True)
+            gains.append((gradient * opened)[:, neurons].mean(0))
+        return torch.stack(gains)
 
 
 def check_paths(steps: Sequence[DenseStep], crafting: MKOR) -> None:
@@ -131,7 +131,9 @@ def check_paths(steps: Sequence[DenseStep], crafting: MKOR) -> None:
             )
 
 
-def _begin(layer: nn.Linear, paths: int, pairs: bool, crafting: MKOR, random: Generator) -> Tensor:
+def _begin(
+    layer: torch.nn.Linear, paths: int, pairs: bool, crafting: MKOR, random: torch.Generator
+) -> torch.Tensor:
     """Choose neurons of the first layer, one or a pair for each path; Shape (paths, 1 or 2)."""
     if crafting.hiding == "naive":
         rows = torch.arange(paths)[:, None]
@@ -148,12 +150,12 @@ def _begin(layer: nn.Linear, paths: int, pairs: bool, crafting: MKOR, random: Ge
 
 def _extend(
     step: DenseStep,
-    carriers: Tensor,
-    values: Tensor,
-    outputs: Tensor | None,
+    carriers: torch.Tensor,
+    values: torch.Tensor,
+    outputs: torch.Tensor | None,
     crafting: MKOR,
-    random: Generator,
-) -> Tensor:
+    random: torch.Generator,
+) -> torch.Tensor:
     """Extend each path by one more layer.
 
     Args:
@@ -186,9 +188,11 @@ def _extend(
     return chosen
 
 
-def _choose_neurons(step: DenseStep, values: Tensor, paths: int, random: Generator) -> Tensor:
+def _choose_neurons(
+    step: DenseStep, values: torch.Tensor, paths: int, random: torch.Generator
+) -> torch.Tensor:
     """Choose the neurons that are most active for all synthetic images; Shape (paths)."""
-    if not isinstance(step.activation, CUTTING):
+    if type(step.activation).__name__ not in CUTTING:
         return torch.randperm(step.layer.out_features, generator=random)[:paths]
     sums = values @ step.layer.weight.T + step.layer.bias.abs()
     return sums.amin(0).argsort(descending=True)[:paths]
@@ -206,16 +210,15 @@ class Signal:
             positive.
     """
 
-    channels: Tensor
-    gain: Tensor
-    offset: Tensor
+    channels: torch.Tensor
+    gain: torch.Tensor
+    offset: torch.Tensor
     centre: float | None
 
 
-@torch.no_grad()
 def craft_convolutions(
-    chain: Chain, layout: Layout, probes: Tensor, crafting: MKOR, random: Generator
-) -> Tensor:
+    chain: Chain, layout: Layout, probes: torch.Tensor, crafting: MKOR, random: torch.Generator
+) -> torch.Tensor:
     """Craft convolutions that carry the views of a layout, in place.
 
     Args:
@@ -228,18 +231,19 @@ def craft_convolutions(
     Returns:
         Channels of the last convolution that carry the views; Shape (K).
     """
-    signal = _input_signal(chain, probes.shape[1])
-    activations = probes if chain.normalisation is None else chain.normalisation(probes)
-    for step, taps in zip(chain.convolutions, layout.taps, strict=True):
-        channels = _choose_channels(step, len(taps), crafting, random)
-        if crafting.hiding == "naive":
-            step.layer.weight.zero_()
-            _bias(step).zero_()
-        else:
-            _blend(step, signal.channels, channels, activations, crafting, random)
-        signal = _set_kernels(step, taps, signal, channels, crafting.beta)
-        activations = _run(step, activations)
-    return signal.channels
+    with torch.no_grad():
+        signal = _input_signal(chain, probes.shape[1])
+        activations = probes if chain.normalisation is None else chain.normalisation(probes)
+        for step, taps in zip(chain.convolutions, layout.taps, strict=True):
+            channels = _choose_channels(step, len(taps), crafting, random)
+            if crafting.hiding == "naive":
+                step.layer.weight.zero_()
+                _bias(step).zero_()
+            else:
+                _blend(step, signal.channels, channels, activations, crafting, random)
+            signal = _set_kernels(step, taps, signal, channels, crafting.beta)
+            activations = _run(step, activations)
+        return signal.channels
 
 
 def _input_signal(chain: Chain, colours: int) -> Signal:
@@ -249,13 +253,13 @@ def _input_signal(chain: Chain, colours: int) -> Signal:
     if chain.normalisation is not None:
         gain = 1 / chain.normalisation.deviation.flatten()
         offset = -chain.normalisation.mean.flatten() * gain
-    centre = 0.5 if type(first.activation) in CENTRES else None
+    centre = 0.5 if type(first.activation).__name__ in CENTRES else None
     return Signal(torch.arange(colours), gain, offset, centre)
 
 
 def _choose_channels(
-    step: ConvolutionStep, count: int, crafting: MKOR, random: Generator
-) -> Tensor:
+    step: ConvolutionStep, count: int, crafting: MKOR, random: torch.Generator
+) -> torch.Tensor:
     """Choose the channels that carry the signal: the first ones, or random ones; Shape (K)."""
     if crafting.hiding == "naive":
         return torch.arange(count)
@@ -264,11 +268,11 @@ def _choose_channels(
 
 def _blend(
     step: ConvolutionStep,
-    incoming: Tensor,
-    outgoing: Tensor,
-    activations: Tensor,
+    incoming: torch.Tensor,
+    outgoing: torch.Tensor,
+    activations: torch.Tensor,
     crafting: MKOR,
-    random: Generator,
+    random: torch.Generator,
 ) -> None:
     """Set noise between the channels of signals and remove directions from other weights."""
     weight, bias = step.layer.weight.data, _bias(step)
@@ -284,16 +288,21 @@ def _blend(
         weight[outgoing[:, None], others] = quiet.unflatten(1, (len(others), *weight.shape[2:]))
 
 
-def _complement(count: int, chosen: Tensor) -> Tensor:
+def _complement(count: int, chosen: torch.Tensor) -> torch.Tensor:
     left = torch.ones(count, dtype=torch.bool)
     left[chosen] = False
     return left.nonzero().flatten()
 
 
-def _patches(layer: nn.Conv2d, activations: Tensor, channels: Tensor, random: Generator) -> Tensor:
+def _patches(
+    layer: torch.nn.Conv2d,
+    activations: torch.Tensor,
+    channels: torch.Tensor,
+    random: torch.Generator,
+) -> torch.Tensor:
     """Draw random patches of some channels, of the kernels' size; Shape (1000, features)."""
     size, padding = layer.kernel_size[0], int(layer.padding[0])
-    padded = nn.functional.pad(activations[:, channels], [padding] * 4)
+    padded = torch.nn.functional.pad(activations[:, channels], [padding] * 4)
     windows = padded.unfold(2, size, 1).unfold(3, size, 1)
     samples, _, rows, columns = windows.shape[:4]
     places = [
@@ -302,19 +311,19 @@ def _patches(layer: nn.Conv2d, activations: Tensor, channels: Tensor, random: Ge
     return windows[places[0], :, places[1], places[2]].flatten(1)
 
 
-def _principal(patches: Tensor, count: int) -> Tensor:
+def _principal(patches: torch.Tensor, count: int) -> torch.Tensor:
     """Return the principal directions of patches, at most ``count``, as orthonormal rows."""
     _, lengths, directions = torch.linalg.svd(patches, full_matrices=False)
     return directions[:count][lengths[:count] > NEGLIGIBLE * lengths[0]]
 
 
-def _without(rows: Tensor, directions: Tensor) -> Tensor:
+def _without(rows: torch.Tensor, directions: torch.Tensor) -> torch.Tensor:
     """Subtract the projections on the directions from the rows."""
     return rows - (rows @ directions.T) @ directions
 
 
 def _set_kernels(
-    step: ConvolutionStep, taps: Sequence[Tap], signal: Signal, channels: Tensor, beta: float
+    step: ConvolutionStep, taps: Sequence[Tap], signal: Signal, channels: torch.Tensor, beta: float
 ) -> Signal:
     """Set the one-hot kernels, whose output is `beta` times the intensity, possibly centred."""
     layer, middle = step.layer, step.layer.kernel_size[0] // 2
@@ -329,23 +338,23 @@ def _set_kernels(
     if signal.centre is not None:
         start = start - beta * signal.centre
     _bias(step)[channels] += (start - shifts) / scales
-    if type(step.activation) in CENTRES:
+    if type(step.activation).__name__ in CENTRES:
         ones = torch.ones(len(taps))
-        return Signal(channels, ones, 0 * ones, CENTRES[type(step.activation)])
+        return Signal(channels, ones, 0 * ones, CENTRES[type(step.activation).__name__])
     return Signal(channels, torch.ones(len(taps)), torch.zeros(len(taps)), None)
 
 
-def _bias(step: ConvolutionStep) -> Tensor:
+def _bias(step: ConvolutionStep) -> torch.Tensor:
     """Return the bias of the convolution, checked by `gleak.crafting.mkor_views.plan_views`."""
     assert step.layer.bias is not None
     return step.layer.bias.data
 
 
-def _of(taps: Iterable[Tap], name: str) -> Tensor:
+def _of(taps: Iterable[Tap], name: str) -> torch.Tensor:
     return torch.tensor([getattr(tap, name) for tap in taps])
 
 
-def _batch_norm(step: ConvolutionStep, channels: Tensor) -> tuple[Tensor, Tensor]:
+def _batch_norm(step: ConvolutionStep, channels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return scale and shift of batch normalisation in these channels; Shape (K) each."""
     norm = step.norm
     if norm is None:
@@ -358,8 +367,8 @@ def _batch_norm(step: ConvolutionStep, channels: Tensor) -> tuple[Tensor, Tensor
     return scales[channels], shifts[channels]
 
 
-def _run(step: ConvolutionStep, activations: Tensor) -> Tensor:
-    outputs: Tensor = step.layer(activations)
+def _run(step: ConvolutionStep, activations: torch.Tensor) -> torch.Tensor:
+    outputs: torch.Tensor = step.layer(activations)
     if step.norm is not None:
         outputs = step.norm(outputs)
     outputs = step.activation(outputs)

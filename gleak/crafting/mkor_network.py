@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Generator, Tensor, nn
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.crafting.mkor_layers import (
     check_paths,
     craft_classes,
@@ -28,14 +27,16 @@ SLOPES = (1.0, 1.3, 1.6)
 """Exponents by which amplitudes fall with frequency; about 1 in photographs."""
 OF_EACH = 4
 GREYS = 4
-LINEAR = (nn.ReLU, nn.Identity, nn.LeakyReLU)
+LINEAR = ("ReLU", "Identity", "LeakyReLU")
 """Activations that are linear for positive inputs."""
 CURVED_LEVELS = 33
 FAINTEST = 1e-6
 """Least difference between black and white, relative to the largest feature, in float32."""
 
 
-def plan_network(network: nn.Module, shape: Sequence[int], crafting: MKOR) -> tuple[Chain, Layout]:
+def plan_network(
+    network: torch.nn.Module, shape: Sequence[int], crafting: MKOR
+) -> tuple[Chain, Layout]:
     """Decompose a network into layers and plan the views of its channels.
 
     Args:
@@ -59,7 +60,7 @@ def plan_network(network: nn.Module, shape: Sequence[int], crafting: MKOR) -> tu
 
 
 def craft_network(
-    network: nn.Module, shape: Sequence[int], crafting: MKOR, seed: int
+    network: torch.nn.Module, shape: Sequence[int], crafting: MKOR, seed: int
 ) -> dict[str, np.ndarray]:
     """Craft a network in place.
 
@@ -95,7 +96,7 @@ def craft_network(
     }
 
 
-def _cover(chain: Chain, amount: float, random: Generator) -> None:
+def _cover(chain: Chain, amount: float, random: torch.Generator) -> None:
     """Add noise to every weight, relative to the deviation of its layer's weights."""
     weights = [step.layer.weight for step in chain.convolutions]
     for weight in [*weights, *(step.layer.weight for step in chain.dense)]:
@@ -103,7 +104,7 @@ def _cover(chain: Chain, amount: float, random: Generator) -> None:
         weight.add_(amount * weight.std() * noise)
 
 
-def synthetic_images(shape: Sequence[int], seed: int) -> Tensor:
+def synthetic_images(shape: Sequence[int], seed: int) -> torch.Tensor:
     """Draw synthetic images: random fields with spectra like photographs, and grey images.
 
     Returns:
@@ -115,7 +116,7 @@ def synthetic_images(shape: Sequence[int], seed: int) -> Tensor:
     return torch.cat([torch.stack(clouds), greys])
 
 
-def _cloud(shape: Sequence[int], slope: float, random: Generator) -> Tensor:
+def _cloud(shape: Sequence[int], slope: float, random: torch.Generator) -> torch.Tensor:
     """Draw a random field with a falling spectrum and correlated colours."""
     colours, height, width = shape
     frequencies = torch.hypot(torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width))
@@ -128,7 +129,7 @@ def _cloud(shape: Sequence[int], slope: float, random: Generator) -> Tensor:
     return (0.2 + 0.6 * brightness + (0.1 + 0.2 * contrast) * mixed).clamp(0, 1)
 
 
-def _check_features(chain: Chain, features: Tensor, values: int) -> None:
+def _check_features(chain: Chain, features: torch.Tensor, values: int) -> None:
     """Raise `IncompatibleError` if feature maps are resized before the first dense layer."""
     channels = chain.convolutions[-1].layer.out_channels
     if features.shape[1] != channels * values**2:
@@ -138,9 +139,8 @@ def _check_features(chain: Chain, features: Tensor, values: int) -> None:
         )
 
 
-@torch.no_grad()
 def grey_responses(
-    network: nn.Module, chain: Chain, channels: Tensor, shape: Sequence[int]
+    network: torch.nn.Module, chain: Chain, channels: torch.Tensor, shape: Sequence[int]
 ) -> dict[str, np.ndarray]:
     """Compute the features of grey images, by which a server converts features into intensities.
 
@@ -159,21 +159,22 @@ def grey_responses(
     Raises:
         IncompatibleError: black and white images have the same features.
     """
-    linear = all(isinstance(step.activation, LINEAR) for step in chain.convolutions)
-    levels = torch.linspace(0, 1, 2 if linear else CURVED_LEVELS)
-    features_of = features_before(network, chain.dense[0].name)
-    greys = levels[:, None, None, None].expand(-1, *shape)
-    found = torch.cat([features_of(grey) for grey in greys.split(1)])
-    maps = found.unflatten(1, _maps(chain, found))[:, channels]
-    if (maps[-1] - maps[0]).abs().max() <= FAINTEST * maps.abs().max():
-        raise IncompatibleError(
-            f"after {len(chain.convolutions)} convolutions black and white images have the same "
-            "features; choose a larger beta or an activation that does not saturate"
-        )
-    return {"levels": levels.numpy(), "responses": maps.numpy()}
+    with torch.no_grad():
+        linear = all(type(step.activation).__name__ in LINEAR for step in chain.convolutions)
+        levels = torch.linspace(0, 1, 2 if linear else CURVED_LEVELS)
+        features_of = features_before(network, chain.dense[0].name)
+        greys = levels[:, None, None, None].expand(-1, *shape)
+        found = torch.cat([features_of(grey) for grey in greys.split(1)])
+        maps = found.unflatten(1, _maps(chain, found))[:, channels]
+        if (maps[-1] - maps[0]).abs().max() <= FAINTEST * maps.abs().max():
+            raise IncompatibleError(
+                f"after {len(chain.convolutions)} convolutions black and white images have the "
+                "same features; choose a larger beta or an activation that does not saturate"
+            )
+        return {"levels": levels.numpy(), "responses": maps.numpy()}
 
 
-def _maps(chain: Chain, features: Tensor) -> tuple[int, int, int]:
+def _maps(chain: Chain, features: torch.Tensor) -> tuple[int, int, int]:
     count = chain.convolutions[-1].layer.out_channels
     side = round((features.shape[1] / count) ** 0.5)
     return count, side, side

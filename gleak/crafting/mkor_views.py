@@ -13,9 +13,9 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import nn
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 
 if TYPE_CHECKING:
     from gleak.models.chain import ConvolutionStep
@@ -165,7 +165,7 @@ def _shortage(steps: Sequence[ConvolutionStep], layout: Layout) -> str | None:
 def _layout(steps: Sequence[ConvolutionStep], shape: Sequence[int], directions: int) -> Layout:
     shrinking = [number for number, step in enumerate(steps) if step.factor > 1]
     dividing = set(shrinking[len(shrinking) - directions :])
-    bounded = any(isinstance(step.pool, nn.MaxPool2d) for step in steps)
+    bounded = any(isinstance(step.pool, torch.nn.MaxPool2d) for step in steps)
     views = [View(colour, False, 0, 0) for colour in range(shape[0])]
     windows = Windows(scale=1, extent=1, values=shape[1], side=shape[1])
     plan = []

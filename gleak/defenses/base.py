@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor, nn
-
     from gleak.clients.base import ClientSpec
     from gleak.local_training.base import LocalGradient
 
-Memory = dict[str, "Tensor"]
+Memory = dict[str, "torch.Tensor"]
 """Values that a client has not sent yet, by parameter; Shape (*shape)."""
 
 
@@ -58,7 +57,7 @@ class DefenseSpec(Spec):
         """
         return self
 
-    def at_sent_norm(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
+    def at_sent_norm(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the update with the L2 norm at which it is sent, if the defence fixes the norm.
 
         This is the reference of the perturbation (`gleak.simulation.update_error`).
@@ -98,7 +97,7 @@ class DefenseSpec(Spec):
                 "the whole batch; leave out batch_norm, or choose a defence of the update"
             )
 
-    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+    def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         """Raise if the defence does not support a network.
 
         Args:
@@ -114,8 +113,12 @@ class DefenseSpec(Spec):
         return None
 
     def with_samples(
-        self, update: dict[str, Tensor], model: nn.Module, inputs: Tensor, labels: Tensor
-    ) -> dict[str, Tensor]:
+        self,
+        update: dict[str, torch.Tensor],
+        model: torch.nn.Module,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+    ) -> dict[str, torch.Tensor]:
         """Apply the part of the defence that needs the client's samples, before `protect`.
 
         Args:
@@ -130,7 +133,7 @@ class DefenseSpec(Spec):
         return update
 
     def protect(
-        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         """Apply the defence to one client's update and encode the result.
 
@@ -147,30 +150,29 @@ class DefenseSpec(Spec):
         return {name: encode(value) for name, value in update.items()}
 
 
-def encode(value: Tensor) -> Dense:
+def encode(value: torch.Tensor) -> Dense:
     """Encode one client's parameter without compression, with a leading victim axis of size 1."""
     return Dense(value.numpy()[None])
 
 
-def update_norms(update: dict[str, Tensor]) -> Tensor:
+def update_norms(update: dict[str, torch.Tensor]) -> torch.Tensor:
     """Compute the L2 norm of all parameters as one vector, in double precision; Shape (R).
 
     Args:
         update: by parameter, Shape (R, *shape).
     """
-    import torch
 
     flat = [value.reshape(len(value), -1) for value in update.values()]
     norms = [torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) for rows in flat]
     return torch.linalg.vector_norm(torch.stack(norms), dim=0)
 
 
-def per_round(numbers: Tensor, value: Tensor) -> Tensor:
+def per_round(numbers: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """Reshape one number per round for broadcasting with a parameter; (R) to (R, 1, ...)."""
     return numbers.reshape(-1, *[1] * (value.ndim - 1))
 
 
-def scale_rounds(value: Tensor, factors: Tensor) -> Tensor:
+def scale_rounds(value: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
     """Multiply each round of a parameter by a factor and keep the parameter's data type.
 
     Args:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import model_validator
 from typing_extensions import override
 
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, encode, scale_rounds, update_norms
 from gleak.local_training.base import LocalGradient
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor, nn
-
     from gleak.artifacts.encodings import Encoded
 
 
@@ -104,7 +103,7 @@ class DifferentialPrivacy(DefenseSpec):
         return self.model_copy(update=changed)
 
     @override
-    def at_sent_norm(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
+    def at_sent_norm(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         if self.scaling == "clip":
             return update
         factors = self._factors(update)
@@ -112,7 +111,7 @@ class DifferentialPrivacy(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         factors = self._factors(update)
         return {
@@ -120,15 +119,14 @@ class DifferentialPrivacy(DefenseSpec):
             for name, value in update.items()
         }
 
-    def _factors(self, update: dict[str, Tensor]) -> Tensor:
+    def _factors(self, update: dict[str, torch.Tensor]) -> torch.Tensor:
         """Compute the scaling factor of each round, in double precision; Shape (R)."""
-        import torch
 
         norms = update_norms(update)
         factors = torch.where(norms > 0, self.norm / norms, 1.0)
         return factors.clamp(max=1) if self.scaling == "clip" else factors
 
-    def _add_noise(self, value: Tensor, generator: Generator) -> Tensor:
+    def _add_noise(self, value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return value + self.deviation * value.new_empty(value.shape).normal_(generator=generator)
 
 
@@ -209,7 +207,7 @@ class FedCDP(DefenseSpec):
         return math.sqrt(power / max(size, 1)) * 10 ** (-self.snr / 20)
 
     @override
-    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+    def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         from gleak.defenses.sample_clipping import check_layers
 
         check_layers(network, shape, self)

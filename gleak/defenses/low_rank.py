@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from typing_extensions import override
 
 from gleak.artifacts.encodings import Encoded, Factored
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, encode
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
 
 
 @register("low_rank")
@@ -37,11 +35,11 @@ class LowRank(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         return {name: self._send(value, generator) for name, value in update.items()}
 
-    def _send(self, value: Tensor, generator: Generator) -> Encoded:
+    def _send(self, value: torch.Tensor, generator: torch.Generator) -> Encoded:
         if value.ndim < 3 or min(value.shape[1], value[0, 0].numel()) <= self.rank:
             return encode(value)
         matrix = value.flatten(2)
@@ -50,9 +48,8 @@ class LowRank(DefenseSpec):
         shape = np.array(value.shape[1:], dtype=np.int64)
         return Factored(left.numpy()[None], right.numpy()[None], shape)
 
-    def _basis(self, matrix: Tensor, generator: Generator) -> Tensor:
+    def _basis(self, matrix: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Return orthonormal columns for each round; Shape (R, out, rank)."""
-        import torch
 
         if self.basis == "best":
             return torch.linalg.svd(matrix, full_matrices=False).U[..., : self.rank]

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from typing_extensions import override
 
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, encode, per_round, update_norms
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
-
     from gleak.artifacts.encodings import Encoded
 
 
@@ -71,7 +70,7 @@ class NoiseSpec(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         scales = self._scales(update)
         return {
@@ -79,7 +78,7 @@ class NoiseSpec(DefenseSpec):
             for name, value in update.items()
         }
 
-    def _scales(self, update: dict[str, Tensor]) -> dict[str, Tensor | float]:
+    def _scales(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor | float]:
         """Return the standard deviation of the noise by parameter: a number or (R, 1, ...)."""
         if self.unit == "deviation":
             return {
@@ -94,7 +93,7 @@ class NoiseSpec(DefenseSpec):
         return dict.fromkeys(update, self.std)
 
     @abstractmethod
-    def noise(self, like: Tensor, generator: Generator) -> Tensor:
+    def noise(self, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Draw noise of mean zero and standard deviation one, in the shape of a tensor."""
 
 
@@ -115,7 +114,7 @@ class Gaussian(NoiseSpec):
     source = "CPL section 4.3; MKOR Table 4"
 
     @override
-    def noise(self, like: Tensor, generator: Generator) -> Tensor:
+    def noise(self, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return like.new_empty(like.shape).normal_(generator=generator)
 
 
@@ -131,7 +130,7 @@ class Laplace(NoiseSpec):
     source = "CPL section 4.3"
 
     @override
-    def noise(self, like: Tensor, generator: Generator) -> Tensor:
+    def noise(self, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         # the difference of two exponential variables has a Laplace distribution
         first, second = (
             like.new_empty(like.shape).exponential_(generator=generator) for _ in range(2)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
 from gleak.artifacts.encodings import Encoded, Quantized, Rounded, Signs
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory, scale_rounds, update_norms
 from gleak.defenses.sparsification import Scope
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
 
 
 class QuantizerSpec(DefenseSpec):
@@ -52,19 +50,18 @@ class QuantizerSpec(DefenseSpec):
         """Order p of the norm; infinity for the largest magnitude."""
 
     @abstractmethod
-    def rounded(self, levels: Tensor, generator: Generator) -> Tensor:
+    def rounded(self, levels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Round magnitudes in units of levels to integers xi; Shape as given."""
 
     @override
     def protect(
-        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         norms = self._norms(update)
         return {name: self._send(value, norms[name], generator) for name, value in update.items()}
 
-    def _norms(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _norms(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Compute ||g||_p for each parameter and round, in double precision; Shape (R)."""
-        import torch
 
         norm = partial(torch.linalg.vector_norm, ord=self.order, dtype=torch.float64)
         norms = {name: norm(value.reshape(len(value), -1), dim=1) for name, value in update.items()}
@@ -72,8 +69,9 @@ class QuantizerSpec(DefenseSpec):
             return norms
         return dict.fromkeys(norms, norm(torch.stack(list(norms.values())), dim=0))
 
-    def _send(self, value: Tensor, norm: Tensor, generator: Generator) -> Quantized:
-        import torch
+    def _send(
+        self, value: torch.Tensor, norm: torch.Tensor, generator: torch.Generator
+    ) -> Quantized:
 
         norm = norm.to(value.dtype)
         of_round = norm.reshape(-1, *[1] * (value.ndim - 1))
@@ -101,7 +99,7 @@ class Quantize(QuantizerSpec):
         return math.inf
 
     @override
-    def rounded(self, levels: Tensor, generator: Generator) -> Tensor:
+    def rounded(self, levels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return levels.round()
 
 
@@ -130,7 +128,7 @@ class QSGD(QuantizerSpec):
         return {"max": math.inf, "l2": 2.0}[self.norm]
 
     @override
-    def rounded(self, levels: Tensor, generator: Generator) -> Tensor:
+    def rounded(self, levels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         below = levels.floor()
         drawn = levels.new_empty(levels.shape).uniform_(generator=generator)
         return below + (drawn < levels - below)
@@ -149,9 +147,8 @@ class SignSGD(DefenseSpec):
     source = "Bernstein et al. 2018; ROG Equation 5, Example 1"
 
     @override
-    def at_sent_norm(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
+    def at_sent_norm(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Scale the update to the norm of its signs, the square root of the nonzero count."""
-        import torch
 
         counts = [value.reshape(len(value), -1).count_nonzero(1) for value in update.values()]
         norms = update_norms(update)
@@ -160,9 +157,8 @@ class SignSGD(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
-        import torch
 
         return {
             name: Signs(value.sign().to(torch.int8).numpy()[None]) for name, value in update.items()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.local_training.base import LocalGradient
 from gleak.models.batching import interacting_layer
 from gleak.models.differentiation import sample_gradients
@@ -38,12 +37,12 @@ class NoisyGradient(LocalGradient):
     @override
     def __call__(
         self,
-        model: nn.Module,
-        parameters: dict[str, Tensor],
-        inputs: Tensor,
-        labels: Tensor,
+        model: torch.nn.Module,
+        parameters: dict[str, torch.Tensor],
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
         loss: Loss,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         check_layers(model, tuple(inputs.shape[1:]), self.defense)
         clipped = clipped_gradients(model, parameters, inputs, labels, loss, self.defense.clip)
         deviations = {
@@ -67,7 +66,7 @@ class NoisyGradient(LocalGradient):
         return float(1 / torch.linalg.vector_norm(ratios))
 
 
-def check_layers(model: nn.Module, shape: tuple[int, ...], defense: FedCDP) -> None:
+def check_layers(model: torch.nn.Module, shape: tuple[int, ...], defense: FedCDP) -> None:
     """Raise if samples of a model have no gradients of their own.
 
     Args:
@@ -98,16 +97,16 @@ class ClippedGradients:
         powers: sum of their squared L2 norms by parameter.
     """
 
-    loss: Tensor
-    sums: dict[str, Tensor]
+    loss: torch.Tensor
+    sums: dict[str, torch.Tensor]
     powers: dict[str, float]
 
 
 def clipped_gradients(
-    model: nn.Module,
-    parameters: dict[str, Tensor],
-    inputs: Tensor,
-    labels: Tensor,
+    model: torch.nn.Module,
+    parameters: dict[str, torch.Tensor],
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
     loss: Loss,
     bound: float,
 ) -> ClippedGradients:

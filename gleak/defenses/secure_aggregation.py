@@ -8,6 +8,7 @@ from pydantic import model_validator
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory
@@ -15,8 +16,6 @@ from gleak.defenses.differential_privacy import DifferentialPrivacy
 from gleak.defenses.none import NoDefense
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor, nn
-
     from gleak.artifacts.encodings import Encoded
     from gleak.clients.base import ClientSpec
 
@@ -97,7 +96,7 @@ class SecureAggregation(DefenseSpec):
         return self.model_copy(update={"each": self.each.rescaled(factor)})
 
     @override
-    def at_sent_norm(self, update: dict[str, Tensor]) -> dict[str, Tensor]:
+    def at_sent_norm(self, update: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return self.each.at_sent_norm(update)
 
     @model_validator(mode="after")
@@ -113,17 +112,21 @@ class SecureAggregation(DefenseSpec):
         return self
 
     @override
-    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+    def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         self.each.check_network(network, shape)
 
     @override
     def with_samples(
-        self, update: dict[str, Tensor], model: nn.Module, inputs: Tensor, labels: Tensor
-    ) -> dict[str, Tensor]:
+        self,
+        update: dict[str, torch.Tensor],
+        model: torch.nn.Module,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+    ) -> dict[str, torch.Tensor]:
         return self.each.with_samples(update, model, inputs, labels)
 
     @override
     def protect(
-        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         return self.each.protect(update, generator, memory)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import torch
-from torch import Generator, Tensor, nn
-
 from gleak.artifacts.encodings import Encoded
+from gleak.core.lazy import torch
 from gleak.defenses.base import DefenseSpec, Memory, encode
 from gleak.models.parameters import trained_parameters
 from gleak.runtime.seeding import drawing_from
@@ -23,19 +21,19 @@ class RoundStreams:
         defense: for defences that only use the update.
     """
 
-    training: Generator
-    defense: Generator
+    training: torch.Generator
+    defense: torch.Generator
 
 
 def send_update(
     defense: DefenseSpec,
-    compute: Callable[[], dict[str, Tensor]],
-    network: nn.Module,
-    inputs: Tensor,
-    labels: Tensor,
+    compute: Callable[[], dict[str, torch.Tensor]],
+    network: torch.nn.Module,
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
     streams: RoundStreams,
     memory: Memory,
-) -> tuple[dict[str, Encoded], dict[str, Tensor]]:
+) -> tuple[dict[str, Encoded], dict[str, torch.Tensor]]:
     """Compute one client's update, apply the defence and encode the result.
 
     Args:
@@ -59,7 +57,10 @@ def send_update(
 
 
 def protect(
-    defense: DefenseSpec, update: dict[str, Tensor], generator: Generator, memory: Memory
+    defense: DefenseSpec,
+    update: dict[str, torch.Tensor],
+    generator: torch.Generator,
+    memory: Memory,
 ) -> dict[str, Encoded]:
     """Apply the part of a defence that needs the update alone; see `DefenseSpec.protect`.
 
@@ -73,12 +74,12 @@ def protect(
 
 def compute_update(
     defense: DefenseSpec,
-    compute: Callable[[], dict[str, Tensor]],
-    network: nn.Module,
-    inputs: Tensor,
-    labels: Tensor,
-    stream: Generator,
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    compute: Callable[[], dict[str, torch.Tensor]],
+    network: torch.nn.Module,
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
+    stream: torch.Generator,
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Compute one client's update, and apply the part of the defence that needs its samples.
 
     Everything is computed on the device of the network; arguments as for `send_update`.
@@ -91,8 +92,10 @@ def compute_update(
         return computed, defense.with_samples(computed, network, inputs, labels)
 
 
-@torch.no_grad()
-def server_step(network: nn.Module, mean_update: Mapping[str, Tensor], rate: float) -> None:
+def server_step(
+    network: torch.nn.Module, mean_update: Mapping[str, torch.Tensor], rate: float
+) -> None:
     """Subtract ``rate`` times the mean update from the trained parameters, in place."""
-    for name, parameter in trained_parameters(network).items():
-        parameter.sub_(rate * mean_update[name].to(parameter))
+    with torch.no_grad():
+        for name, parameter in trained_parameters(network).items():
+            parameter.sub_(rate * mean_update[name].to(parameter))

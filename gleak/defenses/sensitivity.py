@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-
+from gleak.core.lazy import torch
 from gleak.models.batching import batch_slices, memory_slices
 from gleak.models.layer_search import DenseInput, features_before
 
-Features = Callable[[Tensor], Tensor]
+Features = Callable[["torch.Tensor"], "torch.Tensor"]
 """Function from samples, Shape (N, *shape), to their representations, Shape (N, E)."""
 
 
 @contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
+def evaluating(network: torch.nn.Module) -> Iterator[None]:
     """Set all layers to evaluation mode in the block, so that samples do not interact."""
     training = [layer for layer in network.modules() if layer.training]
     network.eval()
@@ -29,8 +26,8 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 
 def sensitivities(
-    network: nn.Module, entry: DenseInput, inputs: Tensor, probes: int | None
-) -> Tensor:
+    network: torch.nn.Module, entry: DenseInput, inputs: torch.Tensor, probes: int | None
+) -> torch.Tensor:
     """Compute the sum of ||dr_i / dX|| / |r_i| over samples X for each element r_i.
 
     Args:
@@ -57,7 +54,7 @@ def sensitivities(
     return total
 
 
-def exact_norms(features: Features, samples: Tensor) -> Tensor:
+def exact_norms(features: Features, samples: torch.Tensor) -> torch.Tensor:
     """Compute the norm of the derivative of each element by its sample, ||dr_i / dX||.
 
     Args:
@@ -73,7 +70,7 @@ def exact_norms(features: Features, samples: Tensor) -> Tensor:
     norms = []
     for chunk in memory_slices(elements, samples.shape):
         indices = torch.arange(elements, device=values.device)[chunk]
-        one_hot = functional.one_hot(indices, elements).to(values)
+        one_hot = torch.nn.functional.one_hot(indices, elements).to(values)
         (derivatives,) = torch.autograd.grad(
             values,
             attached,
@@ -85,7 +82,7 @@ def exact_norms(features: Features, samples: Tensor) -> Tensor:
     return torch.cat(norms).T
 
 
-def estimated_norms(features: Features, samples: Tensor, probes: int) -> Tensor:
+def estimated_norms(features: Features, samples: torch.Tensor, probes: int) -> torch.Tensor:
     """Estimate the norms of `exact_norms` from random directions, each shared by all elements.
 
     A direction v of independent signs has E[(J v)_i^2] = ||J_i||^2 for the Jacobian J. The relative
@@ -113,7 +110,7 @@ def estimated_norms(features: Features, samples: Tensor, probes: int) -> Tensor:
     return (squares / probes).sqrt()
 
 
-def at_least_percentile(values: Tensor, percentile: float) -> Tensor:
+def at_least_percentile(values: torch.Tensor, percentile: float) -> torch.Tensor:
     """Return the mask of values not below a percentile, which is interpolated linearly.
 
     Args:

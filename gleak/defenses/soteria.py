@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from gleak.models.layer_search import DenseInput
 
 
@@ -65,7 +64,7 @@ class Soteria(DefenseSpec):
     )
 
     @override
-    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+    def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         from gleak.defenses.sensitivity import evaluating
         from gleak.models.examination import check_differentiable
         from gleak.models.parameters import trained_parameters
@@ -81,9 +80,12 @@ class Soteria(DefenseSpec):
 
     @override
     def with_samples(
-        self, update: dict[str, Tensor], model: nn.Module, inputs: Tensor, labels: Tensor
-    ) -> dict[str, Tensor]:
-        import torch
+        self,
+        update: dict[str, torch.Tensor],
+        model: torch.nn.Module,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+    ) -> dict[str, torch.Tensor]:
 
         from gleak.defenses.sensitivity import at_least_percentile, evaluating, sensitivities
 
@@ -95,9 +97,8 @@ class Soteria(DefenseSpec):
         weight = f"{entry.layer}.weight"
         return {**update, weight: torch.where(kept, update[weight], 0)}
 
-    def _entry(self, model: nn.Module, sample: Tensor) -> DenseInput:
+    def _entry(self, model: torch.nn.Module, sample: torch.Tensor) -> DenseInput:
         """Return the defended layer and its input for one sample."""
-        import torch
 
         from gleak.models.layer_search import first_dense_input, last_dense_input
 

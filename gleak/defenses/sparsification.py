@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from typing_extensions import override
 
 from gleak.artifacts.encodings import Encoded, Sparse
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec, Memory
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
 
 Scope = Literal["tensor", "global"]
 
@@ -36,7 +34,7 @@ class TopK(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         return {**encode_largest(update, as_fraction(self.keep), self.scope)}
 
@@ -65,15 +63,14 @@ class Threshold(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         rounds = zip(*(value.split(1) for value in update.values()), strict=True)
         sent = [self._send(dict(zip(update, one, strict=True)), memory) for one in rounds]
         return {name: _concatenate([one[name] for one in sent]) for name in update}
 
-    def _send(self, update: dict[str, Tensor], memory: Memory) -> dict[str, Sparse]:
+    def _send(self, update: dict[str, torch.Tensor], memory: Memory) -> dict[str, Sparse]:
         """Encode one round, by parameter Shape (1, *shape), and update the memory in place."""
-        import torch
 
         accumulated = {name: value + memory.get(name, 0) for name, value in update.items()}
         sent = encode_largest(accumulated, 1 - as_fraction(self.theta), self.scope)
@@ -99,16 +96,15 @@ class RandomMask(DefenseSpec):
 
     @override
     def protect(
-        self, update: dict[str, Tensor], generator: Generator, memory: Memory
+        self, update: dict[str, torch.Tensor], generator: torch.Generator, memory: Memory
     ) -> dict[str, Encoded]:
         return {
             name: encode_sparse(value, self._mask(value, generator))
             for name, value in update.items()
         }
 
-    def _mask(self, value: Tensor, generator: Generator) -> np.ndarray:
+    def _mask(self, value: torch.Tensor, generator: torch.Generator) -> np.ndarray:
         """Draw a mask with the same number of positions in each round; Shape (R, M)."""
-        import torch
 
         rounds, size = len(value), value[0].numel()
         mask = np.zeros((rounds, size), dtype=bool)
@@ -128,7 +124,9 @@ def count_of(share: Fraction, size: int) -> int:
     return math.ceil(share * size)
 
 
-def encode_largest(update: dict[str, Tensor], share: Fraction, scope: Scope) -> dict[str, Sparse]:
+def encode_largest(
+    update: dict[str, torch.Tensor], share: Fraction, scope: Scope
+) -> dict[str, Sparse]:
     """Encode the values of largest magnitude; ties are resolved in order of position.
 
     Args:
@@ -161,7 +159,7 @@ def _largest(values: np.ndarray, share: Fraction) -> np.ndarray:
     return mask
 
 
-def encode_sparse(value: Tensor, mask: np.ndarray) -> Sparse:
+def encode_sparse(value: torch.Tensor, mask: np.ndarray) -> Sparse:
     """Encode one client's parameter as positions and values, with rows padded to equal length.
 
     Args:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError, SpecError
+from gleak.core.lazy import torch
 from gleak.core.registry import parse
 from gleak.core.spec import FILE_NAME, Spec, changed, parameter
 from gleak.data.base import DatasetSpec
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from gleak.clients.base import ClientSpec
     from gleak.knowledge.train_knowledge import Trainer
 
@@ -128,7 +127,7 @@ class KnowledgeSpec(Spec):
         return 0
 
     @abstractmethod
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+    def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         """Build the network that attacks use.
 
         Args:
@@ -193,7 +192,7 @@ class PretrainedSpec(KnowledgeSpec):
     def check_samples(self, samples: int, dataset: str) -> None:
         """Accept any number of samples, as nothing is trained."""
 
-    def read(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+    def read(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         """Build the network with the parameters of the file.
 
         Raises:
@@ -220,7 +219,7 @@ class ImageGenerator(Protocol):
     code_size: int
     classes: int
 
-    def generate(self, codes: Tensor, labels: Tensor) -> Tensor:
+    def generate(self, codes: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Generate images of Shape (M, C, H, W) in [0, 1].
 
         Args:

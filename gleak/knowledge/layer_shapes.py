@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-if TYPE_CHECKING:
-    from torch import nn
+from gleak.core.lazy import torch
 
 Sides = tuple[int, int]
 """Height and width."""
 SMALLEST_SIDE = 4
 """Features with a shorter side are not halved."""
-Layer = TypeVar("Layer", bound="nn.Module")
+Layer = TypeVar("Layer", bound="torch.nn.Module")
 
 
 class LayerShape(NamedTuple):
@@ -87,17 +86,15 @@ def channels_at_levels(width: int, levels: int, widest: int) -> list[int]:
     return [width * min(2**level, widest) for level in range(levels + 1)]
 
 
-def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+def conv3x3(inputs: int, outputs: int, stride: int = 1) -> torch.nn.Conv2d:
     """Build a 3 x 3 convolution with zero padding."""
-    from torch import nn
 
-    return nn.Conv2d(inputs, outputs, 3, stride, padding=1)
+    return torch.nn.Conv2d(inputs, outputs, 3, stride, padding=1)
 
 
 def zero_initialised(layer: Layer) -> Layer:
     """Set all parameters of a layer to zero, so that its outputs are zero before training."""
-    from torch import nn
 
     for parameter in layer.parameters():
-        nn.init.zeros_(parameter)
+        torch.nn.init.zeros_(parameter)
     return layer

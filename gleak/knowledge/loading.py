@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import nn
 
 from gleak.artifacts.knowledge import Knowledge
 from gleak.core.errors import ArtifactError
+from gleak.core.lazy import torch
 from gleak.core.registry import parse
 from gleak.knowledge.base import KnowledgeSpec
 
 
-def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, nn.Module]:
+def load_knowledge(path: Path, shape: tuple[int, ...]) -> tuple[str, torch.nn.Module]:
     """Load a network from ``knowledge.h5``, in evaluation mode.
 
     Args:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from torch import Tensor, nn
+from gleak.core.lazy import torch
 
 Loss = Literal["cross_entropy", "nll_raw"]
 
@@ -26,12 +25,12 @@ class LocalGradient(ABC):
     @abstractmethod
     def __call__(
         self,
-        model: nn.Module,
-        parameters: dict[str, Tensor],
-        inputs: Tensor,
-        labels: Tensor,
+        model: torch.nn.Module,
+        parameters: dict[str, torch.Tensor],
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
         loss: Loss,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Compute the mean loss over one mini-batch and the substitute for each gradient.
 
         Random numbers are drawn from torch's global generator, which the caller sets to the

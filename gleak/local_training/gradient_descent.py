@@ -6,11 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn import functional
-
+from gleak.core.lazy import torch
 from gleak.models.batching import batch_slices
 from gleak.models.parameters import trained_parameters
 from gleak.models.sample_losses import penalties, sample_losses
@@ -20,7 +16,7 @@ if TYPE_CHECKING:
     from gleak.local_training.base import LocalGradient, Loss
 
 
-def mini_batches(samples: int, size: int, steps: int, shuffled: bool) -> list[Tensor]:
+def mini_batches(samples: int, size: int, steps: int, shuffled: bool) -> list[torch.Tensor]:
     """Return the positions of the samples of each step, epoch after epoch.
 
     Random numbers are drawn from torch's global generator.
@@ -41,13 +37,13 @@ def mini_batches(samples: int, size: int, steps: int, shuffled: bool) -> list[Te
 
 
 def gradients(
-    model: nn.Module,
-    parameters: dict[str, Tensor],
-    inputs: Tensor,
-    labels: Tensor,
+    model: torch.nn.Module,
+    parameters: dict[str, torch.Tensor],
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
     loss: Loss,
     gradient: LocalGradient | None = None,
-) -> dict[str, Tensor]:
+) -> dict[str, torch.Tensor]:
     """Compute the gradient of the mean loss over one batch; zero for unused parameters.
 
     Args:
@@ -72,20 +68,20 @@ class Descent:
         losses: mean loss over each mini-batch, before its step; Shape (T).
     """
 
-    parameters: dict[str, Tensor]
-    mean_gradient: dict[str, Tensor]
-    losses: Tensor
+    parameters: dict[str, torch.Tensor]
+    mean_gradient: dict[str, torch.Tensor]
+    losses: torch.Tensor
 
 
-LocalDescent = Callable[[nn.Module, Tensor, Tensor], Descent]
+LocalDescent = Callable[["torch.nn.Module", "torch.Tensor", "torch.Tensor"], "Descent"]
 """Function from a model, inputs (N, *shape) and labels (N) to the result of a client's steps."""
 
 
 def descend(
-    model: nn.Module,
-    inputs: Tensor,
-    labels: Tensor,
-    batches: Sequence[Tensor],
+    model: torch.nn.Module,
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
+    batches: Sequence[torch.Tensor],
     lr: float,
     loss: Loss,
     gradient: LocalGradient | None = None,
@@ -121,12 +117,12 @@ def descend(
 
 
 def _loss_and_gradients(
-    model: nn.Module,
-    parameters: dict[str, Tensor],
-    inputs: Tensor,
-    labels: Tensor,
+    model: torch.nn.Module,
+    parameters: dict[str, torch.Tensor],
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
     loss: Loss,
-) -> tuple[Tensor, dict[str, Tensor]]:
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Compute the mean loss and its gradient, in chunks if samples do not interact."""
     mean = inputs.new_zeros(())
     sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
@@ -140,18 +136,20 @@ def _loss_and_gradients(
 
 
 def _mean_loss(
-    model: nn.Module,
-    parameters: dict[str, Tensor],
-    inputs: Tensor,
-    labels: Tensor,
+    model: torch.nn.Module,
+    parameters: dict[str, torch.Tensor],
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
     loss: Loss,
-) -> Tensor:
+) -> torch.Tensor:
     with stochastic_training_mode(model, inputs), penalties(model) as added:
-        logits = functional_call(model, parameters, (inputs.clone(),))
-    targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+        logits = torch.func.functional_call(model, parameters, (inputs.clone(),))
+    targets = torch.nn.functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
     return sum(added, sample_losses(loss, logits, targets)).mean()
 
 
-def _gradients(mean_loss: Tensor, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+def _gradients(
+    mean_loss: torch.Tensor, parameters: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
     values = torch.autograd.grad(mean_loss, list(parameters.values()), materialize_grads=True)
     return dict(zip(parameters, values, strict=True))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.spec import Spec, parameter
 from gleak.data.base import Modality
-
-if TYPE_CHECKING:
-    from torch import nn
 
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu"]
 Norm = Literal["batch", "none"]
@@ -55,7 +53,7 @@ class ModelSpec(Spec):
         return 1
 
     @abstractmethod
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+    def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         """Build the network that maps Shape (N, *shape) in [0, 1] to logits, Shape (N, classes)."""
 
     @abstractmethod

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.models.batching import batch_slices, interacting_layer
 from gleak.models.parameters import as_inputs, random_samples, shared_copy
 from gleak.models.tracing import describe_layer, failing_layer, first_argument
@@ -22,6 +20,9 @@ PROBES = 2
 TRAINING = "training"
 KEPT = "broadcast_mean", "broadcast_var"
 """Buffers with the running statistics of a layer that normalises by the batch."""
+
+if TYPE_CHECKING:
+    BatchNorm = torch.nn.modules.batchnorm._BatchNorm
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,12 @@ class InputStatistics:
         variance: likewise, without Bessel's correction; Shape (V, C).
     """
 
-    layer: _BatchNorm
-    mean: Tensor
-    variance: Tensor
+    layer: BatchNorm
+    mean: torch.Tensor
+    variance: torch.Tensor
 
 
-def input_statistics(network: nn.Module, inputs: Tensor) -> list[InputStatistics]:
+def input_statistics(network: torch.nn.Module, inputs: torch.Tensor) -> list[InputStatistics]:
     """Compute the statistics that the samples of each victim have in batch normalisation layers.
 
     Victims are computed together only where samples do not interact.
@@ -58,7 +59,7 @@ def input_statistics(network: nn.Module, inputs: Tensor) -> list[InputStatistics
     return [_stacked(each) for each in zip(*alone, strict=True)]
 
 
-def batch_norm_passes(network: nn.Module, shape: tuple[int, ...]) -> list[_BatchNorm]:
+def batch_norm_passes(network: torch.nn.Module, shape: tuple[int, ...]) -> list[BatchNorm]:
     """Return the batch normalisation layers that run, in order, once for each pass.
 
     Args:
@@ -70,8 +71,7 @@ def batch_norm_passes(network: nn.Module, shape: tuple[int, ...]) -> list[_Batch
         return [each.layer for each in _statistics_together(network, probe)]
 
 
-@torch.no_grad()
-def batch_statistics(network: nn.Module, inputs: np.ndarray) -> np.ndarray:
+def batch_statistics(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray:
     """Compute the statistics of each victim's samples in all batch normalisation layers.
 
     Args:
@@ -82,11 +82,12 @@ def batch_statistics(network: nn.Module, inputs: np.ndarray) -> np.ndarray:
         Shape (V, 2, K): means, then variances, of the channels of all passes of
         `batch_norm_passes` in a row; K is zero without such layers.
     """
-    rows = [_moments(network, as_inputs(network, samples)) for samples in inputs]
-    return torch.stack(rows).float().cpu().numpy()
+    with torch.no_grad():
+        rows = [_moments(network, as_inputs(network, samples)) for samples in inputs]
+        return torch.stack(rows).float().cpu().numpy()
 
 
-def _moments(network: nn.Module, samples: Tensor) -> Tensor:
+def _moments(network: torch.nn.Module, samples: torch.Tensor) -> torch.Tensor:
     """Compute means and variances of one victim's samples, in double precision; Shape (2, K)."""
     first, second = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     for indices in batch_slices(network, samples):
@@ -97,7 +98,9 @@ def _moments(network: nn.Module, samples: Tensor) -> Tensor:
     return torch.stack([first, second - first.square()])
 
 
-def _in_a_row(found: Sequence[InputStatistics], like: Tensor) -> tuple[Tensor, Tensor]:
+def _in_a_row(
+    found: Sequence[InputStatistics], like: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return means and variances of all passes of one victim; Shape (K) each."""
     empty = like.new_zeros(0, dtype=torch.float64)
     means = [each.mean[0].double() for each in found]
@@ -105,7 +108,7 @@ def _in_a_row(found: Sequence[InputStatistics], like: Tensor) -> tuple[Tensor, T
     return torch.cat([empty, *means]), torch.cat([empty, *variances])
 
 
-def _statistics_together(network: nn.Module, inputs: Tensor) -> list[InputStatistics]:
+def _statistics_together(network: torch.nn.Module, inputs: torch.Tensor) -> list[InputStatistics]:
     """Compute statistics of the samples of all victims in one batch."""
     found: list[InputStatistics] = []
     with _watched(network, len(inputs), found):
@@ -114,7 +117,9 @@ def _statistics_together(network: nn.Module, inputs: Tensor) -> list[InputStatis
 
 
 @contextmanager
-def _watched(network: nn.Module, victims: int, found: list[InputStatistics]) -> Iterator[None]:
+def _watched(
+    network: torch.nn.Module, victims: int, found: list[InputStatistics]
+) -> Iterator[None]:
     """Append the statistics of each pass through a batch normalisation layer in the block."""
 
     def keep(layer: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
@@ -124,7 +129,7 @@ def _watched(network: nn.Module, victims: int, found: list[InputStatistics]) -> 
 
     with ExitStack() as stack:
         for layer in network.modules():
-            if isinstance(layer, _BatchNorm):
+            if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
                 stack.enter_context(layer.register_forward_pre_hook(keep, with_kwargs=True))
         yield
 
@@ -134,7 +139,7 @@ def _stacked(alone: Sequence[InputStatistics]) -> InputStatistics:
     return InputStatistics(alone[0].layer, torch.cat(means), torch.cat(variances))
 
 
-def run_by_clients(network: nn.Module, batch_norm: str | None) -> nn.Module:
+def run_by_clients(network: torch.nn.Module, batch_norm: str | None) -> torch.nn.Module:
     """Return a network as clients run it.
 
     In training mode layers normalise by the statistics of the batch. The running statistics that
@@ -151,14 +156,19 @@ def run_by_clients(network: nn.Module, batch_norm: str | None) -> nn.Module:
         return network
     copied = shared_copy(network)
     for layer in copied.modules():
-        if isinstance(layer, _BatchNorm) and layer.running_mean is not None:
+        if (
+            isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
+            and layer.running_mean is not None
+        ):
             for name, value in zip(KEPT, (layer.running_mean, layer.running_var), strict=True):
                 layer.register_buffer(name, value)
             layer.running_mean = layer.running_var = None
     return copied
 
 
-def running_statistics(layer: _BatchNorm) -> tuple[Tensor, Tensor] | None:
+def running_statistics(
+    layer: BatchNorm,
+) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Return the running mean and variance of a layer, Shape (C) each, however it normalises."""
     if layer.running_mean is not None and layer.running_var is not None:
         return layer.running_mean, layer.running_var
@@ -166,14 +176,18 @@ def running_statistics(layer: _BatchNorm) -> tuple[Tensor, Tensor] | None:
     return None if mean is None or variance is None else (mean, variance)
 
 
-def has_trained_statistics(network: nn.Module) -> bool:
+def has_trained_statistics(network: torch.nn.Module) -> bool:
     """Return True if a layer's running mean is not zero, as it is before training."""
-    layers = (layer for layer in network.modules() if isinstance(layer, _BatchNorm))
+    layers = (
+        layer
+        for layer in network.modules()
+        if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)
+    )
     known = (running_statistics(layer) for layer in layers)
     return any(bool(statistics[0].any()) for statistics in known if statistics)
 
 
-def check_batch(network: nn.Module, shape: tuple[int, ...], samples: int) -> None:
+def check_batch(network: torch.nn.Module, shape: tuple[int, ...], samples: int) -> None:
     """Check that a network can normalise by the statistics of a batch.
 
     Args:

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from weakref import WeakKeyDictionary
 
-import torch
-from torch import Tensor, nn
-
+from gleak.core.lazy import torch
 from gleak.models.parameters import double_copy, dtype_of, random_samples
 from gleak.models.stochastic import stochastic_layers
 from gleak.models.tracing import failing_layer, trace
@@ -21,10 +19,9 @@ from gleak.models.tracing import failing_layer, trace
 VALUES = 256 * 3 * 32 * 32
 """Largest number of input values that are processed at once."""
 SAMPLES = 4
-ROUNDING = {torch.float64: 1e-9}
-SINGLE_ROUNDING = 1e-4
+DOUBLE_ROUNDING, SINGLE_ROUNDING = 1e-9, 1e-4
 """Largest difference that is due to rounding, relative to the largest magnitude."""
-_MIXING_LAYERS: WeakKeyDictionary[nn.Module, dict[bool, str | None]] = WeakKeyDictionary()
+_MIXING_LAYERS: WeakKeyDictionary[torch.nn.Module, dict[bool, str | None]] = WeakKeyDictionary()
 """Results of `interacting_layer` by network, in training mode and in evaluation mode."""
 
 
@@ -39,7 +36,7 @@ def memory_slices(samples: int, shape: Sequence[int]) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, samples, size))
 
 
-def batch_slices(network: nn.Module, inputs: Tensor) -> Sequence[slice]:
+def batch_slices(network: torch.nn.Module, inputs: torch.Tensor) -> Sequence[slice]:
     """Return slices of a batch that may pass through a network one after another.
 
     Args:
@@ -57,7 +54,7 @@ def batch_slices(network: nn.Module, inputs: Tensor) -> Sequence[slice]:
     return [slice(None)] if whole else parts
 
 
-def interacting_layer(network: nn.Module, shape: tuple[int, ...]) -> str | None:
+def interacting_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> str | None:
     """Return the name of the first layer that mixes samples, "" for the network's own forward.
 
     Random samples pass through a copy of the network together and one by one, with stochastic
@@ -76,7 +73,7 @@ def interacting_layer(network: nn.Module, shape: tuple[int, ...]) -> str | None:
     return known[network.training]
 
 
-def _find(network: nn.Module, samples: Tensor) -> str | None:
+def _find(network: torch.nn.Module, samples: torch.Tensor) -> str | None:
     copied = double_copy(network, samples)
     samples = samples.to(dtype_of(copied))
     for name in stochastic_layers(network, samples.to(dtype_of(network))):
@@ -94,10 +91,11 @@ def _find(network: nn.Module, samples: Tensor) -> str | None:
     return ""
 
 
-def _differ(whole: Tensor | None, single: Sequence[Tensor | None]) -> bool:
+def _differ(whole: torch.Tensor | None, single: Sequence[torch.Tensor | None]) -> bool:
     """Return True if values of a batch have rows that differ from those of single samples."""
     rows = [row for row in single if row is not None]
     if whole is None or len(rows) != len(whole) or any(r.shape != whole[:1].shape for r in rows):
         return False
-    largest = ROUNDING.get(whole.dtype, SINGLE_ROUNDING) * whole.abs().max()
+    rounding = DOUBLE_ROUNDING if whole.dtype == torch.float64 else SINGLE_ROUNDING
+    largest = rounding * whole.abs().max()
     return bool((whole - torch.cat(rows)).abs().max() > largest)

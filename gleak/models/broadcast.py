@@ -6,17 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import nn
 
 from gleak.artifacts.model import Model
 from gleak.artifacts.reading import load_attributes, open_checked
 from gleak.core.errors import ArtifactError
+from gleak.core.lazy import torch
 from gleak.core.registry import parse
 from gleak.models.base import ModelSpec
 
 
-def load_network(artifact: Model, where: str) -> nn.Module:
+def load_network(artifact: Model, where: str) -> torch.nn.Module:
     """Build the network of a parameter file, as `prepare_layers` returns it.
 
     Args:
@@ -39,7 +38,7 @@ def load_network(artifact: Model, where: str) -> nn.Module:
     return prepare_layers(network)
 
 
-def prepare_layers(network: nn.Module) -> nn.Module:
+def prepare_layers(network: torch.nn.Module) -> torch.nn.Module:
     """Set a network to evaluation mode, and its layers to return new tensors; returns it.
 
     Layers that may overwrite their inputs (``inplace=True``) otherwise prevent that gradients are
@@ -62,7 +61,7 @@ def read_model_spec(path: Path) -> ModelSpec:
     return spec
 
 
-def with_state(artifact: Model, network: nn.Module) -> Model:
+def with_state(artifact: Model, network: torch.nn.Module) -> Model:
     """Return a copy of the artifact with the parameters and buffers of a network."""
     trained = {name for name, _ in network.named_parameters()}
     state = {name: value.cpu().numpy() for name, value in network.state_dict().items()}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
-from torch import nn
+from typing import TYPE_CHECKING
 
 from gleak.core.errors import IncompatibleError
-from gleak.models.layers import ACTIVATIONS, Normalisation
+from gleak.core.lazy import torch
 
-Pool = nn.MaxPool2d | nn.AvgPool2d
+if TYPE_CHECKING:
+    from gleak.models.layers import Normalisation
+
+    Pool = torch.nn.MaxPool2d | torch.nn.AvgPool2d
 
 
 @dataclass
@@ -25,9 +27,9 @@ class ConvolutionStep:
     """
 
     name: str
-    layer: nn.Conv2d
-    norm: nn.BatchNorm2d | None = None
-    activation: nn.Module = field(default_factory=nn.Identity)
+    layer: torch.nn.Conv2d
+    norm: torch.nn.BatchNorm2d | None = None
+    activation: torch.nn.Module = field(default_factory=lambda: torch.nn.Identity())
     pool: Pool | None = None
 
     @property
@@ -48,8 +50,8 @@ class DenseStep:
     """
 
     name: str
-    layer: nn.Linear
-    activation: nn.Module = field(default_factory=nn.Identity)
+    layer: torch.nn.Linear
+    activation: torch.nn.Module = field(default_factory=lambda: torch.nn.Identity())
     dropout: float = 0.0
 
 
@@ -68,7 +70,7 @@ class Chain:
     dense: list[DenseStep] = field(default_factory=list)
 
 
-def decompose(network: nn.Module) -> Chain:
+def decompose(network: torch.nn.Module) -> Chain:
     """Decompose a sequential network into its steps.
 
     Average pooling to a fixed side is ignored: it must not change the images that are used.
@@ -76,44 +78,50 @@ def decompose(network: nn.Module) -> Chain:
     Raises:
         IncompatibleError: it is no `torch.nn.Sequential`, or contains an unsupported layer.
     """
-    if not isinstance(network, nn.Sequential):
+    if not isinstance(network, torch.nn.Sequential):
         kind = type(network).__name__
         raise IncompatibleError(
             f"the network, a {kind}, is not a torch.nn.Sequential, so its order is unknown"
         )
     chain = Chain()
     for name, layer in network.named_modules(remove_duplicate=False):
-        if not isinstance(layer, nn.Sequential):
+        if not isinstance(layer, torch.nn.Sequential):
             _add(chain, name, layer)
     return chain
 
 
-def _add(chain: Chain, name: str, layer: nn.Module) -> None:
+def _add(chain: Chain, name: str, layer: torch.nn.Module) -> None:
     """Add a layer to the chain.
 
     Raises:
         IncompatibleError: the layer is not supported at its position.
     """
+    from gleak.models.layers import ACTIVATIONS, Normalisation
+
     steps = chain.dense or chain.convolutions
     last = steps[-1] if steps else None
     unpooled = getattr(last, "pool", None) is None
-    bare = last is not None and isinstance(last.activation, nn.Identity) and unpooled
+    bare = last is not None and isinstance(last.activation, torch.nn.Identity) and unpooled
     match layer:
         case Normalisation() if last is None:
             chain.normalisation = layer
-        case nn.Conv2d() if not chain.dense:
+        case torch.nn.Conv2d() if not chain.dense:
             chain.convolutions.append(ConvolutionStep(name, layer))
-        case nn.Linear():
+        case torch.nn.Linear():
             chain.dense.append(DenseStep(name, layer))
-        case nn.BatchNorm2d() if isinstance(last, ConvolutionStep) and bare and last.norm is None:
+        case torch.nn.BatchNorm2d() if (
+            isinstance(last, ConvolutionStep) and bare and last.norm is None
+        ):
             last.norm = layer
-        case nn.MaxPool2d() | nn.AvgPool2d() if isinstance(last, ConvolutionStep) and unpooled:
+        case torch.nn.MaxPool2d() | torch.nn.AvgPool2d() if (
+            isinstance(last, ConvolutionStep) and unpooled
+        ):
             last.pool = layer
-        case nn.Dropout() if isinstance(last, DenseStep):
+        case torch.nn.Dropout() if isinstance(last, DenseStep):
             last.dropout = layer.p
         case _ if type(layer) in ACTIVATIONS.values() and last is not None and bare:
             last.activation = layer
-        case nn.Identity() | nn.Flatten() | nn.AdaptiveAvgPool2d():
+        case torch.nn.Identity() | torch.nn.Flatten() | torch.nn.AdaptiveAvgPool2d():
             pass
         case _:
             kind = type(layer).__name__

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import nn
+from gleak.core.lazy import torch
 
 
 @dataclass(frozen=True)
@@ -38,11 +36,10 @@ class Convolution:
         lost = self.kernel - 1 - 2 * self.padding
         return tuple(math.ceil((side - lost) / self.stride) for side in sides)
 
-    def layer(self, *, bias: bool = True) -> nn.Conv2d:
+    def layer(self, *, bias: bool = True) -> torch.nn.Conv2d:
         """Build the layer."""
-        from torch import nn
 
-        return nn.Conv2d(
+        return torch.nn.Conv2d(
             self.inputs,
             self.outputs,
             self.kernel,

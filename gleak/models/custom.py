@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
 from gleak.core.errors import SpecError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import Modality
 from gleak.models.base import FirstLayer, ModelSpec
-
-if TYPE_CHECKING:
-    from torch import nn
 
 FLOPS_PER_MULTIPLY_ADD = 2
 KEPT = 16
@@ -67,7 +65,7 @@ class Custom(ModelSpec):
         """Modules whose code affects the network, including the user's module."""
         return super().modules | {self.factory.rpartition(".")[0]}
 
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+    def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         """Build the network by the user's function.
 
         Raises:
@@ -81,7 +79,7 @@ class Custom(ModelSpec):
                 f"model {self}: {error}; set PYTHONPATH to the folder of the module, and "
                 "write factory=module.function"
             ) from error
-        network: nn.Module = factory(shape, classes)
+        network: torch.nn.Module = factory(shape, classes)
         return network
 
     def first_dense_neurons(self, classes: int | None) -> None:
@@ -99,7 +97,6 @@ class Custom(ModelSpec):
 @lru_cache(KEPT)
 def _size(model: Custom, shape: tuple[int, ...], classes: int) -> Size:
     """Return the size of a user's network, `ASSUMED` if it cannot be built and run."""
-    from torch import no_grad
     from torch.utils.flop_counter import FlopCounterMode
 
     from gleak.runtime.seeding import drawing_from, torch_stream
@@ -107,7 +104,7 @@ def _size(model: Custom, shape: tuple[int, ...], classes: int) -> Size:
     try:
         with drawing_from(torch_stream(0, "construction")):
             network = model.build(shape, classes).eval()
-        with no_grad(), FlopCounterMode(display=False) as counter:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
             network(next(network.parameters()).new_zeros(1, *shape))
     except Exception:
         return ASSUMED

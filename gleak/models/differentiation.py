@@ -6,12 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import torch
-from torch import Tensor, nn
-from torch.autograd.graph import Node
-from torch.func import functional_call, grad_and_value, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
+from gleak.core.lazy import torch
 from gleak.models.parameters import double_copy, dtype_of
 from gleak.models.sample_losses import penalties, sample_losses
 
@@ -20,7 +15,7 @@ SATURATED = 0.01
 
 
 @contextmanager
-def differentiable_kernels(network: nn.Module) -> Iterator[None]:
+def differentiable_kernels(network: torch.nn.Module) -> Iterator[None]:
     """Use kernels that have second derivatives, in the block.
 
     Attention uses its mathematical kernel, the fast paths of `nn.MultiheadAttention` and
@@ -30,20 +25,20 @@ def differentiable_kernels(network: nn.Module) -> Iterator[None]:
     Args:
         network: network that runs in the block.
     """
-    recurrent = any(isinstance(layer, nn.RNNBase) for layer in network.modules())
+    recurrent = any(isinstance(layer, torch.nn.RNNBase) for layer in network.modules())
     fast_path = torch.backends.mha.get_fastpath_enabled()
     cudnn = torch.backends.cudnn.enabled
     torch.backends.mha.set_fastpath_enabled(False)
     torch.backends.cudnn.enabled = cudnn and not recurrent
     try:
-        with sdpa_kernel(SDPBackend.MATH):
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
         torch.backends.cudnn.enabled = cudnn
 
 
-def has_kinks(network: nn.Module, inputs: Tensor) -> bool:
+def has_kinks(network: torch.nn.Module, inputs: torch.Tensor) -> bool:
     """Return True if a network computes a ReLU, a maximum or another function with kinks.
 
     The derivatives of the logits at the inputs of such a function have exact zeros, at places that
@@ -61,27 +56,29 @@ def has_kinks(network: nn.Module, inputs: Tensor) -> bool:
     return any(bool((one != other).double().mean() > SATURATED) for one, other in pairs)
 
 
-@torch.enable_grad()
-def _zero_slopes(network: nn.Module, inputs: Tensor) -> list[Tensor]:
+def _zero_slopes(network: torch.nn.Module, inputs: torch.Tensor) -> list[torch.Tensor]:
     """Mark the zeros of the derivatives that every operation passes back, from the last one on."""
-    found: list[Tensor] = []
+    with torch.enable_grad():
+        found: list[torch.Tensor] = []
 
-    def note(slopes: tuple[Tensor | None, ...], _: tuple[Tensor | None, ...]) -> None:
-        found.extend(slope == 0 for slope in slopes if slope is not None)
+        def note(
+            slopes: tuple[torch.Tensor | None, ...], _: tuple[torch.Tensor | None, ...]
+        ) -> None:
+            found.extend(slope == 0 for slope in slopes if slope is not None)
 
-    samples = inputs.clone().requires_grad_()
-    logits = network(samples * 1)
-    for node in _operations(logits.grad_fn):
-        node.register_hook(note)
-    if logits.requires_grad:
-        weights = torch.linspace(1, 2, logits.shape[1]).to(logits).expand_as(logits)
-        torch.autograd.grad(logits, samples, weights, allow_unused=True)
-    return found
+        samples = inputs.clone().requires_grad_()
+        logits = network(samples * 1)
+        for node in _operations(logits.grad_fn):
+            node.register_hook(note)
+        if logits.requires_grad:
+            weights = torch.linspace(1, 2, logits.shape[1]).to(logits).expand_as(logits)
+            torch.autograd.grad(logits, samples, weights, allow_unused=True)
+        return found
 
 
-def _operations(last: Node | None) -> Iterator[Node]:
+def _operations(last: torch.autograd.graph.Node | None) -> Iterator[torch.autograd.graph.Node]:
     """Yield the differentiable operations that lead to a value, by the last of them."""
-    seen: set[Node] = set()
+    seen: set[torch.autograd.graph.Node] = set()
     waiting = [last]
     while waiting:
         node = waiting.pop()
@@ -92,13 +89,13 @@ def _operations(last: Node | None) -> Iterator[Node]:
 
 
 def sample_gradients(
-    model: nn.Module,
-    parameters: dict[str, Tensor],
-    inputs: Tensor,
-    labels: Tensor,
+    model: torch.nn.Module,
+    parameters: dict[str, torch.Tensor],
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
     loss: str,
     at_once: int | None = None,
-) -> tuple[Tensor, dict[str, Tensor]]:
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Compute the loss and the gradient of each sample separately.
 
     Samples are processed one by one if torch cannot vectorise a layer, such as recurrent ones.
@@ -115,8 +112,10 @@ def sample_gradients(
     Returns:
         Losses, Shape (B), and for each parameter the gradients, Shape (B, *shape).
     """
-    of_one = grad_and_value(partial(_sample_loss, model, loss))
-    of_all = vmap(of_one, in_dims=(None, 0, 0), randomness="different", chunk_size=at_once)
+    of_one = torch.func.grad_and_value(partial(_sample_loss, model, loss))
+    of_all = torch.func.vmap(
+        of_one, in_dims=(None, 0, 0), randomness="different", chunk_size=at_once
+    )
     with differentiable_kernels(model):
         try:
             gradients, losses = of_all(parameters, inputs, labels)
@@ -128,10 +127,14 @@ def sample_gradients(
 
 
 def _sample_loss(
-    model: nn.Module, loss: str, parameters: dict[str, Tensor], sample: Tensor, label: Tensor
-) -> Tensor:
+    model: torch.nn.Module,
+    loss: str,
+    parameters: dict[str, torch.Tensor],
+    sample: torch.Tensor,
+    label: torch.Tensor,
+) -> torch.Tensor:
     with penalties(model) as added:
-        logits = functional_call(model, parameters, (sample[None].clone(),))
+        logits = torch.func.functional_call(model, parameters, (sample[None].clone(),))
     classes = torch.arange(logits.shape[1], device=logits.device)
     targets = (classes == label).to(logits.dtype)[None]
     return sum(added, sample_losses(loss, logits, targets))[0]

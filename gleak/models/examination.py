@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import zip_longest
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.parameter import is_lazy
-
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.models.layer_search import features_before
 from gleak.models.parameters import (
     independent_copy,
@@ -31,7 +27,7 @@ from gleak.models.wrappers import unwrapped
 SAMPLES = 3
 
 
-def check_trainable(network: nn.Module, shape: tuple[int, ...], classes: int) -> None:
+def check_trainable(network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> None:
     """Check that clients can train a network and attacks can repeat its computations.
 
     A few random samples pass through a copy of it, in evaluation mode and as in clients' training.
@@ -64,7 +60,7 @@ def check_trainable(network: nn.Module, shape: tuple[int, ...], classes: int) ->
     _check_gradients(copied, samples, classes)
 
 
-def check_differentiable(network: nn.Module, shape: tuple[int, ...], layer: str = "") -> None:
+def check_differentiable(network: torch.nn.Module, shape: tuple[int, ...], layer: str = "") -> None:
     """Check that what a network computes has a derivative by the samples, which searches follow.
 
     Args:
@@ -87,7 +83,7 @@ def check_differentiable(network: nn.Module, shape: tuple[int, ...], layer: str 
         )
 
 
-def check_searchable(network: nn.Module, shape: tuple[int, ...], layer: str = "") -> None:
+def check_searchable(network: torch.nn.Module, shape: tuple[int, ...], layer: str = "") -> None:
     """Check that a search can follow what a network computes, which may leave [0, 1].
 
     Args and raises as for `check_differentiable`; also a layer that raises for values outside of
@@ -103,7 +99,7 @@ def check_searchable(network: nn.Module, shape: tuple[int, ...], layer: str = ""
         )
 
 
-def count_logits(network: nn.Module, shape: tuple[int, ...]) -> int:
+def count_logits(network: torch.nn.Module, shape: tuple[int, ...]) -> int:
     """Return the number of logits of a sample.
 
     Args:
@@ -119,7 +115,7 @@ def count_logits(network: nn.Module, shape: tuple[int, ...]) -> int:
     return _logits(copied, random_samples(copied, SAMPLES, shape)).shape[1]
 
 
-def _check_form(network: nn.Module) -> None:
+def _check_form(network: torch.nn.Module) -> None:
     """Check that layers can be examined, and that parameters are initialised and not complex."""
     for name, layer in network.named_modules():
         if isinstance(layer, torch.jit.ScriptModule):
@@ -139,7 +135,7 @@ def _check_form(network: nn.Module) -> None:
                 "from which torch.complex makes it in the forward pass"
             )
     check_no_hooks(network)
-    lazy = [name for name, value in network.named_parameters() if is_lazy(value)]
+    lazy = [name for name, value in network.named_parameters() if torch.nn.parameter.is_lazy(value)]
     if lazy:
         raise IncompatibleError(
             f"parameter {lazy[0]} is not initialised; give lazy layers their sizes, or run one "
@@ -154,7 +150,7 @@ def _check_form(network: nn.Module) -> None:
         )
 
 
-def check_no_hooks(network: nn.Module) -> None:
+def check_no_hooks(network: torch.nn.Module) -> None:
     """Check that no hook changes the gradient of a parameter: copies do not have such hooks.
 
     Args:
@@ -172,7 +168,7 @@ def check_no_hooks(network: nn.Module) -> None:
             )
 
 
-def _check_layers(network: nn.Module) -> None:
+def _check_layers(network: torch.nn.Module) -> None:
     """Check that a network is not itself a layer, since layers are found by their names in it."""
     if type(network).__module__.startswith("torch.nn") and not any(network.children()):
         raise IncompatibleError(
@@ -181,7 +177,7 @@ def _check_layers(network: nn.Module) -> None:
         )
 
 
-def _logits(network: nn.Module, samples: Tensor) -> Tensor:
+def _logits(network: torch.nn.Module, samples: torch.Tensor) -> torch.Tensor:
     """Return the logits of samples, Shape (N, classes)."""
     if failure := failing_layer(network, samples):
         name, error = failure
@@ -191,7 +187,7 @@ def _logits(network: nn.Module, samples: Tensor) -> Tensor:
         )
     with torch.no_grad():
         logits = network(samples.clone())
-    if not isinstance(logits, Tensor):
+    if not isinstance(logits, torch.Tensor):
         raise IncompatibleError(
             f"the network returns a {type(logits).__name__}, not a tensor of logits; wrap it in a "
             "module that returns only the logits"
@@ -204,7 +200,7 @@ def _logits(network: nn.Module, samples: Tensor) -> Tensor:
     return logits
 
 
-def _check_forward(network: nn.Module, samples: Tensor, classes: int) -> None:
+def _check_forward(network: torch.nn.Module, samples: torch.Tensor, classes: int) -> None:
     """Check that the network returns finite logits of the expected shape."""
     logits = _logits(network, samples)
     if logits.shape[1] != classes:
@@ -221,7 +217,7 @@ def _check_forward(network: nn.Module, samples: Tensor, classes: int) -> None:
             )
 
 
-def _check_draws(network: nn.Module, samples: Tensor) -> None:
+def _check_draws(network: torch.nn.Module, samples: torch.Tensor) -> None:
     """Check that no layer draws random numbers in evaluation mode."""
     if drawing := sampling_layers(network, samples):
         raise IncompatibleError(
@@ -232,7 +228,7 @@ def _check_draws(network: nn.Module, samples: Tensor) -> None:
         )
 
 
-def _check_parameters(network: nn.Module, samples: Tensor) -> None:
+def _check_parameters(network: torch.nn.Module, samples: torch.Tensor) -> None:
     """Check that a forward pass does not change parameters."""
     parameters = dict(network.named_parameters())
     before = {name: value.detach().clone() for name, value in parameters.items()}
@@ -248,7 +244,7 @@ def _check_parameters(network: nn.Module, samples: Tensor) -> None:
             )
 
 
-def _check_equal(network: nn.Module, first: list[Pass], second: list[Pass]) -> None:
+def _check_equal(network: torch.nn.Module, first: list[Pass], second: list[Pass]) -> None:
     """Check that equal samples and seeds give equal values in every layer."""
     for one, other in zip_longest(first, second):
         if one is None or other is None or not _same(one.output, other.output):
@@ -262,13 +258,13 @@ def _check_equal(network: nn.Module, first: list[Pass], second: list[Pass]) -> N
             )
 
 
-def _same(one: Tensor | None, other: Tensor | None) -> bool:
+def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
     if one is None or other is None:
         return one is other
     return torch.equal(one, other)
 
 
-def _seeded_trace(network: nn.Module, samples: Tensor) -> list[Pass]:
+def _seeded_trace(network: torch.nn.Module, samples: torch.Tensor) -> list[Pass]:
     with _kept_random_state():
         torch.manual_seed(0)
         return trace(network, samples)
@@ -279,12 +275,12 @@ def _kept_random_state() -> AbstractContextManager[None]:
     return torch.random.fork_rng(devices=range(torch.accelerator.device_count()))
 
 
-def _check_gradients(network: nn.Module, samples: Tensor, classes: int) -> None:
+def _check_gradients(network: torch.nn.Module, samples: torch.Tensor, classes: int) -> None:
     """Check that the loss has a finite gradient with respect to trained parameters."""
     trained = trained_parameters(network)
     labels = torch.arange(len(samples), device=samples.device) % classes
     try:
-        loss = functional.cross_entropy(network(samples.clone()), labels)
+        loss = torch.nn.functional.cross_entropy(network(samples.clone()), labels)
     except RuntimeError as error:
         raise IncompatibleError(
             f"the network computes logits, but not for training ({error}); compute nothing on "
@@ -317,12 +313,12 @@ def _check_gradients(network: nn.Module, samples: Tensor, classes: int) -> None:
             )
 
 
-def _gradients(value: Tensor, variables: Sequence[Tensor]) -> Sequence[Tensor]:
+def _gradients(value: torch.Tensor, variables: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """Compute gradients with their graph, which some layers of torch do not support."""
     return torch.autograd.grad(value, variables, create_graph=True, materialize_grads=True)
 
 
-def _first_without_derivative(network: nn.Module, samples: Tensor) -> str:
+def _first_without_derivative(network: torch.nn.Module, samples: torch.Tensor) -> str:
     """Return the first layer that cannot be differentiated."""
     for one in trace(network, samples):
         if one.inputs is None or one.output is None:

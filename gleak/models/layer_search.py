@@ -10,11 +10,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.func import functional_call
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.models.batching import batch_slices
 from gleak.models.parameters import as_inputs
 from gleak.models.tracing import first_argument
@@ -30,10 +28,10 @@ class DenseInput:
     """
 
     layer: str
-    embeddings: Tensor
+    embeddings: torch.Tensor
 
 
-def first_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
+def first_dense_input(network: torch.nn.Module, inputs: torch.Tensor) -> DenseInput | None:
     """Run samples through a network and return the input of its first dense layer.
 
     Args:
@@ -46,17 +44,17 @@ def first_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
     return _single_vector_input(dense_inputs(network, inputs), 0)
 
 
-def first_biased_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
+def first_biased_input(network: torch.nn.Module, inputs: torch.Tensor) -> DenseInput | None:
     """Return the input of the first dense layer with a bias (see `first_dense_input`)."""
     return _single_vector_input(_biased_inputs(network, inputs), 0)
 
 
-def _biased_inputs(network: nn.Module, inputs: Tensor) -> list[DenseInput]:
+def _biased_inputs(network: torch.nn.Module, inputs: torch.Tensor) -> list[DenseInput]:
     passed = dense_inputs(network, inputs)
     return [entry for entry in passed if network.get_submodule(entry.layer).bias is not None]
 
 
-def last_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
+def last_dense_input(network: torch.nn.Module, inputs: torch.Tensor) -> DenseInput | None:
     """Run samples through a network and return the input of its last dense layer.
 
     Args:
@@ -69,16 +67,18 @@ def last_dense_input(network: nn.Module, inputs: Tensor) -> DenseInput | None:
     return _single_vector_input(dense_inputs(network, inputs), -1)
 
 
-def dense_inputs(network: nn.Module, inputs: Tensor) -> list[DenseInput]:
+def dense_inputs(network: torch.nn.Module, inputs: torch.Tensor) -> list[DenseInput]:
     """Run samples through a network and return the inputs of its dense layers, in their order."""
     passed: list[DenseInput] = []
 
-    def keep(name: str, _: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    def keep(
+        name: str, _: torch.nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> None:
         passed.append(DenseInput(name, first_argument(given, named)))
 
     with ExitStack() as stack:
         for name, layer in network.named_modules():
-            if isinstance(layer, nn.Linear):
+            if isinstance(layer, torch.nn.Linear):
                 hook = layer.register_forward_pre_hook(partial(keep, name), with_kwargs=True)
                 stack.enter_context(hook)
         network(inputs)
@@ -97,12 +97,12 @@ def _single_vector_input(passed: list[DenseInput], position: int) -> DenseInput 
 class _ReachedLayer(Exception):  # noqa: N818
     """Exception that ends a forward pass when the embeddings are known."""
 
-    def __init__(self, embeddings: Tensor) -> None:
+    def __init__(self, embeddings: torch.Tensor) -> None:
         super().__init__()
         self.embeddings = embeddings
 
 
-def features_before(network: nn.Module, layer: str) -> Callable[[Tensor], Tensor]:
+def features_before(network: torch.nn.Module, layer: str) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the part of a network before one of its layers; later layers are not run.
 
     Args:
@@ -113,10 +113,10 @@ def features_before(network: nn.Module, layer: str) -> Callable[[Tensor], Tensor
         A differentiable function from samples, Shape (N, *shape), to the layer's input.
     """
 
-    def stop(_: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    def stop(_: torch.nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         raise _ReachedLayer(first_argument(given, named))
 
-    def features(inputs: Tensor) -> Tensor:
+    def features(inputs: torch.Tensor) -> torch.Tensor:
         hook = network.get_submodule(layer).register_forward_pre_hook(stop, with_kwargs=True)
         try:
             network(inputs.clone())
@@ -138,18 +138,18 @@ class Scaling:
         offset: Shape (F).
     """
 
-    gain: Tensor
-    offset: Tensor
+    gain: torch.Tensor
+    offset: torch.Tensor
 
-    def of_samples(self, samples: Tensor) -> Tensor:
+    def of_samples(self, samples: torch.Tensor) -> torch.Tensor:
         """Return the layer's inputs for flattened samples; Shape (..., F)."""
         return samples * self.gain.to(samples) + self.offset.to(samples)
 
-    def samples_of(self, inputs: Tensor) -> Tensor:
+    def samples_of(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the flattened samples of which these are the layer's inputs; Shape (..., F)."""
         return (inputs - self.offset.to(inputs)) / self.gain.to(inputs)
 
-    def gradient_of_samples(self, weight: Tensor, bias: Tensor) -> Tensor:
+    def gradient_of_samples(self, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """Return the weight's gradient as it would be if the layer took the samples themselves.
 
         A row of it is the sum over samples of d x, of which (gain x + offset) d was summed, and the
@@ -162,7 +162,9 @@ class Scaling:
         gain, offset = self.gain.to(weight), self.offset.to(weight)
         return (weight - bias[..., None] * offset) / gain
 
-    def of_layer(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    def of_layer(
+        self, weight: torch.Tensor, bias: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the weight and bias with which the layer computes the same from the samples."""
         gain, offset = self.gain.to(weight), self.offset.to(weight)
         return weight * gain, bias + weight @ offset
@@ -186,7 +188,7 @@ class DenseLayer:
         return self.scaling is not None
 
 
-def first_dense_layer(network: nn.Module, shape: tuple[int, ...]) -> DenseLayer | None:
+def first_dense_layer(network: torch.nn.Module, shape: tuple[int, ...]) -> DenseLayer | None:
     """Return the dense layer with a bias whose inputs are the samples, else the first one to run.
 
     Of several layers whose inputs are the samples it is the widest.
@@ -214,13 +216,12 @@ def first_dense_layer(network: nn.Module, shape: tuple[int, ...]) -> DenseLayer 
     return DenseLayer(own[0].layer, None) if own and own[0] else None
 
 
-def _has_own_parameters(network: nn.Module, name: str) -> bool:
+def _has_own_parameters(network: torch.nn.Module, name: str) -> bool:
     layer = network.get_submodule(name)
     return all(_own_parameter(network, layer, kind) for kind in ("weight", "bias"))
 
 
-@torch.enable_grad()
-def _is_only_use(network: nn.Module, entry: DenseInput, samples: Tensor) -> bool:
+def _is_only_use(network: torch.nn.Module, entry: DenseInput, samples: torch.Tensor) -> bool:
     """Return True if the parameters' gradients are those of an affine map of the layer's inputs.
 
     They are not if the layer computes something else, if its parameters are used elsewhere, too, or
@@ -231,38 +232,45 @@ def _is_only_use(network: nn.Module, entry: DenseInput, samples: Tensor) -> bool
         entry: input of the layer for the samples.
         samples: Shape (N, *shape).
     """
-    names = [f"{entry.layer}.{kind}" for kind in ("weight", "bias")]
-    copies = {n: network.get_parameter(n).detach().clone().requires_grad_() for n in names}
-    passed: list[Tensor] = []
+    with torch.enable_grad():
+        names = [f"{entry.layer}.{kind}" for kind in ("weight", "bias")]
+        copies = {n: network.get_parameter(n).detach().clone().requires_grad_() for n in names}
+        passed: list[torch.Tensor] = []
 
-    def keep(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> None:
-        passed.extend((first_argument(given, named).detach(), output))
+        def keep(
+            _: torch.nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: torch.Tensor
+        ) -> None:
+            passed.extend((first_argument(given, named).detach(), output))
 
-    layer = network.get_submodule(entry.layer)
-    try:
-        with layer.register_forward_hook(keep, with_kwargs=True):
-            logits = functional_call(network, copies, (torch.cat([samples, samples[1:]]),))
-        total = (logits * torch.arange(1, logits.shape[1] + 1).to(logits)).sum()
-        inputs, outputs = passed
-        slopes, weight, bias = torch.autograd.grad(
-            total, [outputs, *copies.values()], allow_unused=True
+        layer = network.get_submodule(entry.layer)
+        try:
+            with layer.register_forward_hook(keep, with_kwargs=True):
+                logits = torch.func.functional_call(
+                    network, copies, (torch.cat([samples, samples[1:]]),)
+                )
+            total = (logits * torch.arange(1, logits.shape[1] + 1).to(logits)).sum()
+            inputs, outputs = passed
+            slopes, weight, bias = torch.autograd.grad(
+                total, [outputs, *copies.values()], allow_unused=True
+            )
+        except RuntimeError:
+            return False
+        if slopes is None or weight is None or bias is None:
+            return False
+        pairs = [
+            (inputs[: len(samples)], entry.embeddings),
+            (weight, slopes.T @ inputs),
+            (bias, slopes.sum(0)),
+        ]
+        return all(
+            torch.allclose(
+                found, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()) + TINY
+            )
+            for found, expected in pairs
         )
-    except RuntimeError:
-        return False
-    if slopes is None or weight is None or bias is None:
-        return False
-    pairs = [
-        (inputs[: len(samples)], entry.embeddings),
-        (weight, slopes.T @ inputs),
-        (bias, slopes.sum(0)),
-    ]
-    return all(
-        torch.allclose(found, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()) + TINY)
-        for found, expected in pairs
-    )
 
 
-def _scaling(embeddings: Tensor, probes: Tensor) -> Scaling | None:
+def _scaling(embeddings: torch.Tensor, probes: torch.Tensor) -> Scaling | None:
     """Return the scaling that maps probes, the first black and white, to embeddings, or None.
 
     A layer whose inputs are samples divided by their own maximum gets a scaling as well, that of
@@ -277,8 +285,7 @@ def _scaling(embeddings: Tensor, probes: Tensor) -> Scaling | None:
     return Scaling(gain, offset) if fits and not (gain == 0).any() else None
 
 
-@torch.no_grad()
-def true_embeddings(network: nn.Module, inputs: np.ndarray) -> np.ndarray | None:
+def true_embeddings(network: torch.nn.Module, inputs: np.ndarray) -> np.ndarray | None:
     """Compute the embeddings of the samples of several victims, one victim at a time.
 
     Args:
@@ -289,17 +296,18 @@ def true_embeddings(network: nn.Module, inputs: np.ndarray) -> np.ndarray | None
         Shape (V, N, E); None if the inputs of the first dense layer are the samples or scaled ones,
         or there is no such layer.
     """
-    layer = first_dense_layer(network, inputs.shape[2:])
-    if layer is None or layer.takes_samples:
-        return None
-    embeddings: list[np.ndarray] = []
-    for samples in map(partial(as_inputs, network), inputs):
-        for indices in batch_slices(network, samples):
-            entry = first_biased_input(network, samples[indices])
-            if entry is None:
-                return None
-            embeddings.append(entry.embeddings.cpu().numpy())
-    return np.concatenate(embeddings).reshape(*inputs.shape[:2], -1)
+    with torch.no_grad():
+        layer = first_dense_layer(network, inputs.shape[2:])
+        if layer is None or layer.takes_samples:
+            return None
+        embeddings: list[np.ndarray] = []
+        for samples in map(partial(as_inputs, network), inputs):
+            for indices in batch_slices(network, samples):
+                entry = first_biased_input(network, samples[indices])
+                if entry is None:
+                    return None
+                embeddings.append(entry.embeddings.cpu().numpy())
+        return np.concatenate(embeddings).reshape(*inputs.shape[:2], -1)
 
 
 PROBES = 3
@@ -322,11 +330,11 @@ class Classifier:
     """
 
     name: str
-    layer: nn.Module
+    layer: torch.nn.Module
     weight: str | None
     bias: str | None
     gives_logits: bool
-    features: Tensor
+    features: torch.Tensor
 
     @property
     def parameters(self) -> list[str]:
@@ -339,7 +347,7 @@ class Classifier:
         Raises:
             IncompatibleError: it is not a dense layer, or lacks an own weight or bias.
         """
-        if not isinstance(self.layer, nn.Linear) or self.weight is None or self.bias is None:
+        if not isinstance(self.layer, torch.nn.Linear) or self.weight is None or self.bias is None:
             kind = type(self.layer).__name__
             raise IncompatibleError(
                 f"its classifier, {kind} {self.name!r} with {' and '.join(self.parameters)}, is "
@@ -354,13 +362,12 @@ class _Pass:
     """One forward pass through a layer that could be the classifier."""
 
     name: str
-    layer: nn.Module
-    features: Tensor
-    output: Tensor
+    layer: torch.nn.Module
+    features: torch.Tensor
+    output: torch.Tensor
 
 
-@torch.enable_grad()
-def find_classifier(network: nn.Module, shape: tuple[int, ...], classes: int) -> Classifier:
+def find_classifier(network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> Classifier:
     """Find the classifier by running the network on probes.
 
     Of the layers with one output per class on which the logits depend, it is the last one to run
@@ -375,36 +382,39 @@ def find_classifier(network: nn.Module, shape: tuple[int, ...], classes: int) ->
     Raises:
         IncompatibleError: the logits depend on no such layer.
     """
-    logits, passes = _run(network, shape, classes)
-    outputs = [each.output for each in passes] if logits.requires_grad else []
-    slopes = torch.autograd.grad(logits.sum(), outputs, allow_unused=True) if outputs else ()
-    reaching = [each for each, slope in zip(passes, slopes, strict=False) if slope is not None]
-    if not reaching:
-        raise IncompatibleError(
-            f"it has no dense layer with {classes} outputs on which its logits depend"
+    with torch.enable_grad():
+        logits, passes = _run(network, shape, classes)
+        outputs = [each.output for each in passes] if logits.requires_grad else []
+        slopes = torch.autograd.grad(logits.sum(), outputs, allow_unused=True) if outputs else ()
+        reaching = [each for each, slope in zip(passes, slopes, strict=False) if slope is not None]
+        if not reaching:
+            raise IncompatibleError(
+                f"it has no dense layer with {classes} outputs on which its logits depend"
+            )
+        direct = [each for each in reaching if torch.equal(each.output, logits)]
+        chosen = (direct or reaching)[-1]
+        return Classifier(
+            name=chosen.name,
+            layer=chosen.layer,
+            weight=_own_parameter(network, chosen.layer, "weight"),
+            bias=_own_parameter(network, chosen.layer, "bias"),
+            gives_logits=bool(direct),
+            features=chosen.features.detach(),
         )
-    direct = [each for each in reaching if torch.equal(each.output, logits)]
-    chosen = (direct or reaching)[-1]
-    return Classifier(
-        name=chosen.name,
-        layer=chosen.layer,
-        weight=_own_parameter(network, chosen.layer, "weight"),
-        bias=_own_parameter(network, chosen.layer, "bias"),
-        gives_logits=bool(direct),
-        features=chosen.features.detach(),
-    )
 
 
-def _run(network: nn.Module, shape: tuple[int, ...], classes: int) -> tuple[Tensor, list[_Pass]]:
+def _run(
+    network: torch.nn.Module, shape: tuple[int, ...], classes: int
+) -> tuple[torch.Tensor, list[_Pass]]:
     """Return logits of probes and all passes through layers with one output per class, in order."""
     passes: list[_Pass] = []
 
     def keep(
         name: str,
-        layer: nn.Module,
+        layer: torch.nn.Module,
         given: tuple[Any, ...],
         named: Mapping[str, Any],
-        output: Tensor,
+        output: torch.Tensor,
     ) -> None:
         attached = output if output.requires_grad else output.requires_grad_()
         passes.append(_Pass(name, layer, first_argument(given, named), attached))
@@ -420,16 +430,16 @@ def _run(network: nn.Module, shape: tuple[int, ...], classes: int) -> tuple[Tens
     return logits, passes
 
 
-def _outputs(layer: nn.Module) -> int | None:
+def _outputs(layer: torch.nn.Module) -> int | None:
     """Return the number of outputs of a layer that could be a classifier, else None."""
-    if isinstance(layer, nn.Linear):
+    if isinstance(layer, torch.nn.Linear):
         return layer.out_features
-    if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1):
+    if isinstance(layer, torch.nn.Conv2d) and layer.kernel_size == (1, 1):
         return layer.out_channels
     return None
 
 
-def _own_parameter(network: nn.Module, layer: nn.Module, kind: str) -> str | None:
+def _own_parameter(network: torch.nn.Module, layer: torch.nn.Module, kind: str) -> str | None:
     """Return the name of a layer's weight or bias if no other layer shares it.
 
     Args:

@@ -1,11 +1,14 @@
-"""Layers that several architectures share: activations, dropout and input normalisation."""
+"""Layers that several architectures share, and base classes of layers."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "sigmoid": nn.Sigmoid,
@@ -59,3 +62,55 @@ class Normalisation(nn.Module):
 def normalisation_layers(name: str) -> list[nn.Module]:
     """Return the layer of a `gleak.models.base.Normalised`, or no layer for "none"."""
     return [] if name == "none" else [Normalisation(*MEANS_AND_DEVIATIONS[name])]
+
+
+class Penalised(nn.Module, ABC):
+    """Base class of layers that add a penalty on their inputs to the loss."""
+
+    @abstractmethod
+    def penalty(self, inputs: Tensor) -> Tensor:
+        """Compute the term added to each sample's loss, differentiable as often as the loss.
+
+        Args:
+            inputs: inputs of the layer; Shape (N, *shape).
+
+        Returns:
+            Shape (N).
+        """
+
+
+class GaussianSample(Penalised):
+    """Samples of Gaussians with given means and deviations, b = mu + sigma eps.
+
+    Deviations are softplus(s) of given values s (ours: exponentials of log-variances would overflow
+    earlier). In training mode, samples are drawn from torch's global random state; in evaluation
+    mode eps is zero, or ``noise`` (see `with_noise_as_input`). The penalty is beta times
+    KL(N(mu, sigma^2) || N(0, 1)) in nats, summed over the k values of a sample (Kingma and Welling
+    2014, Appendix B).
+
+    Args:
+        beta: weight of the divergence.
+    """
+
+    def __init__(self, beta: float) -> None:
+        super().__init__()
+        self.beta, self.spread = beta, 1.0
+        self.noise: Tensor | None = None
+
+    def forward(self, statistics: Tensor) -> Tensor:
+        """Map means and values s of deviations, Shape (N, 2 k), to samples, Shape (N, k)."""
+        means, deviations = _means_and_deviations(statistics)
+        if self.training:
+            return means + self.spread * deviations * torch.randn_like(means)
+        return means if self.noise is None else means + deviations * self.noise
+
+    @override
+    def penalty(self, inputs: Tensor) -> Tensor:
+        means, deviations = _means_and_deviations(inputs)
+        squares = means.square() + deviations.square()
+        return self.beta * ((squares - 1) / 2 - deviations.log()).sum(-1)
+
+
+def _means_and_deviations(statistics: Tensor) -> tuple[Tensor, Tensor]:
+    means, values = statistics.chunk(2, dim=-1)
+    return means, functional.softplus(values)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.models.base import Activation, PrecodeNetwork
 from gleak.models.convolution import Convolution
 from gleak.models.staged import Pooling, StagedNetwork
-
-if TYPE_CHECKING:
-    from torch import nn
 
 STRIDES = (2, 2, 1)
 
@@ -42,21 +40,22 @@ class LeNet(PrecodeNetwork):
     )
 
     @override
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        from torch import nn
+    def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
 
         from gleak.models.layers import activation, dropout_layers
         from gleak.models.variational import variational_layers
 
-        layers: list[nn.Module] = []
+        layers: list[torch.nn.Module] = []
         channels = shape[0]
         for stride in STRIDES:
-            layers += [nn.Conv2d(channels, self.width, 5, stride, padding=2)]
+            layers += [torch.nn.Conv2d(channels, self.width, 5, stride, padding=2)]
             layers += [activation(self.activation)]
             channels = self.width
         ((features, _),) = self.dense_layers(shape, classes)
         before = [*dropout_layers(self.dropout), *variational_layers(self, features)]
-        return nn.Sequential(*layers, nn.Flatten(), *before, nn.Linear(features, classes))
+        return torch.nn.Sequential(
+            *layers, torch.nn.Flatten(), *before, torch.nn.Linear(features, classes)
+        )
 
     @override
     def dense_layers(self, shape: tuple[int, ...], classes: int) -> list[tuple[int, int]]:

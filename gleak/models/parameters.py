@@ -8,16 +8,15 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 
 LARGEST_DOUBLE_COPY = 2**24
 """Largest number of parameters of a network that `double_copy` copies in double precision."""
 
 
-def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
+def trained_parameters(network: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Return the parameters that require a gradient, by name.
 
     The others are frozen: clients neither train nor send them, and no attack matches them.
@@ -38,7 +37,7 @@ def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
     return trained
 
 
-def shared_copy(network: nn.Module) -> nn.Module:
+def shared_copy(network: torch.nn.Module) -> torch.nn.Module:
     """Return a copy of a network that shares its parameters, but not buffers and modes.
 
     Args:
@@ -48,7 +47,7 @@ def shared_copy(network: nn.Module) -> nn.Module:
     return copy.deepcopy(network, memo | _derived_values(network))
 
 
-def independent_copy(network: nn.Module) -> nn.Module:
+def independent_copy(network: torch.nn.Module) -> torch.nn.Module:
     """Return a copy of a network that shares nothing with it.
 
     Args:
@@ -57,7 +56,7 @@ def independent_copy(network: nn.Module) -> nn.Module:
     return copy.deepcopy(network, _derived_values(network))
 
 
-def double_copy(network: nn.Module, inputs: Tensor) -> nn.Module:
+def double_copy(network: torch.nn.Module, inputs: torch.Tensor) -> torch.nn.Module:
     """Return a copy in double precision, or in the network's precision if that is not possible.
 
     It is not possible for networks that compute in a fixed precision, and not done for those of
@@ -79,17 +78,17 @@ def double_copy(network: nn.Module, inputs: Tensor) -> nn.Module:
     return independent_copy(network)
 
 
-def dtype_of(network: nn.Module) -> torch.dtype:
+def dtype_of(network: torch.nn.Module) -> torch.dtype:
     """Return the precision of a network's first parameter."""
     return next(network.parameters()).dtype
 
 
-def as_inputs(network: nn.Module, samples: np.ndarray) -> Tensor:
+def as_inputs(network: torch.nn.Module, samples: np.ndarray) -> torch.Tensor:
     """Return samples in the precision and on the device of a network; Shape as given."""
     return torch.from_numpy(samples).to(next(network.parameters()))
 
 
-def random_samples(network: nn.Module, count: int, shape: tuple[int, ...]) -> Tensor:
+def random_samples(network: torch.nn.Module, count: int, shape: tuple[int, ...]) -> torch.Tensor:
     """Draw uniform samples in [0, 1] to test a network, the same in every call.
 
     Args:
@@ -105,7 +104,7 @@ def random_samples(network: nn.Module, count: int, shape: tuple[int, ...]) -> Te
     return drawn.to(next(network.parameters()))
 
 
-def _derived_values(network: nn.Module) -> dict[int, Any]:
+def _derived_values(network: torch.nn.Module) -> dict[int, Any]:
     """Return values that replace, in `copy.deepcopy`, tensors that it cannot copy, by their ids.
 
     Older reparametrisations (weight norm, spectral norm, pruning) keep the computed weight as an
@@ -114,14 +113,14 @@ def _derived_values(network: nn.Module) -> dict[int, Any]:
     return {id(value): value.detach().clone() for value in _computed_attributes(network)}
 
 
-def _computed_attributes(network: nn.Module) -> Iterator[Tensor]:
+def _computed_attributes(network: torch.nn.Module) -> Iterator[torch.Tensor]:
     for layer in network.modules():
         for value in vars(layer).values():
-            if isinstance(value, Tensor) and not value.is_leaf:
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
                 yield value
 
 
-def _has(network: nn.Module, name: str) -> bool:
+def _has(network: torch.nn.Module, name: str) -> bool:
     """Return True if a layer has a parameter, its own, shared or computed, of this name."""
     try:
         attrgetter(name)(network)
@@ -130,7 +129,7 @@ def _has(network: nn.Module, name: str) -> bool:
     return True
 
 
-def check_trained(network: nn.Module, read: Collection[str]) -> None:
+def check_trained(network: torch.nn.Module, read: Collection[str]) -> None:
     """Check that clients send the updates of parameters that an attack reads.
 
     Args:

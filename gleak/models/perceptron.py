@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import Modality
@@ -17,9 +18,6 @@ from gleak.models.base import (
     PrecodeNetwork,
     check_colours,
 )
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 class Perceptron(PrecodeNetwork):
@@ -58,21 +56,20 @@ class Perceptron(PrecodeNetwork):
         check_colours(self, self.normalise, shape)
 
     @override
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        from torch import nn
+    def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
 
         from gleak.models.layers import activation, dropout_layers, normalisation_layers
         from gleak.models.variational import variational_layers
 
         first, last = self.dense_layers(shape, classes)
-        return nn.Sequential(
+        return torch.nn.Sequential(
             *normalisation_layers(self.normalise),
-            nn.Flatten(),
-            nn.Linear(*first),
+            torch.nn.Flatten(),
+            torch.nn.Linear(*first),
             activation(self.activation),
             *dropout_layers(self.dropout),
             *variational_layers(self, self.hidden),
-            nn.Linear(*last),
+            torch.nn.Linear(*last),
         )
 
     @override

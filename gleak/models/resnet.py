@@ -10,18 +10,16 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import Modality
 from gleak.models.base import Activation, Norm, Normalised, PrecodeNetwork, check_colours
 from gleak.models.convolution import Convolution
-
-if TYPE_CHECKING:
-    from torch import nn
 
 WIDENING = 4
 
@@ -102,7 +100,7 @@ class ResidualNetwork(PrecodeNetwork):
         return self.norm == "batch"
 
     @override
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+    def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         from gleak.models.resnet_layers import residual_layers
 
         return residual_layers(self, self.stem(shape[0]), classes)
@@ -205,7 +203,7 @@ class ImageNetResidual(ResidualNetwork):
         return [block for stage in self.stages() for block in stage]
 
     @override
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+    def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         from gleak.models.resnet_layers import resnet_layers
 
         return resnet_layers(self, self.stem(shape[0]), classes)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
-from torch.nn import functional
+from gleak.core.lazy import torch
+
+if TYPE_CHECKING:
+    from gleak.models.layers import Penalised
 
 
-def sample_losses(loss: str, logits: Tensor, targets: Tensor) -> Tensor:
+def sample_losses(loss: str, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Compute the loss of each sample, without averaging.
 
     Soft labels are supported, so that labels can be optimised too.
@@ -24,27 +25,19 @@ def sample_losses(loss: str, logits: Tensor, targets: Tensor) -> Tensor:
     Returns:
         Shape (M).
     """
-    scores = functional.log_softmax(logits, dim=1) if loss == "cross_entropy" else logits
+    scores = torch.nn.functional.log_softmax(logits, dim=1) if loss == "cross_entropy" else logits
     return -(targets * scores).sum(1)
 
 
-class Penalised(nn.Module, ABC):
-    """Base class of layers that add a penalty on their inputs to the loss."""
+def penalised_layers(network: torch.nn.Module) -> list[Penalised]:
+    """Return the layers of a network that add a penalty to the loss."""
+    from gleak.models.layers import Penalised
 
-    @abstractmethod
-    def penalty(self, inputs: Tensor) -> Tensor:
-        """Compute the term added to each sample's loss, differentiable as often as the loss.
-
-        Args:
-            inputs: inputs of the layer; Shape (N, *shape).
-
-        Returns:
-            Shape (N).
-        """
+    return [layer for layer in network.modules() if isinstance(layer, Penalised)]
 
 
 @contextmanager
-def penalties(network: nn.Module) -> Iterator[list[Tensor]]:
+def penalties(network: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
     """Collect the penalties of all forward passes through the network in the block.
 
     Code that computes a loss runs the forward pass in such a block and adds the yielded tensors,
@@ -55,13 +48,12 @@ def penalties(network: nn.Module) -> Iterator[list[Tensor]]:
     Args:
         network: whose layers are called as modules, at any depth.
     """
-    collected: list[Tensor] = []
+    collected: list[torch.Tensor] = []
 
-    def keep(layer: Penalised, given: tuple[Any, ...], _: Tensor) -> None:
+    def keep(layer: Penalised, given: tuple[Any, ...], _: torch.Tensor) -> None:
         collected.append(layer.penalty(given[0]))
 
     with ExitStack() as stack:
-        for layer in network.modules():
-            if isinstance(layer, Penalised):
-                stack.enter_context(layer.register_forward_hook(keep))
+        for layer in penalised_layers(network):
+            stack.enter_context(layer.register_forward_hook(keep))
         yield collected

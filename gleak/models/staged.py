@@ -7,16 +7,14 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, pairwise
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
+from gleak.core.lazy import torch
 from gleak.core.spec import parameter
 from gleak.models.base import Activation, PrecodeNetwork
 from gleak.models.convolution import Convolution
-
-if TYPE_CHECKING:
-    from torch import nn
 
 Pooling = Literal["max", "average"]
 Downsampling = Literal["pooling", "stride"]
@@ -81,7 +79,7 @@ class StagedNetwork(PrecodeNetwork):
         return list(pairwise([features, *self.hidden_layers, classes]))
 
     @override
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+    def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         from gleak.models.staged_layers import staged_layers
 
         return staged_layers(self, shape, classes)

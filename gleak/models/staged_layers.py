@@ -6,8 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from torch import nn
-
+from gleak.core.lazy import torch
 from gleak.models.layers import activation, normalisation_layers
 from gleak.models.variational import variational_layers
 
@@ -16,13 +15,15 @@ if TYPE_CHECKING:
     from gleak.models.staged import StagedNetwork
     from gleak.models.vgg import VGG
 
-POOLINGS: dict[str, type[nn.MaxPool2d | nn.AvgPool2d]] = {
-    "max": nn.MaxPool2d,
-    "average": nn.AvgPool2d,
+POOLINGS: dict[str, type[torch.nn.MaxPool2d | torch.nn.AvgPool2d]] = {
+    "max": torch.nn.MaxPool2d,
+    "average": torch.nn.AvgPool2d,
 }
 
 
-def staged_layers(model: StagedNetwork, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+def staged_layers(
+    model: StagedNetwork, shape: tuple[int, ...], classes: int
+) -> torch.nn.Sequential:
     """Build a network of convolutions and dense layers as one flat sequence.
 
     Args:
@@ -31,12 +32,14 @@ def staged_layers(model: StagedNetwork, shape: tuple[int, ...], classes: int) ->
         classes: number of outputs.
     """
     convolutions = convolutional_layers(model, shape[0])
-    return nn.Sequential(*convolutions, nn.Flatten(), *classifier_layers(model, shape, classes))
+    return torch.nn.Sequential(
+        *convolutions, torch.nn.Flatten(), *classifier_layers(model, shape, classes)
+    )
 
 
 def convolutional_layers(
     model: StagedNetwork, channels: int, norm: Norm = "none"
-) -> list[nn.Module]:
+) -> list[torch.nn.Module]:
     """Build the convolutions, their activations and the pooling after each stage.
 
     Args:
@@ -44,10 +47,10 @@ def convolutional_layers(
         channels: of an image.
         norm: "batch" between each convolution and its activation; convolutions keep their biases.
     """
-    layers: list[nn.Module] = []
+    layers: list[torch.nn.Module] = []
     for stage in model.stages(channels):
         for convolution in stage:
-            normalised = [nn.BatchNorm2d(convolution.outputs)] if norm == "batch" else []
+            normalised = [torch.nn.BatchNorm2d(convolution.outputs)] if norm == "batch" else []
             layers += [convolution.layer(), *normalised, activation(model.activation)]
         layers += [POOLINGS[model.pooling](2)] if model.downsampling == "pooling" else []
     return layers
@@ -55,7 +58,7 @@ def convolutional_layers(
 
 def classifier_layers(
     model: StagedNetwork, shape: tuple[int, ...], classes: int
-) -> list[nn.Module]:
+) -> list[torch.nn.Module]:
     """Build the dense layers and, before the last, the variational block if there is one.
 
     Args:
@@ -70,7 +73,7 @@ def classifier_layers(
 
 def dense_layers(
     sizes: Sequence[tuple[int, int]], nonlinearity: str, dropout: float, *, bias: bool
-) -> list[nn.Module]:
+) -> list[torch.nn.Module]:
     """Build dense layers, each but the last followed by an activation and dropout.
 
     Dropout layers are there even with probability 0, as torchvision's parameter names count them.
@@ -82,14 +85,14 @@ def dense_layers(
         bias: whether the layers have biases.
     """
     *hidden, last = sizes
-    layers: list[nn.Module] = []
+    layers: list[torch.nn.Module] = []
     for inputs, outputs in hidden:
-        layer = nn.Linear(inputs, outputs, bias=bias)
-        layers += [layer, activation(nonlinearity), nn.Dropout(dropout)]
-    return [*layers, nn.Linear(*last, bias=bias)]
+        layer = torch.nn.Linear(inputs, outputs, bias=bias)
+        layers += [layer, activation(nonlinearity), torch.nn.Dropout(dropout)]
+    return [*layers, torch.nn.Linear(*last, bias=bias)]
 
 
-def vgg_layers(model: VGG, shape: tuple[int, ...], classes: int) -> nn.Sequential:
+def vgg_layers(model: VGG, shape: tuple[int, ...], classes: int) -> torch.nn.Sequential:
     """Build a VGG network, with torchvision's parameter names.
 
     Args:
@@ -97,11 +100,13 @@ def vgg_layers(model: VGG, shape: tuple[int, ...], classes: int) -> nn.Sequentia
         shape: of an image.
         classes: number of outputs.
     """
-    parts: dict[str, nn.Module] = {
-        "normalisation": nn.Sequential(*normalisation_layers(model.normalise)),
-        "features": nn.Sequential(*convolutional_layers(model, shape[0], model.norm)),
-        "avgpool": nn.AdaptiveAvgPool2d(model.pooled) if model.pooled else nn.Identity(),
-        "flatten": nn.Flatten(),
-        "classifier": nn.Sequential(*classifier_layers(model, shape, classes)),
+    parts: dict[str, torch.nn.Module] = {
+        "normalisation": torch.nn.Sequential(*normalisation_layers(model.normalise)),
+        "features": torch.nn.Sequential(*convolutional_layers(model, shape[0], model.norm)),
+        "avgpool": torch.nn.AdaptiveAvgPool2d(model.pooled)
+        if model.pooled
+        else torch.nn.Identity(),
+        "flatten": torch.nn.Flatten(),
+        "classifier": torch.nn.Sequential(*classifier_layers(model, shape, classes)),
     }
-    return nn.Sequential(OrderedDict(parts))
+    return torch.nn.Sequential(OrderedDict(parts))

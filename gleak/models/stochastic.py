@@ -12,19 +12,16 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
-
+from gleak.core.lazy import torch
 from gleak.models.parameters import shared_copy
 
 SAMPLES = 2
-_NAMES: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
+_NAMES: WeakKeyDictionary[torch.nn.Module, tuple[str, ...]] = WeakKeyDictionary()
 """Results of `stochastic_layers` by network."""
 
 
 @contextmanager
-def stochastic_training_mode(network: nn.Module, inputs: Tensor) -> Iterator[None]:
+def stochastic_training_mode(network: torch.nn.Module, inputs: torch.Tensor) -> Iterator[None]:
     """Put only the stochastic layers of a network into training mode, in the block.
 
     Args:
@@ -42,7 +39,7 @@ def stochastic_training_mode(network: nn.Module, inputs: Tensor) -> Iterator[Non
             layer.training = False
 
 
-def stochastic_layers(network: nn.Module, inputs: Tensor) -> tuple[str, ...]:
+def stochastic_layers(network: torch.nn.Module, inputs: torch.Tensor) -> tuple[str, ...]:
     """Return the names of the layers that draw random numbers in training mode.
 
     They are found by running a copy of the network once and watching torch's random state. Results
@@ -55,14 +52,14 @@ def stochastic_layers(network: nn.Module, inputs: Tensor) -> tuple[str, ...]:
     if network not in _NAMES:
         copied = shared_copy(network).train()
         for layer in copied.modules():
-            if isinstance(layer, _NormBase):
+            if isinstance(layer, torch.nn.modules.batchnorm._NormBase):
                 layer.eval()
         samples = inputs[:1].expand(SAMPLES, *inputs.shape[1:]).detach().clone()
         _NAMES[network] = sampling_layers(copied, samples)
     return _NAMES[network]
 
 
-def deterministic_copy(network: nn.Module) -> nn.Module:
+def deterministic_copy(network: torch.nn.Module) -> torch.nn.Module:
     """Return a copy in evaluation mode that shares the parameters and never draws.
 
     Args:
@@ -73,8 +70,7 @@ def deterministic_copy(network: nn.Module) -> nn.Module:
     return copied
 
 
-@torch.no_grad()
-def sampling_layers(network: nn.Module, inputs: Tensor) -> tuple[str, ...]:
+def sampling_layers(network: torch.nn.Module, inputs: torch.Tensor) -> tuple[str, ...]:
     """Return the names of the layers that draw from torch's random state in one forward pass.
 
     Draws are attributed to the innermost layer. The random state is restored.
@@ -83,17 +79,18 @@ def sampling_layers(network: nn.Module, inputs: Tensor) -> tuple[str, ...]:
         network: in the mode in which it runs.
         inputs: Shape (N, *shape).
     """
-    with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
-        watch = _RandomStateWatch(network, inputs.device)
-        with watch:
-            network(inputs)
-    return tuple(watch.names)
+    with torch.no_grad():
+        with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
+            watch = _RandomStateWatch(network, inputs.device)
+            with watch:
+                network(inputs)
+        return tuple(watch.names)
 
 
 class _RandomStateWatch:
     """Forward hooks that attribute changes of the random state to layers."""
 
-    def __init__(self, network: nn.Module, device: torch.device) -> None:
+    def __init__(self, network: torch.nn.Module, device: torch.device) -> None:
         self.names: dict[str, None] = {}
         self._device, self._running = device, [""]
         self._state = self._read()
@@ -113,7 +110,7 @@ class _RandomStateWatch:
         for hook in self._hooks:
             hook.remove()
 
-    def _read(self) -> Tensor:
+    def _read(self) -> torch.Tensor:
         return torch.cuda.get_rng_state() if self._device.type == "cuda" else torch.get_rng_state()
 
     def _entering(self, name: str) -> Any:

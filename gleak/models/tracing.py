@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch._C._functorch import is_batchedtensor
-
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 
 Hook = Callable[..., None]
 
@@ -30,13 +27,12 @@ class Pass:
     """
 
     name: str
-    layer: nn.Module
-    inputs: Tensor | None
-    output: Tensor | None
+    layer: torch.nn.Module
+    inputs: torch.Tensor | None
+    output: torch.Tensor | None
 
 
-@torch.no_grad()
-def trace(network: nn.Module, inputs: Tensor) -> list[Pass]:
+def trace(network: torch.nn.Module, inputs: torch.Tensor) -> list[Pass]:
     """Run samples through a network and return the passes through its layers as they finish.
 
     Args:
@@ -47,29 +43,32 @@ def trace(network: nn.Module, inputs: Tensor) -> list[Pass]:
         IncompatibleError: a layer runs inside of `torch.func.vmap`, which hides its values; names
             the layer.
     """
-    passes: list[Pass] = []
-    pending: list[Tensor | None] = []
+    with torch.no_grad():
+        passes: list[Pass] = []
+        pending: list[torch.Tensor | None] = []
 
-    def before(_: str) -> Hook:
-        def store(_: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-            pending.append(_values(first_argument(given, named)))
+        def before(_: str) -> Hook:
+            def store(_: torch.nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+                pending.append(_values(first_argument(given, named)))
 
-        return store
+            return store
 
-    def after(name: str) -> Hook:
-        def finish(layer: nn.Module, _: Any, output: Any) -> None:
-            if isinstance(output, Tensor) and is_batchedtensor(output):
-                raise IncompatibleError(
-                    f"{describe_layer(network, name)} runs inside of torch.func.vmap, so that its "
-                    "inputs and outputs cannot be examined; give it the whole batch"
-                )
-            passes.append(Pass(name, layer, pending.pop(), _values(output)))
+        def after(name: str) -> Hook:
+            def finish(layer: torch.nn.Module, _: Any, output: Any) -> None:
+                if isinstance(output, torch.Tensor) and torch._C._functorch.is_batchedtensor(
+                    output
+                ):
+                    raise IncompatibleError(
+                        f"{describe_layer(network, name)} runs inside of torch.func.vmap, so that "
+                        "its inputs and outputs cannot be examined; give it the whole batch"
+                    )
+                passes.append(Pass(name, layer, pending.pop(), _values(output)))
 
-        return finish
+            return finish
 
-    with _hooked(network, before=before, after=after):
-        network(inputs.clone())
-    return passes
+        with _hooked(network, before=before, after=after):
+            network(inputs.clone())
+        return passes
 
 
 def first_argument(given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
@@ -82,14 +81,14 @@ def first_argument(given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
     return next(chain(given, named.values()), None)
 
 
-def _values(value: Any) -> Tensor | None:
+def _values(value: Any) -> torch.Tensor | None:
     """Return a copy of a floating-point tensor, as a later layer may overwrite it, or None."""
-    if isinstance(value, Tensor) and value.is_floating_point():
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
         return value.detach().clone()
     return None
 
 
-def failing_layer(network: nn.Module, inputs: Tensor) -> tuple[str, Exception] | None:
+def failing_layer(network: torch.nn.Module, inputs: torch.Tensor) -> tuple[str, Exception] | None:
     """Run samples through a network and return the innermost layer that raises, with its error.
 
     Args:
@@ -118,7 +117,9 @@ def failing_layer(network: nn.Module, inputs: Tensor) -> tuple[str, Exception] |
     return None
 
 
-def layer_without_graph(network: nn.Module, compute: Callable[[], Tensor]) -> str | None:
+def layer_without_graph(
+    network: torch.nn.Module, compute: Callable[[], torch.Tensor]
+) -> str | None:
     """Return the first layer that computes without a graph, on which a result depends.
 
     Args:
@@ -131,9 +132,9 @@ def layer_without_graph(network: nn.Module, compute: Callable[[], Tensor]) -> st
     cutting: list[str] = []
 
     def after(name: str) -> Hook:
-        def compare(_: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-            attached = any(isinstance(each, Tensor) and each.requires_grad for each in given)
-            if attached and isinstance(output, Tensor) and not output.requires_grad:
+        def compare(_: torch.nn.Module, given: tuple[Any, ...], output: Any) -> None:
+            attached = any(isinstance(each, torch.Tensor) and each.requires_grad for each in given)
+            if attached and isinstance(output, torch.Tensor) and not output.requires_grad:
                 cutting.append(name)
 
         return compare
@@ -144,7 +145,7 @@ def layer_without_graph(network: nn.Module, compute: Callable[[], Tensor]) -> st
     return (cutting or [""])[0]
 
 
-def describe_layer(network: nn.Module, name: str) -> str:
+def describe_layer(network: torch.nn.Module, name: str) -> str:
     """Return the description of a layer for errors: its name and class."""
     if not name:
         return f"the forward method of {type(network).__name__}"
@@ -153,7 +154,7 @@ def describe_layer(network: nn.Module, name: str) -> str:
 
 @contextmanager
 def _hooked(
-    network: nn.Module,
+    network: torch.nn.Module,
     before: Callable[[str], Hook] | None = None,
     after: Callable[[str], Hook] | None = None,
 ) -> Iterator[None]:

@@ -8,65 +8,24 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from typing_extensions import override
-
+from gleak.core.lazy import torch
 from gleak.models.parameters import shared_copy
-from gleak.models.sample_losses import Penalised
 
 if TYPE_CHECKING:
     from gleak.models.base import PrecodeNetwork
+    from gleak.models.layers import GaussianSample
 
 
-class GaussianSample(Penalised):
-    """Samples of Gaussians with given means and deviations, b = mu + sigma eps.
-
-    Deviations are softplus(s) of given values s (ours: exponentials of log-variances would overflow
-    earlier). In training mode, samples are drawn from torch's global random state; in evaluation
-    mode eps is zero, or ``noise`` (see `with_noise_as_input`). The penalty is beta times
-    KL(N(mu, sigma^2) || N(0, 1)) in nats, summed over the k values of a sample (Kingma and Welling
-    2014, Appendix B).
-
-    Args:
-        beta: weight of the divergence.
-    """
-
-    def __init__(self, beta: float) -> None:
-        super().__init__()
-        self.beta, self.spread = beta, 1.0
-        self.noise: Tensor | None = None
-
-    def forward(self, statistics: Tensor) -> Tensor:
-        """Map means and values s of deviations, Shape (N, 2 k), to samples, Shape (N, k)."""
-        means, deviations = _means_and_deviations(statistics)
-        if self.training:
-            return means + self.spread * deviations * torch.randn_like(means)
-        return means if self.noise is None else means + deviations * self.noise
-
-    @override
-    def penalty(self, inputs: Tensor) -> Tensor:
-        means, deviations = _means_and_deviations(inputs)
-        squares = means.square() + deviations.square()
-        return self.beta * ((squares - 1) / 2 - deviations.log()).sum(-1)
-
-
-def _means_and_deviations(statistics: Tensor) -> tuple[Tensor, Tensor]:
-    means, values = statistics.chunk(2, dim=-1)
-    return means, functional.softplus(values)
-
-
-def noise_sizes(network: nn.Module, shape: tuple[int, ...]) -> list[int]:
+def noise_sizes(network: torch.nn.Module, shape: tuple[int, ...]) -> list[int]:
     """Return the number of values that each variational layer samples, in the order of layers.
 
     Args:
         network: in evaluation mode.
         shape: of a sample.
     """
-    sizes: dict[nn.Module, int] = {}
+    sizes: dict[torch.nn.Module, int] = {}
 
-    def note(layer: nn.Module, _: Any, output: Tensor) -> None:
+    def note(layer: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
         sizes[layer] = output.shape[-1]
 
     layers = sampling(network)
@@ -80,12 +39,14 @@ def noise_sizes(network: nn.Module, shape: tuple[int, ...]) -> list[int]:
     return [sizes[layer] for layer in layers if layer in sizes]
 
 
-def sampling(network: nn.Module) -> list[GaussianSample]:
+def sampling(network: torch.nn.Module) -> list[GaussianSample]:
     """Return the variational layers of a network."""
+    from gleak.models.layers import GaussianSample
+
     return [layer for layer in network.modules() if isinstance(layer, GaussianSample)]
 
 
-def with_noise_as_input(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
+def with_noise_as_input(network: torch.nn.Module, shape: tuple[int, ...]) -> torch.nn.Module:
     """Return a copy, of shared parameters, whose inputs are flat samples and then all noise.
 
     It maps Shape (N, P + K) to logits, P the values of a sample and K those of `noise_sizes`. So
@@ -102,8 +63,11 @@ def with_noise_as_input(network: nn.Module, shape: tuple[int, ...]) -> nn.Module
 
 
 def _split(
-    shape: tuple[int, ...], sizes: Sequence[int], network: nn.Module, given: tuple[Tensor]
-) -> Tensor:
+    shape: tuple[int, ...],
+    sizes: Sequence[int],
+    network: torch.nn.Module,
+    given: tuple[torch.Tensor],
+) -> torch.Tensor:
     """Give each variational layer its noise, and return the samples."""
     values, *noise = given[0].split([math.prod(shape), *sizes], dim=1)
     for layer, part in zip(sampling(network), noise, strict=True):
@@ -111,12 +75,12 @@ def _split(
     return values.unflatten(1, shape)
 
 
-def _forget_noise(network: nn.Module, *_: Any) -> None:
+def _forget_noise(network: torch.nn.Module, *_: Any) -> None:
     for layer in sampling(network):
         layer.noise = None
 
 
-def variational_layers(model: PrecodeNetwork, features: int) -> list[nn.Module]:
+def variational_layers(model: PrecodeNetwork, features: int) -> list[torch.nn.Module]:
     """Return the variational block of a model, from features to as many features, or no layer.
 
     Args:
@@ -125,9 +89,11 @@ def variational_layers(model: PrecodeNetwork, features: int) -> list[nn.Module]:
     """
     if not model.precode:
         return []
-    parts: dict[str, nn.Module] = {
-        "encoder": nn.Linear(features, 2 * model.precode),
+    from gleak.models.layers import GaussianSample
+
+    parts: dict[str, torch.nn.Module] = {
+        "encoder": torch.nn.Linear(features, 2 * model.precode),
         "sample": GaussianSample(model.beta),
-        "decoder": nn.Linear(model.precode, features),
+        "decoder": torch.nn.Linear(model.precode, features),
     }
-    return [nn.Sequential(OrderedDict(parts))]
+    return [torch.nn.Sequential(OrderedDict(parts))]

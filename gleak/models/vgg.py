@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.data.base import Modality
 from gleak.models.base import Activation, Norm, Normalised, check_colours
 from gleak.models.convolution import Convolution
 from gleak.models.staged import StagedNetwork
-
-if TYPE_CHECKING:
-    from torch import nn
 
 STAGES = 3
 DEPTH = 2
@@ -74,7 +72,7 @@ class VGG(StagedNetwork):
         ]
 
     @override
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+    def build(self, shape: tuple[int, ...], classes: int) -> torch.nn.Module:
         from gleak.models.staged_layers import vgg_layers
 
         return vgg_layers(self, shape, classes)

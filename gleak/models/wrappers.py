@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+from gleak.core.lazy import torch
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     """Return the network inside of `DataParallel`, `DistributedDataParallel` or `compile`."""
     while (inner := _inside(model)) is not None:
         model = getattr(model, inner)
     return model
 
 
-def prefix_of(model: nn.Module) -> str:
+def prefix_of(model: torch.nn.Module) -> str:
     """Return what a wrapper puts before the names of its network's parameters."""
     inner = _inside(model)
     return "" if inner is None else f"{inner}.{prefix_of(getattr(model, inner))}"
 
 
-def without_prefix(values: Any, model: nn.Module) -> Any:
+def without_prefix(values: Any, model: torch.nn.Module) -> Any:
     """Replace the names of a wrapper's parameters in a mapping by those of the network inside."""
     prefix = prefix_of(model)
     if not prefix or not isinstance(values, Mapping):
@@ -29,8 +29,8 @@ def without_prefix(values: Any, model: nn.Module) -> Any:
     return {name.removeprefix(prefix): value for name, value in values.items()}
 
 
-def _inside(model: nn.Module) -> str | None:
+def _inside(model: torch.nn.Module) -> str | None:
     """Return the name of the network in a wrapper of torch."""
-    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+    if isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
         return "module"
-    return "_orig_mod" if isinstance(getattr(model, "_orig_mod", None), nn.Module) else None
+    return "_orig_mod" if isinstance(getattr(model, "_orig_mod", None), torch.nn.Module) else None

@@ -21,7 +21,7 @@ from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -30,12 +30,9 @@ from gleak.artifacts.reading import content_digest
 from gleak.artifacts.schema import arrays, attribute
 from gleak.artifacts.store import Artifact
 from gleak.core.errors import ArtifactError, DamagedError, StoppedError
+from gleak.core.lazy import torch
 from gleak.core.spec import Spec
 from gleak.runtime.source_digest import source_digest
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.optim import Optimizer
 
 FILE = "checkpoint.h5"
 SECONDS = 120.0
@@ -301,7 +298,7 @@ def _array(value: Any) -> np.ndarray:
     return np.array(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
 
 
-def optimizer_state(optimizer: Optimizer) -> dict[str, Tensor]:
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """Return the tensors of an optimizer's state, named by parameter number and state name."""
     return {
         f"{index}{SEPARATOR}{name}": value
@@ -310,9 +307,9 @@ def optimizer_state(optimizer: Optimizer) -> dict[str, Tensor]:
     }
 
 
-def resume_optimizer(optimizer: Optimizer, state: Mapping[str, Tensor]) -> None:
+def resume_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, torch.Tensor]) -> None:
     """Load a state returned by `optimizer_state` into an optimizer."""
-    found: dict[int, dict[str, Tensor]] = {}
+    found: dict[int, dict[str, torch.Tensor]] = {}
     for name, value in state.items():
         index, _, key = name.partition(SEPARATOR)
         found.setdefault(int(index), {})[key] = value

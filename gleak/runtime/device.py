@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
 
 from gleak.core.errors import GleakError, nearest
-
-if TYPE_CHECKING:
-    import torch
+from gleak.core.lazy import torch
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -25,7 +22,6 @@ def choose_device(wanted: str | torch.device) -> torch.device:
     Raises:
         GleakError: unknown name, "cuda" without a GPU, or no GPU of this number.
     """
-    import torch
 
     kind, _, index = str(wanted).partition(":")
     if kind not in DEVICES or (index and not index.isdecimal()):
@@ -46,7 +42,6 @@ def choose_device(wanted: str | torch.device) -> torch.device:
 
 def free_memory(device: torch.device) -> int | None:
     """Return the free memory of a GPU in bytes, also of a virtual one; None for the CPU."""
-    import torch
 
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
@@ -64,7 +59,6 @@ def prepare_cpu(threads: int) -> None:
     each time, its pages are cleared again and again (a fifth of the CPU seconds of a gradient of
     VGG-16).
     """
-    import torch
 
     torch.set_num_threads(max(1, threads))
     keep_freed_memory()

@@ -8,14 +8,12 @@ import re
 from collections.abc import Collection, Mapping
 from hashlib import file_digest
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from gleak.core.errors import ArtifactError, nearest
+from gleak.core.lazy import torch
 from gleak.core.spec import FILE_NAME
 from gleak.runtime.user_cache import absence, check_home, exists, with_home
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 PUBLISHED = "https://download.pytorch.org/models"
 NAMED_DIGEST = re.compile(r"-([0-9a-f]{8,})\.")
@@ -34,7 +32,7 @@ DIGESTS: Mapping[str, tuple[str, ...]] = {
 """SHA-256 of torchvision's files, and of SqueezeNet's weights rounded to half precision, with which
 the results in docs/results were measured: they change LPIPS by at most 3e-4."""
 OTHER = "choose the network these weights belong to, or another file"
-State = Mapping[str, "Tensor"]
+State = Mapping[str, "torch.Tensor"]
 log = logging.getLogger(__name__)
 
 
@@ -176,7 +174,6 @@ def check_weights(path: Path, found: State, own: State, kept: Collection[str] = 
     Raises:
         ArtifactError: names the file, the tensor and the nearest unmatched name.
     """
-    import torch
 
     for name in {**own, **found}:
         theirs, ours = (tuple(s[name].shape) if name in s else None for s in (found, own))
@@ -212,7 +209,6 @@ def read_tensors(path: Path, file: BinaryIO) -> State:
     Raises:
         ArtifactError: the file is truncated, or holds anything but tensors.
     """
-    import torch
 
     try:
         found = torch.load(file, map_location="cpu", weights_only=True)

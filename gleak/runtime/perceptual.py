@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from gleak.core.lazy import torch
 from gleak.runtime.hub_weights import checkpoint_path, read_tensors, read_weights
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 Net = Literal["squeeze", "alex", "vgg"]
 
@@ -41,7 +39,7 @@ CHANNELS = (1, 3)
 """Supported numbers of channels: grey and RGB."""
 
 
-def perceptual_network(net: Net = SQUEEZE) -> nn.Module:
+def perceptual_network(net: Net = SQUEEZE) -> torch.nn.Module:
     """Return the network on the CPU: a backbone with linear weights (v0.1).
 
     Args:
@@ -55,7 +53,7 @@ def perceptual_network(net: Net = SQUEEZE) -> nn.Module:
 
 
 @cache
-def _load(net: Net, path: Path) -> nn.Module:
+def _load(net: Net, path: Path) -> torch.nn.Module:
     """Build the network without weights, which lpips would unpickle; copy those of the files."""
     _, backbone = read_weights(path.name)  # before imports that would be in vain
 
@@ -69,7 +67,9 @@ def _load(net: Net, path: Path) -> nn.Module:
     with warnings.catch_warnings():
         # lpips passes torchvision an argument that has been renamed since.
         warnings.filterwarnings("ignore", module="torchvision", category=UserWarning)
-        network: nn.Module = lpips.LPIPS(net=net, pretrained=False, pnet_rand=True, verbose=False)
+        network: torch.nn.Module = lpips.LPIPS(
+            net=net, pretrained=False, pnet_rand=True, verbose=False
+        )
     features = network.get_submodule("net")
     features.load_state_dict({n: backbone[_in_torchvision(n)] for n in features.state_dict()})
     network.load_state_dict(layers, strict=False)  # it has each linear layer under two names
@@ -82,8 +82,8 @@ def _in_torchvision(name: str) -> str:
 
 
 def perceptual_distances(
-    network: nn.Module, one: Tensor, other: Tensor, net: Net = SQUEEZE
-) -> Tensor:
+    network: torch.nn.Module, one: torch.Tensor, other: torch.Tensor, net: Net = SQUEEZE
+) -> torch.Tensor:
     """Compute LPIPS of pairs of images.
 
     Grey images are repeated to three channels. Sides shorter than the backbone's smallest are
@@ -99,11 +99,11 @@ def perceptual_distances(
         Shape (M), 0 for identical images.
     """
     smallest = BACKBONES[net].smallest_side
-    distances: Tensor = network(_prepared(one, smallest), _prepared(other, smallest))
+    distances: torch.Tensor = network(_prepared(one, smallest), _prepared(other, smallest))
     return distances.flatten()
 
 
-def _prepared(images: Tensor, smallest: int) -> Tensor:
+def _prepared(images: torch.Tensor, smallest: int) -> torch.Tensor:
     """Convert images to network inputs: three channels in [-1, 1], sides not below a smallest."""
     from torch.nn.functional import interpolate
 

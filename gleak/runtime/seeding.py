@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    import torch
+from gleak.core.lazy import torch
 
 LARGEST_SEED = 2**31
 
@@ -43,7 +41,6 @@ def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:
         purpose: name of the draw.
         *indices: of a victim, a round, a restart; not negative.
     """
-    import torch
 
     state = _sequence(seed, purpose, indices).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0]))
@@ -55,7 +52,6 @@ def drawing_from(stream: torch.Generator) -> Iterator[None]:
 
     After the block they continue from their former state, on every device.
     """
-    import torch
 
     with torch.random.fork_rng(devices=range(torch.accelerator.device_count())):
         torch.manual_seed(stream.initial_seed())

@@ -11,6 +11,8 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from gleak.core.lazy import torch
+
 if TYPE_CHECKING:
     from torch.library import Library
 
@@ -29,7 +31,6 @@ def ensure_operators() -> Library | None:
         The library of declarations, kept alive by this function's cache; None if nothing was
         missing.
     """
-    import torch
 
     _load_compiled()
     missing = [
@@ -45,7 +46,6 @@ def ensure_operators() -> Library | None:
 
 def _load_compiled() -> None:
     """Load torchvision's compiled operators without importing it; ignore failures."""
-    import torch
 
     package = find_spec("torchvision")
     folders = package.submodule_search_locations if package else None

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.spec import Spec, parameter
 from gleak.runtime.checkpointing import Journal, Part, strip_prefix
 from gleak.runtime.seeding import derived_seed
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.artifacts.dataset import Dataset
     from gleak.data.base import DatasetSpec
     from gleak.models.base import ModelSpec
@@ -78,7 +77,7 @@ class TrainingSpec(Spec):
             IncompatibleError: names both specs.
         """
 
-    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+    def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         """Raise if the training does not support a network.
 
         Args:
@@ -116,7 +115,7 @@ class InitialisedSpec(TrainingSpec):
     )
 
     def train(
-        self, model: nn.Module, dataset: Dataset, seed: int, journal: Journal | None = None
+        self, model: torch.nn.Module, dataset: Dataset, seed: int, journal: Journal | None = None
     ) -> History:
         """Initialise and train a model in place.
 
@@ -143,7 +142,7 @@ class InitialisedSpec(TrainingSpec):
                 f"training {self} diverges on {dataset.spec}: {error}; use a smaller lr"
             ) from error
 
-    def rehearse(self, model: nn.Module, dataset: Dataset, part: Part) -> None:
+    def rehearse(self, model: torch.nn.Module, dataset: Dataset, part: Part) -> None:
         """Run what is computed on a GPU, on tensors without values; arguments as for `fit`.
 
         Args:
@@ -154,7 +153,7 @@ class InitialisedSpec(TrainingSpec):
         self.fit(model, dataset, 0, part)
 
     @abstractmethod
-    def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
+    def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
         """Train from the initial parameters, in place.
 
         Args:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.training.base import History, InitialisedSpec
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.artifacts.dataset import Dataset
     from gleak.runtime.checkpointing import Part
 
@@ -38,7 +37,7 @@ class Central(InitialisedSpec):
             raise IncompatibleError(f"training {self}: {dataset} has no samples in its train split")
 
     @override
-    def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
+    def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
         from gleak.training.central_training import run_epochs
 
         return run_epochs(model, dataset, self.epochs, self.lr, self.batch_size, seed, part)

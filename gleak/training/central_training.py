@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import nn
-from torch.nn import functional
 
+from gleak.core.lazy import torch
 from gleak.models.batching import memory_slices
 from gleak.models.parameters import as_inputs
 from gleak.models.sample_losses import penalties
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def run_epochs(
-    network: nn.Module,
+    network: torch.nn.Module,
     dataset: Dataset,
     epochs: int,
     lr: float,
@@ -62,7 +60,7 @@ class Training:
     """
 
     def __init__(
-        self, network: nn.Module, dataset: Dataset, lr: float, batch_size: int, seed: int
+        self, network: torch.nn.Module, dataset: Dataset, lr: float, batch_size: int, seed: int
     ) -> None:
         self.network, self.dataset, self.seed = network, dataset, seed
         self.optimizer = torch.optim.Adam(network.parameters(), lr=lr)
@@ -99,7 +97,9 @@ class Training:
         self.optimizer.zero_grad()
         with penalties(self.network) as added:
             logits = self.network(inputs)
-        loss = sum((each.mean() for each in added), functional.cross_entropy(logits, labels))
+        loss = sum(
+            (each.mean() for each in added), torch.nn.functional.cross_entropy(logits, labels)
+        )
         loss.backward()
         self.optimizer.step()
         return loss.item()
@@ -126,17 +126,17 @@ class Training:
         resume_optimizer(self.optimizer, strip_prefix("optimizer", tensors))
 
 
-@torch.no_grad()
-def test_accuracy(network: nn.Module, dataset: Dataset) -> list[float]:
+def test_accuracy(network: torch.nn.Module, dataset: Dataset) -> list[float]:
     """Compute the share of correct test samples; an empty list without test samples."""
-    labels = torch.from_numpy(dataset.labels("test"))
-    if not len(labels):
-        return []
-    was_training = network.training
-    network.eval()
-    correct = 0
-    for chunk in memory_slices(len(labels), dataset.shape):
-        inputs = as_inputs(network, dataset.samples("test", chunk))
-        correct += int((network(inputs).argmax(1).cpu() == labels[chunk]).sum())
-    network.train(was_training)
-    return [correct / len(labels)]
+    with torch.no_grad():
+        labels = torch.from_numpy(dataset.labels("test"))
+        if not len(labels):
+            return []
+        was_training = network.training
+        network.eval()
+        correct = 0
+        for chunk in memory_slices(len(labels), dataset.shape):
+            inputs = as_inputs(network, dataset.samples("test", chunk))
+            correct += int((network(inputs).argmax(1).cpu() == labels[chunk]).sum())
+        network.train(was_training)
+        return [correct / len(labels)]

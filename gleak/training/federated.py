@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import nested, register
 from gleak.core.spec import parameter
 from gleak.defenses.base import DefenseSpec
@@ -14,8 +15,6 @@ from gleak.defenses.none import NoDefense
 from gleak.training.base import History, InitialisedSpec
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.artifacts.dataset import Dataset
     from gleak.runtime.checkpointing import Part
 
@@ -74,7 +73,7 @@ class Federated(InitialisedSpec):
             )
 
     @override
-    def check_network(self, network: nn.Module, shape: tuple[int, ...]) -> None:
+    def check_network(self, network: torch.nn.Module, shape: tuple[int, ...]) -> None:
         network.train()  # clients normalise by the batch
         try:
             self.defense.check_network(network, shape)
@@ -82,7 +81,7 @@ class Federated(InitialisedSpec):
             network.eval()
 
     @override
-    def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
+    def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
         from gleak.training.federated_training import run_rounds
 
         return run_rounds(model, dataset, self, seed, part)

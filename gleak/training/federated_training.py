@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
+from gleak.core.lazy import torch
 from gleak.defenses.base import Memory
 from gleak.defenses.sending import RoundStreams, send_update, server_step
 from gleak.local_training.gradient_descent import descend, mini_batches
@@ -52,13 +51,13 @@ class Report:
     """
 
     samples: int
-    gradient: dict[str, Tensor]
-    buffers: dict[str, Tensor]
+    gradient: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
     loss: float
 
 
 def run_rounds(
-    network: nn.Module, dataset: Dataset, training: Federated, seed: int, part: Part
+    network: torch.nn.Module, dataset: Dataset, training: Federated, seed: int, part: Part
 ) -> History:
     """Train a network in place by federated averaging.
 
@@ -92,7 +91,7 @@ class Federation:
     """Server with the parameters of the network, and its clients."""
 
     def __init__(
-        self, network: nn.Module, dataset: Dataset, training: Federated, seed: int
+        self, network: torch.nn.Module, dataset: Dataset, training: Federated, seed: int
     ) -> None:
         self.network, self.dataset, self.training, self.seed = network, dataset, training, seed
         labels, random = dataset.labels("train"), stream(seed, "shares")
@@ -144,9 +143,9 @@ class Federation:
         labels = torch.from_numpy(self.dataset.labels("train")[client.share]).to(device)
         size = min(training.batch_size, len(labels))
         self.network.train()
-        losses: list[Tensor] = []
+        losses: list[torch.Tensor] = []
 
-        def compute() -> dict[str, Tensor]:
+        def compute() -> dict[str, torch.Tensor]:
             batches = mini_batches(len(labels), size, training.local_steps, shuffled=True)
             gradient = training.defense.local_gradient()
             descent = descend(
@@ -174,18 +173,20 @@ class Federation:
         server_step(self.network, gradient, self.training.lr * self.training.local_steps)
         self._set_buffers(_weighted_means([report.buffers for report in reports], weights))
 
-    @torch.no_grad()
-    def _set_buffers(self, values: dict[str, Tensor]) -> None:
-        for name, buffer in self.network.named_buffers():
-            buffer.copy_(values[name])
+    def _set_buffers(self, values: dict[str, torch.Tensor]) -> None:
+        with torch.no_grad():
+            for name, buffer in self.network.named_buffers():
+                buffer.copy_(values[name])
 
 
-def _weighted_means(values: Sequence[dict[str, Tensor]], weights: np.ndarray) -> dict[str, Tensor]:
+def _weighted_means(
+    values: Sequence[dict[str, torch.Tensor]], weights: np.ndarray
+) -> dict[str, torch.Tensor]:
     """Average tensors of the same name over clients."""
     return {name: _weighted_mean([each[name] for each in values], weights) for name in values[0]}
 
 
-def _weighted_mean(values: Sequence[Tensor], weights: np.ndarray) -> Tensor:
+def _weighted_mean(values: Sequence[torch.Tensor], weights: np.ndarray) -> torch.Tensor:
     """Compute the mean in double precision; for integers, such as counters, it is rounded."""
     rows = torch.stack([value.double() for value in values])
     mean = torch.tensordot(torch.from_numpy(weights).to(rows), rows, dims=1)

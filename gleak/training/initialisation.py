@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from torch import nn
-
+from gleak.core.lazy import torch
 from gleak.runtime.hub_weights import State, check_weights, read_weights
 from gleak.runtime.seeding import drawing_from, torch_stream
 from gleak.training.base import Init
@@ -14,7 +13,7 @@ COUNTER = "num_batches_tracked"
 log = logging.getLogger(__name__)
 
 
-def initialise(network: nn.Module, init: Init, bound: float, seed: int) -> None:
+def initialise(network: torch.nn.Module, init: Init, bound: float, seed: int) -> None:
     """Draw all parameters of a network, on the CPU so that the device changes no draw.
 
     Args:
@@ -31,7 +30,7 @@ def initialise(network: nn.Module, init: Init, bound: float, seed: int) -> None:
     stream = torch_stream(seed, "initialisation")
     if init == "uniform":
         for parameter in network.parameters():
-            nn.init.uniform_(parameter, -bound, bound, generator=stream)
+            torch.nn.init.uniform_(parameter, -bound, bound, generator=stream)
     else:
         with drawing_from(stream):
             _reset_layers(network)
@@ -40,20 +39,20 @@ def initialise(network: nn.Module, init: Init, bound: float, seed: int) -> None:
     network.to(device)
 
 
-def _reset_layers(network: nn.Module) -> None:
+def _reset_layers(network: torch.nn.Module) -> None:
     for layer in network.modules():
         reset = getattr(layer, "reset_parameters", None)
         if callable(reset):
             reset()
 
 
-def _draw_kaiming(network: nn.Module) -> None:
+def _draw_kaiming(network: torch.nn.Module) -> None:
     for layer in network.modules():
-        if isinstance(layer, nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        if isinstance(layer, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
 
-def load_weights(network: nn.Module, name: str) -> None:
+def load_weights(network: torch.nn.Module, name: str) -> None:
     """Read parameters and buffers from a file in the cache of ``torch.hub``.
 
     Args:

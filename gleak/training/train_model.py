@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from torch import nn
 
 from gleak.artifacts.dataset import Dataset
 from gleak.artifacts.model import Model
+from gleak.core.lazy import torch
 from gleak.models.base import ModelSpec
 from gleak.models.broadcast import with_state
 from gleak.runtime.checkpointing import FILE, Journal, origin_of
@@ -68,7 +68,7 @@ def train_model(
     return journal.earlier
 
 
-def _construct(model: ModelSpec, dataset: Dataset, seed: int) -> nn.Module:
+def _construct(model: ModelSpec, dataset: Dataset, seed: int) -> torch.nn.Module:
     """Build the network; a user's constructor draws random numbers from the run's stream."""
     with drawing_from(torch_stream(seed, "construction")):
         return model.build(dataset.shape, dataset.classes)

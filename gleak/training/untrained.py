@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import FILE_NAME, parameter
 from gleak.runtime.hub_weights import checkpoint_path
@@ -15,8 +16,6 @@ from gleak.runtime.user_cache import exists
 from gleak.training.base import History, InitialisedSpec, TrainingSpec
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.artifacts.dataset import Dataset
     from gleak.models.base import ModelSpec
     from gleak.runtime.checkpointing import Part
@@ -37,7 +36,7 @@ class Untrained(InitialisedSpec):
     """No training: randomly initialised parameters, as in the first round."""
 
     @override
-    def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
+    def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
         from gleak.training.central_training import test_accuracy
 
         return History(test_accuracy=test_accuracy(model, dataset))
@@ -86,13 +85,13 @@ class Pretrained(InitialisedSpec):
             )
 
     @override
-    def rehearse(self, model: nn.Module, dataset: Dataset, part: Part) -> None:
+    def rehearse(self, model: torch.nn.Module, dataset: Dataset, part: Part) -> None:
         """Compare the tensors of the file with those of the model, if the file is there."""
         if exists(checkpoint_path(self.file)):
             super().rehearse(model, dataset, part)
 
     @override
-    def fit(self, model: nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
+    def fit(self, model: torch.nn.Module, dataset: Dataset, seed: int, part: Part) -> History:
         from gleak.training.central_training import test_accuracy
         from gleak.training.initialisation import load_weights
 

@@ -12,7 +12,7 @@ from gleak.attacks.first_layer import dense_layer_of_samples, output_slopes, rea
 from gleak.attacks.observation import Observation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
-from gleak.models.variational import GaussianSample
+from gleak.models.layers import GaussianSample
 
 SHAPE = (2, 3, 4)
 FEATURES = 24

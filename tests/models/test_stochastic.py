@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gleak.models.layers import GaussianSample
 from gleak.models.stochastic import (
     deterministic_copy,
     sampling_layers,
     stochastic_layers,
     stochastic_training_mode,
 )
-from gleak.models.variational import GaussianSample
 
 INPUTS = torch.rand(50, 4, 3, 3, generator=torch.Generator().manual_seed(0)) + 0.1
 

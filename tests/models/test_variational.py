@@ -11,7 +11,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
 from gleak.core.registry import parse
-from gleak.models.variational import GaussianSample
+from gleak.models.layers import GaussianSample
 
 SHAPE = (3, 32, 32)
 NAMES = [

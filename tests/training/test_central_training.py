@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.artifacts.dataset import Dataset
-from gleak.models.sample_losses import Penalised
+from gleak.models.layers import Penalised
 from gleak.runtime.checkpointing import Journal
 from gleak.training.central_training import run_epochs
 

@@ -7,13 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.grad import conv2d_input, conv2d_weight
 from typing_extensions import override
 
 from gleak.attacks.matching.layerwise import LEAST_ROWS
+from gleak.core.lazy import torch
 
 FEW_POSITIONS = 32
 """Positions of an image below which oneDNN, which copies the weight in each call, is slower."""
@@ -34,11 +31,11 @@ class AffineLayer(ABC):
         bias: the layer's, None if it has none.
     """
 
-    weight: Tensor
-    bias: Tensor | None
+    weight: torch.Tensor
+    bias: torch.Tensor | None
 
     @abstractmethod
-    def stacked(self, weight: Tensor, bias: Tensor | None = None) -> AffineLayer:
+    def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> AffineLayer:
         """Return layers of this kind, one for each of V victims, as one layer for split values.
 
         Args:
@@ -46,27 +43,29 @@ class AffineLayer(ABC):
             bias: Shape (V, *shape).
         """
 
-    def split(self, rows: Tensor, victims: int) -> Tensor:
+    def split(self, rows: torch.Tensor, victims: int) -> torch.Tensor:
         """Arrange rows, Shape (V * N, ...), as stacked layers take them."""
         return rows.unflatten(0, (victims, -1))
 
-    def by_victim(self, split: Tensor, victims: int) -> Tensor:
+    def by_victim(self, split: torch.Tensor, victims: int) -> torch.Tensor:
         """Return a view of split values; Shape (V, N, ...)."""
         return split
 
     @abstractmethod
-    def outputs(self, inputs: Tensor) -> Tensor:
+    def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute the layer's outputs, as a new tensor."""
 
     @abstractmethod
-    def linear(self, inputs: Tensor) -> Tensor:
+    def linear(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute the outputs' derivative along a tangent of the inputs."""
 
     @abstractmethod
-    def adjoint(self, outputs: Tensor, shape: torch.Size) -> Tensor:
+    def adjoint(self, outputs: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         """Apply the adjoint of `linear`, whose inputs have this shape, as a new tensor."""
 
-    def gradients(self, inputs: Tensor, grad_outputs: Tensor, victims: int) -> list[Tensor]:
+    def gradients(
+        self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
+    ) -> list[torch.Tensor]:
         """Compute each victim's gradients of weight and bias from the gradients at the outputs.
 
         Args:
@@ -83,11 +82,13 @@ class AffineLayer(ABC):
         )
 
     @abstractmethod
-    def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor, victims: int) -> Tensor:
+    def weight_gradient(
+        self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
+    ) -> torch.Tensor:
         """Compute each victim's gradient of the weight from split values."""
 
     @abstractmethod
-    def bias_gradient(self, grad_outputs: Tensor, victims: int) -> Tensor:
+    def bias_gradient(self, grad_outputs: torch.Tensor, victims: int) -> torch.Tensor:
         """Compute each victim's gradient of the bias from split values."""
 
 
@@ -100,38 +101,40 @@ class Dense(AffineLayer):
     """
 
     @classmethod
-    def of(cls, layer: nn.Linear) -> Self:
+    def of(cls, layer: torch.nn.Linear) -> Self:
         """Return the layer at its parameters."""
         return cls(*_parameters(layer))
 
     @override
-    def stacked(self, weight: Tensor, bias: Tensor | None = None) -> StackedDense:
+    def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> StackedDense:
         return StackedDense(weight, bias)
 
     @override
-    def outputs(self, inputs: Tensor) -> Tensor:
+    def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         outputs = self.linear(inputs)
         return outputs if self.bias is None else outputs + self.bias
 
     @override
-    def linear(self, inputs: Tensor) -> Tensor:
+    def linear(self, inputs: torch.Tensor) -> torch.Tensor:
         return _product(inputs, self.weight.mT)
 
     @override
-    def adjoint(self, outputs: Tensor, shape: torch.Size) -> Tensor:
+    def adjoint(self, outputs: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         return _product(outputs, self.weight)
 
     @override
-    def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor, victims: int) -> Tensor:
+    def weight_gradient(
+        self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
+    ) -> torch.Tensor:
         return grad_outputs.flatten(1, -2).mT @ inputs.flatten(1, -2)
 
     @override
-    def bias_gradient(self, grad_outputs: Tensor, victims: int) -> Tensor:
+    def bias_gradient(self, grad_outputs: torch.Tensor, victims: int) -> torch.Tensor:
         return grad_outputs.flatten(1, -2).sum(1)
 
 
-def _product(rows: Tensor, matrix: Tensor) -> Tensor:
-    missing = LEAST_ROWS[nn.Linear] - len(rows)
+def _product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    missing = LEAST_ROWS["Linear"] - len(rows)
     if missing <= 0:
         return rows @ matrix
     return (torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])]) @ matrix)[: len(rows)]
@@ -147,20 +150,20 @@ class StackedDense(Dense):
     """
 
     @override
-    def outputs(self, inputs: Tensor) -> Tensor:
+    def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         bias = 0 if self.bias is None else _broadcast(self.bias[:, None], inputs)
         return self.linear(inputs) + bias
 
     @override
-    def linear(self, inputs: Tensor) -> Tensor:
+    def linear(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs @ _broadcast(self.weight.mT, inputs)
 
     @override
-    def adjoint(self, outputs: Tensor, shape: torch.Size) -> Tensor:
+    def adjoint(self, outputs: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         return outputs @ _broadcast(self.weight, outputs)
 
 
-def _broadcast(matrices: Tensor, rows: Tensor) -> Tensor:
+def _broadcast(matrices: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Give matrices of V victims the number of dimensions of rows, Shape (V, N, ..., features)."""
     return matrices[(slice(None), *[None] * (rows.ndim - matrices.ndim))]
 
@@ -192,13 +195,13 @@ class Convolution(AffineLayer):
         return cls(weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)
 
     @override
-    def stacked(self, weight: Tensor, bias: Tensor | None = None) -> Self:
+    def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Self:
         bias = None if bias is None else bias.flatten()
         groups = len(weight) * self.groups
         return replace(self, weight=weight.flatten(0, 1), bias=bias, groups=groups)
 
     @override
-    def split(self, rows: Tensor, victims: int) -> Tensor:
+    def split(self, rows: torch.Tensor, victims: int) -> torch.Tensor:
         """Put the channels of all victims beside each other; Shape (N, V * C, H, W)."""
         if victims == 1:
             return rows
@@ -207,32 +210,32 @@ class Convolution(AffineLayer):
         )
 
     @override
-    def by_victim(self, split: Tensor, victims: int) -> Tensor:
+    def by_victim(self, split: torch.Tensor, victims: int) -> torch.Tensor:
         return split.unflatten(1, (victims, -1)).transpose(0, 1)
 
     @override
-    def outputs(self, inputs: Tensor) -> Tensor:
+    def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         return self._convolve(inputs, self.bias)
 
     @override
-    def linear(self, inputs: Tensor) -> Tensor:
+    def linear(self, inputs: torch.Tensor) -> torch.Tensor:
         return self._convolve(inputs, None)
 
-    def _convolve(self, inputs: Tensor, bias: Tensor | None) -> Tensor:
+    def _convolve(self, inputs: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         if _onednn_takes(inputs):
             return torch.mkldnn_convolution(
                 inputs, self.weight, bias, self.padding, self.stride, self.dilation, self.groups
             )
         settings = (self.stride, self.padding, self.dilation, self.groups)
-        return functional.conv2d(inputs, self.weight, bias, *settings)
+        return torch.nn.functional.conv2d(inputs, self.weight, bias, *settings)
 
     @override
-    def adjoint(self, outputs: Tensor, shape: torch.Size) -> Tensor:
+    def adjoint(self, outputs: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         if _onednn_takes(outputs) and self._reflected is not None:
             return self._reflected.linear(outputs)
         shape = torch.Size([len(outputs), self.groups * self.weight.shape[1], *shape[2:]])
         settings = (self.stride, self.padding, self.dilation, self.groups)
-        return conv2d_input(shape, self.weight, outputs, *settings)
+        return torch.nn.grad.conv2d_input(shape, self.weight, outputs, *settings)  # type: ignore[attr-defined]
 
     @cached_property
     def _reflected(self) -> Convolution | None:
@@ -247,24 +250,30 @@ class Convolution(AffineLayer):
         return replace(self, weight=weight, bias=None, padding=(across, along))
 
     @override
-    def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor, victims: int) -> Tensor:
+    def weight_gradient(
+        self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
+    ) -> torch.Tensor:
         if self.weight.numel() * grad_outputs.shape[2:].numel() < LARGE_CONVOLUTION:
             return self._stacked_gradient(inputs, grad_outputs, victims)
         each = (values.chunk(victims, 1) for values in (inputs, grad_outputs))
         return torch.cat([self._stacked_gradient(*own) for own in zip(*each, strict=True)])
 
-    def _stacked_gradient(self, inputs: Tensor, grad_outputs: Tensor, victims: int = 1) -> Tensor:
+    def _stacked_gradient(
+        self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int = 1
+    ) -> torch.Tensor:
         outputs, *rest = self.weight.shape
         settings = (self.stride, self.padding, self.dilation, self.groups * victims)
-        gradient = conv2d_weight(inputs, (victims * outputs, *rest), grad_outputs, *settings)
+        gradient = torch.nn.grad.conv2d_weight(  # type: ignore[attr-defined]
+            inputs, (victims * outputs, *rest), grad_outputs, *settings
+        )
         return gradient.contiguous().unflatten(0, (victims, -1))
 
     @override
-    def bias_gradient(self, grad_outputs: Tensor, victims: int) -> Tensor:
+    def bias_gradient(self, grad_outputs: torch.Tensor, victims: int) -> torch.Tensor:
         return self.by_victim(grad_outputs, victims).contiguous().sum((3, 4)).sum(1)
 
 
-def _onednn_takes(images: Tensor) -> bool:
+def _onednn_takes(images: torch.Tensor) -> bool:
     """Return True if oneDNN can convolve these images.
 
     torch calls it for large batches only. For a single small image it is up to twice as fast as
@@ -289,9 +298,9 @@ class Normalisation(AffineLayer):
         deviation: by which the layer divides.
     """
 
-    bias: Tensor
-    mean: Tensor
-    deviation: Tensor
+    bias: torch.Tensor
+    mean: torch.Tensor
+    deviation: torch.Tensor
 
     @classmethod
     def of(cls, layer: Any) -> Self:
@@ -301,55 +310,57 @@ class Normalisation(AffineLayer):
         return cls(*(value[:, None, None] for value in values))
 
     @cached_property
-    def _scale(self) -> Tensor:
+    def _scale(self) -> torch.Tensor:
         return self.weight / self.deviation
 
     @cached_property
-    def _shift(self) -> Tensor:
+    def _shift(self) -> torch.Tensor:
         return torch.addcmul(self.bias, self.mean, self._scale, value=-1)
 
     @override
-    def stacked(self, weight: Tensor, bias: Tensor | None = None) -> Self:
+    def stacked(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Self:
         assert bias is not None
         shape = (len(weight), 1, -1, 1, 1)
         return replace(self, weight=weight.view(shape), bias=bias.view(shape))
 
     @override
-    def outputs(self, inputs: Tensor) -> Tensor:
+    def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.addcmul(self._shift, inputs, self._scale)
 
     @override
-    def linear(self, inputs: Tensor) -> Tensor:
+    def linear(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs * self._scale
 
     @override
-    def adjoint(self, outputs: Tensor, shape: torch.Size) -> Tensor:
+    def adjoint(self, outputs: torch.Tensor, shape: torch.Size) -> torch.Tensor:
         return outputs * self._scale
 
     @override
-    def weight_gradient(self, inputs: Tensor, grad_outputs: Tensor, victims: int) -> Tensor:
+    def weight_gradient(
+        self, inputs: torch.Tensor, grad_outputs: torch.Tensor, victims: int
+    ) -> torch.Tensor:
         products = (inputs - self.mean).mul_(grad_outputs)
         return products.sum((1, 3, 4)) / self.deviation.flatten()
 
     @override
-    def bias_gradient(self, grad_outputs: Tensor, victims: int) -> Tensor:
+    def bias_gradient(self, grad_outputs: torch.Tensor, victims: int) -> torch.Tensor:
         return grad_outputs.sum((1, 3, 4))
 
 
-def _parameters(layer: Any) -> tuple[Tensor, Tensor | None]:
+def _parameters(layer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     return layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
 
 
-def affine_layer(layer: nn.Module) -> AffineLayer | None:
+def affine_layer(layer: torch.nn.Module) -> AffineLayer | None:
     """Return a layer in its affine form at its parameters, None if it has none.
 
     Args:
         layer: in evaluation mode.
     """
-    if type(layer) is nn.Linear:
+    if type(layer) is torch.nn.Linear:
         return Dense.of(layer)
-    if type(layer) is nn.Conv2d and layer.padding_mode == "zeros":
+    if type(layer) is torch.nn.Conv2d and layer.padding_mode == "zeros":
         return None if isinstance(layer.padding, str) else Convolution.of(layer)
-    if type(layer) is nn.BatchNorm2d and layer.affine and layer.running_mean is not None:
+    if type(layer) is torch.nn.BatchNorm2d and layer.affine and layer.running_mean is not None:
         return Normalisation.of(layer)
     return None

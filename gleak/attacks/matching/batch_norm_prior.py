@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-import torch
-from torch import Tensor, nn
-
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.models.batch_norm import (
     InputStatistics,
     batch_norm_passes,
@@ -39,7 +37,7 @@ class BatchNormPrior:
             each victim; None where none are known.
     """
 
-    network: nn.Module
+    network: torch.nn.Module
     expected: Sequence[InputStatistics | None]
 
     @classmethod
@@ -62,7 +60,7 @@ class BatchNormPrior:
         )
         return cls(network, list(map(InputStatistics, layers, means, variances)))
 
-    def keep(self, rows: Tensor | slice) -> Self:
+    def keep(self, rows: torch.Tensor | slice) -> Self:
         """Return the prior of these victims alone."""
         kept = [
             each and replace(each, mean=each.mean[rows], variance=each.variance[rows])
@@ -70,7 +68,7 @@ class BatchNormPrior:
         ]
         return replace(self, expected=kept)
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute the prior of each victim (GradInversion Eq. 8).
 
         Norms are divided by the square root of the channels, so that layers count alike, and means
@@ -87,7 +85,9 @@ class BatchNormPrior:
         return torch.stack([_distance(one, known) for one, known in pairs if known]).mean(0)
 
 
-def check_statistics(network: nn.Module, shape: tuple[int, ...], source: StatisticsSource) -> None:
+def check_statistics(
+    network: torch.nn.Module, shape: tuple[int, ...], source: StatisticsSource
+) -> None:
     """Check that a network has layers whose statistics can be compared.
 
     Args:
@@ -111,13 +111,13 @@ def check_statistics(network: nn.Module, shape: tuple[int, ...], source: Statist
         )
 
 
-def _running(layer: nn.modules.batchnorm._BatchNorm, victims: int) -> InputStatistics | None:
+def _running(layer: torch.nn.modules.batchnorm._BatchNorm, victims: int) -> InputStatistics | None:
     """Return the running statistics of a layer for each victim."""
     known = running_statistics(layer)
     return known and InputStatistics(layer, *(value.expand(victims, -1) for value in known))
 
 
-def _distance(found: InputStatistics, expected: InputStatistics) -> Tensor:
+def _distance(found: InputStatistics, expected: InputStatistics) -> torch.Tensor:
     """Compute a layer's distance; Shape (V)."""
     scale = expected.variance + expected.layer.eps
     of_means = ((found.mean - expected.mean) / scale.sqrt()).square().mean(1)

@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import torch
-from torch import Tensor, nn
-
 from gleak.attacks.matching.gradients import (
     ClientTraining,
     Gradients,
@@ -24,6 +21,7 @@ from gleak.attacks.matching.layerwise import LayerwiseGradients, UnsplittableErr
 from gleak.attacks.matching.tangent_gradients import TangentGradients
 from gleak.attacks.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.models.differentiation import differentiable_kernels
 from gleak.models.examination import check_searchable
 from gleak.models.parameters import double_copy, random_samples, trained_parameters
@@ -42,8 +40,7 @@ victims are differentiated by tangents."""
 KEPT = 4
 """Number of networks whose check is cached."""
 log = logging.getLogger(__name__)
-ROUNDING = {torch.float64: 1e-14}
-SINGLE_ROUNDING = 1e-6
+DOUBLE_ROUNDING, SINGLE_ROUNDING = 1e-14, 1e-6
 """Largest squared error due to rounding, relative to the squared length of the expected value."""
 FAINT = 1e-6
 """Lower bound of a parameter's squared length in relative errors, as a share of the total."""
@@ -59,7 +56,9 @@ def choose_gradients(training: ClientTraining) -> Gradients:
 
 
 @lru_cache(KEPT)
-def check_gradients(network: nn.Module, loss: str, shape: tuple[int, ...], classes: int) -> None:
+def check_gradients(
+    network: torch.nn.Module, loss: str, shape: tuple[int, ...], classes: int
+) -> None:
     """Check that the gradients of a network can be matched.
 
     Args:
@@ -166,11 +165,11 @@ def _share_of_dense(training: ClientTraining) -> float:
     model, sizes = training.model, {True: 0, False: 0}
     for name in training.trained:
         layer = model.get_submodule(name.rpartition(".")[0])
-        sizes[isinstance(layer, nn.Linear)] += model.get_parameter(name).numel()
+        sizes[isinstance(layer, torch.nn.Linear)] += model.get_parameter(name).numel()
     return sizes[True] / sum(sizes.values())
 
 
-def _double_model(training: ClientTraining) -> nn.Module:
+def _double_model(training: ClientTraining) -> torch.nn.Module:
     """Copy the network so that only its trained parameters require a gradient."""
     samples = random_samples(training.model, max(BATCHES), training.input_shape)
     model = double_copy(training.model, samples)
@@ -186,7 +185,9 @@ def _reduced(training: ClientTraining) -> ClientTraining:
     return replace(training, local_steps=STEPS, batch_size=size, mini_batch=MINI_BATCH)
 
 
-def _batches(training: ClientTraining, sizes: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(
+    training: ClientTraining, sizes: Sequence[int]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Draw samples and soft labels; a size of one is skipped if the network does not accept it."""
     drawn = random_samples(training.model, VICTIMS * max(sizes), training.input_shape)
     generator = torch.Generator().manual_seed(1)
@@ -198,7 +199,7 @@ def _batches(training: ClientTraining, sizes: Sequence[int]) -> Iterator[tuple[T
         yield inputs.clone().requires_grad_(), logits.softmax(2).requires_grad_()
 
 
-def _repeated_trial(training: ClientTraining, inputs: Tensor, targets: Tensor) -> Trial:
+def _repeated_trial(training: ClientTraining, inputs: torch.Tensor, targets: torch.Tensor) -> Trial:
     """Build the trial of several local steps by the general method, checked for one step."""
     return Trial.of(inputs, targets, _looped_steps(training).mean_gradients(inputs, targets))
 
@@ -245,13 +246,13 @@ class Trial:
             with respect to inputs and targets.
     """
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: torch.Tensor
+    targets: torch.Tensor
     gradients: Parameters
-    slopes: tuple[Tensor, ...]
+    slopes: tuple[torch.Tensor, ...]
 
     @classmethod
-    def of(cls, inputs: Tensor, targets: Tensor, formed: Parameters) -> Trial:
+    def of(cls, inputs: torch.Tensor, targets: torch.Tensor, formed: Parameters) -> Trial:
         """Build a trial from gradients that are known to be correct.
 
         Args:
@@ -283,7 +284,7 @@ class Trial:
             [] if self._has_slopes([piece.inner() for piece in pieces]) else [*squares]
         )
 
-    def _has_slopes(self, products: Sequence[Tensor]) -> bool:
+    def _has_slopes(self, products: Sequence[torch.Tensor]) -> bool:
         """Return True if inner products with the correct gradients have the correct derivatives."""
         actual = _slopes(products, self.inputs, self.targets)
         pairs = list(zip(actual, self.slopes, strict=True))
@@ -293,15 +294,17 @@ class Trial:
 
     @property
     def _rounding(self) -> float:
-        return ROUNDING.get(self.inputs.dtype, SINGLE_ROUNDING)
+        return DOUBLE_ROUNDING if self.inputs.dtype == torch.float64 else SINGLE_ROUNDING
 
 
-def _slopes(products: Sequence[Tensor], inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+def _slopes(
+    products: Sequence[torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
     total = torch.stack([product.sum() for product in products]).sum()
     return torch.autograd.grad(total, (inputs, targets), materialize_grads=True)
 
 
-def plain_trial(training: ClientTraining, inputs: Tensor, targets: Tensor) -> Trial:
+def plain_trial(training: ClientTraining, inputs: torch.Tensor, targets: torch.Tensor) -> Trial:
     """Differentiate each victim's loss at the network's own parameters, in place.
 
     Args:
@@ -328,7 +331,7 @@ def plain_trial(training: ClientTraining, inputs: Tensor, targets: Tensor) -> Tr
 
 
 def _without_second_derivative(
-    network: nn.Module, inputs: Tensor, error: Exception
+    network: torch.nn.Module, inputs: torch.Tensor, error: Exception
 ) -> IncompatibleError:
     """Build the error that names the layer which cannot be differentiated twice."""
     faulty = (
@@ -343,7 +346,7 @@ def _without_second_derivative(
     )
 
 
-def _twice_differentiable(layer: nn.Module, given: Tensor) -> bool:
+def _twice_differentiable(layer: torch.nn.Module, given: torch.Tensor) -> bool:
     """Return True if the derivative of a layer's output can be differentiated, tried on an input.
 
     Layers of several inputs or outputs are not tried and pass.

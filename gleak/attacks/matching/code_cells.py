@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
 from gleak.artifacts.encodings import Encoded, Quantized, Rounded, Signs
 from gleak.attacks.matching.distances.base import Piece
 from gleak.attacks.matching.pieces import FLOOR, FormedPiece, rows
+from gleak.core.lazy import torch
 
 LEAST_PROBABILITY = 0.3
 """Probability below which minus its logarithm is continued by a line, to be finite everywhere."""
@@ -40,7 +39,7 @@ class Cell(ABC):
         )
 
     @abstractmethod
-    def unlikelihood(self, gradient: Tensor, target: Tensor) -> Tensor:
+    def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Compute minus the logarithm of the probability of each value's code.
 
         Args:
@@ -62,10 +61,10 @@ class NearestCell(Cell):
         step: distance of two levels; Shape (V, R), or (V) of one round.
     """
 
-    step: Tensor
+    step: torch.Tensor
 
     @override
-    def unlikelihood(self, gradient: Tensor, target: Tensor) -> Tensor:
+    def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return (_levels(gradient - target, self.step) - 0.5).clamp_min(0).square()
 
 
@@ -81,10 +80,10 @@ class RandomCell(Cell):
         step: distance of two levels; Shape (V, R), or (V) of one round.
     """
 
-    step: Tensor
+    step: torch.Tensor
 
     @override
-    def unlikelihood(self, gradient: Tensor, target: Tensor) -> Tensor:
+    def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         probability = 1 - _levels(gradient - target, self.step)
         missing = (LEAST_PROBABILITY - probability).clamp_min(0) / LEAST_PROBABILITY
         return missing - probability.clamp_min(LEAST_PROBABILITY).log()
@@ -99,12 +98,12 @@ class SignCell(Cell):
     """
 
     @override
-    def unlikelihood(self, gradient: Tensor, target: Tensor) -> Tensor:
+    def unlikelihood(self, gradient: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         wrong = gradient.where(gradient.sign() != target.sign(), 0)
         return wrong.square() / gradient.square().mean(1, keepdim=True).clamp_min(FLOOR)
 
 
-def _levels(values: Tensor, step: Tensor) -> Tensor:
+def _levels(values: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
     """Return magnitudes in levels; a step of zero, that of a gradient of zeros, counts as one."""
     return values.abs() / step.where(step > 0, 1)[:, None]
 
@@ -120,7 +119,7 @@ class CodedPiece(FormedPiece):
     cell: Cell
 
     @override
-    def unlikelihood(self) -> Tensor:
+    def unlikelihood(self) -> torch.Tensor:
         """Compute minus the logarithm of the probability of all codes; Shape (V)."""
         return self.cell.unlikelihood(rows(self.gradient), rows(self.target)).sum(1)
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.nn import functional
-from torch.nn.grad import conv2d_weight
+from gleak.core.lazy import torch
 
 MANY_PATCHES = 2**16
 
 
 def weight_gradient(
-    layer: nn.Conv2d, inputs: Tensor, output_gradients: Tensor, victims: int
-) -> Tensor:
+    layer: torch.nn.Conv2d, inputs: torch.Tensor, output_gradients: torch.Tensor, victims: int
+) -> torch.Tensor:
     """Compute each victim's gradient of the layer's weight, differentiable in both arguments.
 
     The product of output gradients and input patches. torch's unfold and fold visit one value at a
@@ -34,23 +28,27 @@ def weight_gradient(
     Returns:
         Shape (V, O, C, kh, kw).
     """
+    from gleak.attacks.matching.functions import PatchProduct
+
     patches = (
         layer.weight[0].numel() * output_gradients[0, 0].numel() * len(output_gradients) // victims
     )
     if patches >= MANY_PATCHES and inputs.device.type == "cpu":
         return _one_by_one(layer, inputs, output_gradients, victims)
     height, width = layer.padding if isinstance(layer.padding, tuple) else (0, 0)
-    padded = functional.pad(inputs, (width, width, height, height))
-    product = _PatchProduct.apply(padded, output_gradients, layer, victims)
+    padded = torch.nn.functional.pad(inputs, (width, width, height, height))
+    product = PatchProduct.apply(padded, output_gradients, layer, victims)
     return product.unflatten(2, layer.weight.shape[1:])
 
 
-def _one_by_one(layer: nn.Conv2d, inputs: Tensor, output_gradients: Tensor, victims: int) -> Tensor:
+def _one_by_one(
+    layer: torch.nn.Conv2d, inputs: torch.Tensor, output_gradients: torch.Tensor, victims: int
+) -> torch.Tensor:
     """Apply torch's kernel, which sums over all samples of a call, to each victim."""
     samples = len(inputs) // victims
     padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)
     gradients = [
-        conv2d_weight(
+        torch.nn.grad.conv2d_weight(  # type: ignore[attr-defined]
             layer_inputs, layer.weight.shape, grad_outputs, layer.stride, padding, layer.dilation
         )
         for layer_inputs, grad_outputs in zip(
@@ -58,55 +56,3 @@ def _one_by_one(layer: nn.Conv2d, inputs: Tensor, output_gradients: Tensor, vict
         )
     ]
     return torch.stack(gradients)
-
-
-class _PatchProduct(torch.autograd.Function):
-    """D^T A of each victim, with the output gradients D and the patches A of the padded input."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, padded: Tensor, output_gradients: Tensor, layer: nn.Conv2d, victims: int
-    ) -> Tensor:
-        patches = _patches(padded, layer, output_gradients.shape[2:])
-        ctx.layer, ctx.padded, ctx.shape = layer, padded.shape, patches.shape
-        patches, output_gradients = patches.flatten(4).flatten(1, 3), output_gradients.flatten(2)
-        ctx.save_for_backward(patches, output_gradients)
-        return (output_gradients @ patches.mT).unflatten(0, (victims, -1)).sum(1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor, Tensor, None, None]:
-        patches, output_gradients = ctx.saved_tensors
-        samples = len(output_gradients) // len(outputs[0])
-        product = outputs[0].contiguous().repeat_interleave(samples, 0)
-        output_slopes = (product @ patches).unflatten(2, ctx.shape[4:])
-        patch_slopes = (product.mT @ output_gradients).view(ctx.shape)
-        return _fold(patch_slopes, ctx.layer, ctx.padded), output_slopes, None, None
-
-
-def _patches(padded: Tensor, layer: nn.Conv2d, outputs: torch.Size) -> Tensor:
-    """Extract the input patch of each output position; Shape (M, C, kh, kw, h, w)."""
-    sample, channel, down, right = padded.stride()
-    strides = (
-        *(sample, channel, layer.dilation[0] * down, layer.dilation[1] * right),
-        *(layer.stride[0] * down, layer.stride[1] * right),
-    )
-    shape = (*padded.shape[:2], *layer.kernel_size, *outputs)
-    return padded.as_strided(shape, strides).contiguous()
-
-
-def _fold(patches: Tensor, layer: nn.Conv2d, shape: torch.Size) -> Tensor:
-    """Add every value of the patches to its position in the input; the adjoint of `_patches`."""
-    padded = patches.new_zeros(shape)
-    for i in range(patches.shape[2]):
-        rows = _seen(i, patches.shape[4], layer.stride[0], layer.dilation[0])
-        for j in range(patches.shape[3]):
-            columns = _seen(j, patches.shape[5], layer.stride[1], layer.dilation[1])
-            padded[:, :, rows, columns] += patches[:, :, i, j]
-    return padded
-
-
-def _seen(position: int, outputs: int, stride: int, dilation: int) -> slice:
-    """Return the positions along an axis that one kernel position visits."""
-    first = position * dilation
-    return slice(first, first + (outputs - 1) * stride + 1, stride)

@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
 from gleak.attacks.matching.gradient_matching import GradientMatching, gradients_of
+from gleak.core.lazy import torch
 from gleak.models.variational import noise_sizes, with_noise_as_input
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class DrawnMatching(GradientMatching):
         return super().unknowns + self.shape[0] * self.draws
 
     @override
-    def network_inputs(self, points: Tensor) -> Tensor:
+    def network_inputs(self, points: torch.Tensor) -> torch.Tensor:
         """Return flat samples and their eps; Shape (V, N, P + K)."""
         noise = points[:, super().unknowns :].unflatten(1, (self.shape[0], self.draws))
         return torch.cat([self.inputs(points).flatten(2), noise], 2)

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.drawn_matching import DrawnMatching
@@ -21,6 +19,7 @@ from gleak.attacks.matching.gradients import repeated_steps
 from gleak.attacks.matching.problem import Problem
 from gleak.attacks.matching.search import Draw, Records, Search, SearchState, kept_snapshots
 from gleak.core.errors import GleakError
+from gleak.core.lazy import torch
 from gleak.runtime.device import free_memory
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
@@ -190,7 +189,7 @@ def _drawer(problem: Problem, observation: Observation, rows: slice) -> Draw:
     ids, start = observation.victim_ids[rows], problem.parts.start
     granted = {name: observation.granted[name][rows].cpu() for name in start.grants}
 
-    def draw(row: int, attempt: int) -> Tensor:
+    def draw(row: int, attempt: int) -> torch.Tensor:
         stream = torch_stream(observation.seed, "start", int(ids[row]), attempt)
         known = {name: value[row] for name, value in granted.items()}
         values = problem.draw(stream, known)
@@ -207,7 +206,7 @@ def _reconstruction(
 ) -> Reconstruction:
     ledgers, records = zip(*outcomes, strict=True)
 
-    def gather(name: str) -> Tensor:
+    def gather(name: str) -> torch.Tensor:
         return torch.cat([getattr(ledger, name) for ledger in ledgers]).cpu()
 
     points = torch.cat([ledger.points for ledger in ledgers])
@@ -228,7 +227,7 @@ def _reconstruction(
     )
 
 
-def finished(inputs: Tensor, finish: Finish) -> np.ndarray:
+def finished(inputs: torch.Tensor, finish: Finish) -> np.ndarray:
     """Convert samples to [0, 1] in single precision, with values that are not finite as 0.
 
     Args:

@@ -8,9 +8,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional
 from typing_extensions import override
 
 from gleak.artifacts.reconstruction import Reconstruction
@@ -18,6 +15,7 @@ from gleak.attacks.matching.engine import match, solve
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.gradients import repeated_steps
 from gleak.attacks.matching.problem import Evaluation, Problem
+from gleak.core.lazy import torch
 
 if TYPE_CHECKING:
     from gleak.attacks.matching.parts import Parts
@@ -173,13 +171,13 @@ class EpochMatching:
             return pair_greedily(costs, torch.ones_like(costs, dtype=torch.bool))
         return pair_greedily(costs, share_a_label(self._lists(earlier), self._lists(later)))
 
-    def _lists(self, epoch: Images) -> Tensor:
+    def _lists(self, epoch: Images) -> torch.Tensor:
         """Return the labels of the update of each image; Shape (N, B)."""
         size = self.observation.batch_size
         return torch.from_numpy(epoch.labels).unflatten(0, (-1, size)).repeat_interleave(size, 0)
 
     def _search(
-        self, observation: Observation, rounds: Sequence[int], places: Sequence[Tensor]
+        self, observation: Observation, rounds: Sequence[int], places: Sequence[torch.Tensor]
     ) -> Reconstruction:
         """Search for samples in one update of each epoch at once."""
         weights = [1.0] + [self.settings.gamma] * (self.epochs - 1)
@@ -192,7 +190,7 @@ class EpochMatching:
         return solve(problem, updates[0].observation, steps)
 
 
-def _places(slots: Sequence[int], size: int) -> list[Tensor]:
+def _places(slots: Sequence[int], size: int) -> list[torch.Tensor]:
     """Assign the samples of each batch to samples of the search: the shared one, 0, or others.
 
     Args:
@@ -228,7 +226,7 @@ class WeightedUpdate:
     """
 
     observation: Observation
-    places: Tensor
+    places: torch.Tensor
     weight: float
 
 
@@ -246,7 +244,7 @@ class JointMatching(Problem):
     """
 
     problems: tuple[GradientMatching, ...]
-    places: tuple[Tensor, ...]
+    places: tuple[torch.Tensor, ...]
     weights: tuple[float, ...]
 
     @classmethod
@@ -272,12 +270,12 @@ class JointMatching(Problem):
         )
 
     @override
-    def keep(self, rows: Tensor | slice) -> Self:
+    def keep(self, rows: torch.Tensor | slice) -> Self:
         problems = tuple(problem.keep(rows) for problem in self.problems)
         return replace(super().keep(rows), problems=problems)
 
     @override
-    def evaluate(self, points: Tensor) -> Evaluation:
+    def evaluate(self, points: torch.Tensor) -> Evaluation:
         nothing = points.new_zeros(len(points))
         whole = Evaluation(nothing, nothing, torch.zeros_like(points))
         inputs = self.inputs(points)
@@ -289,7 +287,9 @@ class JointMatching(Problem):
         return whole
 
 
-def _targets(problems: Sequence[GradientMatching], places: Sequence[Tensor], count: int) -> Tensor:
+def _targets(
+    problems: Sequence[GradientMatching], places: Sequence[torch.Tensor], count: int
+) -> torch.Tensor:
     """Return each sample's label in the first update that has it; Shape (V, N, classes)."""
     first = problems[0].targets
     assert first is not None
@@ -300,7 +300,7 @@ def _targets(problems: Sequence[GradientMatching], places: Sequence[Tensor], cou
     return targets
 
 
-def image_distances(first: Tensor, second: Tensor, pooled: bool) -> Tensor:
+def image_distances(first: torch.Tensor, second: torch.Tensor, pooled: bool) -> torch.Tensor:
     """Compute the mean squared error between all images of one epoch and all of the next.
 
     Args:
@@ -312,11 +312,14 @@ def image_distances(first: Tensor, second: Tensor, pooled: bool) -> Tensor:
         Shape (N, M).
     """
     if pooled:
-        first, second = functional.avg_pool2d(first, POOL), functional.avg_pool2d(second, POOL)
+        first, second = (
+            torch.nn.functional.avg_pool2d(first, POOL),
+            torch.nn.functional.avg_pool2d(second, POOL),
+        )
     return torch.cdist(first.flatten(1), second.flatten(1)).square() / first[0].numel()
 
 
-def share_a_label(first: Tensor, second: Tensor) -> Tensor:
+def share_a_label(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """Mark the pairs of images whose updates share a label, so that they may show the same sample.
 
     Args:
@@ -329,7 +332,7 @@ def share_a_label(first: Tensor, second: Tensor) -> Tensor:
     return (first[:, None, :, None] == second[None, :, None, :]).flatten(2).any(2)
 
 
-def pair_greedily(costs: Tensor, allowed: Tensor) -> np.ndarray:
+def pair_greedily(costs: torch.Tensor, allowed: torch.Tensor) -> np.ndarray:
     """Compute one-to-one pairs, the cheapest first; pairs that are not allowed come last.
 
     Args:

@@ -7,9 +7,6 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Self
 
-import torch
-from torch import Tensor
-from torch.nn import functional
 from typing_extensions import override
 
 from gleak.attacks.matching.batch_norm_prior import BatchNormPrior
@@ -28,6 +25,7 @@ from gleak.attacks.matching.problem import (
 )
 from gleak.attacks.matching.skipped import skipped_parameters
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.models.parameters import dtype_of
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ class GradientMatching(Problem):
 
     parts: Parts
     gradients: Gradients
-    sent: dict[str, Tensor]
+    sent: dict[str, torch.Tensor]
     skipped: frozenset[str]
     cells: dict[str, Cell]
     batch_norm: BatchNormPrior | None = None
@@ -87,13 +85,13 @@ class GradientMatching(Problem):
         )
 
     @cached_property
-    def scale(self) -> Tensor:
+    def scale(self) -> torch.Tensor:
         """Scale of the distances, the distance of a zero gradient; Shape (V)."""
         matched = [value for name, value in self.observed.items() if name not in self.skipped]
         return self.parts.distance.scale(matched)
 
     @cached_property
-    def layer_weights(self) -> dict[str, Tensor]:
+    def layer_weights(self) -> dict[str, torch.Tensor]:
         """Weight of each parameter, Shape (V); empty where all weights are equal."""
         return self.parts.layers.of(self.observed) if self.parts.layers else {}
 
@@ -103,7 +101,7 @@ class GradientMatching(Problem):
         names = [name for name in self.observed if name not in self.skipped]
         return [list(each) for _, each in groupby(names, lambda name: name.rpartition(".")[0])]
 
-    def residuals(self, point: Tensor, names: Collection[str]) -> Tensor:
+    def residuals(self, point: torch.Tensor, names: Collection[str]) -> torch.Tensor:
         """Compute the difference of dummy and observed gradient of one victim.
 
         Args:
@@ -121,12 +119,12 @@ class GradientMatching(Problem):
         compared = [piece.formed() for piece in pieces if piece.name in names]
         return torch.cat([self._difference(piece).flatten().double() for piece in compared])
 
-    def _difference(self, piece: FormedPiece) -> Tensor:
+    def _difference(self, piece: FormedPiece) -> torch.Tensor:
         masked = piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
         return masked.gradient - masked.target
 
     @override
-    def keep(self, rows: Tensor | slice) -> Self:
+    def keep(self, rows: torch.Tensor | slice) -> Self:
         sent = {name: value[rows] for name, value in self.sent.items()}
         cells = {name: cell.at(rows) for name, cell in self.cells.items()}
         prior = self.batch_norm and self.batch_norm.keep(rows)
@@ -138,7 +136,7 @@ class GradientMatching(Problem):
         return None if gradients is None else replace(self, gradients=gradients)
 
     @override
-    def evaluate(self, points: Tensor) -> Evaluation:
+    def evaluate(self, points: torch.Tensor) -> Evaluation:
         points = points.detach().requires_grad_()
         inputs, targets = self.inputs(points), self.soft_labels(points)
         given = self.network_inputs(points)
@@ -154,11 +152,11 @@ class GradientMatching(Problem):
         (gradient,) = torch.autograd.grad(relative.sum(), points)
         return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
 
-    def network_inputs(self, points: Tensor) -> Tensor:
+    def network_inputs(self, points: torch.Tensor) -> torch.Tensor:
         """Return what the network takes at these points: the samples."""
         return self.inputs(points)
 
-    def _pairs(self, inputs: Tensor, targets: Tensor) -> Sequence[Pair]:
+    def _pairs(self, inputs: torch.Tensor, targets: torch.Tensor) -> Sequence[Pair]:
         """Compute the weighted pairs of gradients, masked to the compared values."""
         pieces = self.gradients(inputs, targets, self.observed)
         compared = [
@@ -168,7 +166,7 @@ class GradientMatching(Problem):
         ]
         return joined(coded(compared, self.cells), self.layer_weights)
 
-    def _label_term(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def _label_term(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Compute the squared distance of probabilities to labels (CPL Algorithm 1, line 12)."""
         return (self.gradients.logits(inputs).softmax(2) - targets).square().sum((1, 2))
 
@@ -198,8 +196,8 @@ def _cells(observation: Observation) -> dict[str, Cell]:
 
 
 def _compared(
-    observation: Observation, observed: dict[str, Tensor], parts: Parts
-) -> dict[str, Tensor]:
+    observation: Observation, observed: dict[str, torch.Tensor], parts: Parts
+) -> dict[str, torch.Tensor]:
     if parts.compared == "all":
         return {}
     if parts.compared == "nonzero":
@@ -209,12 +207,14 @@ def _compared(
 
 
 def _fixed_targets(
-    observation: Observation, observed: dict[str, Tensor], parts: Parts
-) -> Tensor | None:
+    observation: Observation, observed: dict[str, torch.Tensor], parts: Parts
+) -> torch.Tensor | None:
     if parts.labels == "joint":
         return None
     if parts.labels == "known":
         labels = observation.granted["labels"].long()
     else:
         labels = inferred_labels(parts.labels, observation, observed)
-    return functional.one_hot(labels, observation.classes).to(next(iter(observed.values())))
+    return torch.nn.functional.one_hot(labels, observation.classes).to(
+        next(iter(observed.values()))
+    )

@@ -10,20 +10,18 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-from torch.func import functional_call, vmap
 from typing_extensions import override
 
 from gleak.attacks.matching.distances.base import Piece
 from gleak.attacks.matching.pieces import FormedPiece
+from gleak.core.lazy import torch
 from gleak.models.sample_losses import penalties, sample_losses
 
 if TYPE_CHECKING:
     from gleak.attacks.matching.parts import ClientModel
     from gleak.attacks.observation import Observation
 
-Parameters = dict[str, Tensor]
+Parameters = dict[str, "torch.Tensor"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class ClientTraining:
             must not depend on the number of victims in it (see `layerwise.padded_rows`).
     """
 
-    model: nn.Module
+    model: torch.nn.Module
     loss: str
     input_shape: tuple[int, ...]
     classes: int
@@ -81,7 +79,9 @@ class Gradients(ABC):
     """Method of computing the dummy gradients of V victims."""
 
     @abstractmethod
-    def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
+    def __call__(
+        self, inputs: torch.Tensor, targets: torch.Tensor, observed: Parameters
+    ) -> list[Piece]:
         """Compute the gradient of each victim's mean loss, paired with the observed one.
 
         Args:
@@ -94,7 +94,7 @@ class Gradients(ABC):
         """
 
     @abstractmethod
-    def logits(self, inputs: Tensor) -> Tensor:
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute logits at the broadcast parameters, each victim's batch separately.
 
         Args:
@@ -125,12 +125,14 @@ class GeneralGradients(Gradients):
         }
 
     @override
-    def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
+    def __call__(
+        self, inputs: torch.Tensor, targets: torch.Tensor, observed: Parameters
+    ) -> list[Piece]:
         gradients = self.gradients_at(self.broadcast(len(inputs)), inputs, targets)
         return [FormedPiece(name, gradients[name], observed[name]) for name in gradients]
 
     @override
-    def logits(self, inputs: Tensor) -> Tensor:
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.stack([self.model(samples.clone()) for samples in inputs])
 
     def broadcast(self, victims: int) -> Parameters:
@@ -140,7 +142,9 @@ class GeneralGradients(Gradients):
             for name, value in self.parameters.items()
         }
 
-    def gradients_at(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Parameters:
+    def gradients_at(
+        self, parameters: Parameters, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> Parameters:
         """Compute each victim's gradient at its parameters, differentiable in all arguments.
 
         Args:
@@ -155,13 +159,17 @@ class GeneralGradients(Gradients):
         return dict(zip(parameters, gradients, strict=True))
 
     @abstractmethod
-    def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
+    def losses(
+        self, parameters: Parameters, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> torch.Tensor:
         """Compute each victim's mean loss at its parameters; Shape (V)."""
 
-    def client_loss(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
+    def client_loss(
+        self, parameters: Parameters, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> torch.Tensor:
         """Compute one victim's mean loss; Shape ()."""
         with penalties(self.model) as added:
-            logits = functional_call(self.model, parameters, (inputs.clone(),))
+            logits = torch.func.functional_call(self.model, parameters, (inputs.clone(),))
         return sum(added, sample_losses(self.loss, logits, targets)).mean()
 
 
@@ -173,8 +181,10 @@ class VmappedGradients(GeneralGradients):
     """
 
     @override
-    def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
-        losses: Tensor = vmap(self.client_loss)(parameters, inputs, targets)
+    def losses(
+        self, parameters: Parameters, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> torch.Tensor:
+        losses: torch.Tensor = torch.func.vmap(self.client_loss)(parameters, inputs, targets)
         return losses
 
 
@@ -182,7 +192,9 @@ class LoopedGradients(GeneralGradients):
     """Gradients of one victim after the other, for layers that torch cannot vectorise."""
 
     @override
-    def losses(self, parameters: Parameters, inputs: Tensor, targets: Tensor) -> Tensor:
+    def losses(
+        self, parameters: Parameters, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> torch.Tensor:
         by_victim = zip(*(value.unbind() for value in parameters.values()), strict=True)
         return torch.stack(
             [

@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-import torch
-from torch import Generator, Tensor
-from torch.nn import functional
 from typing_extensions import override
 
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.problem import Evaluation, Problem, total_variation
+from gleak.core.lazy import torch
 from gleak.runtime.perceptual import perceptual_distances, perceptual_network
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ EMBEDDINGS = "embeddings"
 CPU_VALUES, GPU_VALUES = 2**17, 2**24
 """Largest number of input values that are processed at once."""
 IMAGES = "images"
-Dissimilarity = Callable[[Tensor, Tensor], Tensor]
+Dissimilarity = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Differentiable function of M pairs of images in [0, 1], Shape (M, C, H, W) each, to Shape (M)."""
 Terms = Sequence[tuple[float, Dissimilarity]]
 """Weights and the functions that they belong to."""
@@ -44,11 +42,13 @@ class ImagewiseProblem(Problem):
 
     @property
     @abstractmethod
-    def wanted(self) -> list[Tensor]:
+    def wanted(self) -> list[torch.Tensor]:
         """Targets of the images; Shape (V, N, ...) each."""
 
     @abstractmethod
-    def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
+    def measure(
+        self, unknowns: torch.Tensor, *wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute objective and distance of M separate images; Shape (M) each.
 
         Args:
@@ -57,7 +57,7 @@ class ImagewiseProblem(Problem):
         """
 
     @override
-    def evaluate(self, points: Tensor) -> Evaluation:
+    def evaluate(self, points: torch.Tensor) -> Evaluation:
         samples = self.shape[0]
         unknowns = points[:, : self.values].reshape(len(points) * samples, -1)
         most = CPU_VALUES if points.device.type == "cpu" else GPU_VALUES
@@ -74,7 +74,9 @@ class ImagewiseProblem(Problem):
             gradient,
         )
 
-    def _evaluate_group(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _evaluate_group(
+        self, unknowns: torch.Tensor, *wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Compute objective, distance and the objective's gradient of some images."""
         unknowns = unknowns.detach().requires_grad_()
         objective, distance = self.measure(unknowns, *wanted)
@@ -93,18 +95,20 @@ class FeatureInversion(ImagewiseProblem):
         features: the network up to the embeddings, Shape (M, C, H, W) to (M, E).
     """
 
-    features: Callable[[Tensor], Tensor]
+    features: Callable[[torch.Tensor], torch.Tensor]
 
     @property
     @override
-    def wanted(self) -> list[Tensor]:
+    def wanted(self) -> list[torch.Tensor]:
         return [self.observed[EMBEDDINGS]]
 
     @override
-    def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
+    def measure(
+        self, unknowns: torch.Tensor, *wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         (embeddings,) = wanted
         images = unknowns.unflatten(1, self.shape[1:])
-        distance = 1 - functional.cosine_similarity(self.features(images), embeddings)
+        distance = 1 - torch.nn.functional.cosine_similarity(self.features(images), embeddings)
         variation = self.parts.total_variation * total_variation(images[:, None])
         return distance + variation, distance
 
@@ -143,7 +147,7 @@ class GuidedInversion(Problem):
         )
 
     @override
-    def keep(self, rows: Tensor | slice) -> Self:
+    def keep(self, rows: torch.Tensor | slice) -> Self:
         return replace(
             super().keep(rows),
             inversion=self.inversion.keep(rows),
@@ -156,7 +160,7 @@ class GuidedInversion(Problem):
         return None if matching is None else replace(self, matching=matching)
 
     @override
-    def evaluate(self, points: Tensor) -> Evaluation:
+    def evaluate(self, points: torch.Tensor) -> Evaluation:
         matched = self.matching.evaluate(points)
         return self.inversion.evaluate(points).plus(matched, self.weight)
 
@@ -191,7 +195,7 @@ class GeneratorInversion(ImagewiseProblem):
         return cls(
             parts=parts,
             observed={IMAGES: torch.from_numpy(coarse.inputs).to(like)},
-            targets=functional.one_hot(labels, observation.classes).to(like),
+            targets=torch.nn.functional.one_hot(labels, observation.classes).to(like),
             shape=coarse.inputs.shape[1:],
             classes=observation.classes,
             generator=generator,
@@ -204,30 +208,32 @@ class GeneratorInversion(ImagewiseProblem):
         return self.shape[0] * self.generator.code_size
 
     @property
-    def labels(self) -> Tensor:
+    def labels(self) -> torch.Tensor:
         """Class indices; Shape (V, N)."""
         assert self.targets is not None
         return self.targets.argmax(2)
 
     @property
     @override
-    def wanted(self) -> list[Tensor]:
+    def wanted(self) -> list[torch.Tensor]:
         return [self.observed[IMAGES], self.labels]
 
     @override
-    def draw(self, generator: Generator, granted: Mapping[str, Tensor]) -> Tensor:
+    def draw(self, generator: torch.Generator, granted: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Draw codes by the start; Shape (values)."""
         shape = (self.shape[0], self.generator.code_size)
         return self.parts.start.draw(shape, generator, granted).flatten().to(self.like)
 
     @override
-    def inputs(self, points: Tensor) -> Tensor:
+    def inputs(self, points: torch.Tensor) -> torch.Tensor:
         codes = points[:, : self.values].reshape(-1, self.generator.code_size)
         images = self.generator.generate(codes, self.labels.flatten())
         return images.unflatten(0, (-1, self.shape[0]))
 
     @override
-    def measure(self, unknowns: Tensor, *wanted: Tensor) -> tuple[Tensor, Tensor]:
+    def measure(
+        self, unknowns: torch.Tensor, *wanted: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         images, labels = wanted
         generated = self.generator.generate(unknowns, labels)
         parts = [weight * differ(generated, images) for weight, differ in self.terms]
@@ -235,12 +241,12 @@ class GeneratorInversion(ImagewiseProblem):
         return objective, objective
 
 
-def euclidean(one: Tensor, other: Tensor) -> Tensor:
+def euclidean(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Compute the length of the difference of images, over all values; a `Dissimilarity`."""
     return torch.linalg.vector_norm((one - other).flatten(1), dim=1)
 
 
-def perceptual(like: Tensor) -> Dissimilarity:
+def perceptual(like: torch.Tensor) -> Dissimilarity:
     """Return LPIPS on the device and in the precision of a tensor.
 
     Raises:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
+
+from gleak.core.lazy import torch
 
 ROUNDING = 1e-6
 """Share of the largest magnitude up to which an entry of a gradient counts as zero."""
@@ -41,18 +41,18 @@ class ClassifierGradients:
         sparse: True if many of its inputs are zero.
     """
 
-    weight: Tensor
-    bias: Tensor
-    layer_weight: Tensor
-    layer_bias: Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor
+    layer_weight: torch.Tensor
+    layer_bias: torch.Tensor
     one_sign: bool
     sparse: bool
 
-    def probabilities(self, inputs: Tensor) -> Tensor:
+    def probabilities(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute probabilities from inputs; Shape (K, F) to (K, classes)."""
         return (inputs @ self.layer_weight.T + self.layer_bias).softmax(1)
 
-    def possible(self, inputs: Tensor) -> Tensor:
+    def possible(self, inputs: torch.Tensor) -> torch.Tensor:
         """Clip estimated inputs to possible values; Shape (K, F)."""
         return inputs.nan_to_num(nan=0.0).clamp(0.0 if self.one_sign else -LARGEST, LARGEST)
 
@@ -134,7 +134,9 @@ def _count_among(
     return counts
 
 
-def _inputs(gradients: ClassifierGradients, samples: int, slopes: Tensor, counts: Tensor) -> Tensor:
+def _inputs(
+    gradients: ClassifierGradients, samples: int, slopes: torch.Tensor, counts: torch.Tensor
+) -> torch.Tensor:
     """Estimate the inputs of the classes in the batch from slopes A and counts n; Shape (K, F).
 
     Where at most half of the classes are in the batch, the equations also determine the factor n of

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-
 from gleak.attacks.matching.label_counts import ClassifierGradients, count_labels
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.models.layer_search import Classifier, find_classifier
 from gleak.models.parameters import trained_parameters
 
@@ -34,14 +32,14 @@ def classifier_of(observation: Observation) -> Classifier:
     return _classifier(observation.model, observation.input_shape, observation.classes)
 
 
-def _classifier(network: nn.Module, shape: tuple[int, ...], classes: int) -> Classifier:
+def _classifier(network: torch.nn.Module, shape: tuple[int, ...], classes: int) -> Classifier:
     try:
         return find_classifier(network, shape, classes)
     except IncompatibleError as error:
         raise IncompatibleError(f"labels cannot be inferred: {error}; {REMEDY}") from None
 
 
-def check_rule(network: nn.Module, shape: tuple[int, ...], classes: int, rule: str) -> None:
+def check_rule(network: torch.nn.Module, shape: tuple[int, ...], classes: int, rule: str) -> None:
     """Check that a rule can infer labels from the updates of a network.
 
     Args:
@@ -75,7 +73,7 @@ def parameters_of_labels(classifier: Classifier) -> list[str]:
     return names
 
 
-def classifier_gradient(classifier: Classifier, update: dict[str, Tensor]) -> Tensor:
+def classifier_gradient(classifier: Classifier, update: dict[str, torch.Tensor]) -> torch.Tensor:
     """Compute one number per class: the classifier's bias gradient, or its weight's row sums.
 
     With cross-entropy the bias gradient of class i is the mean over samples of p_i - [label = i].
@@ -98,7 +96,7 @@ def classifier_gradient(classifier: Classifier, update: dict[str, Tensor]) -> Te
     raise _frozen(classifier)
 
 
-def lowest_of_rows(classifier: Classifier, update: dict[str, Tensor]) -> Tensor:
+def lowest_of_rows(classifier: Classifier, update: dict[str, torch.Tensor]) -> torch.Tensor:
     """Compute the minimum of each row of the classifier's weight gradient (GradInversion, Eq. 4).
 
     After an activation that is never negative, only rows of labels in the batch contain entries
@@ -113,7 +111,9 @@ def lowest_of_rows(classifier: Classifier, update: dict[str, Tensor]) -> Tensor:
     return weight_gradient(classifier, update, "rows").flatten(2).amin(2)
 
 
-def weight_gradient(classifier: Classifier, update: dict[str, Tensor], rule: str) -> Tensor:
+def weight_gradient(
+    classifier: Classifier, update: dict[str, torch.Tensor], rule: str
+) -> torch.Tensor:
     """Return the gradient of the classifier's weight.
 
     Args:
@@ -145,7 +145,7 @@ def _frozen(classifier: Classifier) -> IncompatibleError:
     )
 
 
-def infer_by_sign(scores: Tensor, samples: int) -> Tensor:
+def infer_by_sign(scores: torch.Tensor, samples: int) -> torch.Tensor:
     """Infer the labels of the most negative rows, whose sign differs (iDLG, Eq. 3 and 4).
 
     Labels are distinct. Shape (V, samples).
@@ -162,7 +162,7 @@ def infer_by_sign(scores: Tensor, samples: int) -> Tensor:
     return scores.argsort(1)[:, :samples]
 
 
-def infer_by_argmin(scores: Tensor, samples: int) -> Tensor:
+def infer_by_argmin(scores: torch.Tensor, samples: int) -> torch.Tensor:
     """Infer the label of the smallest entry, sample by sample (CPL Algorithm 1, line 9).
 
     The paper's rule is for one sample. For a batch it is repeated: one sample's share of the
@@ -190,7 +190,7 @@ class Evidence:
 
     observation: Observation
     classifier: Classifier
-    update: dict[str, Tensor]
+    update: dict[str, torch.Tensor]
 
     @property
     def samples(self) -> int:
@@ -198,7 +198,7 @@ class Evidence:
         return self.observation.batch_size
 
     @property
-    def sums(self) -> Tensor:
+    def sums(self) -> torch.Tensor:
         """One number per class, see `classifier_gradient`."""
         return classifier_gradient(self.classifier, self.update)
 
@@ -209,7 +209,7 @@ class Evidence:
         return sent and self.classifier.gives_logits and self.observation.loss == "cross_entropy"
 
 
-def infer_by_counts(evidence: Evidence) -> Tensor:
+def infer_by_counts(evidence: Evidence) -> torch.Tensor:
     """Infer as many labels of each class as explain the classifier's gradients; Shape (V, samples).
 
     Labels may repeat, and the network may be trained; see `gleak.attacks.matching.label_counts`.
@@ -244,7 +244,7 @@ def infer_by_counts(evidence: Evidence) -> Tensor:
     return torch.stack(labels).to(weight.device)
 
 
-def infer_automatically(evidence: Evidence) -> Tensor:
+def infer_automatically(evidence: Evidence) -> torch.Tensor:
     """Infer labels by the most accurate rule for the available gradients (docs/results/labels.md).
 
     For one sample the minimum is exact, and for any number with the loss ``nll_raw``. Labels of
@@ -255,7 +255,7 @@ def infer_automatically(evidence: Evidence) -> Tensor:
     return infer_by_argmin(evidence.sums, evidence.samples)
 
 
-RULES: dict[str, Callable[[Evidence], Tensor]] = {
+RULES: dict[str, Callable[[Evidence], torch.Tensor]] = {
     "sign": lambda known: infer_by_sign(known.sums, known.samples),
     "rows": lambda known: infer_by_sign(
         lowest_of_rows(known.classifier, known.update), known.samples
@@ -266,7 +266,9 @@ RULES: dict[str, Callable[[Evidence], Tensor]] = {
 }
 
 
-def inferred_labels(rule: str, observation: Observation, gradients: dict[str, Tensor]) -> Tensor:
+def inferred_labels(
+    rule: str, observation: Observation, gradients: dict[str, torch.Tensor]
+) -> torch.Tensor:
     """Infer the labels of every victim's samples, in ascending order; Shape (V, N).
 
     Args:

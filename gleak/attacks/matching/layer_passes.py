@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Optional
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
 from gleak.attacks.matching.affine_layers import AffineLayer
+from gleak.core.lazy import torch
 
-Zero = Tensor | None
+Zero = Optional["torch.Tensor"]
 
 
 def plus(first: Zero, second: Zero) -> Zero:
@@ -35,18 +35,18 @@ class LayerPasses(ABC):
         outputs: of the layer.
     """
 
-    outputs: Tensor
+    outputs: torch.Tensor
 
     @abstractmethod
-    def input_gradients(self, grad_outputs: Tensor) -> Sequence[Tensor]:
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
         """Compute the gradients of L at the inputs from those at the outputs."""
 
-    def parameter_gradients(self, victims: int) -> Sequence[Tensor]:
+    def parameter_gradients(self, victims: int) -> Sequence[torch.Tensor]:
         """Compute the gradients of L by the layer's trained parameters; Shape (V, *shape) each."""
         return ()
 
     @abstractmethod
-    def tangent(self, tangents: Sequence[Zero], directions: Sequence[Tensor]) -> Zero:
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
         """Compute the tangent of the outputs.
 
         Args:
@@ -62,24 +62,24 @@ class LayerPasses(ABC):
 class AffinePasses(LayerPasses):
     """Passes through a layer with trained parameters."""
 
-    def __init__(self, layer: AffineLayer, inputs: Tensor) -> None:
+    def __init__(self, layer: AffineLayer, inputs: torch.Tensor) -> None:
         self.outputs = layer.outputs(inputs)
         self._layer, self._inputs = layer, inputs
 
     @override
-    def input_gradients(self, grad_outputs: Tensor) -> Sequence[Tensor]:
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
         self._grad_outputs = grad_outputs
         return [self._layer.adjoint(grad_outputs, self._inputs.shape)]
 
     @override
-    def parameter_gradients(self, victims: int) -> Sequence[Tensor]:
+    def parameter_gradients(self, victims: int) -> Sequence[torch.Tensor]:
         self._victims = victims
         self._split_inputs = self._layer.split(self._inputs, victims)
         self._split_gradients = self._layer.split(self._grad_outputs, victims)
         return self._layer.gradients(self._split_inputs, self._split_gradients, victims)
 
     @override
-    def tangent(self, tangents: Sequence[Zero], directions: Sequence[Tensor]) -> Zero:
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
         (tangent,) = tangents
         self._directions = self._layer.stacked(*directions)
         own = self._layer.by_victim(self._directions.outputs(self._split_inputs), self._victims)
@@ -93,7 +93,7 @@ class AffinePasses(LayerPasses):
         return [_added(shared, self._layer.by_victim(own, self._victims))]
 
 
-def _added(rows: Zero, own: Tensor) -> Tensor:
+def _added(rows: Zero, own: torch.Tensor) -> torch.Tensor:
     """Add values of each victim, Shape (V, N, ...), to a new tensor of rows; None is zero."""
     if rows is None:
         return own.flatten(0, 1)
@@ -109,7 +109,7 @@ class FunctionPasses(LayerPasses):
     that by the inputs is the curvature's part of their slopes.
     """
 
-    def __init__(self, function: Callable[..., Tensor], *inputs: Tensor) -> None:
+    def __init__(self, function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
         self._inputs = [value.detach().requires_grad_() for value in inputs]
         with torch.enable_grad():
             self._attached = function(*self._inputs)
@@ -117,7 +117,7 @@ class FunctionPasses(LayerPasses):
         self._curvature: Sequence[Zero] = [None] * len(inputs)
 
     @override
-    def input_gradients(self, grad_outputs: Tensor) -> Sequence[Tensor]:
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
         self._grad_outputs = grad_outputs.detach().requires_grad_()
         with torch.enable_grad():
             self._gradients = torch.autograd.grad(
@@ -130,7 +130,7 @@ class FunctionPasses(LayerPasses):
         return [gradient.detach() for gradient in self._gradients]
 
     @override
-    def tangent(self, tangents: Sequence[Zero], directions: Sequence[Tensor]) -> Zero:
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
         moved = [
             (gradient, tangent)
             for gradient, tangent in zip(self._gradients, tangents, strict=True)
@@ -158,16 +158,16 @@ class FunctionPasses(LayerPasses):
 class ReluPasses(LayerPasses):
     """Passes through a rectifier, whose derivative is a mask."""
 
-    def __init__(self, inputs: Tensor) -> None:
+    def __init__(self, inputs: torch.Tensor) -> None:
         self.outputs = inputs.clamp_min(0)
         self._mask = self.outputs.sign()
 
     @override
-    def input_gradients(self, grad_outputs: Tensor) -> Sequence[Tensor]:
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
         return [grad_outputs * self._mask]
 
     @override
-    def tangent(self, tangents: Sequence[Zero], directions: Sequence[Tensor]) -> Zero:
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
         (tangent,) = tangents
         return None if tangent is None else tangent * self._mask
 
@@ -179,15 +179,15 @@ class ReluPasses(LayerPasses):
 class SumPasses(LayerPasses):
     """Passes through the sum of two values of the same shape."""
 
-    def __init__(self, first: Tensor, second: Tensor) -> None:
+    def __init__(self, first: torch.Tensor, second: torch.Tensor) -> None:
         self.outputs = first + second
 
     @override
-    def input_gradients(self, grad_outputs: Tensor) -> Sequence[Tensor]:
+    def input_gradients(self, grad_outputs: torch.Tensor) -> Sequence[torch.Tensor]:
         return [grad_outputs, grad_outputs]
 
     @override
-    def tangent(self, tangents: Sequence[Zero], directions: Sequence[Tensor]) -> Zero:
+    def tangent(self, tangents: Sequence[Zero], directions: Sequence[torch.Tensor]) -> Zero:
         return plus(*tangents)
 
     @override

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from gleak.core.lazy import torch
 
+if TYPE_CHECKING:
     from gleak.attacks.matching.distances.base import Pair, Piece
 
 LayerFunction = Literal["linear", "exponential", "logarithmic"]
@@ -40,7 +40,7 @@ class LayerWeights:
     function: LayerFunction = "linear"
     relu_modifier: bool = True
 
-    def of(self, observed: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def of(self, observed: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Compute the weights of the parameters of V victims.
 
         Args:
@@ -52,8 +52,8 @@ class LayerWeights:
         along = self.along(sum(value.ndim - 1 == CONVOLUTION for value in observed.values()))
         dense = sum(along) / len(along) if along else 1.0
         left = iter(along)
-        weights: dict[str, Tensor] = {}
-        current: Tensor | None = None
+        weights: dict[str, torch.Tensor] = {}
+        current: torch.Tensor | None = None
         for name, value in observed.items():
             if value.ndim - 1 == CONVOLUTION:
                 current = next(left) * self._modifier(value)
@@ -69,7 +69,7 @@ class LayerWeights:
         places = range(1, convolutions + 1)
         return [1 + (self.beta - 1) * (rise(place) - first) / (last - first) for place in places]
 
-    def _modifier(self, gradient: Tensor) -> Tensor:
+    def _modifier(self, gradient: torch.Tensor) -> torch.Tensor:
         """Compute one over the share of nonzero entries, or 1 without any; Shape (V)."""
         if not self.relu_modifier:
             return gradient.new_ones(len(gradient))
@@ -87,14 +87,14 @@ class WeightedPiece:
     """
 
     piece: Piece
-    weight: Tensor
+    weight: torch.Tensor
 
     @property
     def name(self) -> str:
         """Name of the parameter."""
         return self.piece.name
 
-    def within(self, sent: Tensor) -> WeightedPiece:
+    def within(self, sent: torch.Tensor) -> WeightedPiece:
         """Mask both gradients; see `Piece.within`."""
         return WeightedPiece(self.piece.within(sent), self.weight)
 
@@ -103,32 +103,32 @@ class WeightedPiece:
         """Number of values of the parameter."""
         return self.piece.entries
 
-    def unlikelihood(self) -> Tensor:
+    def unlikelihood(self) -> torch.Tensor:
         """Compute the weighted unlikelihood of what was sent; Shape (V)."""
         return self.weight * self.piece.unlikelihood()
 
-    def squared_distance(self) -> Tensor:
+    def squared_distance(self) -> torch.Tensor:
         """Compute the weighted squared distance; Shape (V)."""
         return self.weight * self.piece.squared_distance()
 
-    def sign_distance(self, gain: float) -> Tensor:
+    def sign_distance(self, gain: float) -> torch.Tensor:
         """Compute the weighted distance of smoothed signs; Shape (V)."""
         return self.weight * self.piece.sign_distance(gain)
 
-    def inner(self) -> Tensor:
+    def inner(self) -> torch.Tensor:
         """Compute the weighted inner product; Shape (V)."""
         return self.weight * self.piece.inner()
 
-    def squared_norm(self) -> Tensor:
+    def squared_norm(self) -> torch.Tensor:
         """Compute the weighted squared norm of the dummy gradient; Shape (V)."""
         return self.weight * self.piece.squared_norm()
 
-    def target_squared_norm(self) -> Tensor:
+    def target_squared_norm(self) -> torch.Tensor:
         """Compute the weighted squared norm of the observed gradient; Shape (V)."""
         return self.weight * self.piece.target_squared_norm()
 
 
-def weighted(pieces: Sequence[Piece], weights: Mapping[str, Tensor]) -> list[Pair]:
+def weighted(pieces: Sequence[Piece], weights: Mapping[str, torch.Tensor]) -> list[Pair]:
     """Apply the weights of layers to pieces; those without a weight are unchanged."""
     return [
         WeightedPiece(piece, weights[piece.name]) if piece.name in weights else piece

@@ -8,8 +8,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-import torch
-from torch import Tensor, nn
 from typing_extensions import override
 
 from gleak.attacks.matching.convolution_gradients import weight_gradient
@@ -17,28 +15,29 @@ from gleak.attacks.matching.distances.base import Piece
 from gleak.attacks.matching.gradients import ClientTraining
 from gleak.attacks.matching.microbatches import SamplewiseGradients
 from gleak.attacks.matching.pieces import FormedPiece, OuterPiece
+from gleak.core.lazy import torch
 from gleak.models.sample_losses import penalties, sample_losses
 
-OutputFunction = Callable[[Tensor, Tensor], Tensor]
+OutputFunction = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Function from a layer's inputs and outputs to its outputs at each victim's own parameters."""
 NO_REPLACEMENTS: Mapping[str, OutputFunction] = MappingProxyType({})
-LEAST_ROWS: dict[type[nn.Module], int] = {nn.Linear: 16, nn.Conv2d: 2}
+LEAST_ROWS = {"Linear": 16, "Conv2d": 2}
 """Number of rows from which the same kernels are used, measured with MKL and oneDNN."""
 VECTOR_VALUES = 32
 """Values that elementwise functions compute at once with AVX-512; those left over at the end of a
 tensor are computed one by one, with another rounding."""
-ELEMENTWISE = (
-    nn.CELU,
-    nn.ELU,
-    nn.GELU,
-    nn.LogSigmoid,
-    nn.Mish,
-    nn.SELU,
-    nn.Sigmoid,
-    nn.SiLU,
-    nn.Softplus,
-    nn.Tanh,
-)
+ELEMENTWISE = [
+    "CELU",
+    "ELU",
+    "GELU",
+    "LogSigmoid",
+    "Mish",
+    "SELU",
+    "Sigmoid",
+    "SiLU",
+    "Softplus",
+    "Tanh",
+]
 
 
 class UnsplittableError(Exception):
@@ -58,7 +57,7 @@ class LayerwiseGradients(SamplewiseGradients):
         training: the network and its loss.
 
     Raises:
-        UnsplittableError: a trained parameter does not belong to one of `LAYERS`.
+        UnsplittableError: a trained parameter does not belong to a layer that can be split.
     """
 
     def __init__(self, training: ClientTraining) -> None:
@@ -67,28 +66,31 @@ class LayerwiseGradients(SamplewiseGradients):
         self.layers = _trained_layers(training)
 
     @override
-    def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
+    def __call__(
+        self, inputs: torch.Tensor, targets: torch.Tensor, observed: dict[str, torch.Tensor]
+    ) -> list[Piece]:
         layer_inputs, output_gradients = self.split(inputs, targets)
         pieces: list[Piece] = []
         for name, layer in self.layers.items():
-            split = LAYERS[type(layer)]
+            split = _split_of(layer)
+            assert split is not None, "checked when the method was chosen"
             pieces += split(
                 name, layer, layer_inputs[name], output_gradients[name], len(inputs), observed
             )
         return pieces
 
     @override
-    def logits(self, inputs: Tensor) -> Tensor:
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         """Compute logits of all samples in one batch, since they do not interact."""
-        logits: Tensor = self.model(inputs.flatten(0, 1).clone())
+        logits: torch.Tensor = self.model(inputs.flatten(0, 1).clone())
         return logits.unflatten(0, inputs.shape[:2])
 
     def split(
         self,
-        inputs: Tensor,
-        targets: Tensor,
+        inputs: torch.Tensor,
+        targets: torch.Tensor,
         replacements: Mapping[str, OutputFunction] = NO_REPLACEMENTS,
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Compute every trained layer's inputs, and the mean losses' gradients at its outputs.
 
         Args:
@@ -110,8 +112,8 @@ class LayerwiseGradients(SamplewiseGradients):
         return layer_inputs, dict(zip(layer_outputs, output_gradients, strict=True))
 
     def forward(
-        self, inputs: Tensor, replacements: Mapping[str, OutputFunction] = NO_REPLACEMENTS
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
+        self, inputs: torch.Tensor, replacements: Mapping[str, OutputFunction] = NO_REPLACEMENTS
+    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], torch.Tensor]:
         """Compute inputs and outputs of every trained layer, and the logits.
 
         Args:
@@ -122,12 +124,12 @@ class LayerwiseGradients(SamplewiseGradients):
             UnsplittableError: a layer is used twice or never, or its output is overwritten.
         """
         inputs = inputs if inputs.requires_grad else inputs.detach().requires_grad_()
-        layer_inputs: dict[str, Tensor] = {}
-        layer_outputs: dict[str, Tensor] = {}
+        layer_inputs: dict[str, torch.Tensor] = {}
+        layer_outputs: dict[str, torch.Tensor] = {}
         versions: dict[str, int] = {}
 
         def keeper(name: str) -> Callable[..., None]:
-            def keep(_: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
+            def keep(_: torch.nn.Module, arguments: tuple[Any, ...], output: torch.Tensor) -> None:
                 if name in layer_outputs or not arguments:
                     raise UnsplittableError(name)
                 layer_inputs[name], layer_outputs[name] = arguments[0], output
@@ -151,14 +153,16 @@ class LayerwiseGradients(SamplewiseGradients):
         return layer_inputs, layer_outputs, logits
 
 
-def _replacing(shift: OutputFunction) -> Callable[..., Tensor]:
-    def replaced(_: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+def _replacing(shift: OutputFunction) -> Callable[..., torch.Tensor]:
+    def replaced(
+        _: torch.nn.Module, arguments: tuple[torch.Tensor, ...], output: torch.Tensor
+    ) -> torch.Tensor:
         return shift(arguments[0], output)
 
     return replaced
 
 
-def by_victim(values: Tensor, victims: int) -> Tensor:
+def by_victim(values: torch.Tensor, victims: int) -> torch.Tensor:
     """Group the rows of values by victim; Shape (V, N * positions, features)."""
     return values.reshape(victims, -1, values.shape[-1])
 
@@ -166,10 +170,10 @@ def by_victim(values: Tensor, victims: int) -> Tensor:
 def _dense(
     name: str,
     layer: Any,
-    layer_inputs: Tensor,
-    grad_outputs: Tensor,
+    layer_inputs: torch.Tensor,
+    grad_outputs: torch.Tensor,
     victims: int,
-    observed: dict[str, Tensor],
+    observed: dict[str, torch.Tensor],
 ) -> Sequence[Piece]:
     output_gradients = by_victim(grad_outputs, victims)
     weight, bias = f"{name}.weight", f"{name}.bias"
@@ -184,10 +188,10 @@ def _dense(
 def _convolution(
     name: str,
     layer: Any,
-    layer_inputs: Tensor,
-    grad_outputs: Tensor,
+    layer_inputs: torch.Tensor,
+    grad_outputs: torch.Tensor,
     victims: int,
-    observed: dict[str, Tensor],
+    observed: dict[str, torch.Tensor],
 ) -> Sequence[Piece]:
     weight = f"{name}.weight"
     gradient = weight_gradient(layer, layer_inputs, grad_outputs, victims)
@@ -198,10 +202,10 @@ def _convolution(
 def _normalisation(
     name: str,
     layer: Any,
-    layer_inputs: Tensor,
-    grad_outputs: Tensor,
+    layer_inputs: torch.Tensor,
+    grad_outputs: torch.Tensor,
     victims: int,
-    observed: dict[str, Tensor],
+    observed: dict[str, torch.Tensor],
 ) -> Sequence[Piece]:
     weight = f"{name}.weight"
     gradient = channel_sums(grad_outputs * normalised(layer, layer_inputs), victims)
@@ -209,14 +213,18 @@ def _normalisation(
     return [FormedPiece(weight, gradient, observed[weight]), *bias]
 
 
-def normalised(layer: Any, inputs: Tensor) -> Tensor:
+def normalised(layer: Any, inputs: torch.Tensor) -> torch.Tensor:
     """Normalise the inputs of batch norm by its running statistics; Shape (M, C, H, W)."""
     mean, deviation = layer.running_mean, (layer.running_var + layer.eps).sqrt()
     return (inputs - mean[:, None, None]) / deviation[:, None, None]
 
 
 def _channel_bias(
-    name: str, layer: Any, grad_outputs: Tensor, victims: int, observed: dict[str, Tensor]
+    name: str,
+    layer: Any,
+    grad_outputs: torch.Tensor,
+    victims: int,
+    observed: dict[str, torch.Tensor],
 ) -> Sequence[Piece]:
     if layer.bias is None:
         return []
@@ -224,27 +232,30 @@ def _channel_bias(
     return [FormedPiece(bias, channel_sums(grad_outputs, victims), observed[bias])]
 
 
-def channel_sums(values: Tensor, victims: int) -> Tensor:
+def channel_sums(values: torch.Tensor, victims: int) -> torch.Tensor:
     """Sum over positions and a victim's samples; Shape (V * N, C, H, W) to (V, C)."""
     return values.sum((2, 3)).unflatten(0, (victims, -1)).sum(1)
 
 
-LAYERS: dict[type[nn.Module], Callable[..., Sequence[Piece]]] = {
-    nn.Linear: _dense,
-    nn.Conv2d: _convolution,
-    nn.BatchNorm2d: _normalisation,
-}
+def _split_of(layer: torch.nn.Module) -> Callable[..., Sequence[Piece]] | None:
+    """Return the function that splits a layer's gradient by victim; None: there is none."""
+    splits = {
+        torch.nn.Linear: _dense,
+        torch.nn.Conv2d: _convolution,
+        torch.nn.BatchNorm2d: _normalisation,
+    }
+    return splits.get(type(layer))
 
 
-def _trained_layers(training: ClientTraining) -> dict[str, nn.Module]:
+def _trained_layers(training: ClientTraining) -> dict[str, torch.nn.Module]:
     """Return the layers of the trained parameters, by name."""
-    layers: dict[str, nn.Module] = {}
+    layers: dict[str, torch.nn.Module] = {}
     for name, layer in training.model.named_modules():
         parameters = {f"{name}.{key}" for key, _ in layer.named_parameters(recurse=False)}
         if not parameters & training.trained:
             continue
         if (
-            type(layer) not in LAYERS
+            _split_of(layer) is None
             or not _splits_by_victim(layer)
             or parameters - training.trained
         ):
@@ -256,15 +267,15 @@ def _trained_layers(training: ClientTraining) -> dict[str, nn.Module]:
     return layers
 
 
-def _splits_by_victim(layer: nn.Module) -> bool:
-    if isinstance(layer, nn.Conv2d):
+def _splits_by_victim(layer: torch.nn.Module) -> bool:
+    if isinstance(layer, torch.nn.Conv2d):
         plain = layer.groups == 1 and layer.padding_mode == "zeros"
         return plain and not isinstance(layer.padding, str)
-    return not isinstance(layer, nn.BatchNorm2d) or layer.running_mean is not None
+    return not isinstance(layer, torch.nn.BatchNorm2d) or layer.running_mean is not None
 
 
 @contextmanager
-def padded_rows(network: nn.Module, rows: int) -> Iterator[None]:
+def padded_rows(network: torch.nn.Module, rows: int) -> Iterator[None]:
     """Pad the inputs of layers with zeros in the block, so that kernels do not depend on `rows`.
 
     Matrix products and convolutions of few rows use other kernels than those of many, which sum in
@@ -277,10 +288,12 @@ def padded_rows(network: nn.Module, rows: int) -> Iterator[None]:
         network: whose inputs are rows of samples.
         rows: number of samples.
     """
-    few = {layer: rows < LEAST_ROWS.get(type(layer), 0) for layer in network.modules()}
-    padded = [layer for layer in few if few[layer] or isinstance(layer, ELEMENTWISE)]
+    few = {layer: rows < LEAST_ROWS.get(type(layer).__name__, 0) for layer in network.modules()}
+    elementwise = tuple(getattr(torch.nn, name) for name in ELEMENTWISE)
+    padded = [layer for layer in few if few[layer] or isinstance(layer, elementwise)]
     for layer in padded:
-        pad = partial(_padded_to, LEAST_ROWS[type(layer)]) if few[layer] else _padded_to_vectors
+        least = LEAST_ROWS.get(type(layer).__name__, 0)
+        pad = partial(_padded_to, least) if few[layer] else _padded_to_vectors
         vars(layer)["forward"] = partial(_with_padding, layer.forward, pad)
     try:
         yield
@@ -290,8 +303,10 @@ def padded_rows(network: nn.Module, rows: int) -> Iterator[None]:
 
 
 def _with_padding(
-    forward: Callable[[Tensor], Tensor], pad: Callable[[Tensor], int], input: Tensor
-) -> Tensor:
+    forward: Callable[[torch.Tensor], torch.Tensor],
+    pad: Callable[[torch.Tensor], int],
+    input: torch.Tensor,
+) -> torch.Tensor:
     """Apply a layer to an input with some rows of zeros after its own."""
     missing = pad(input)
     if not missing:
@@ -299,11 +314,11 @@ def _with_padding(
     return forward(torch.cat([input, input.new_zeros(missing, *input.shape[1:])]))[: len(input)]
 
 
-def _padded_to(least: int, input: Tensor) -> int:
+def _padded_to(least: int, input: torch.Tensor) -> int:
     return max(0, least - len(input))
 
 
-def _padded_to_vectors(input: Tensor) -> int:
+def _padded_to_vectors(input: torch.Tensor) -> int:
     """Return the rows after which no value of the input is among those computed one by one."""
     values = input[:1].numel()
     return -(-VECTOR_VALUES // values) if values % VECTOR_VALUES else 0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
+from gleak.core.lazy import torch
 
 
 class Linearisation:
@@ -19,7 +18,9 @@ class Linearisation:
         point: Shape (P).
     """
 
-    def __init__(self, residuals: Callable[[Tensor], Tensor], point: Tensor) -> None:
+    def __init__(
+        self, residuals: Callable[[torch.Tensor], torch.Tensor], point: torch.Tensor
+    ) -> None:
         self._function = residuals
         self._point = point.detach().requires_grad_()
         with torch.enable_grad():
@@ -31,27 +32,27 @@ class Linearisation:
         self.residuals = self._residuals.detach()
 
     @property
-    def slope(self) -> Tensor:
+    def slope(self) -> torch.Tensor:
         """Half the gradient of the sum of squared residuals, J^T r; Shape (P)."""
         return self.transposed(self.residuals)
 
-    def moved(self, step: Tensor) -> Tensor:
+    def moved(self, step: torch.Tensor) -> torch.Tensor:
         """Compute the residuals at another point; Shape (R)."""
         with torch.enable_grad():
             return self._function(self._point + step).detach()
 
-    def times(self, direction: Tensor) -> Tensor:
+    def times(self, direction: torch.Tensor) -> torch.Tensor:
         """Compute J d for a direction d of Shape (P); Shape (R)."""
         return _derivative(self._pulled, self._weights, direction)
 
-    def transposed(self, weights: Tensor) -> Tensor:
+    def transposed(self, weights: torch.Tensor) -> torch.Tensor:
         """Compute J^T w for weights w of Shape (R); Shape (P)."""
         return _derivative(self._residuals, self._point, weights)
 
 
 def _derivative(
-    outputs: Tensor, inputs: Tensor, weights: Tensor, create_graph: bool = False
-) -> Tensor:
+    outputs: torch.Tensor, inputs: torch.Tensor, weights: torch.Tensor, create_graph: bool = False
+) -> torch.Tensor:
     """Compute the derivative of <outputs, weights> by the inputs, and keep the graph."""
     (found,) = torch.autograd.grad(
         outputs,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import torch
-from torch import Tensor
 from typing_extensions import override
 
 from gleak.attacks.matching.distances.base import Piece
 from gleak.attacks.matching.gradients import Gradients, Parameters
 from gleak.attacks.matching.pieces import FormedPiece
+from gleak.core.lazy import torch
 
 
 class SamplewiseGradients(Gradients):
@@ -37,15 +35,19 @@ class MicrobatchedGradients(Gradients):
         self.method, self.count = method, count
 
     @override
-    def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
-        formed = _Sum.apply(self, observed, inputs, targets)
+    def __call__(
+        self, inputs: torch.Tensor, targets: torch.Tensor, observed: Parameters
+    ) -> list[Piece]:
+        from gleak.attacks.matching.functions import MicrobatchSum
+
+        formed = MicrobatchSum.apply(self, observed, inputs, targets)
         return [
             FormedPiece(name, gradient, observed[name])
             for name, gradient in zip(observed, formed, strict=True)
         ]
 
     @override
-    def logits(self, inputs: Tensor) -> Tensor:
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         return self.method.logits(inputs)
 
     @override
@@ -53,8 +55,8 @@ class MicrobatchedGradients(Gradients):
         return MicrobatchedGradients(self.method, count)
 
     def shares(
-        self, observed: Parameters, inputs: Tensor, targets: Tensor
-    ) -> Iterator[tuple[Tensor, Tensor, list[Tensor]]]:
+        self, observed: Parameters, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]]:
         """Yield samples and labels of each micro-batch, and its share of every gradient."""
         parts = zip(inputs.chunk(self.count, 1), targets.chunk(self.count, 1), strict=True)
         for samples, labels in parts:
@@ -64,34 +66,3 @@ class MicrobatchedGradients(Gradients):
                 pieces = {piece.name: piece for piece in self.method(*given, observed)}
                 gradients = [pieces[name].formed().gradient * share for name in observed]
             yield *given, gradients
-
-
-class _Sum(torch.autograd.Function):
-    """Sum of the shares of all micro-batches, which the derivative computes again."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        method: MicrobatchedGradients,
-        observed: Parameters,
-        inputs: Tensor,
-        targets: Tensor,
-    ) -> tuple[Tensor, ...]:
-        """Return the gradient of each parameter; Shape (V, *shape)."""
-        ctx.method, ctx.observed = method, observed
-        ctx.save_for_backward(inputs, targets)
-        total = {name: torch.zeros_like(value) for name, value in observed.items()}
-        for _, _, gradients in method.shares(observed, inputs, targets):
-            for value, gradient in zip(total.values(), gradients, strict=True):
-                value.add_(gradient.detach())
-        return tuple(total.values())
-
-    @staticmethod
-    def backward(ctx: Any, *along: Tensor) -> tuple[None, None, Tensor, Tensor]:
-        """Return the derivatives with respect to samples and labels."""
-        slopes = [
-            torch.autograd.grad(gradients, (samples, labels), along, materialize_grads=True)
-            for samples, labels, gradients in ctx.method.shares(ctx.observed, *ctx.saved_tensors)
-        ]
-        of_samples, of_labels = (torch.cat(parts, 1) for parts in zip(*slopes, strict=True))
-        return None, None, of_samples, of_labels

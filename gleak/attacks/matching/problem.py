@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-import torch
-from torch import Generator, Tensor
 from typing_extensions import override
+
+from gleak.core.lazy import torch
 
 if TYPE_CHECKING:
     from gleak.attacks.matching.codes.base import Coder
@@ -30,9 +30,9 @@ class Evaluation:
         gradient: Shape (V, P), of the objective.
     """
 
-    objective: Tensor
-    distance: Tensor
-    gradient: Tensor
+    objective: torch.Tensor
+    distance: torch.Tensor
+    gradient: torch.Tensor
 
     def plus(self, other: Evaluation, weight: float) -> Evaluation:
         """Add ``weight`` times another evaluation at the same points."""
@@ -59,13 +59,13 @@ class Problem(ABC):
     """
 
     parts: SearchParts
-    observed: dict[str, Tensor]
-    targets: Tensor | None
+    observed: dict[str, torch.Tensor]
+    targets: torch.Tensor | None
     shape: tuple[int, ...]
     classes: int
 
     @property
-    def like(self) -> Tensor:
+    def like(self) -> torch.Tensor:
         """Observed quantity that has the precision and the device of the computation."""
         return next(iter(self.observed.values()))
 
@@ -84,7 +84,7 @@ class Problem(ABC):
         """Number of unknowns of a victim."""
         return self.values + (self.shape[0] * self.classes if self.targets is None else 0)
 
-    def keep(self, rows: Tensor | slice) -> Self:
+    def keep(self, rows: torch.Tensor | slice) -> Self:
         """Return the problem of these victims alone."""
         return replace(
             self,
@@ -100,11 +100,11 @@ class Problem(ABC):
         """
         return None
 
-    def point(self, inputs: Tensor) -> Tensor:
+    def point(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the unknowns of a victim's samples, Shape (N, ...); Shape (values)."""
         return inputs.flatten()
 
-    def draw(self, generator: Generator, granted: Mapping[str, Tensor]) -> Tensor:
+    def draw(self, generator: torch.Generator, granted: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Draw the first unknowns of a victim's samples; Shape (values), as the problem computes.
 
         Args:
@@ -113,15 +113,15 @@ class Problem(ABC):
         """
         return self.point(self.parts.start.draw(self.shape, generator, granted).to(self.like))
 
-    def inputs(self, points: Tensor) -> Tensor:
+    def inputs(self, points: torch.Tensor) -> torch.Tensor:
         """Return the samples at these points, not clipped; Shape (V, N, *sample shape)."""
         return points[:, : self.values].unflatten(1, self.shape)
 
-    def clip(self, points: Tensor) -> None:
+    def clip(self, points: torch.Tensor) -> None:
         """Clip the unknowns of all samples so that their values are in [0, 1], in place."""
         points[:, : self.values].clamp_(0, 1)
 
-    def soft_labels(self, points: Tensor) -> Tensor:
+    def soft_labels(self, points: torch.Tensor) -> torch.Tensor:
         """Return the label probabilities at these points; Shape (V, N, classes)."""
         if self.targets is not None:
             return self.targets
@@ -129,11 +129,11 @@ class Problem(ABC):
         return logits.unflatten(1, (self.shape[0], -1)).softmax(2)
 
     @abstractmethod
-    def evaluate(self, points: Tensor) -> Evaluation:
+    def evaluate(self, points: torch.Tensor) -> Evaluation:
         """Compute the objective and its gradient at V points; Shape (V, P)."""
 
 
-def total_variation(inputs: Tensor) -> Tensor:
+def total_variation(inputs: torch.Tensor) -> torch.Tensor:
     """Compute the mean absolute difference of neighbours, along height plus width (InvertGrad).
 
     Args:
@@ -146,7 +146,7 @@ def total_variation(inputs: Tensor) -> Tensor:
     return rows + inputs.diff(dim=-1).abs().flatten(1).mean(1)
 
 
-def mean_gradients(observation: Observation) -> dict[str, Tensor]:
+def mean_gradients(observation: Observation) -> dict[str, torch.Tensor]:
     """Compute the mean gradient over the local steps (CPL Algorithm 1, lines 4-6).
 
     A difference of weights is minus the learning rate times the sum of the steps' gradients; the
@@ -180,8 +180,8 @@ class CodedProblem(Problem):
 
     whole: Problem
     coder: Coder
-    black: Tensor
-    white: Tensor
+    black: torch.Tensor
+    white: torch.Tensor
 
     @classmethod
     def of(cls, problem: Problem, coder: Coder) -> Self:
@@ -212,7 +212,7 @@ class CodedProblem(Problem):
         return self.values + self.whole.unknowns - self.whole.values
 
     @override
-    def keep(self, rows: Tensor | slice) -> Self:
+    def keep(self, rows: torch.Tensor | slice) -> Self:
         return replace(super().keep(rows), whole=self.whole.keep(rows))
 
     @override
@@ -221,23 +221,23 @@ class CodedProblem(Problem):
         return None if whole is None else replace(self, whole=whole)
 
     @override
-    def point(self, inputs: Tensor) -> Tensor:
+    def point(self, inputs: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             return self.coder.encode(inputs).flatten()
 
     @override
-    def clip(self, points: Tensor) -> None:
+    def clip(self, points: torch.Tensor) -> None:
         """Clip codes to those of a black and a white image, in place."""
         codes = points[:, : self.values].unflatten(1, (self.shape[0], -1))
         codes.clamp_(self.black, self.white)
 
     @override
-    def inputs(self, points: Tensor) -> Tensor:
+    def inputs(self, points: torch.Tensor) -> torch.Tensor:
         codes = points[:, : self.values].unflatten(1, (self.shape[0], -1))
         return self.coder.decode(codes.flatten(0, 1)).unflatten(0, (-1, self.shape[0]))
 
     @override
-    def evaluate(self, points: Tensor) -> Evaluation:
+    def evaluate(self, points: torch.Tensor) -> Evaluation:
         """Evaluate the original problem, and backpropagate its gradient through the decoder."""
         points = points.detach().requires_grad_()
         inputs, logits = self.inputs(points).flatten(1), points[:, self.values :]

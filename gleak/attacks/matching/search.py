@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from gleak.attacks.matching.problem import Evaluation, Problem
+from gleak.core.lazy import torch
 
 if TYPE_CHECKING:
     from gleak.runtime.checkpointing import Part
@@ -22,7 +21,7 @@ DIVERGED = 1e3
 LEAST_GAIN = 0.2
 FINISHED_SHARE = 0.25
 NEAR = 1e-5
-Draw = Callable[[int, int], Tensor]
+Draw = Callable[[int, int], "torch.Tensor"]
 """Function from a victim's row and the number of its attempt to a first point, Shape (P)."""
 RECORDS = 100
 SHOWN_VICTIMS = 6
@@ -43,15 +42,15 @@ class SearchState:
         converged: Shape (V).
     """
 
-    points: Tensor
-    objective: Tensor
-    distance: Tensor
-    evaluations: Tensor
-    restarts: Tensor
-    converged: Tensor
+    points: torch.Tensor
+    objective: torch.Tensor
+    distance: torch.Tensor
+    evaluations: torch.Tensor
+    restarts: torch.Tensor
+    converged: torch.Tensor
 
     @classmethod
-    def opened(cls, points: Tensor) -> SearchState:
+    def opened(cls, points: torch.Tensor) -> SearchState:
         """Return the initial state of V victims at these points."""
         infinite = points.new_full((len(points),), torch.inf)
         none = torch.zeros_like(infinite).long()
@@ -64,12 +63,12 @@ class Attempt:
     The attacker judges by the gradient distance alone.
     """
 
-    def __init__(self, victims: int, like: Tensor) -> None:
+    def __init__(self, victims: int, like: torch.Tensor) -> None:
         self.first = like.new_full((victims,), torch.inf)
         self.best = like.new_full((victims,), torch.inf)
         self.idle = like.new_zeros(victims).long()
 
-    def judge(self, evaluation: Evaluation, patience: int | None) -> Tensor:
+    def judge(self, evaluation: Evaluation, patience: int | None) -> torch.Tensor:
         """Mark failed attempts: not finite, diverged, or stalled; Shape (V), a mask."""
         distance = evaluation.distance
         finite = distance.isfinite() & evaluation.gradient.isfinite().all(1)
@@ -80,12 +79,12 @@ class Attempt:
         failed = ~finite | (distance > DIVERGED * self.first)
         return failed if patience is None else failed | (self.idle >= patience)
 
-    def restart(self, rows: Tensor) -> None:
+    def restart(self, rows: torch.Tensor) -> None:
         """Start a new attempt of these victims; Shape (V), a mask."""
         self.first[rows] = self.best[rows] = torch.inf
         self.idle[rows] = 0
 
-    def keep(self, rows: Tensor) -> None:
+    def keep(self, rows: torch.Tensor) -> None:
         """Drop all victims except these; Shape (V), a mask."""
         self.first, self.best, self.idle = self.first[rows], self.best[rows], self.idle[rows]
 
@@ -141,9 +140,9 @@ class Search:
         self.number += 1
         self._advance(evaluation, spent)
 
-    def _state(self) -> dict[str, Tensor | np.ndarray]:
+    def _state(self) -> dict[str, torch.Tensor | np.ndarray]:
         """Return the state that the next evaluation depends on; at the end, the result alone."""
-        parts: dict[str, Mapping[str, Tensor | np.ndarray]] = {
+        parts: dict[str, Mapping[str, torch.Tensor | np.ndarray]] = {
             "ledger": vars(self.ledger),
             "records": self.records.state(),
         }
@@ -161,7 +160,7 @@ class Search:
         if not state:
             return
         device = self.points.device
-        groups: dict[str, dict[str, Tensor]] = defaultdict(dict)
+        groups: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
         for key, value in state.items():
             group, _, name = key.partition(".")
             groups[group][name] = torch.from_numpy(value).to(device)
@@ -204,7 +203,7 @@ class Search:
             self._restart(again)
         self._compact()
 
-    def _may_restart(self) -> Tensor:
+    def _may_restart(self) -> torch.Tensor:
         """Mark the victims that may restart if their attempt fails; Shape (V).
 
         A reset of the optimizer's memory close to convergence does not count as a restart.
@@ -212,10 +211,10 @@ class Search:
         left = self.ledger.restarts[self.rows] < self.parts.restarts
         return left | (self._near(self.rows) & (self.parts.restarts > 0))
 
-    def _near(self, rows: Tensor) -> Tensor:
+    def _near(self, rows: torch.Tensor) -> torch.Tensor:
         return self.ledger.distance[rows] <= NEAR
 
-    def _note(self, evaluation: Evaluation) -> Tensor:
+    def _note(self, evaluation: Evaluation) -> torch.Tensor:
         """Update counters, best points and convergence; Shape (V), a mask of converged victims."""
         ledger, live = self.ledger, self.running
         ledger.evaluations[self.rows[live]] += 1
@@ -230,20 +229,20 @@ class Search:
         ledger.converged[self.rows[converged]] = True
         return converged
 
-    def _finish(self, finished: Tensor) -> None:
+    def _finish(self, finished: torch.Tensor) -> None:
         rows = self.rows[finished]
         self.running = self.running & ~finished
         inputs = self.problem.inputs(self.ledger.points[self.rows])
         self.records.see(rows, self.ledger.objective[rows], inputs[finished])
 
-    def _restart(self, again: Tensor) -> None:
+    def _restart(self, again: torch.Tensor) -> None:
         rows = self.rows[again]
         self.ledger.restarts[rows] += ~self._near(rows)
         self.optimizer.restart(again)
         self.attempt.restart(again)
         self.points[again] = torch.stack([self._restart_point(row) for row in rows.tolist()])
 
-    def _restart_point(self, row: int) -> Tensor:
+    def _restart_point(self, row: int) -> torch.Tensor:
         """Return the point of a restart: close to convergence the best one, else a new one."""
         if self._near(torch.as_tensor(row)):
             return self.ledger.points[row]
@@ -270,7 +269,7 @@ class Search:
         self.records.record(self.parts.iterations)
 
 
-def _not_zero(problem: Problem) -> Tensor:
+def _not_zero(problem: Problem) -> torch.Tensor:
     """Mark the victims of whom any observed value is not zero; Shape (V)."""
     return torch.stack(
         [value.reshape(len(value), -1).any(1) for value in problem.observed.values()]
@@ -319,7 +318,7 @@ class Records:
         self._values = np.full(shape[0], np.finfo(np.float64).max)
         self._shown = np.zeros((min(shape[0], self.most_shown), *shape[1:]), np.float32)
 
-    def see(self, rows: Tensor, objective: Tensor, inputs: Tensor) -> None:
+    def see(self, rows: torch.Tensor, objective: torch.Tensor, inputs: torch.Tensor) -> None:
         """Note the present state of some victims.
 
         Args:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-import torch
-from torch import Tensor, nn
-
 from gleak.core.errors import IncompatibleError, nearest
+from gleak.core.lazy import torch
 from gleak.models.layer_search import DenseInput, first_dense_input, last_dense_input
 
-Find = Callable[[nn.Module, Tensor], DenseInput | None]
+Find = Callable[["torch.nn.Module", "torch.Tensor"], DenseInput | None]
 WORDS: Mapping[str, Find] = MappingProxyType(
     {"first_dense": first_dense_input, "classifier": last_dense_input}
 )
@@ -20,7 +18,7 @@ SEPARATOR = "-"
 
 
 def skipped_parameters(
-    network: nn.Module, shape: tuple[int, ...], names: Collection[str], skip: str | None
+    network: torch.nn.Module, shape: tuple[int, ...], names: Collection[str], skip: str | None
 ) -> frozenset[str]:
     """Return the names of the parameters that a pattern leaves out.
 
@@ -55,7 +53,7 @@ def _modules(names: Collection[str]) -> set[str]:
     return {name.rpartition(".")[0] for name in names}
 
 
-def _layer_name(network: nn.Module, shape: tuple[int, ...], name: str) -> str:
+def _layer_name(network: torch.nn.Module, shape: tuple[int, ...], name: str) -> str:
     """Return the name of the layer that a word stands for; other names as they are."""
     if name not in WORDS:
         return name

@@ -16,9 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor, fx, nn
-from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from gleak.attacks.matching.affine_layers import affine_layer
@@ -36,13 +33,13 @@ from gleak.attacks.matching.layer_passes import (
 from gleak.attacks.matching.layerwise import UnsplittableError, padded_rows
 from gleak.attacks.matching.microbatches import SamplewiseGradients
 from gleak.attacks.matching.pieces import FormedPiece
+from gleak.core.lazy import torch
 from gleak.models.parameters import independent_copy
-from gleak.models.sample_losses import Penalised, sample_losses
+from gleak.models.sample_losses import penalised_layers, sample_losses
 
 IMAGES = 4
 GIVEN = 2
 """Number of values given to the steps: samples and soft labels."""
-SUMS = {operator.add, operator.iadd, torch.add}
 
 
 @dataclass(frozen=True)
@@ -82,18 +79,26 @@ class TangentGradients(SamplewiseGradients):
             raise UnsplittableError(*training.trained.symmetric_difference(self.trained))
 
     @override
-    def __call__(self, inputs: Tensor, targets: Tensor, observed: Parameters) -> list[Piece]:
+    def __call__(
+        self, inputs: torch.Tensor, targets: torch.Tensor, observed: Parameters
+    ) -> list[Piece]:
         gradients = (self._of_several if self.several_victims else self._of_one)(inputs, targets)
         return [
             FormedPiece(name, gradient, observed[name])
             for name, gradient in zip(self.trained, gradients, strict=True)
         ]
 
-    def _of_one(self, inputs: Tensor, targets: Tensor) -> Sequence[Tensor]:
-        gradients: tuple[Tensor, ...] = _Gradient.apply(inputs, targets, self)
+    def _of_one(self, inputs: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
+        from gleak.attacks.matching.functions import TangentGradient
+
+        gradients: tuple[torch.Tensor, ...] = TangentGradient.apply(inputs, targets, self)
         return gradients
 
-    def _of_several(self, inputs: Tensor, targets: Tensor) -> Sequence[Tensor]:
+    def passes(self, inputs: torch.Tensor, targets: torch.Tensor) -> Passes:
+        """Begin the passes of all victims' samples, which are copied."""
+        return Passes(self.steps, [_copied(inputs.flatten(0, 1)), targets.flatten(0, 1)])
+
+    def _of_several(self, inputs: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
         """Compute the gradients with kernels that do not depend on the number of victims left."""
         if len(inputs) == 1:
             twice = (values.expand(2, *values.shape[1:]) for values in (inputs, targets))
@@ -102,36 +107,11 @@ class TangentGradients(SamplewiseGradients):
             return self._of_one(inputs, targets)
 
     @override
-    def logits(self, inputs: Tensor) -> Tensor:
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.stack([self.model(samples.clone()) for samples in inputs])
 
 
-class _Gradient(torch.autograd.Function):
-    """Gradients of the victims' mean losses, as functions of their samples and soft labels."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, inputs: Tensor, targets: Tensor, method: TangentGradients
-    ) -> tuple[Tensor, ...]:
-        given = [_copied(inputs.flatten(0, 1)), targets.flatten(0, 1)]
-        ctx.method, ctx.passes = method, Passes(method.steps, given)
-        gradients = ctx.passes.gradients(*inputs.shape[:2])
-        return tuple(gradients[name] for name in method.trained)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *slopes: Any) -> tuple[Zero, Zero, None]:
-        directions = dict(zip(ctx.method.trained, slopes, strict=True))
-        victims = len(slopes[0])
-        inputs, targets = map(partial(_by_victim, victims), ctx.passes.slopes(directions))
-        return inputs, targets, None
-
-
-def _by_victim(victims: int, rows: Zero) -> Zero:
-    return None if rows is None else rows.unflatten(0, (victims, -1))
-
-
-def _copied(inputs: Tensor) -> Tensor:
+def _copied(inputs: torch.Tensor) -> torch.Tensor:
     """Copy samples; images with channels last, for which convolutions are faster on a CPU."""
     images = inputs.ndim == IMAGES
     return inputs.clone(memory_format=torch.channels_last if images else torch.preserve_format)
@@ -145,7 +125,7 @@ class Passes:
         given: values given to the network, and soft labels.
     """
 
-    def __init__(self, steps: Sequence[Step], given: Sequence[Tensor]) -> None:
+    def __init__(self, steps: Sequence[Step], given: Sequence[torch.Tensor]) -> None:
         self._steps, self._given = steps, len(given)
         self._passes: list[LayerPasses] = []
         values = list(given)
@@ -153,11 +133,11 @@ class Passes:
             self._passes.append(step.passes(*(values[position] for position in step.taken)))
             values.append(self._passes[-1].outputs)
 
-    def gradients(self, victims: int, samples: int) -> dict[str, Tensor]:
+    def gradients(self, victims: int, samples: int) -> dict[str, torch.Tensor]:
         """Compute the gradients of each victim's mean loss; Shape (V, *shape) each."""
         last = torch.full_like(self._passes[-1].outputs, 1 / samples)
         self._backwards(last, lambda one, outputs: one.input_gradients(outputs))
-        gradients: dict[str, Tensor] = {}
+        gradients: dict[str, torch.Tensor] = {}
         for step, one in zip(self._steps, self._passes, strict=True):
             gradients |= dict(zip(step.trained, one.parameter_gradients(victims), strict=True))
         return gradients
@@ -188,11 +168,11 @@ def traced_steps(training: ClientTraining) -> list[Step]:
         UnsplittableError: a trained parameter is not used by one of the layers of
             `gleak.attacks.matching.affine_layers`, or a layer adds a penalty.
     """
-    if any(isinstance(layer, Penalised) for layer in training.model.modules()):
+    if penalised_layers(training.model):
         raise UnsplittableError("penalty")
-    places: dict[fx.Node, int] = {}
+    places: dict[torch.fx.Node, int] = {}
     steps: list[Step] = []
-    for node in fx.symbolic_trace(independent_copy(training.model)).graph.nodes:
+    for node in torch.fx.symbolic_trace(independent_copy(training.model)).graph.nodes:
         if node.op == "placeholder":
             places[node] = 0
         elif node.op == "output":
@@ -204,13 +184,13 @@ def traced_steps(training: ClientTraining) -> list[Step]:
     return steps
 
 
-def _loss(training: ClientTraining) -> Callable[..., Tensor]:
+def _loss(training: ClientTraining) -> Callable[..., torch.Tensor]:
     return lambda logits, targets: sample_losses(training.loss, logits, targets).sum()
 
 
-def _step(training: ClientTraining, node: fx.Node, taken: tuple[int, ...]) -> Step:
+def _step(training: ClientTraining, node: torch.fx.Node, taken: tuple[int, ...]) -> Step:
     """Return the step of a node that takes these values."""
-    if node.target in SUMS and len(taken) == 2:
+    if node.target in (operator.add, operator.iadd, torch.add) and len(taken) == 2:
         return Step(SumPasses, taken)
     if node.op != "call_module":
         return Step(partial(FunctionPasses, partial(_called, training.model, node)), taken)
@@ -219,7 +199,7 @@ def _step(training: ClientTraining, node: fx.Node, taken: tuple[int, ...]) -> St
     own = [f"{name}.{key}" for key, _ in layer.named_parameters()]
     trained = tuple(key for key in own if key in training.trained)
     if not trained:
-        passes = ReluPasses if type(layer) is nn.ReLU else partial(FunctionPasses, layer)
+        passes = ReluPasses if type(layer) is torch.nn.ReLU else partial(FunctionPasses, layer)
         return Step(passes, taken)
     affine = affine_layer(layer)
     if affine is None or len(trained) < len(own):
@@ -227,20 +207,20 @@ def _step(training: ClientTraining, node: fx.Node, taken: tuple[int, ...]) -> St
     return Step(partial(AffinePasses, affine), taken, trained)
 
 
-def _called(model: nn.Module, node: fx.Node, *values: Tensor) -> Tensor:
+def _called(model: torch.nn.Module, node: torch.fx.Node, *values: torch.Tensor) -> torch.Tensor:
     """Call a node's function or method with values in place of the nodes that it takes."""
     left = iter(values)
     known = {
         given: _attribute(model, given) if given.op == "get_attr" else next(left)
         for given in node.all_input_nodes
     }
-    arguments: Any = fx.map_arg(node.args, known.__getitem__)
-    options: Any = fx.map_arg(node.kwargs, known.__getitem__)
+    arguments: Any = torch.fx.map_arg(node.args, known.__getitem__)
+    options: Any = torch.fx.map_arg(node.kwargs, known.__getitem__)
     target: Any = node.target
     function = getattr(type(arguments[0]), target) if node.op == "call_method" else target
-    outputs: Tensor = function(*arguments, **options)
+    outputs: torch.Tensor = function(*arguments, **options)
     return outputs
 
 
-def _attribute(model: nn.Module, node: fx.Node) -> Any:
+def _attribute(model: torch.nn.Module, node: torch.fx.Node) -> Any:
     return operator.attrgetter(str(node.target))(model)

@@ -12,9 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
 from typing_extensions import override
 
 from gleak.attacks.matching.convolution_gradients import weight_gradient
@@ -28,6 +25,7 @@ from gleak.attacks.matching.layerwise import (
     normalised,
 )
 from gleak.attacks.matching.pieces import FormedPiece, OuterPiece
+from gleak.core.lazy import torch
 
 
 class Unrolled(Gradients):
@@ -46,10 +44,12 @@ class Unrolled(Gradients):
         self._logits = one_step.logits
 
     @override
-    def logits(self, inputs: Tensor) -> Tensor:
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         return self._logits(inputs)
 
-    def batches(self, inputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(
+        self, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Return the samples of every victim for each step; Shape (V, mini_batch, ...)."""
         size = self.training.mini_batch
         for step in range(self.training.local_steps):
@@ -71,11 +71,15 @@ class GeneralUnrolled(Unrolled):
         self._one_step = one_step
 
     @override
-    def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
+    def __call__(
+        self, inputs: torch.Tensor, targets: torch.Tensor, observed: dict[str, torch.Tensor]
+    ) -> list[Piece]:
         mean = self.mean_gradients(inputs, targets)
         return [FormedPiece(name, mean[name], observed[name]) for name in mean]
 
-    def mean_gradients(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    def mean_gradients(
+        self, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
         """Compute the mean gradient over the steps; for each parameter, Shape (V, *shape).
 
         The steps' gradients are summed: a difference of weights would be rounded to the precision
@@ -108,7 +112,9 @@ class LayerwiseUnrolled(Unrolled):
         self._one_step = one_step
 
     @override
-    def __call__(self, inputs: Tensor, targets: Tensor, observed: dict[str, Tensor]) -> list[Piece]:
+    def __call__(
+        self, inputs: torch.Tensor, targets: torch.Tensor, observed: dict[str, torch.Tensor]
+    ) -> list[Piece]:
         victims, rate = len(inputs), self.training.local_lr
         layers = {
             name: STEPS[type(layer)](name, layer, victims, rate)
@@ -139,7 +145,7 @@ class LayerSteps(ABC):
         self.victims, self.rate = victims, rate
 
     @abstractmethod
-    def add_step(self, layer_inputs: Tensor, grad_outputs: Tensor) -> None:
+    def add_step(self, layer_inputs: torch.Tensor, grad_outputs: torch.Tensor) -> None:
         """Add a step along the gradient computed from these inputs and output gradients.
 
         Args:
@@ -148,14 +154,16 @@ class LayerSteps(ABC):
         """
 
     @abstractmethod
-    def outputs_after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+    def outputs_after(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
         """Compute the layer's outputs after the steps from those before; see `OutputFunction`."""
 
     @abstractmethod
-    def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
+    def pieces(self, observed: dict[str, torch.Tensor], steps: int) -> list[Piece]:
         """Return the mean gradients over the steps, paired with the observed ones."""
 
-    def _bias_pieces(self, total: Tensor, observed: dict[str, Tensor], steps: int) -> list[Piece]:
+    def _bias_pieces(
+        self, total: torch.Tensor, observed: dict[str, torch.Tensor], steps: int
+    ) -> list[Piece]:
         if self.layer.bias is None:
             return []
         bias = f"{self.name}.bias"
@@ -165,18 +173,18 @@ class LayerSteps(ABC):
 class DenseSteps(LayerSteps):
     """Rows A and D of all steps of a dense layer; the sum of its gradients is D^T A."""
 
-    def __init__(self, name: str, layer: nn.Linear, victims: int, rate: float) -> None:
+    def __init__(self, name: str, layer: torch.nn.Linear, victims: int, rate: float) -> None:
         super().__init__(name, layer, victims, rate)
-        self._inputs: list[Tensor] = []
-        self._grad_outputs: list[Tensor] = []
+        self._inputs: list[torch.Tensor] = []
+        self._grad_outputs: list[torch.Tensor] = []
 
     @override
-    def add_step(self, layer_inputs: Tensor, grad_outputs: Tensor) -> None:
+    def add_step(self, layer_inputs: torch.Tensor, grad_outputs: torch.Tensor) -> None:
         self._inputs.append(by_victim(layer_inputs, self.victims))
         self._grad_outputs.append(by_victim(grad_outputs, self.victims))
 
     @override
-    def outputs_after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+    def outputs_after(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
         rows, (layer_inputs, output_gradients) = by_victim(inputs, self.victims), self._rows()
         change = (rows @ layer_inputs.mT) @ output_gradients
         if self.layer.bias is not None:
@@ -184,13 +192,13 @@ class DenseSteps(LayerSteps):
         return outputs - self.rate * change.view_as(outputs)
 
     @override
-    def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
+    def pieces(self, observed: dict[str, torch.Tensor], steps: int) -> list[Piece]:
         layer_inputs, output_gradients = self._rows()
         weight = f"{self.name}.weight"
         outer = OuterPiece(weight, output_gradients / steps, layer_inputs, observed[weight])
         return [outer, *self._bias_pieces(output_gradients.sum(1), observed, steps)]
 
-    def _rows(self) -> tuple[Tensor, Tensor]:
+    def _rows(self) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.cat(self._inputs, 1), torch.cat(self._grad_outputs, 1)
 
 
@@ -199,21 +207,23 @@ class SummedSteps(LayerSteps):
 
     def __init__(self, name: str, layer: Any, victims: int, rate: float) -> None:
         super().__init__(name, layer, victims, rate)
-        self.weight: Tensor = layer.weight.new_zeros(victims, *layer.weight.shape)
-        self.bias: Tensor = layer.weight.new_zeros(victims, layer.weight.shape[0])
+        self.weight: torch.Tensor = layer.weight.new_zeros(victims, *layer.weight.shape)
+        self.bias: torch.Tensor = layer.weight.new_zeros(victims, layer.weight.shape[0])
 
     @override
-    def add_step(self, layer_inputs: Tensor, grad_outputs: Tensor) -> None:
+    def add_step(self, layer_inputs: torch.Tensor, grad_outputs: torch.Tensor) -> None:
         self.weight = self.weight + self.weight_gradient(layer_inputs, grad_outputs)
         if self.layer.bias is not None:
             self.bias = self.bias + channel_sums(grad_outputs, self.victims)
 
     @abstractmethod
-    def weight_gradient(self, layer_inputs: Tensor, grad_outputs: Tensor) -> Tensor:
+    def weight_gradient(
+        self, layer_inputs: torch.Tensor, grad_outputs: torch.Tensor
+    ) -> torch.Tensor:
         """Compute each victim's gradient, arguments as in `add_step`; Shape (V, *weight shape)."""
 
     @override
-    def pieces(self, observed: dict[str, Tensor], steps: int) -> list[Piece]:
+    def pieces(self, observed: dict[str, torch.Tensor], steps: int) -> list[Piece]:
         weight = f"{self.name}.weight"
         formed = FormedPiece(weight, self.weight / steps, observed[weight])
         return [formed, *self._bias_pieces(self.bias, observed, steps)]
@@ -223,15 +233,17 @@ class ConvolutionSteps(SummedSteps):
     """Steps of a convolution; those of several victims are one convolution with as many groups."""
 
     @override
-    def weight_gradient(self, layer_inputs: Tensor, grad_outputs: Tensor) -> Tensor:
+    def weight_gradient(
+        self, layer_inputs: torch.Tensor, grad_outputs: torch.Tensor
+    ) -> torch.Tensor:
         return weight_gradient(self.layer, layer_inputs, grad_outputs, self.victims)
 
     @override
-    def outputs_after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+    def outputs_after(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
         layer, victims = self.layer, self.victims
         weights = layer.weight - self.rate * self.weight
         biases = None if layer.bias is None else (layer.bias - self.rate * self.bias).flatten()
-        beside = functional.conv2d(
+        beside = torch.nn.functional.conv2d(
             inputs.unflatten(0, (victims, -1)).transpose(0, 1).flatten(1, 2),
             weights.flatten(0, 1),
             biases,
@@ -245,18 +257,20 @@ class NormalisationSteps(SummedSteps):
     """Steps of batch norm by running statistics: scale and shift of each channel."""
 
     @override
-    def weight_gradient(self, layer_inputs: Tensor, grad_outputs: Tensor) -> Tensor:
+    def weight_gradient(
+        self, layer_inputs: torch.Tensor, grad_outputs: torch.Tensor
+    ) -> torch.Tensor:
         return channel_sums(grad_outputs * normalised(self.layer, layer_inputs), self.victims)
 
     @override
-    def outputs_after(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+    def outputs_after(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
         scale, shift = (value[:, None, :, None, None] for value in (self.weight, self.bias))
         values = normalised(self.layer, inputs).unflatten(0, (self.victims, -1))
         return outputs - self.rate * (scale * values + shift).flatten(0, 1)
 
 
-STEPS: dict[type[nn.Module], type[LayerSteps]] = {
-    nn.Linear: DenseSteps,
-    nn.Conv2d: ConvolutionSteps,
-    nn.BatchNorm2d: NormalisationSteps,
+STEPS: dict[type[torch.nn.Module], type[LayerSteps]] = {
+    torch.nn.Linear: DenseSteps,
+    torch.nn.Conv2d: ConvolutionSteps,
+    torch.nn.BatchNorm2d: NormalisationSteps,
 }

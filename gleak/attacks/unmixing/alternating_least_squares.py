@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from gleak.core.lazy import torch
 
 RIDGE, DECAY, LEAST_RIDGE = 1.0, 0.93, 1e-6
 """Weight of the ridge at first, its factor after each alternation, and the least weight.
@@ -13,7 +12,9 @@ Relative to the largest known value. Chosen on training images of MNIST and CIFA
 """
 
 
-def complete(values: Tensor, known: Tensor, rank: int, alternations: int) -> Tensor:
+def complete(
+    values: torch.Tensor, known: torch.Tensor, rank: int, alternations: int
+) -> torch.Tensor:
     """Estimate the unknown values of a matrix by alternating least squares.
 
     The known values are fitted by a product of two factors. In turn, each factor is computed by
@@ -45,7 +46,7 @@ def complete(values: Tensor, known: Tensor, rank: int, alternations: int) -> Ten
     return values.where(known, estimate)
 
 
-def determines(values: Tensor, known: Tensor, rank: int, enough: float) -> bool:
+def determines(values: torch.Tensor, known: torch.Tensor, rank: int, enough: float) -> bool:
     """Return True if the known values determine the others of every column.
 
     A row gives the factor of the rows as many equations as it has known values, and takes ``rank``
@@ -76,13 +77,15 @@ def determines(values: Tensor, known: Tensor, rank: int, enough: float) -> bool:
     return bool(reached.all())
 
 
-def _leading(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+def _leading(matrix: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the leading left and right singular vectors, the latter times the singular values."""
     left, sizes, right = torch.linalg.svd(matrix, full_matrices=False)
     return left[:, :rank], right[:rank].T * sizes[:rank]
 
 
-def _regress(values: Tensor, mask: Tensor, other: Tensor, ridge: float) -> Tensor:
+def _regress(
+    values: torch.Tensor, mask: torch.Tensor, other: torch.Tensor, ridge: float
+) -> torch.Tensor:
     """Compute the rows of one factor from the other; Shape (rows, rank).
 
     Args:
@@ -97,7 +100,7 @@ def _regress(values: Tensor, mask: Tensor, other: Tensor, ridge: float) -> Tenso
     return torch.linalg.solve(regular, (values @ other)[..., None])[..., 0]
 
 
-def _balanced(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+def _balanced(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return factors of the same product, with orthogonal columns of the same norms."""
     left_basis, left_part = torch.linalg.qr(left)
     right_basis, right_part = torch.linalg.qr(right)

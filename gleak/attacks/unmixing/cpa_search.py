@@ -7,17 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional
 
 from gleak.attacks.matching.optimizers.base import GradientOptimizerSpec
 from gleak.attacks.unmixing.edges import differences, variation_weights
 from gleak.attacks.unmixing.mixtures import White
+from gleak.core.lazy import torch
 from gleak.runtime.checkpointing import Part, strip_prefix
 from gleak.runtime.progress import Progress
 
-Term = Callable[[Tensor], Tensor]
+Term = Callable[["torch.Tensor"], "torch.Tensor"]
 """Function from rows of length 1, Shape (V, n, n), to a term of the objective; Shape (V)."""
 CHECKED_EVERY = 50
 GAUSSIAN = 0.37456720749144
@@ -37,7 +35,7 @@ class Objective:
 
     terms: list[tuple[float, Term]]
 
-    def evaluate(self, matrices: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, matrices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute value and gradient.
 
         Args:
@@ -47,7 +45,7 @@ class Objective:
             Shape (V) and (V, n, n).
         """
         matrices = matrices.detach().requires_grad_()
-        rows = functional.normalize(matrices, dim=2)
+        rows = torch.nn.functional.normalize(matrices, dim=2)
         nothing = 0 * rows.sum((1, 2))
         value = sum((weight * term(rows) for weight, term in self.terms), start=nothing)
         (gradient,) = torch.autograd.grad(value.sum(), matrices)
@@ -69,9 +67,9 @@ def negentropy(white: White, reference: float = 0.0) -> Term:
     """
     signals = white.signals
 
-    def term(rows: Tensor) -> Tensor:
+    def term(rows: torch.Tensor) -> torch.Tensor:
         magnitudes = (rows @ signals).abs()
-        log_cosh = magnitudes + functional.softplus(-2 * magnitudes) - math.log(2)
+        log_cosh = magnitudes + torch.nn.functional.softplus(-2 * magnitudes) - math.log(2)
         return -(log_cosh.mean(2) - reference).square().mean(1)
 
     return term
@@ -83,7 +81,7 @@ def total_variation(white: White, shape: tuple[int, ...]) -> Term:
     steps = differences(white.signals.reshape(-1, *shape), orders=1)
     steps = (steps * variation_weights(shape).to(steps)).reshape(victims, count, -1)
 
-    def term(rows: Tensor) -> Tensor:
+    def term(rows: torch.Tensor) -> torch.Tensor:
         return (rows @ steps).abs().sum(2).mean(1)
 
     return term
@@ -102,7 +100,7 @@ def mixed_signs(white: White) -> Term:
     """
     signals = white.uncentred
 
-    def term(rows: Tensor) -> Tensor:
+    def term(rows: torch.Tensor) -> torch.Tensor:
         sources = rows @ signals
         return torch.minimum(sources.relu().norm(dim=2), (-sources).relu().norm(dim=2)).mean(1)
 
@@ -112,7 +110,7 @@ def mixed_signs(white: White) -> Term:
 def dependence(temperature: float) -> Term:
     """Return the mean of exp(T |cosine|) - 1 over pairs of rows (Eq. 9; reference: also i = j)."""
 
-    def term(rows: Tensor) -> Tensor:
+    def term(rows: torch.Tensor) -> torch.Tensor:
         count = rows.shape[1]
         cosines = (rows @ rows.mT).abs() * (1 - torch.eye(count).to(rows))
         return torch.expm1(temperature * cosines).sum((1, 2)) / max(1, count * (count - 1))
@@ -130,14 +128,14 @@ class DescentResult:
         iterations: Shape (V).
     """
 
-    matrices: Tensor
-    objective: Tensor
-    iterations: Tensor
+    matrices: torch.Tensor
+    objective: torch.Tensor
+    iterations: torch.Tensor
 
 
 def descend(
     objective: Objective,
-    first: Tensor,
+    first: torch.Tensor,
     optimizer: GradientOptimizerSpec,
     iterations: int,
     tolerance: float | None,
@@ -176,7 +174,7 @@ class Descent:
 
     def __init__(
         self,
-        points: Tensor,
+        points: torch.Tensor,
         optimizer: GradientOptimizerSpec,
         iterations: int,
         tolerance: float | None,
@@ -194,7 +192,7 @@ class Descent:
         """True if all victims have stopped, or the budget is spent."""
         return bool(self.resting.all()) or self.number > self.iterations
 
-    def judge(self, values: Tensor) -> bool:
+    def judge(self, values: torch.Tensor) -> bool:
         """Update the least objective and the stopped victims; return True if this was a check."""
         if self.number % CHECKED_EVERY and self.number != self.iterations:
             return False
@@ -206,13 +204,13 @@ class Descent:
         self.resting |= rests.cpu()
         return True
 
-    def step(self, gradients: Tensor) -> None:
+    def step(self, gradients: torch.Tensor) -> None:
         """Move, unless that was the last check."""
         self.number += 1
         if not self.over:
             self.points = self.optimizer.step(self.points, gradients)
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, torch.Tensor]:
         """Return the state that one step passes to the next."""
         moments = {f"optimizer.{name}": each for name, each in self.optimizer.state().items()}
         own = {name: getattr(self, name) for name in self.KEPT}

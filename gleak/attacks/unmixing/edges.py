@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from gleak.attacks.unmixing.mixtures import ROUNDING, Mixture, principal_components
+from gleak.core.lazy import torch
 
 ROWS, COLUMNS = 2, 3
 FAINT = 0.01
@@ -25,7 +23,7 @@ LARGEST_RESIDUAL = 1e-2
 """Largest relative distance of an image's derivatives from the space of the mixture's."""
 
 
-def differences(images: Tensor, orders: int = 2) -> Tensor:
+def differences(images: torch.Tensor, orders: int = 2) -> torch.Tensor:
     """Compute differences along rows and columns, of the first order and optionally the second.
 
     Args:
@@ -45,8 +43,8 @@ def differences(images: Tensor, orders: int = 2) -> Tensor:
 
 
 def white_differences(
-    mixtures: Tensor, count: int, shape: tuple[int, ...]
-) -> tuple[Tensor, Tensor]:
+    mixtures: torch.Tensor, count: int, shape: tuple[int, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute differences of mixed images, transformed to unit covariance.
 
     The images' mean colours count as one more position, with a small weight: for an image of one
@@ -65,7 +63,9 @@ def white_differences(
     return torch.stack([signals for signals, _ in parts]), torch.stack([made for _, made in parts])
 
 
-def _white_differences(rows: Tensor, count: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def _white_differences(
+    rows: torch.Tensor, count: int, shape: tuple[int, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the same for one victim, from its images' largest principal components."""
     components = principal_components(rows.double(), count)
     images = (components @ rows.double()).unflatten(1, shape)
@@ -76,7 +76,7 @@ def _white_differences(rows: Tensor, count: int, shape: tuple[int, ...]) -> tupl
     return (whitening @ flat).view_as(steps).float(), whitening @ components
 
 
-def variation_weights(shape: tuple[int, ...]) -> Tensor:
+def variation_weights(shape: tuple[int, ...]) -> torch.Tensor:
     """Compute the weights of first differences' magnitudes in the total variation of Eq. 3.
 
     Args:
@@ -101,11 +101,11 @@ class FlatImage:
         space: orthonormal columns that span those of the gradients; Shape (neurons, n).
     """
 
-    row: Tensor
-    image: Tensor
-    space: Tensor
+    row: torch.Tensor
+    image: torch.Tensor
+    space: torch.Tensor
 
-    def derivatives(self, candidates: Tensor) -> Tensor | None:
+    def derivatives(self, candidates: torch.Tensor) -> torch.Tensor | None:
         """Select the image's derivatives at the layer's outputs from candidates, and scale them.
 
         Args:
@@ -126,7 +126,7 @@ class FlatImage:
 
 
 def find_flat_image(
-    weight: Tensor, bias: Tensor, most: int, shape: tuple[int, ...]
+    weight: torch.Tensor, bias: torch.Tensor, most: int, shape: tuple[int, ...]
 ) -> FlatImage | None:
     """Find the image of one colour in one victim's mixture.
 
@@ -161,7 +161,9 @@ def find_flat_image(
     return FlatImage(row / factor, colours.expand(shape).flatten(), space)
 
 
-def without(mixture: Mixture, victim: int, image: FlatImage, derivatives: Tensor | None) -> Mixture:
+def without(
+    mixture: Mixture, victim: int, image: FlatImage, derivatives: torch.Tensor | None
+) -> Mixture:
     """Remove the image of one colour from the mixture of one victim.
 
     Args:

@@ -13,9 +13,9 @@ from functools import reduce
 from typing import Self
 
 import numpy as np
-import torch
 from scipy import fft
-from torch import Tensor
+
+from gleak.core.lazy import torch
 
 POWER = 0.15
 """Variance of a grey coefficient times its squared frequency, for intensities in [0, 1]."""
@@ -36,8 +36,8 @@ class Denoised:
         covariance: of the images among each other, summed over the values; Shape (K, K).
     """
 
-    images: Tensor
-    covariance: Tensor
+    images: torch.Tensor
+    covariance: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class ImagePrior:
         bases: orthonormal cosines for colours, rows and columns, one in each row; Shape (S, S).
     """
 
-    mean: Tensor
-    variances: Tensor
-    bases: Sequence[Tensor]
+    mean: torch.Tensor
+    variances: torch.Tensor
+    bases: Sequence[torch.Tensor]
 
     @classmethod
-    def natural(cls, shape: tuple[int, ...], like: Tensor) -> Self:
+    def natural(cls, shape: tuple[int, ...], like: torch.Tensor) -> Self:
         """Return the prior of images with intensities in [0, 1].
 
         Args:
@@ -72,7 +72,7 @@ class ImagePrior:
         variances = (shares[:, None, None].to(like) * grey).flatten()
         return cls(torch.full_like(variances, 0.5), variances, [_cosines(n, like) for n in shape])
 
-    def scaled(self, gain: Tensor, offset: Tensor) -> Self:
+    def scaled(self, gain: torch.Tensor, offset: torch.Tensor) -> Self:
         """Return the prior of gain x + offset; the gains count by their mean square.
 
         Args:
@@ -82,15 +82,15 @@ class ImagePrior:
         mean, variances = gain * self.mean + offset, gain.square().mean() * self.variances
         return type(self)(mean, variances, self.bases)
 
-    def coefficients(self, images: Tensor) -> Tensor:
+    def coefficients(self, images: torch.Tensor) -> torch.Tensor:
         """Transform images, without subtracting the mean; Shape (K, F)."""
         return _transformed(images, self.bases)
 
-    def inverted(self, coefficients: Tensor) -> Tensor:
+    def inverted(self, coefficients: torch.Tensor) -> torch.Tensor:
         """Transform coefficients to images, without adding the mean; Shape (K, F)."""
         return _transformed(coefficients, [basis.T for basis in self.bases])
 
-    def denoise(self, precision: Tensor, weighted: Tensor) -> Denoised:
+    def denoise(self, precision: torch.Tensor, weighted: torch.Tensor) -> Denoised:
         """Compute the posterior of K images, given linear measurements of each value.
 
         Measurements m = M x with noise of covariance C, the same M and C for every value, have the
@@ -109,21 +109,21 @@ class ImagePrior:
         return Denoised(images + self.mean, covariance)
 
 
-def _transformed(images: Tensor, bases: Sequence[Tensor]) -> Tensor:
+def _transformed(images: torch.Tensor, bases: Sequence[torch.Tensor]) -> torch.Tensor:
     """Multiply images by a matrix along each of their three dimensions."""
     unflattened = images.unflatten(1, [basis.shape[1] for basis in bases])
     return reduce(_along_first, bases, unflattened).flatten(1)
 
 
-def _along_first(images: Tensor, basis: Tensor) -> Tensor:
+def _along_first(images: torch.Tensor, basis: torch.Tensor) -> torch.Tensor:
     """Apply a basis to the first dimension behind the images' own, and make it the last one."""
     return torch.tensordot(images, basis, dims=([1], [1]))
 
 
-def _frequencies(numbers: Tensor) -> Tensor:
+def _frequencies(numbers: torch.Tensor) -> torch.Tensor:
     """Compute squared frequencies of cosines by their number, as seen by a difference."""
     return 4 * torch.sin(torch.pi * numbers / (2 * len(numbers))).square()
 
 
-def _cosines(size: int, like: Tensor) -> Tensor:
+def _cosines(size: int, like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(fft.dct(np.eye(size), axis=0, norm="ortho")).to(like)

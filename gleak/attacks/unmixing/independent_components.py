@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+from gleak.core.lazy import torch
 
 LIKELIHOOD_ITERATIONS = 60
 LIKELIHOOD_TOLERANCE = 1e-4
@@ -25,8 +24,8 @@ class Scores:
         slopes: mean of g' over a source's values; Shape (V, n).
     """
 
-    values: Tensor
-    slopes: Tensor
+    values: torch.Tensor
+    slopes: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,11 @@ class Contrast:
     power: float
     smoothing: float
 
-    def measure(self, sources: Tensor) -> Tensor:
+    def measure(self, sources: torch.Tensor) -> torch.Tensor:
         """Sum the sources' contrasts; Shape (V, n, C, D) to (V)."""
         return self._squares(sources).pow(self.power / 2).mean((2, 3)).log().sum(1) / self.power
 
-    def scores(self, sources: Tensor) -> Scores:
+    def scores(self, sources: torch.Tensor) -> Scores:
         """Compute the derivatives at sources of unit variance; see `Scores`."""
         groups = sources.shape[2]
         squares = self._squares(sources)
@@ -60,7 +59,7 @@ class Contrast:
         bend = 1 + (self.power - 2) * sources.square() / squares
         return Scores((pull + smooth) * sources, (pull * bend + smooth).mean((2, 3)))
 
-    def _squares(self, sources: Tensor) -> Tensor:
+    def _squares(self, sources: torch.Tensor) -> torch.Tensor:
         variances = sources.square().mean((2, 3), keepdim=True)
         return sources.square().sum(2, keepdim=True) + self.smoothing**2 * variances
 
@@ -68,7 +67,7 @@ class Contrast:
 LAPLACIAN = Contrast(power=1.0, smoothing=0.3)
 
 
-def fixed_point(white: Tensor, contrast: Contrast) -> Tensor:
+def fixed_point(white: torch.Tensor, contrast: Contrast) -> torch.Tensor:
     """Compute orthogonal matrices with sparse sources by FastICA, all components at once.
 
     Symmetric FastICA (Hyvärinen and Oja 2000, section 6): every row moves to
@@ -98,7 +97,7 @@ def fixed_point(white: Tensor, contrast: Contrast) -> Tensor:
     return matrices
 
 
-def _orthogonal(matrices: Tensor) -> Tensor:
+def _orthogonal(matrices: torch.Tensor) -> torch.Tensor:
     """Return the nearest orthogonal matrices."""
     left, _, right = torch.linalg.svd(matrices)
     return left @ right
@@ -114,12 +113,14 @@ class LikelihoodResult:
         objective: negative log-likelihood of a value, up to a constant; Shape (V).
     """
 
-    matrices: Tensor
-    iterations: Tensor
-    objective: Tensor
+    matrices: torch.Tensor
+    iterations: torch.Tensor
+    objective: torch.Tensor
 
 
-def maximise_likelihood(white: Tensor, first: Tensor, contrast: Contrast) -> LikelihoodResult:
+def maximise_likelihood(
+    white: torch.Tensor, first: torch.Tensor, contrast: Contrast
+) -> LikelihoodResult:
     """Find matrices U that minimise the sources' contrast minus log |det U|.
 
     Real sources of a few thousand values are slightly correlated, so the best matrix is not
@@ -148,20 +149,22 @@ def maximise_likelihood(white: Tensor, first: Tensor, contrast: Contrast) -> Lik
     return LikelihoodResult(matrices, iterations, least)
 
 
-def _sources(white: Tensor, matrices: Tensor) -> Tensor:
+def _sources(white: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
     return (matrices @ white.flatten(2)).view_as(white)
 
 
-def _loss(white: Tensor, matrices: Tensor, contrast: Contrast) -> Tensor:
+def _loss(white: torch.Tensor, matrices: torch.Tensor, contrast: Contrast) -> torch.Tensor:
     """Compute the negative log-likelihood per value, up to a constant; Shape (V)."""
     return contrast.measure(_sources(white, matrices)) - torch.linalg.slogdet(matrices)[1]
 
 
-def _with_unit_sources(white: Tensor, matrices: Tensor) -> Tensor:
+def _with_unit_sources(white: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
     return matrices / _sources(white, matrices).square().mean((2, 3))[..., None].sqrt()
 
 
-def _steps(white: Tensor, matrices: Tensor, contrast: Contrast) -> tuple[Tensor, Tensor]:
+def _steps(
+    white: torch.Tensor, matrices: torch.Tensor, contrast: Contrast
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the quasi-Newton steps S and the decrease along them; Shape (V, n, n) and (V)."""
     sources = _sources(white, matrices)
     scores = contrast.scores(sources)
@@ -176,14 +179,14 @@ def _steps(white: Tensor, matrices: Tensor, contrast: Contrast) -> tuple[Tensor,
 
 
 def _line_search(
-    white: Tensor,
-    matrices: Tensor,
-    least: Tensor,
-    steps: Tensor,
-    slopes: Tensor,
-    stopped: Tensor,
+    white: torch.Tensor,
+    matrices: torch.Tensor,
+    least: torch.Tensor,
+    steps: torch.Tensor,
+    slopes: torch.Tensor,
+    stopped: torch.Tensor,
     contrast: Contrast,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return matrices and losses after the longest sufficient step; unchanged if there is none."""
     moved, losses, length = matrices, least, 1.0
     waiting = ~stopped

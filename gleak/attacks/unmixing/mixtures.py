@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-import torch
-from torch import Tensor
+import numpy as np
 
-ROUNDING = 2 * torch.finfo(torch.float32).eps
+from gleak.core.lazy import torch
+
+ROUNDING = 2 * float(np.finfo(np.float32).eps)
 """Rounding error of the singular values of gradients, relative to the largest."""
 TINY = 1e-30
 
@@ -27,10 +28,10 @@ class Mixture:
         bias: b; Shape (V, neurons).
     """
 
-    weight: Tensor
-    bias: Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor
 
-    def keep(self, victims: Tensor) -> Self:
+    def keep(self, victims: torch.Tensor) -> Self:
         """Return the mixtures of these victims; Shape (W), indices."""
         return type(self)(self.weight[victims], self.bias[victims])
 
@@ -45,17 +46,17 @@ class White:
         transform: from neurons to signals, in double precision; Shape (V, n, neurons).
     """
 
-    signals: Tensor
-    means: Tensor
-    transform: Tensor
+    signals: torch.Tensor
+    means: torch.Tensor
+    transform: torch.Tensor
 
     @property
-    def uncentred(self) -> Tensor:
+    def uncentred(self) -> torch.Tensor:
         """Signals with their means; Shape (V, n, F)."""
         return self.signals + self.means
 
 
-def whiten(mixtures: Tensor, count: int) -> White:
+def whiten(mixtures: torch.Tensor, count: int) -> White:
     """Centre every row and scale the largest principal components to unit variance.
 
     One victim at a time, in double precision: gradients in single precision resolve singular values
@@ -73,13 +74,13 @@ def whiten(mixtures: Tensor, count: int) -> White:
     )
 
 
-def _whiten_one(rows: Tensor, count: int) -> White:
+def _whiten_one(rows: torch.Tensor, count: int) -> White:
     transform = principal_components(rows, count)
     means = rows.mean(1, keepdim=True)
     return White((transform @ (rows - means)).float(), (transform @ means).float(), transform)
 
 
-def principal_components(rows: Tensor, count: int) -> Tensor:
+def principal_components(rows: torch.Tensor, count: int) -> torch.Tensor:
     """Compute the transform to the largest principal components, of unit variance, of one victim.
 
     Args:
@@ -120,13 +121,13 @@ def estimated_sources(mixture: Mixture) -> list[int]:
     return counts
 
 
-def _singular_values(rows: Tensor) -> Tensor:
+def _singular_values(rows: torch.Tensor) -> torch.Tensor:
     """Compute the singular values of the centred rows, in descending order."""
     centred = rows.double() - rows.double().mean(1, keepdim=True)
     return torch.linalg.eigvalsh(centred @ centred.T).clamp(min=0).sqrt().flip(0)
 
 
-def _rank(values: Tensor) -> int:
+def _rank(values: torch.Tensor) -> int:
     return int((values > ROUNDING * values[0]).sum())
 
 
@@ -140,9 +141,9 @@ class Unmixing:
         objective: Shape (V).
     """
 
-    rows: Tensor
-    iterations: Tensor
-    objective: Tensor
+    rows: torch.Tensor
+    iterations: torch.Tensor
+    objective: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -157,10 +158,10 @@ class Sources:
         iterations, objective: Shape (V), zero for a victim without sources.
     """
 
-    values: Tensor
-    factors: Tensor
-    iterations: Tensor
-    objective: Tensor
+    values: torch.Tensor
+    factors: torch.Tensor
+    iterations: torch.Tensor
+    objective: torch.Tensor
 
 
 def separate(
@@ -191,14 +192,14 @@ def separate(
     return Sources(values, factors, iterations, objective)
 
 
-def _applied(rows: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
+def _applied(rows: torch.Tensor, mixture: Mixture) -> tuple[torch.Tensor, torch.Tensor]:
     """Apply rows to the gradients in double precision; Shape (V, n, F) and (V, n, 1)."""
     sources = [each @ weight.double() for each, weight in zip(rows, mixture.weight, strict=True)]
     factors = rows @ mixture.bias.double()[..., None]
     return torch.stack(sources).to(mixture.weight), factors.to(mixture.weight)
 
 
-def by_bias(sources: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+def by_bias(sources: torch.Tensor, factors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Divide sources by the factor of the bias, and compress them where they leave [0, 1].
 
     A row u of the unmixing gives its source up to a factor: u G = f x. The same row applied to the
@@ -217,7 +218,7 @@ def by_bias(sources: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
     return _compressed(scaled), _compressed(-scaled)
 
 
-def by_range(sources: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+def by_range(sources: torch.Tensor, factors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Stretch sources to fill [0, 1], as in CPA's reference; only the sign is that of the bias.
 
     Args and returns as for `by_bias`.
@@ -228,7 +229,7 @@ def by_range(sources: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
     return filled, 1 - filled
 
 
-def embeddings_by_sign(sources: Tensor, factors: Tensor) -> Tensor:
+def embeddings_by_sign(sources: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
     """Scale embeddings that follow a ReLU, so nonnegative: choose the sign with the larger sum.
 
     The bias's sign is less reliable here: it was wrong for more of the embeddings of a trained
@@ -245,11 +246,11 @@ def embeddings_by_sign(sources: Tensor, factors: Tensor) -> Tensor:
     return (sources * signs / _away_from_zero(factors).abs()).clamp(min=0)
 
 
-def _away_from_zero(factors: Tensor) -> Tensor:
+def _away_from_zero(factors: torch.Tensor) -> torch.Tensor:
     return factors.where(factors.abs() > TINY, TINY)
 
 
-def _compressed(images: Tensor) -> Tensor:
+def _compressed(images: torch.Tensor) -> torch.Tensor:
     low = images.amin(2, keepdim=True).clamp(max=0)
     high = images.amax(2, keepdim=True).clamp(min=1)
     return (images - low) / (high - low)

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from gleak.attacks.unmixing.image_prior import Denoised, ImagePrior
+from gleak.core.lazy import torch
 
 
 @dataclass(frozen=True)
@@ -27,12 +25,12 @@ class NoisyMixture:
         samples: N.
     """
 
-    gradients: Tensor
-    variance: Tensor
+    gradients: torch.Tensor
+    variance: torch.Tensor
     samples: int
 
     @property
-    def weight(self) -> Tensor:
+    def weight(self) -> torch.Tensor:
         """Gradient of the weight; Shape (neurons, F)."""
         return self.gradients[:, :-1]
 
@@ -42,7 +40,7 @@ class NoisyMixture:
         return float((self.variance / self.weight.square().mean()).sqrt())
 
 
-def observe_noise(weight: Tensor, bias: Tensor, samples: int) -> NoisyMixture:
+def observe_noise(weight: torch.Tensor, bias: torch.Tensor, samples: int) -> NoisyMixture:
     """Return one victim's mixture with the variance of its noise, at least that of rounding.
 
     N sources explain N singular values; the others are those of the noise alone.
@@ -60,7 +58,7 @@ def observe_noise(weight: Tensor, bias: Tensor, samples: int) -> NoisyMixture:
     return NoisyMixture(gradients, variance.clamp(min=rounding), samples)
 
 
-def smooth(mixture: NoisyMixture, prior: ImagePrior) -> Tensor:
+def smooth(mixture: NoisyMixture, prior: ImagePrior) -> torch.Tensor:
     """Remove what noise hides from the weight's gradient, by the prior of the images in it.
 
     Every principal component is a mixture of images, so it has their spectrum, and the power that
@@ -86,7 +84,7 @@ def smooth(mixture: NoisyMixture, prior: ImagePrior) -> Tensor:
     return directions @ (prior.inverted(kept) + means)
 
 
-def signal_powers(observed: Tensor, ratio: float) -> Tensor:
+def signal_powers(observed: torch.Tensor, ratio: float) -> torch.Tensor:
     """Compute powers of components without noise, in units of its variance, from those with it.
 
     Noise raises a component's power l to (l + 1)(1 + ratio / l). Components below the largest of
@@ -113,8 +111,8 @@ class Expected:
         variance: positive; Shape (neurons, N).
     """
 
-    mean: Tensor
-    variance: Tensor
+    mean: torch.Tensor
+    variance: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -127,23 +125,23 @@ class OutputGradients:
         misfit: minus twice the logarithm of the probability of the gradients, given the images.
     """
 
-    mean: Tensor
-    covariance: Tensor
+    mean: torch.Tensor
+    covariance: torch.Tensor
     misfit: float
 
 
-def with_ones(images: Tensor) -> Tensor:
+def with_ones(images: torch.Tensor) -> torch.Tensor:
     """Append the bias's feature; Shape (N, F) to (N, F + 1)."""
     return torch.cat([images, torch.ones_like(images[:, :1])], 1)
 
 
-def images_gram(found: Denoised) -> Tensor:
+def images_gram(found: Denoised) -> torch.Tensor:
     """Compute the expected products of images with each other; Shape (N, N)."""
     images = with_ones(found.images)
     return images @ images.T + found.covariance
 
 
-def regress(mixture: NoisyMixture, found: Denoised) -> Tensor:
+def regress(mixture: NoisyMixture, found: Denoised) -> torch.Tensor:
     """Compute output gradients by least squares from the images alone; Shape (neurons, N)."""
     return torch.linalg.solve(images_gram(found), with_ones(found.images) @ mixture.gradients.T).T
 

@@ -11,10 +11,6 @@ iteratively reweighted least squares, as sparse directions of a subspace (Spielm
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-from torch.nn import functional
-
 from gleak.attacks.unmixing.independent_components import (
     LAPLACIAN,
     fixed_point,
@@ -22,6 +18,7 @@ from gleak.attacks.unmixing.independent_components import (
 )
 from gleak.attacks.unmixing.mixtures import Mixture, Unmixing
 from gleak.attacks.unmixing.relu_sparsity import ROUNDING, SILENT, independent, solve
+from gleak.core.lazy import torch
 
 NONNEGATIVE = 1e-3
 """Largest length of the negative values of an accepted source, relative to the source's."""
@@ -53,7 +50,7 @@ def unmix_nonnegative(mixture: Mixture, count: int) -> Unmixing:
     return Unmixing(torch.stack(rows), STEPS * torch.tensor(searches), torch.stack(objective))
 
 
-def _unmix_victim(gradients: Tensor, count: int) -> tuple[Tensor, int, Tensor]:
+def _unmix_victim(gradients: torch.Tensor, count: int) -> tuple[torch.Tensor, int, torch.Tensor]:
     """Return the rows of one victim, and the numbers of searches and of sources not accepted.
 
     Searches start from independent components, then from features, those first in which the
@@ -76,7 +73,7 @@ def _unmix_victim(gradients: Tensor, count: int) -> tuple[Tensor, int, Tensor]:
         found = found[accepted(found @ basis.T, count)]
         columns = found[independent(found)]
         features = features[_shares(features, columns).argsort()]
-        starts, features = functional.normalize(features[:STARTS]), features[STARTS:]
+        starts, features = torch.nn.functional.normalize(features[:STARTS]), features[STARTS:]
         searches += 1
     every = torch.cat([columns, components])
     found = every[independent(every)]
@@ -85,19 +82,19 @@ def _unmix_victim(gradients: Tensor, count: int) -> tuple[Tensor, int, Tensor]:
     return rows, searches, torch.tensor(count - len(columns))
 
 
-def _components(basis: Tensor) -> Tensor:
+def _components(basis: torch.Tensor) -> torch.Tensor:
     """Compute the directions of independent components; Shape (n, n), of length 1."""
     white = (basis.T * len(basis) ** 0.5)[None, :, None].float()
     found = maximise_likelihood(white, fixed_point(white, LAPLACIAN), LAPLACIAN)
-    return functional.normalize(found.matrices[0].double())
+    return torch.nn.functional.normalize(found.matrices[0].double())
 
 
-def _shares(features: Tensor, columns: Tensor) -> Tensor:
+def _shares(features: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     """Compute the share of sources in features; Shape (E, n) and (K, n) to (E)."""
     return (features @ columns.T).square().sum(1) / features.square().sum(1)
 
 
-def _sparsest(basis: Tensor, starts: Tensor) -> Tensor:
+def _sparsest(basis: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
     """Move directions to nearby ones whose sources are sparse and have no negative values.
 
     They converge to a local minimum of the sum of the logarithms of the sources' sizes, negative
@@ -118,11 +115,11 @@ def _sparsest(basis: Tensor, starts: Tensor) -> Tensor:
         weights = 1 / (relative.square() + first**2 * (last / first) ** (2 * step / STEPS))
         weights = torch.where(relative < 0, NEGATIVE * weights, weights)
         matrices = torch.stack([basis.T @ (each[:, None] * basis) for each in weights])
-        columns = functional.normalize(solve(matrices, columns[..., None])[..., 0])
+        columns = torch.nn.functional.normalize(solve(matrices, columns[..., None])[..., 0])
     return columns
 
 
-def accepted(sources: Tensor, count: int) -> Tensor:
+def accepted(sources: torch.Tensor, count: int) -> torch.Tensor:
     """Mark sources without negative values and with more zeros than can be chosen.
 
     Args:
@@ -134,7 +131,7 @@ def accepted(sources: Tensor, count: int) -> Tensor:
     return (negative_share(sources) <= NONNEGATIVE) & (zeros >= 2 * (count - 1))
 
 
-def negative_share(sources: Tensor) -> Tensor:
+def negative_share(sources: torch.Tensor) -> torch.Tensor:
     """Compute the length of the sources' negative values relative to the sources'; (T, E) to (T).
 
     The sign of a source is the one with the larger sum.
@@ -142,5 +139,5 @@ def negative_share(sources: Tensor) -> Tensor:
     return _positive(sources).clamp(max=0).norm(dim=1) / sources.norm(dim=1)
 
 
-def _positive(sources: Tensor) -> Tensor:
+def _positive(sources: torch.Tensor) -> torch.Tensor:
     return sources * sources.sum(1, keepdim=True).sign()

@@ -9,11 +9,9 @@ separate.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from gleak.attacks.unmixing.mixtures import Mixture
 from gleak.attacks.unmixing.relu_sparsity import Factors, gram, sharpen
+from gleak.core.lazy import torch
 
 SHARES = (1.0, 0.9, 0.8)
 """Shares of the inactive neurons that are taken for surely inactive, those with the lowest outputs.
@@ -26,7 +24,7 @@ WIDTH = 1e-3
 """First width of sharpening. With 0.01 fewer, with 0.003 as many columns became exact."""
 
 
-def remaining_mixture(factors: Factors, columns: Tensor) -> Mixture:
+def remaining_mixture(factors: Factors, columns: torch.Tensor) -> Mixture:
     """Compute mixtures of the samples whose columns are not known.
 
     The rows of Q^-1 of these samples span the orthogonal complement of the known columns of Q.
@@ -43,7 +41,9 @@ def remaining_mixture(factors: Factors, columns: Tensor) -> Mixture:
     return Mixture(mixed[None, :, :-1], mixed[None, :, -1])
 
 
-def pattern_columns(factors: Factors, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def pattern_columns(
+    factors: Factors, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
     """Compute candidates for the columns of approximate samples, by each of `SHARES`.
 
     A direction is exact if no neuron was taken wrongly; otherwise sharpening may lead to the exact
@@ -63,7 +63,7 @@ def pattern_columns(factors: Factors, inputs: Tensor, weight: Tensor, bias: Tens
     return torch.cat([nulls, sharpen(factors, nulls, WIDTH)])
 
 
-def _null_columns(factors: Factors, outputs: Tensor, share: float) -> Tensor:
+def _null_columns(factors: Factors, outputs: torch.Tensor, share: float) -> torch.Tensor:
     """Compute the directions nearest to zero at the surely inactive neurons; Shape (T, rank).
 
     These are at least as many as determine a direction.

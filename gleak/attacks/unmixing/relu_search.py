@@ -16,10 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle
 
-import torch
-from torch import Tensor
-from torch.nn import functional
-
 from gleak.attacks.unmixing.relu_sparsity import (
     Factors,
     Unmixed,
@@ -29,8 +25,9 @@ from gleak.attacks.unmixing.relu_sparsity import (
     solve,
     unmix,
 )
+from gleak.core.lazy import torch
 
-Proposal = Callable[[Tensor], Tensor]
+Proposal = Callable[["torch.Tensor"], "torch.Tensor"]
 """Search for columns: from those known so far, Shape (K, rank), to candidates, Shape (T, rank)."""
 
 STARTS = 128
@@ -63,7 +60,7 @@ SPREAD_OF_LOGITS = 2.0
 """Spread of logits for half of the guesses; the others have the batch's mean probabilities."""
 
 
-def sparse_columns(factors: Factors, stream: torch.Generator) -> Tensor:
+def sparse_columns(factors: Factors, stream: torch.Generator) -> torch.Tensor:
     """Run the sparse search; Shape (STARTS, rank), of length 1.
 
     Args:
@@ -84,11 +81,11 @@ class Guess:
         certain: index of the neuron assumed active with more weight; Shape (T).
     """
 
-    slopes: Tensor
-    active: Tensor
-    certain: Tensor
+    slopes: torch.Tensor
+    active: torch.Tensor
+    certain: torch.Tensor
 
-    def anchors(self, present: Tensor) -> Tensor:
+    def anchors(self, present: torch.Tensor) -> torch.Tensor:
         """Compute weights of the neurons whose mean output gradient is set to the signal's.
 
         Args:
@@ -104,7 +101,7 @@ class Guess:
         return weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
 
 
-def signal_columns(factors: Factors, head: Tensor, guess: Guess) -> Tensor:
+def signal_columns(factors: Factors, head: torch.Tensor, guess: Guess) -> torch.Tensor:
     """Run the signal search, then sharpen its directions; Shape (T, rank), of length 1.
 
     Output gradients are measured relative to the signal, so the wells are at 0 and 1; their mean
@@ -141,13 +138,19 @@ def signal_columns(factors: Factors, head: Tensor, guess: Guess) -> Tensor:
     return sharpen(factors, columns, width=0.01)
 
 
-def _present(signal: Tensor, factors: Factors) -> Tensor:
+def _present(signal: torch.Tensor, factors: Factors) -> torch.Tensor:
     """Mark the neurons with a strong enough signal; Shape (T, neurons)."""
     size = signal.abs()
     return (size > FAINT * size.median(1, keepdim=True).values) & factors.live()
 
 
-def _fit(basis: Tensor, signal: Tensor, weights: Tensor, upper: Tensor, anchors: Tensor) -> Tensor:
+def _fit(
+    basis: torch.Tensor,
+    signal: torch.Tensor,
+    weights: torch.Tensor,
+    upper: torch.Tensor,
+    anchors: torch.Tensor,
+) -> torch.Tensor:
     """Compute the directions nearest to the wells, with mean 1 at the anchors; Shape (T, rank)."""
     anchor = torch.where(anchors > 0, anchors / signal, 0.0) @ basis
     scaled = torch.where(weights > 0, weights / signal**2, 0.0)
@@ -157,7 +160,7 @@ def _fit(basis: Tensor, signal: Tensor, weights: Tensor, upper: Tensor, anchors:
     return free + missing / (anchor * along).sum(1, keepdim=True) * along
 
 
-def _well_weights(relative: Tensor, width: float) -> Tensor:
+def _well_weights(relative: torch.Tensor, width: float) -> torch.Tensor:
     """Compute the weights of the next least squares, for a cost of the root of the distance."""
     low = (relative.square() + width**2) ** -0.75
     high = ((relative - 1).square() + max(width, 0.1) ** 2) ** -0.75
@@ -167,8 +170,8 @@ def _well_weights(relative: Tensor, width: float) -> Tensor:
 
 
 def _fitted_slopes(
-    slopes: Tensor, head: Tensor, output_gradients: Tensor, weights: Tensor
-) -> Tensor:
+    slopes: torch.Tensor, head: torch.Tensor, output_gradients: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     """Fit slopes to the output gradients, regularised towards those given; Shape (T, classes)."""
     matrices = gram(head.T, weights)
     pull = LOOSENESS * matrices.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
@@ -183,13 +186,13 @@ class Collection:
     A single sample has only one candidate.
     """
 
-    def __init__(self, factors: Factors, head: Tensor | None) -> None:
+    def __init__(self, factors: Factors, head: torch.Tensor | None) -> None:
         self._factors = factors
         self._head = head
         self._columns = factors.basis.new_ones(int(factors.rank == 1), factors.rank)
         self._fewest_zeros = factors.rank if head is None else factors.rank - 1
 
-    def add(self, columns: Tensor) -> None:
+    def add(self, columns: torch.Tensor) -> None:
         """Add the new ones among columns with enough zeros.
 
         Any choice can have N - 1, so these suffice only where the last layer explains the rest.
@@ -202,13 +205,13 @@ class Collection:
         order = self._zeros(joined).argsort(descending=True, stable=True)
         self._columns = joined[order][independent(joined[order])]
 
-    def unmix(self, weight: Tensor, bias: Tensor) -> Unmixed | None:
+    def unmix(self, weight: torch.Tensor, bias: torch.Tensor) -> Unmixed | None:
         """Unmix the gradients by the columns; None if they are fewer than the samples."""
         if len(self._columns) < self._factors.rank:
             return None
         return unmix(self._factors, self._columns, weight, bias)
 
-    def trusted(self, unmixed: Unmixed | None) -> Tensor:
+    def trusted(self, unmixed: Unmixed | None) -> torch.Tensor:
         """Return the columns that are not known to be wrong; Shape (K, rank).
 
         Args:
@@ -216,15 +219,15 @@ class Collection:
         """
         return self._columns if unmixed is None else self._columns[unmixed.consistent]
 
-    def _zeros(self, columns: Tensor) -> Tensor:
+    def _zeros(self, columns: torch.Tensor) -> torch.Tensor:
         return (self._factors.zeros(columns) & self._factors.live()).sum(1)
 
-    def _determined(self, columns: Tensor) -> Tensor:
+    def _determined(self, columns: torch.Tensor) -> torch.Tensor:
         zeros = self._factors.zeros(columns).to(columns.dtype)
         values = torch.linalg.eigvalsh(gram(self._factors.unit_rows(), zeros))
         return (values > UNDETERMINED).sum(1) == self._factors.rank - 1
 
-    def _explained(self, columns: Tensor) -> Tensor:
+    def _explained(self, columns: torch.Tensor) -> torch.Tensor:
         assert self._head is not None
         output_gradients = columns @ self._factors.basis.T
         passing = (~self._factors.zeros(columns)).to(output_gradients.dtype)
@@ -237,9 +240,9 @@ class Collection:
 
 def search(
     factors: Factors,
-    weight: Tensor,
-    bias: Tensor,
-    head: Tensor | None,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    head: torch.Tensor | None,
     proposals: list[Proposal],
     rounds: int,
 ) -> Unmixed | None:
@@ -277,9 +280,9 @@ def search(
 
 def draw_guess(
     shape: tuple[int, ...],
-    weight: Tensor,
-    bias: Tensor,
-    scores: Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    scores: torch.Tensor,
     softmax: bool,
     stream: torch.Generator,
 ) -> Guess:
@@ -302,13 +305,13 @@ def draw_guess(
     likely = (scores.cpu() + shares).clamp(min=RAREST / classes).log()
     likely = softmax * (likely + SPREAD_OF_LOGITS * tempered).softmax(1)
     return Guess(
-        slopes=(likely - functional.one_hot(labels, classes)).to(weight),
+        slopes=(likely - torch.nn.functional.one_hot(labels, classes)).to(weight),
         active=images @ weight.T + bias > 0,
         certain=torch.randint(len(bias), (STARTS,), generator=stream).to(bias.device),
     )
 
 
-def draw_samples(shape: tuple[int, ...], stream: torch.Generator) -> Tensor:
+def draw_samples(shape: tuple[int, ...], stream: torch.Generator) -> torch.Tensor:
     """Draw arbitrary samples: images with amplitudes proportional to 1/frequency, tables uniform.
 
     Natural images have that spectrum (Field 1987), so neurons of a network are active for these
@@ -324,7 +327,7 @@ def draw_samples(shape: tuple[int, ...], stream: torch.Generator) -> Tensor:
     return (TYPICAL_MEAN + TYPICAL_SPREAD * (shared + COLOUR * separate)).clamp(0, 1)
 
 
-def _coloured_noise(shape: tuple[int, ...], stream: torch.Generator) -> Tensor:
+def _coloured_noise(shape: tuple[int, ...], stream: torch.Generator) -> torch.Tensor:
     """Draw noise of variance 1 over all draws, with amplitudes proportional to 1/frequency."""
     height, width = shape[-2:]
     rows, columns = torch.fft.fftfreq(height)[:, None], torch.fft.fftfreq(width)

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+from gleak.core.lazy import torch
 
 CONSISTENT = 0.98
 """Share of neurons at which a sample's activation pattern must equal that of its output gradients;
@@ -40,9 +39,9 @@ class Factors:
         uncertainty: standard deviation of a row's noise along each column; Shape (rank).
     """
 
-    basis: Tensor
-    rest: Tensor
-    uncertainty: Tensor
+    basis: torch.Tensor
+    rest: torch.Tensor
+    uncertainty: torch.Tensor
 
     @property
     def rank(self) -> int:
@@ -54,16 +53,16 @@ class Factors:
         """True if noise hides the zeros of every column: `zeros` would mark a typical value too."""
         return bool((NOISE_REACH * self.uncertainty > len(self.basis) ** -0.5).all())
 
-    def live(self) -> Tensor:
+    def live(self) -> torch.Tensor:
         """Mark the neurons that are active for some sample; Shape (neurons)."""
         return self.basis.norm(dim=1) > SILENT
 
-    def unit_rows(self) -> Tensor:
+    def unit_rows(self) -> torch.Tensor:
         """Return the basis with rows of length 1, or 0 if silent; Shape (neurons, rank)."""
         lengths = self.basis.norm(dim=1, keepdim=True)
         return torch.where(lengths > SILENT, self.basis / lengths, 0.0)
 
-    def zeros(self, columns: Tensor) -> Tensor:
+    def zeros(self, columns: torch.Tensor) -> torch.Tensor:
         """Mark the zeros in the output gradients of candidates for columns of Q.
 
         Args:
@@ -78,7 +77,7 @@ class Factors:
         return output_gradients.abs() <= torch.maximum(noise, rounding)
 
 
-def factorise(weight: Tensor, bias: Tensor, samples: int) -> Factors:
+def factorise(weight: torch.Tensor, bias: torch.Tensor, samples: int) -> Factors:
     """Factorise the gradients of one victim by their singular value decomposition.
 
     The rank is the number of samples, or less if singular values are below the rounding error of
@@ -109,16 +108,18 @@ class Unmixed:
             gradients; 1 for true columns; Shape (rank).
     """
 
-    inputs: Tensor
-    agreement: Tensor
+    inputs: torch.Tensor
+    agreement: torch.Tensor
 
     @property
-    def consistent(self) -> Tensor:
+    def consistent(self) -> torch.Tensor:
         """Mask of inputs that explain the zeros of their columns; Shape (rank)."""
         return self.agreement >= CONSISTENT
 
 
-def unmix(factors: Factors, columns: Tensor, weight: Tensor, bias: Tensor) -> Unmixed:
+def unmix(
+    factors: Factors, columns: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> Unmixed:
     """Compute inputs from columns of Q, scaled so that the bias is the sum of output gradients.
 
     Args:
@@ -135,7 +136,7 @@ def unmix(factors: Factors, columns: Tensor, weight: Tensor, bias: Tensor) -> Un
     return Unmixed(inputs, agreement * (singular == 0))
 
 
-def gram(basis: Tensor, weights: Tensor) -> Tensor:
+def gram(basis: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Compute the matrices L^T diag(w) L for many weightings w of the neurons.
 
     Args:
@@ -150,7 +151,7 @@ def gram(basis: Tensor, weights: Tensor) -> Tensor:
     return (weights @ products).unflatten(1, (size, size))
 
 
-def solve(matrices: Tensor, right: Tensor) -> Tensor:
+def solve(matrices: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Solve positive definite systems, regularised by a small multiple of the identity.
 
     Args:
@@ -163,7 +164,7 @@ def solve(matrices: Tensor, right: Tensor) -> Tensor:
     return torch.cholesky_solve(right / scale, lower)
 
 
-def sharpen(factors: Factors, starts: Tensor, width: float) -> Tensor:
+def sharpen(factors: Factors, starts: torch.Tensor, width: float) -> torch.Tensor:
     """Move directions to nearby ones whose output gradients have more zeros.
 
     They converge to a local minimum of the sum of the logarithms of the output gradients' sizes, by
@@ -190,7 +191,7 @@ def sharpen(factors: Factors, starts: Tensor, width: float) -> Tensor:
     return columns
 
 
-def independent(columns: Tensor) -> Tensor:
+def independent(columns: torch.Tensor) -> torch.Tensor:
     """Select linearly independent directions, the first ones first; at most as many as the rank.
 
     Args:

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.metrics.audits.weight_matrices import (
     Balanced,
     Reach,
@@ -41,8 +42,6 @@ from gleak.metrics.audits.weight_matrices import (
 from gleak.metrics.base import MetricUnavailable, ParametersMetricSpec
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gleak.artifacts.dataset import Dataset
     from gleak.artifacts.model import Model
 
@@ -121,7 +120,7 @@ class Broadcast:
         model: Model,
         samples: Dataset | None = None,
         seed: int = 0,
-        build: Callable[[], nn.Module] | None = None,
+        build: Callable[[], torch.nn.Module] | None = None,
     ) -> None:
         """Store the received parameters.
 
@@ -176,7 +175,7 @@ class Broadcast:
 
         return measure_reach(self.network(), self.samples, REACH_SAMPLES, self.seed)
 
-    def network(self) -> nn.Module:
+    def network(self) -> torch.nn.Module:
         """Return a new network with the received parameters, in evaluation mode.
 
         Raises:

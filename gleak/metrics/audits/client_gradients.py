@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
+from gleak.core.lazy import torch
 from gleak.metrics.audits.weight_matrices import Reach
 from gleak.models.batching import memory_slices
 from gleak.runtime.seeding import stream, torch_stream
@@ -19,7 +17,9 @@ if TYPE_CHECKING:
     from gleak.artifacts.dataset import Dataset
 
 
-def measure_reach(network: nn.Module, data: Dataset, samples: int, seed: int) -> dict[str, Reach]:
+def measure_reach(
+    network: torch.nn.Module, data: Dataset, samples: int, seed: int
+) -> dict[str, Reach]:
     """Measure the gradients and influences of samples in the rows and columns of every layer.
 
     An input that is always zero, or a neuron that is never active, has no gradient for any loss.
@@ -48,7 +48,7 @@ def measure_reach(network: nn.Module, data: Dataset, samples: int, seed: int) ->
     return {name: replace(reach, network_maximum=maximum) for name, reach in found.items()}
 
 
-def _matrices(network: nn.Module) -> dict[str, Tensor]:
+def _matrices(network: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the parameters with rows and columns that can have gradients, frozen or not."""
     return {
         name: each.requires_grad_()
@@ -58,7 +58,7 @@ def _matrices(network: nn.Module) -> dict[str, Tensor]:
 
 
 def _reaches(
-    tried: dict[str, Tensor], logits: Tensor, direction: Tensor
+    tried: dict[str, torch.Tensor], logits: torch.Tensor, direction: torch.Tensor
 ) -> Iterator[tuple[str, Reach]]:
     along = _along(logits, direction)
     gradients = torch.autograd.grad(along, list(tried.values()), materialize_grads=True)
@@ -69,7 +69,7 @@ def _reaches(
         yield name, Reach.from_gradients(weights, slopes)
 
 
-def _along(logits: Tensor, direction: Tensor) -> Tensor:
+def _along(logits: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
     """Compute the product of logits and a direction, whose gradient is that of the logits along it.
 
     torch (2.13) imports sympy, 0.4 s, when it differentiates along a direction that it is given.
@@ -78,7 +78,7 @@ def _along(logits: Tensor, direction: Tensor) -> Tensor:
 
 
 def gradient_norms(
-    network: nn.Module, data: Dataset, samples: int, seed: int
+    network: torch.nn.Module, data: Dataset, samples: int, seed: int
 ) -> dict[str, np.ndarray]:
     """Compute gradient norms of each sample, for its cross-entropy and for a change of the logits.
 
@@ -111,11 +111,15 @@ def gradient_norms(
 
 
 def _norms(
-    network: nn.Module, trained: list[Tensor], sample: Tensor, label: int, change: Tensor
+    network: torch.nn.Module,
+    trained: list[torch.Tensor],
+    sample: torch.Tensor,
+    label: int,
+    change: torch.Tensor,
 ) -> list[list[float]]:
     """Compute the norms of one sample; empty if the softmax is exactly one-hot at the label."""
     logits = network(sample)
-    direction = functional.softmax(logits.detach().double(), dim=1)
+    direction = torch.nn.functional.softmax(logits.detach().double(), dim=1)
     direction[:, label] = -direction[:, torch.arange(direction.shape[1]) != label].sum()
     if not (length := direction.norm()):
         return []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from typing_extensions import override
 
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.metrics.base import MetricSpec, MetricUnavailable
 
@@ -51,7 +52,6 @@ class Jaccard(MetricSpec):
 
 def _tags(tagger: Any, images: np.ndarray) -> np.ndarray:
     """Predict the tags of each image, without repeats; Shape (V N, number)."""
-    import torch
 
     flat = torch.from_numpy(images.reshape(-1, *images.shape[2:])).float()
     with torch.inference_mode():

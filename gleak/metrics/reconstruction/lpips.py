@@ -9,6 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from gleak.core.errors import ArtifactError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 from gleak.metrics.base import MetricSpec, MetricUnavailable
@@ -23,8 +24,6 @@ from gleak.runtime.perceptual import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from torch import Tensor
 
     from gleak.metrics.base import Comparison
 
@@ -74,10 +73,11 @@ class Lpips(MetricSpec):
 
 
 def _each(
-    distances: Callable[[Tensor, Tensor], Tensor], estimates: np.ndarray, truths: np.ndarray
+    distances: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    estimates: np.ndarray,
+    truths: np.ndarray,
 ) -> np.ndarray:
     """Compute the distances of one victim's samples; Shape (N)."""
-    import torch
 
     with torch.inference_mode():
         pair = (torch.tensor(images).float() for images in (estimates, truths))

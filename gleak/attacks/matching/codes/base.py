@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from gleak.core.lazy import torch
 from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from gleak.attacks.matching.problem import Problem
     from gleak.attacks.observation import Observation
     from gleak.data.base import DatasetSpec
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
 class Coder(Protocol):
     """Encoder and decoder between images and codes (ROG Eq. 13)."""
 
-    def encode(self, images: Tensor) -> Tensor:
+    def encode(self, images: torch.Tensor) -> torch.Tensor:
         """Encode images; Shape (M, C, H, W) to (M, d)."""
 
-    def decode(self, codes: Tensor) -> Tensor:
+    def decode(self, codes: torch.Tensor) -> torch.Tensor:
         """Decode codes, differentiably; Shape (M, d) to (M, C, H, W)."""
 
 
@@ -37,7 +36,7 @@ class CodeSpec(Spec):
             IncompatibleError: names the code and what does not fit it.
         """
 
-    def check_network(self, network: nn.Module) -> None:
+    def check_network(self, network: torch.nn.Module) -> None:
         """Check that the network has what the code needs.
 
         Raises:

@@ -9,12 +9,11 @@ from typing_extensions import override
 
 from gleak.attacks.matching.codes.base import CodeSpec
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from gleak.attacks.matching.problem import Problem
     from gleak.attacks.observation import Observation
     from gleak.data.base import DatasetSpec
@@ -49,7 +48,7 @@ class Normalised(CodeSpec):
             )
 
     @override
-    def check_network(self, network: nn.Module) -> None:
+    def check_network(self, network: torch.nn.Module) -> None:
         normalisation_of(network)
 
     @override
@@ -60,7 +59,7 @@ class Normalised(CodeSpec):
         return CodedProblem.of(problem, NormalisedCoder(mean, deviation, observation.input_shape))
 
 
-def normalisation_of(network: nn.Module) -> tuple[Tensor, Tensor]:
+def normalisation_of(network: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
     """Return mean and deviation of the network's layer of normalisation; Shape (C, 1, 1) each.
 
     Raises:
@@ -87,15 +86,15 @@ class NormalisedCoder:
         shape: (C, H, W) of the images.
     """
 
-    mean: Tensor
-    deviation: Tensor
+    mean: torch.Tensor
+    deviation: torch.Tensor
     shape: tuple[int, ...]
 
-    def encode(self, images: Tensor) -> Tensor:
+    def encode(self, images: torch.Tensor) -> torch.Tensor:
         """Normalise images; Shape (M, C, H, W) to (M, C H W)."""
         return ((images - self.mean) / self.deviation).flatten(1)
 
-    def decode(self, codes: Tensor) -> Tensor:
+    def decode(self, codes: torch.Tensor) -> torch.Tensor:
         """Undo the normalisation; Shape (M, C H W) to (M, C, H, W)."""
         return codes.unflatten(1, self.shape) * self.deviation + self.mean
 
@@ -140,21 +139,19 @@ class BicubicCoder:
     scale: int
     shape: tuple[int, ...]
 
-    def encode(self, images: Tensor) -> Tensor:
+    def encode(self, images: torch.Tensor) -> torch.Tensor:
         """Reduce images with antialiasing; Shape (M, C, H, W) to (M, C H W / scale^2)."""
-        from torch.nn import functional
 
-        small = functional.interpolate(
+        small = torch.nn.functional.interpolate(
             images, size=self._sides, mode="bicubic", antialias=True, align_corners=False
         )
         return small.flatten(1)
 
-    def decode(self, codes: Tensor) -> Tensor:
+    def decode(self, codes: torch.Tensor) -> torch.Tensor:
         """Enlarge codes to images; Shape (M, C H W / scale^2) to (M, *shape)."""
-        from torch.nn import functional
 
         small = codes.unflatten(1, (self.shape[0], *self._sides))
-        return functional.interpolate(
+        return torch.nn.functional.interpolate(
             small, size=self.shape[1:], mode="bicubic", align_corners=False
         )
 

@@ -6,11 +6,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from gleak.core.lazy import torch
 from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from gleak.attacks.matching.pieces import FormedPiece
 
 
@@ -21,22 +20,22 @@ class Pair(Protocol):
     def entries(self) -> int:
         """Number of values, whatever was sent of them."""
 
-    def unlikelihood(self) -> Tensor:
+    def unlikelihood(self) -> torch.Tensor:
         """Compute minus the logarithm of the likelihood of what was sent; Shape (V)."""
 
-    def squared_distance(self) -> Tensor:
+    def squared_distance(self) -> torch.Tensor:
         """Compute the sum of squared differences; Shape (V)."""
 
-    def sign_distance(self, gain: float) -> Tensor:
+    def sign_distance(self, gain: float) -> torch.Tensor:
         """Compute the sum of squared differences to tanh(gain x dummy gradient); Shape (V)."""
 
-    def inner(self) -> Tensor:
+    def inner(self) -> torch.Tensor:
         """Compute the inner product of dummy and observed gradient; Shape (V)."""
 
-    def squared_norm(self) -> Tensor:
+    def squared_norm(self) -> torch.Tensor:
         """Compute the squared norm of the dummy gradient; Shape (V)."""
 
-    def target_squared_norm(self) -> Tensor:
+    def target_squared_norm(self) -> torch.Tensor:
         """Compute the squared norm of the observed gradient; Shape (V)."""
 
 
@@ -50,7 +49,7 @@ class Piece(Pair, Protocol):
     def formed(self) -> FormedPiece:
         """Return the pair with a dummy gradient that is materialised."""
 
-    def within(self, sent: Tensor) -> Piece:
+    def within(self, sent: torch.Tensor) -> Piece:
         """Return both gradients with all entries outside a mask set to zero.
 
         Args:
@@ -67,11 +66,11 @@ class DistanceSpec(Spec):
     """True if the distance depends on the code in which the gradient was sent."""
 
     @abstractmethod
-    def measure(self, pieces: Sequence[Pair]) -> Tensor:
+    def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
         """Compute the distance over all parameters; Shape (V), zero for equal gradients."""
 
     @abstractmethod
-    def scale(self, observed: Sequence[Tensor]) -> Tensor:
+    def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
         """Compute the distance of a zero gradient from the observed one; Shape (V), positive.
 
         The engine divides distances by it, so that a client with a small gradient (a confident
@@ -82,7 +81,7 @@ class DistanceSpec(Spec):
         """
 
 
-def total(values: Sequence[Tensor]) -> Tensor:
+def total(values: Sequence[torch.Tensor]) -> torch.Tensor:
     """Sum values over parameters; Shape (V)."""
     first, *rest = values
     return sum(rest, start=first)

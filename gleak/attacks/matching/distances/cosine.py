@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from gleak.attacks.matching.distances.base import DistanceSpec, Pair, total
+from gleak.core.lazy import torch
 from gleak.core.registry import register
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 FLOOR = 1e-20
 
@@ -21,13 +18,13 @@ class Cosine(DistanceSpec):
     """One minus the cosine of all parameters taken as one vector (InvertGrad)."""
 
     @override
-    def measure(self, pieces: Sequence[Pair]) -> Tensor:
+    def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
         inner = total([piece.inner() for piece in pieces])
         squared = total([piece.squared_norm() for piece in pieces])
         target = total([piece.target_squared_norm() for piece in pieces])
         return 1 - inner / (squared * target).clamp_min(FLOOR).sqrt()
 
     @override
-    def scale(self, observed: Sequence[Tensor]) -> Tensor:
+    def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return 1, as for any gradient orthogonal to the observed one; Shape (V)."""
         return observed[0].new_ones(len(observed[0]))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from typing_extensions import override
 
 from gleak.attacks.matching.distances.base import DistanceSpec, Pair, total
+from gleak.core.lazy import torch
 from gleak.core.registry import register
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @register("likelihood")
@@ -29,11 +27,11 @@ class Likelihood(DistanceSpec):
     reads_codes: ClassVar[bool] = True
 
     @override
-    def measure(self, pieces: Sequence[Pair]) -> Tensor:
+    def measure(self, pieces: Sequence[Pair]) -> torch.Tensor:
         entries = sum(piece.entries for piece in pieces)
         return total([piece.unlikelihood() for piece in pieces]) / entries
 
     @override
-    def scale(self, observed: Sequence[Tensor]) -> Tensor:
+    def scale(self, observed: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return 1: logarithms of probabilities have no scale; Shape (V)."""
         return observed[0].new_ones(len(observed[0]))

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
+from gleak.core.lazy import torch
 from gleak.core.spec import Spec
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from gleak.attacks.matching.parts import Parts
     from gleak.attacks.matching.problem import Evaluation, Problem
 
@@ -24,9 +23,8 @@ class OptimizerState(ABC):
     integers are the state that one step passes to the next.
     """
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, torch.Tensor]:
         """Return the state that one step passes to the next, by attribute."""
-        import torch
 
         return {
             name: torch.as_tensor(value)
@@ -34,7 +32,7 @@ class OptimizerState(ABC):
             if isinstance(value, torch.Tensor | int)
         }
 
-    def resume(self, state: Mapping[str, Tensor]) -> None:
+    def resume(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restore the state that `state` returned."""
         for name, value in state.items():
             number = isinstance(getattr(self, name), int)
@@ -42,8 +40,8 @@ class OptimizerState(ABC):
 
     @abstractmethod
     def advance(
-        self, problem: Problem, points: Tensor, evaluation: Evaluation, running: Tensor
-    ) -> Tensor:
+        self, problem: Problem, points: torch.Tensor, evaluation: Evaluation, running: torch.Tensor
+    ) -> torch.Tensor:
         """Compute the next points.
 
         Args:
@@ -57,11 +55,11 @@ class OptimizerState(ABC):
         """
 
     @abstractmethod
-    def keep(self, rows: Tensor) -> None:
+    def keep(self, rows: torch.Tensor) -> None:
         """Drop all problems except these; Shape (W), indices or a mask."""
 
     @abstractmethod
-    def restart(self, rows: Tensor) -> None:
+    def restart(self, rows: torch.Tensor) -> None:
         """Reset the state of these problems; Shape (V), a mask."""
 
 
@@ -69,13 +67,13 @@ class GradientState(OptimizerState):
     """State of an optimizer that needs no more than the objective's gradients."""
 
     @abstractmethod
-    def step(self, points: Tensor, gradients: Tensor) -> Tensor:
+    def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         """Compute the next points from the present ones and their gradients; Shape (V, P) each."""
 
     @override
     def advance(
-        self, problem: Problem, points: Tensor, evaluation: Evaluation, running: Tensor
-    ) -> Tensor:
+        self, problem: Problem, points: torch.Tensor, evaluation: Evaluation, running: torch.Tensor
+    ) -> torch.Tensor:
         return self.step(points, evaluation.gradient)
 
 
@@ -109,7 +107,7 @@ class OptimizerSpec(Spec):
         return 16
 
     @abstractmethod
-    def begin(self, points: Tensor, iterations: int) -> OptimizerState:
+    def begin(self, points: torch.Tensor, iterations: int) -> OptimizerState:
         """Initialise the state for V problems.
 
         Args:
@@ -123,4 +121,4 @@ class GradientOptimizerSpec(OptimizerSpec):
 
     @abstractmethod
     @override
-    def begin(self, points: Tensor, iterations: int) -> GradientState: ...
+    def begin(self, points: torch.Tensor, iterations: int) -> GradientState: ...

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
 from gleak.attacks.matching.optimizers.base import GradientOptimizerSpec, GradientState
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
@@ -43,14 +41,14 @@ class Adam(GradientOptimizerSpec):
         return self.lr
 
     @override
-    def begin(self, points: Tensor, iterations: int) -> GradientState:
+    def begin(self, points: torch.Tensor, iterations: int) -> GradientState:
         return AdamState(self, points, iterations)
 
 
 class AdamState(GradientState):
     """Moments of V problems; each problem counts its own steps, so a restart resets the count."""
 
-    def __init__(self, spec: Adam, points: Tensor, iterations: int) -> None:
+    def __init__(self, spec: Adam, points: torch.Tensor, iterations: int) -> None:
         self.spec, self.iterations = spec, iterations
         self.done = 0
         self.steps = points.new_zeros(len(points), 1)
@@ -58,7 +56,7 @@ class AdamState(GradientState):
         self.square = points.new_zeros(points.shape)
 
     @override
-    def step(self, points: Tensor, gradients: Tensor) -> Tensor:
+    def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         """Compute the next points; the schedule spans the whole run, restarts included."""
         if self.spec.signed:
             gradients = gradients.sign()
@@ -71,7 +69,7 @@ class AdamState(GradientState):
         deviation = (self.square / self._correction(BETAS[1])).sqrt()
         return points - rate * mean / (deviation + EPSILON)
 
-    def _correction(self, beta: float) -> Tensor:
+    def _correction(self, beta: float) -> torch.Tensor:
         """Compute the bias correction of a moment that was initialised to zero; Shape (V, 1).
 
         In double precision, since powers of one number and of several are rounded differently.
@@ -79,11 +77,11 @@ class AdamState(GradientState):
         return (1 - beta ** self.steps.double()).to(self.steps.dtype)
 
     @override
-    def keep(self, rows: Tensor) -> None:
+    def keep(self, rows: torch.Tensor) -> None:
         self.steps, self.mean, self.square = self.steps[rows], self.mean[rows], self.square[rows]
 
     @override
-    def restart(self, rows: Tensor) -> None:
+    def restart(self, rows: torch.Tensor) -> None:
         for state in (self.steps, self.mean, self.square):
             state[rows] = 0
 
@@ -114,28 +112,28 @@ class SGD(GradientOptimizerSpec):
     )
 
     @override
-    def begin(self, points: Tensor, iterations: int) -> GradientState:
+    def begin(self, points: torch.Tensor, iterations: int) -> GradientState:
         return SGDState(self, points)
 
 
 class SGDState(GradientState):
     """Velocities of V problems; a restart sets them to zero."""
 
-    def __init__(self, spec: SGD, points: Tensor) -> None:
+    def __init__(self, spec: SGD, points: torch.Tensor) -> None:
         self.spec = spec
         self.velocity = points.new_zeros(points.shape)
 
     @override
-    def step(self, points: Tensor, gradients: Tensor) -> Tensor:
+    def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         self.velocity.mul_(self.spec.momentum).add_(gradients)
         return points - self.spec.lr * self.velocity
 
     @override
-    def keep(self, rows: Tensor) -> None:
+    def keep(self, rows: torch.Tensor) -> None:
         self.velocity = self.velocity[rows]
 
     @override
-    def restart(self, rows: Tensor) -> None:
+    def restart(self, rows: torch.Tensor) -> None:
         self.velocity[rows] = 0
 
 
@@ -156,26 +154,26 @@ class Adagrad(GradientOptimizerSpec):
     )
 
     @override
-    def begin(self, points: Tensor, iterations: int) -> GradientState:
+    def begin(self, points: torch.Tensor, iterations: int) -> GradientState:
         return AdagradState(self, points)
 
 
 class AdagradState(GradientState):
     """Sums of squared gradients of V problems; a restart sets them to zero."""
 
-    def __init__(self, spec: Adagrad, points: Tensor) -> None:
+    def __init__(self, spec: Adagrad, points: torch.Tensor) -> None:
         self.spec = spec
         self.squares = points.new_zeros(points.shape)
 
     @override
-    def step(self, points: Tensor, gradients: Tensor) -> Tensor:
+    def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         self.squares.addcmul_(gradients, gradients)
         return points - self.spec.lr * gradients / (self.squares.sqrt() + self.spec.eps)
 
     @override
-    def keep(self, rows: Tensor) -> None:
+    def keep(self, rows: torch.Tensor) -> None:
         self.squares = self.squares[rows]
 
     @override
-    def restart(self, rows: Tensor) -> None:
+    def restart(self, rows: torch.Tensor) -> None:
         self.squares[rows] = 0

@@ -11,12 +11,11 @@ from gleak.attacks.matching.codes.sample_codes import Pixels
 from gleak.attacks.matching.distances.euclidean import L2
 from gleak.attacks.matching.optimizers.base import OptimizerSpec, OptimizerState
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from gleak.attacks.matching.gradient_matching import GradientMatching
     from gleak.attacks.matching.linearisation import Linearisation
     from gleak.attacks.matching.parts import Parts
@@ -104,7 +103,7 @@ class GaussNewton(OptimizerSpec):
         return 64
 
     @override
-    def begin(self, points: Tensor, iterations: int) -> OptimizerState:
+    def begin(self, points: torch.Tensor, iterations: int) -> OptimizerState:
         return GaussNewtonState(self, points)
 
 
@@ -114,8 +113,7 @@ class GaussNewtonState(OptimizerState):
     Problems are solved one after the other, so that none depends on the others by rounding.
     """
 
-    def __init__(self, spec: GaussNewton, points: Tensor) -> None:
-        import torch
+    def __init__(self, spec: GaussNewton, points: torch.Tensor) -> None:
 
         self.spec = spec
         self.damping = points.new_zeros(len(points), dtype=torch.double)
@@ -125,14 +123,14 @@ class GaussNewtonState(OptimizerState):
 
     @override
     def advance(
-        self, problem: Problem, points: Tensor, evaluation: Evaluation, running: Tensor
-    ) -> Tensor:
+        self, problem: Problem, points: torch.Tensor, evaluation: Evaluation, running: torch.Tensor
+    ) -> torch.Tensor:
         moved = points.clone()
         for row in running.nonzero().flatten().tolist():
             moved[row] = self._moved(problem.keep(slice(row, row + 1)), row, points[row])
         return moved
 
-    def _moved(self, problem: Problem, row: int, point: Tensor) -> Tensor:
+    def _moved(self, problem: Problem, row: int, point: torch.Tensor) -> torch.Tensor:
         """Return the next point of one problem; not finite if its attempt is given up."""
         from gleak.attacks.matching.gradient_matching import GradientMatching
         from gleak.attacks.matching.linearisation import Linearisation
@@ -154,7 +152,7 @@ class GaussNewtonState(OptimizerState):
             return 0
         return max(0, len(problem.layers) - 1 - int(self.added[row]))
 
-    def _descent(self, here: Linearisation, row: int) -> tuple[Tensor, float]:
+    def _descent(self, here: Linearisation, row: int) -> tuple[torch.Tensor, float]:
         """Compute a step that lowers the sum of squares, and the share of it that the step gains.
 
         Without such a step within `TRIES` dampings, the step and its gain are zero.
@@ -192,7 +190,7 @@ class GaussNewtonState(OptimizerState):
             self.added[row] += 1
             self._begin_match(row)
 
-    def _begin_match(self, rows: int | Tensor) -> None:
+    def _begin_match(self, rows: int | torch.Tensor) -> None:
         self.damping[rows], self.growth[rows] = 0, FIRST_GROWTH
         self.taken[rows] = self.idle[rows] = 0
 
@@ -202,19 +200,19 @@ class GaussNewtonState(OptimizerState):
         return gain <= 0 or bool(self.idle[row] >= MOST_IDLE)
 
     @override
-    def keep(self, rows: Tensor) -> None:
+    def keep(self, rows: torch.Tensor) -> None:
         for name in ("damping", "growth", "added", "taken", "idle"):
             setattr(self, name, getattr(self, name)[rows])
 
     @override
-    def restart(self, rows: Tensor) -> None:
+    def restart(self, rows: torch.Tensor) -> None:
         self._begin_match(rows)
         self.added[rows] = 0
 
 
 def damped_step(
-    here: Linearisation, slope: Tensor, damping: float, accuracy: float, most: int
-) -> Tensor:
+    here: Linearisation, slope: torch.Tensor, damping: float, accuracy: float, most: int
+) -> torch.Tensor:
     """Solve (J^T J + damping) d = -slope by conjugate gradients.
 
     Args:
@@ -224,7 +222,6 @@ def damped_step(
         accuracy: length of the remainder at the end, relative to that of the slope.
         most: largest number of iterations.
     """
-    import torch
 
     step, remainder = torch.zeros_like(slope), -slope
     direction, size = remainder, remainder @ remainder

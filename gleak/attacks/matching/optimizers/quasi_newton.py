@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from typing_extensions import override
 
 from gleak.attacks.matching.optimizers.base import GradientOptimizerSpec, GradientState
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 CURVATURE_FLOOR = 1e-10
 _STATE = (
@@ -52,7 +48,7 @@ class LBFGS(GradientOptimizerSpec):
         return 8 * self.history + 32
 
     @override
-    def begin(self, points: Tensor, iterations: int) -> GradientState:
+    def begin(self, points: torch.Tensor, iterations: int) -> GradientState:
         return LBFGSState(points, self.lr, min(self.history, iterations * self.inner))
 
 
@@ -64,7 +60,7 @@ class LBFGSState(GradientState):
     double precision. Pairs are stored in a circular buffer; triangles are sorted by age.
     """
 
-    def __init__(self, points: Tensor, lr: float, history: int) -> None:
+    def __init__(self, points: torch.Tensor, lr: float, history: int) -> None:
         victims, unknowns = points.shape
         self.lr, self.history = lr, history
         self.pairs = points.new_zeros(victims, 2, min(history, 8), unknowns)
@@ -77,7 +73,7 @@ class LBFGSState(GradientState):
         self.taken = points.new_zeros(victims, unknowns)
 
     @override
-    def step(self, points: Tensor, gradients: Tensor) -> Tensor:
+    def step(self, points: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor:
         change = gradients - self.gradient
         rows, slots = self._store(change)
         along_gradients, along_change = self._project(gradients, change)
@@ -90,7 +86,7 @@ class LBFGSState(GradientState):
         self.begun.fill_(True)
         return points + self.taken
 
-    def _store(self, change: Tensor) -> tuple[Tensor, Tensor]:
+    def _store(self, change: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Store the pair (last step, change of gradient) where its curvature is positive.
 
         Returns:
@@ -108,7 +104,7 @@ class LBFGSState(GradientState):
             self.scale[rows] = curvature[rows] / change[rows].square().sum(1)
         return rows, slots
 
-    def _project(self, gradients: Tensor, change: Tensor) -> Tensor:
+    def _project(self, gradients: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
         """Compute the products with every stored step and change; Shape (2, V, 2 x stored).
 
         Both vectors share one pass over the histories, which dominates the cost of an iteration.
@@ -117,7 +113,9 @@ class LBFGSState(GradientState):
         both[:, 0], both[:, 1] = gradients, change
         return (both @ self.pairs.flatten(1, 2).mT).transpose(0, 1).double()
 
-    def _update_products(self, rows: Tensor, slots: Tensor, along_change: Tensor) -> None:
+    def _update_products(
+        self, rows: torch.Tensor, slots: torch.Tensor, along_change: torch.Tensor
+    ) -> None:
         stored = self.pairs.shape[2]
         products = along_change[rows]
         self.steps_changes[rows, :stored, slots] = products[:, :stored]
@@ -135,9 +133,8 @@ class LBFGSState(GradientState):
         grown[:, :, :reserved] = self.pairs
         self.pairs = grown
 
-    def _direction(self, gradients: Tensor, projected: Tensor) -> Tensor:
+    def _direction(self, gradients: torch.Tensor, projected: torch.Tensor) -> torch.Tensor:
         """Compute minus the inverse Hessian times the gradient; Shape (V, P)."""
-        import torch
 
         along_steps, along_changes = projected.unflatten(1, (2, -1)).unbind(1)
         scale = self.scale.double()[:, None]
@@ -152,15 +149,14 @@ class LBFGSState(GradientState):
         combined = weights[:, None] @ self.pairs.flatten(1, 2)
         return -(self.scale[:, None] * gradients + combined.squeeze(1))
 
-    def _by_age(self, stored: int) -> Tensor:
+    def _by_age(self, stored: int) -> torch.Tensor:
         """Return the slots from oldest to youngest pair, unused ones last; Shape (V, stored)."""
         start = self.count % self.history * (self.count >= self.history)
         slots = start.new_tensor(range(stored))
         return (start[:, None] + slots) % stored
 
-    def _triangle(self, stored: int) -> tuple[Tensor, Tensor]:
+    def _triangle(self, stored: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the products of each step with later changes, by age, and the order of slots."""
-        import torch
 
         order = self._by_age(stored)
         rows = self.steps_changes[:, :stored, :stored].gather(
@@ -172,19 +168,20 @@ class LBFGSState(GradientState):
         return triangle, order
 
     @override
-    def keep(self, rows: Tensor) -> None:
+    def keep(self, rows: torch.Tensor) -> None:
         for name in _STATE:
             setattr(self, name, getattr(self, name)[rows])
 
     @override
-    def restart(self, rows: Tensor) -> None:
+    def restart(self, rows: torch.Tensor) -> None:
         for name in _STATE:
             getattr(self, name)[rows] = 1 if name == "scale" else 0
 
 
-def _solve(triangle: Tensor, order: Tensor, right: Tensor, *, transposed: bool = False) -> Tensor:
+def _solve(
+    triangle: torch.Tensor, order: torch.Tensor, right: torch.Tensor, *, transposed: bool = False
+) -> torch.Tensor:
     """Solve the triangle (or its transpose), both sides in the order of slots; Shape (V, K)."""
-    import torch
 
     by_age = right.gather(1, order)[:, :, None]
     matrix = triangle.mT if transposed else triangle

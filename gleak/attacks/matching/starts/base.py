@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
+from gleak.core.lazy import torch
 from gleak.core.spec import Spec, parameter
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
-
     from gleak.data.base import DatasetSpec
 
 
@@ -35,8 +34,11 @@ class StartSpec(Spec):
 
     @abstractmethod
     def draw(
-        self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
-    ) -> Tensor:
+        self,
+        shape: tuple[int, ...],
+        generator: torch.Generator,
+        granted: Mapping[str, torch.Tensor],
+    ) -> torch.Tensor:
         """Draw the dummy samples of one victim.
 
         Args:
@@ -62,15 +64,19 @@ class NoisyStart(StartSpec):
     )
 
     @abstractmethod
-    def undisturbed(self, shape: tuple[int, ...], granted: Mapping[str, Tensor]) -> Tensor:
+    def undisturbed(
+        self, shape: tuple[int, ...], granted: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
         """Return the values in [0, 1] before the noise; they broadcast to ``shape``."""
 
     @override
     def draw(
-        self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
-    ) -> Tensor:
+        self,
+        shape: tuple[int, ...],
+        generator: torch.Generator,
+        granted: Mapping[str, torch.Tensor],
+    ) -> torch.Tensor:
         """Draw the disturbed values, which remain in [0, 1]."""
-        import torch
 
         values = self.undisturbed(shape, granted)
         drawn = torch.rand(shape, generator=generator, dtype=torch.float32)

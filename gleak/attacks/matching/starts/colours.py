@@ -9,11 +9,10 @@ from typing_extensions import override
 
 from gleak.attacks.matching.starts.base import NoisyStart
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from gleak.data.base import DatasetSpec
 
 
@@ -38,8 +37,9 @@ class SolidStart(NoisyStart):
             )
 
     @override
-    def undisturbed(self, shape: tuple[int, ...], granted: Mapping[str, Tensor]) -> Tensor:
-        import torch
+    def undisturbed(
+        self, shape: tuple[int, ...], granted: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
 
         sides = len(shape) - 2
         return torch.tensor(self.colour).reshape(-1, *[1] * sides)

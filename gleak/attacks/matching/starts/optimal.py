@@ -9,11 +9,10 @@ from typing_extensions import override
 
 from gleak.attacks.matching.starts.base import NoisyStart
 from gleak.core.errors import IncompatibleError
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from gleak.core.spec import Spec
     from gleak.data.base import DatasetSpec
 
@@ -41,7 +40,9 @@ class Optimal(NoisyStart):
         check_training_samples(self, dataset)
 
     @override
-    def undisturbed(self, shape: tuple[int, ...], granted: Mapping[str, Tensor]) -> Tensor:
+    def undisturbed(
+        self, shape: tuple[int, ...], granted: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
         """Return the granted samples.
 
         Raises:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from gleak.attacks.matching.starts.base import StartSpec
+from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
-
 
 NATURAL_MEAN, NATURAL_DEVIATION = 0.47, 0.24
 
@@ -25,9 +21,11 @@ class Normal(StartSpec):
 
     @override
     def draw(
-        self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
-    ) -> Tensor:
-        import torch
+        self,
+        shape: tuple[int, ...],
+        generator: torch.Generator,
+        granted: Mapping[str, torch.Tensor],
+    ) -> torch.Tensor:
 
         return torch.randn(shape, generator=generator, dtype=torch.float32)
 
@@ -43,8 +41,11 @@ class Natural(Normal):
 
     @override
     def draw(
-        self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
-    ) -> Tensor:
+        self,
+        shape: tuple[int, ...],
+        generator: torch.Generator,
+        granted: Mapping[str, torch.Tensor],
+    ) -> torch.Tensor:
         return NATURAL_MEAN + NATURAL_DEVIATION * super().draw(shape, generator, granted)
 
 
@@ -54,9 +55,11 @@ class Uniform(StartSpec):
 
     @override
     def draw(
-        self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
-    ) -> Tensor:
-        import torch
+        self,
+        shape: tuple[int, ...],
+        generator: torch.Generator,
+        granted: Mapping[str, torch.Tensor],
+    ) -> torch.Tensor:
 
         return torch.rand(shape, generator=generator, dtype=torch.float32)
 
@@ -69,10 +72,12 @@ class Patterned(StartSpec):
 
     @override
     def draw(
-        self, shape: tuple[int, ...], generator: Generator, granted: Mapping[str, Tensor]
-    ) -> Tensor:
+        self,
+        shape: tuple[int, ...],
+        generator: torch.Generator,
+        granted: Mapping[str, torch.Tensor],
+    ) -> torch.Tensor:
         """Draw tiles; a row of a table repeats its first 1/tiles^2 columns."""
-        import torch
 
         samples, *sample = shape
         if len(sample) == 1:

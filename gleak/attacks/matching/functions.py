@@ -1,0 +1,180 @@
+"""Derivatives written by hand, for what torch computes slowly or with too much memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from gleak.attacks.matching.pieces import BLOCK_ENTRIES, rows
+
+
+class PatchProduct(torch.autograd.Function):
+    """D^T A of each victim, with the output gradients D and the patches A of the padded input."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, padded: Tensor, output_gradients: Tensor, layer: nn.Conv2d, victims: int
+    ) -> Tensor:
+        patches = _patches(padded, layer, output_gradients.shape[2:])
+        ctx.layer, ctx.padded, ctx.shape = layer, padded.shape, patches.shape
+        patches, output_gradients = patches.flatten(4).flatten(1, 3), output_gradients.flatten(2)
+        ctx.save_for_backward(patches, output_gradients)
+        return (output_gradients @ patches.mT).unflatten(0, (victims, -1)).sum(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor, Tensor, None, None]:
+        patches, output_gradients = ctx.saved_tensors
+        samples = len(output_gradients) // len(outputs[0])
+        product = outputs[0].contiguous().repeat_interleave(samples, 0)
+        output_slopes = (product @ patches).unflatten(2, ctx.shape[4:])
+        patch_slopes = (product.mT @ output_gradients).view(ctx.shape)
+        return _fold(patch_slopes, ctx.layer, ctx.padded), output_slopes, None, None
+
+
+def _patches(padded: Tensor, layer: nn.Conv2d, outputs: torch.Size) -> Tensor:
+    """Extract the input patch of each output position; Shape (M, C, kh, kw, h, w)."""
+    sample, channel, down, right = padded.stride()
+    strides = (
+        *(sample, channel, layer.dilation[0] * down, layer.dilation[1] * right),
+        *(layer.stride[0] * down, layer.stride[1] * right),
+    )
+    shape = (*padded.shape[:2], *layer.kernel_size, *outputs)
+    return padded.as_strided(shape, strides).contiguous()
+
+
+def _fold(patches: Tensor, layer: nn.Conv2d, shape: torch.Size) -> Tensor:
+    """Add every value of the patches to its position in the input; the adjoint of `_patches`."""
+    padded = patches.new_zeros(shape)
+    for i in range(patches.shape[2]):
+        rows = _seen(i, patches.shape[4], layer.stride[0], layer.dilation[0])
+        for j in range(patches.shape[3]):
+            columns = _seen(j, patches.shape[5], layer.stride[1], layer.dilation[1])
+            padded[:, :, rows, columns] += patches[:, :, i, j]
+    return padded
+
+
+def _seen(position: int, outputs: int, stride: int, dilation: int) -> slice:
+    """Return the positions along an axis that one kernel position visits."""
+    first = position * dilation
+    return slice(first, first + (outputs - 1) * stride + 1, stride)
+
+
+class Products(torch.autograd.Function):
+    """Weighted sums over parameters of inner products with targets, and of squared norms."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, weights: Tensor, targets: Sequence[Tensor], *gradients: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        ctx.weights, ctx.targets = weights, targets
+        ctx.save_for_backward(*gradients)
+        pairs = [(rows(g), rows(t)) for g, t in zip(gradients, targets, strict=True)]
+        inner = torch.stack([(gradient * target).sum(1) for gradient, target in pairs])
+        squares = torch.stack([(gradient * gradient).sum(1) for gradient, _ in pairs])
+        return (weights * inner).sum(0), (weights * squares).sum(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *slopes: Any) -> tuple[Tensor | None, ...]:
+        inner, squares = ctx.weights * slopes[0], 2 * ctx.weights * slopes[1]
+        rows = zip(ctx.saved_tensors, ctx.targets, inner, squares, strict=True)
+        return (None, None, *(_combined(*row) for row in rows))
+
+
+def _combined(gradient: Tensor, target: Tensor, inner: Tensor, square: Tensor) -> Tensor:
+    """Compute a sum of gradient and target with factors of each victim."""
+    shape = (-1, *[1] * (gradient.ndim - 1))
+    return (target * inner.view(shape)).addcmul_(gradient, square.view(shape))
+
+
+class MicrobatchSum(torch.autograd.Function):
+    """Sum of the shares of all micro-batches, which the derivative computes again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        method: Any,
+        observed: Mapping[str, Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Return the gradient of each parameter; Shape (V, *shape)."""
+        ctx.method, ctx.observed = method, observed
+        ctx.save_for_backward(inputs, targets)
+        total = {name: torch.zeros_like(value) for name, value in observed.items()}
+        for _, _, gradients in method.shares(observed, inputs, targets):
+            for value, gradient in zip(total.values(), gradients, strict=True):
+                value.add_(gradient.detach())
+        return tuple(total.values())
+
+    @staticmethod
+    def backward(ctx: Any, *along: Tensor) -> tuple[None, None, Tensor, Tensor]:
+        """Return the derivatives with respect to samples and labels."""
+        slopes = [
+            torch.autograd.grad(gradients, (samples, labels), along, materialize_grads=True)
+            for samples, labels, gradients in ctx.method.shares(ctx.observed, *ctx.saved_tensors)
+        ]
+        of_samples, of_labels = (torch.cat(parts, 1) for parts in zip(*slopes, strict=True))
+        return None, None, of_samples, of_labels
+
+
+class OuterResidual(torch.autograd.Function):
+    """Squared norm of D^T A - G by victim, its residual computed block by block in one buffer."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, output_gradients: Tensor, target: Tensor) -> Tensor:
+        victims, rows, columns = target.shape
+        group = max(1, min(victims, BLOCK_ENTRIES // (rows * columns)))
+        height = max(1, min(rows, BLOCK_ENTRIES // columns))
+        buffer = target.new_empty(group * height * columns)
+        total = target.new_zeros(victims)
+        output_slopes, input_slopes = torch.zeros_like(output_gradients), torch.zeros_like(inputs)
+        for start in range(0, victims, group):
+            group_rows = slice(start, start + group)
+            for top in range(0, rows, height):
+                band = slice(top, top + height)
+                expected, grad_outputs = (
+                    target[group_rows, band],
+                    output_gradients[group_rows, :, band],
+                )
+                residual = buffer[: expected.numel()].view(expected.shape)
+                torch.bmm(grad_outputs.mT, inputs[group_rows], out=residual)
+                residual -= expected
+                flat = residual.flatten(1)[:, None]
+                total[group_rows] += (flat @ flat.mT).flatten()
+                output_slopes[group_rows, :, band] = inputs[group_rows] @ residual.mT
+                input_slopes[group_rows] += grad_outputs @ residual
+        ctx.save_for_backward(input_slopes, output_slopes)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor, Tensor, None]:
+        input_slopes, output_slopes = ctx.saved_tensors
+        weight = 2 * outputs[0][:, None, None]
+        return weight * input_slopes, weight * output_slopes, None
+
+
+class TangentGradient(torch.autograd.Function):
+    """Gradients of the victims' mean losses, as functions of their samples and soft labels."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, targets: Tensor, method: Any) -> tuple[Tensor, ...]:
+        ctx.method, ctx.passes = method, method.passes(inputs, targets)
+        gradients = ctx.passes.gradients(*inputs.shape[:2])
+        return tuple(gradients[name] for name in method.trained)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *slopes: Any) -> tuple[Tensor | None, Tensor | None, None]:
+        directions = dict(zip(ctx.method.trained, slopes, strict=True))
+        victims = len(slopes[0])
+        inputs, targets = (
+            None if rows is None else rows.unflatten(0, (victims, -1))
+            for rows in ctx.passes.slopes(directions)
+        )
+        return inputs, targets, None

@@ -30,17 +30,10 @@ include: "rules/score.smk"
 include: "rules/study.smk"
 include: "rules/search.smk"
 include: "rules/forkserver.smk"
-include: "rules/batches.smk"
 
 
 onstart:
-    fork_scripts()
-    submit_batches()
-    # Snakemake 9.27 limits the rate to 100 jobs a second by default. Every finished job then adds a
-    # timer that repeats the scheduling each second; after some hundred jobs this uses half a core.
-    limit = workflow.scheduler.job_rate_limiter
-    if limit and (limit.max_jobs, limit.timespan) == (100, 1):
-        workflow.scheduler.job_rate_limiter = None
+    prepare_snakemake()
 
 
 onsuccess:

@@ -32,8 +32,6 @@ if SETTINGS.shards == 1:
             log_of("attack"),
         benchmark:
             benchmark_of("attack")
-        group:
-            batched("attack")
         resources:
             **resources("attack"),
 

@@ -9,7 +9,6 @@ from snakemake.cli import get_argument_parser
 from snakemake.logging import logger
 
 from gleak.artifacts.refused import refusal_in
-from gleak.studies.job_batches import LIGHT_MINUTES, batch_of
 from gleak.studies.cell import TRUTH, Cell
 from gleak.studies.stage_files import CAPTURED, Made, StudyPart, dataset_of, shards_of
 from gleak.studies.stages import STAGES, path_of
@@ -89,8 +88,6 @@ def cell_of(levels):
     if workflow.is_main_process:
         remake_refused_targets()
         checked(lambda: check_own_model(found, SETTINGS.data_dir))
-    else:
-        keep_going()
     return found
 
 
@@ -186,24 +183,9 @@ def resources(rule, subject=cell):
         copies = stage.memory.copies
         return stage.memory.base + copies * copied(subject(wildcards)) // 10**6
 
-    def minutes(wildcards):
-        return LIGHT_MINUTES if batched(rule, subject)(wildcards) else stage.minutes
-
     asked = {"gpu": int(SETTINGS.device == "cuda")} if stage.gpu != "none" else {}
     memory = megabytes if stage.memory.copies else stage.memory.base
-    return {"mem_mb": memory, "runtime": minutes, **asked}
-
-
-def batched(rule, subject=cell):
-    """Return a `group` function for the batch of a job; without the option `--group-components`
-    for that batch, and for heavy jobs, it is None.
-    """
-
-    def batch(wildcards):
-        found = batch_of(rule, subject(wildcards))
-        return found if found in workflow.group_settings.group_components else None
-
-    return batch
+    return {"mem_mb": memory, "runtime": stage.minutes, **asked}
 
 
 def keyed_on(rule):

@@ -8,8 +8,6 @@ rule craft_parameters:
         log_of("craft_parameters"),
     benchmark:
         benchmark_of("craft_parameters")
-    group:
-        batched("craft_parameters")
     conda:
         "../envs/gleak.yaml"
     threads: 1

@@ -6,8 +6,6 @@ rule prepare_dataset:
         log_of("prepare_dataset"),
     benchmark:
         benchmark_of("prepare_dataset")
-    group:
-        batched("prepare_dataset")
     conda:
         "../envs/gleak.yaml"
     threads: 1

@@ -1,7 +1,9 @@
-"""Jobs are forked from a process that has imported their modules; see gleak/runtime/forkserver.py.
+"""The only place that changes how Snakemake works, if it is a version for which this was tried.
 
-Snakemake starts every script as a new Python process and has no option for another way, so the
-class that does it is replaced when a run begins. Dry runs start no jobs here.
+Snakemake starts every script as a new Python process, which imports torch again: more than the work
+of most small jobs. It has no option for another way, so the class that starts scripts is replaced
+when a run begins (see gleak/runtime/forkserver.py). Other versions start scripts as they do; so do
+dry runs and the nodes of a cluster.
 """
 
 import os
@@ -10,16 +12,21 @@ import sys
 from contextlib import nullcontext
 
 import snakemake.script as python_scripts
+from snakemake import __version__ as snakemake_version
 from snakemake.benchmark import benchmarked
 from snakemake.exceptions import WorkflowError
 
-from gleak.runtime.forkserver import SUPPORTED, ForkServer, LostJobError
+from gleak.runtime.forkserver import LOST, SUPPORTED, run_script
 
+TRIED = ("9.27", "9.28")
+"""First version of Snakemake for which this was tried, and the first for which it was not."""
 ONE_THREAD = {
     f"{library}_NUM_THREADS": "1" for library in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")
 } | {"VECLIB_MAXIMUM_THREADS": "1"}
 TEMPORARY = ("TMPDIR", "TMP", "TEMPDIR", "TEMP")
-FORK_SERVER = ForkServer({**os.environ, **ONE_THREAD})
+LIBRARIES = {"score": ["skimage.metrics", "lpips"], "draw": ["seaborn"]}
+"""Stage -> what its jobs import late."""
+PRELOADED = ["gleak.runtime.torchvision_import"]
 
 
 class ForkedScript(python_scripts.PythonScript):
@@ -27,35 +34,45 @@ class ForkedScript(python_scripts.PythonScript):
 
     def execute_script(self, fname, edit=False):
         """Run the script with the environment variables that Snakemake would set."""
+        own = self.conda_env or self.container_img or self.env_modules or self.shadow_dir
+        gpu = self.resources.get("gpu") and SETTINGS.device != "cpu"
+        if own or gpu or self.threads != 1:
+            return super().execute_script(fname, edit)
         environment = {**os.environ, **ONE_THREAD}
         if folder := self.resources.get("tmpdir"):
             environment.update(dict.fromkeys(TEMPORARY, folder))
-        try:
-            status = FORK_SERVER.run(fname, environment, self.measured) if self.forks else None
-        except LostJobError as error:
-            raise WorkflowError(f"{error}; run snakemake again")
-        except OSError:
-            status = None
-        if status is None:
-            super().execute_script(fname, edit)
-        elif status:
+        status = run_script(fname, environment, PRELOADED, self.measured)
+        if status == LOST:
+            raise WorkflowError(
+                "the process from which jobs are forked has ended, and this job with it; "
+                "run snakemake again"
+            )
+        if status:
             raise subprocess.CalledProcessError(status, [sys.executable, fname])
 
-    @property
-    def forks(self):
-        """True if the job can be forked."""
-        own = self.conda_env or self.container_img or self.env_modules or self.shadow_dir
-        gpu = self.resources.get("gpu") and SETTINGS.device != "cpu"
-        return not (own or gpu) and self.threads == 1
-
-    def measured(self, pid, finish):
-        """Return the exit status of a process that is measured for the job's benchmark file."""
+    def measured(self, pid):
+        """Return a context that measures a process for the job's benchmark file."""
         record = self.bench_record
-        with nullcontext() if record is None else benchmarked(pid, record):
-            return finish()
+        return nullcontext() if record is None else benchmarked(pid, record)
 
 
-def fork_scripts():
-    """Fork the scripts of this run from now on."""
+def is_tried(version):
+    """Return True if this was tried with a version of Snakemake."""
+    first, after = (tuple(map(int, text.split("."))) for text in TRIED)
+    return first <= tuple(map(int, version.split(".")[:2])) < after
+
+
+def prepare_snakemake():
+    """Fork the scripts of this run from now on, and schedule jobs only when one has finished."""
+    if not is_tried(snakemake_version):
+        return
     if SETTINGS.start_method == "fork" and SUPPORTED:
+        os.environ.update(ONE_THREAD)
+        for stage in sorted({job.rule.name for job in workflow.dag.needrun_jobs()} & {*STAGES}):
+            PRELOADED.extend([STAGES[stage].code, *LIBRARIES.get(stage, [])])
         python_scripts.PythonScript = ForkedScript
+    # The default limit of 100 jobs a second makes every finished job add a timer that repeats the
+    # scheduling each second; after some hundred jobs this uses half a core. No option turns it off.
+    limit = workflow.scheduler.job_rate_limiter
+    if limit and (limit.max_jobs, limit.timespan) == (100, 1):
+        workflow.scheduler.job_rate_limiter = None

@@ -10,8 +10,6 @@ rule train_model:
         benchmark_of("train_model")
     wildcard_constraints:
         training=NOT_CAPTURED,
-    group:
-        batched("train_model")
     conda:
         "../envs/gleak.yaml"
     threads: 1

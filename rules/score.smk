@@ -14,8 +14,6 @@ rule score:
         log_of("score"),
     benchmark:
         benchmark_of("score")
-    group:
-        batched("score")
     conda:
         "../envs/gleak.yaml"
     threads: 1
@@ -38,8 +36,6 @@ rule score_truth:
         log_of("score_truth"),
     benchmark:
         benchmark_of("score_truth")
-    group:
-        batched("score_truth")
     conda:
         "../envs/gleak.yaml"
     threads: 1
@@ -83,8 +79,6 @@ rule score_parameters:
         log_of("score_parameters"),
     benchmark:
         benchmark_of("score_parameters")
-    group:
-        batched("score_parameters")
     conda:
         "../envs/gleak.yaml"
     threads: 1

@@ -10,8 +10,6 @@ rule simulate_clients:
         benchmark_of("simulate_clients")
     wildcard_constraints:
         client=NOT_CAPTURED,
-    group:
-        batched("simulate_clients")
     conda:
         "../envs/gleak.yaml"
     threads: 1

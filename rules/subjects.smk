@@ -62,7 +62,7 @@ def asked():
     needed = defaultdict(set)
     for name in CONFIGURED:
         for scale in scales_in_use():
-            for scored, metrics in asked_metrics(STUDIES[name], scale).items():
+            for scored, metrics in asked_metrics(study_named(name), scale).items():
                 needed[scored] |= metrics
     return needed
 
@@ -71,8 +71,7 @@ def asked():
 def scored_metrics(scored, end):
     """Return the metrics of a cell: all with their defaults, and those that studies need besides."""
     found = metrics_of(end)
-    needed = asked()[scored] if workflow.is_main_process else told(scored)
-    return [*found, *sorted(needed - {*found}, key=str)]
+    return [*found, *sorted(asked()[scored] - {*found}, key=str)]
 
 
 @cache
@@ -109,11 +108,15 @@ STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
 
 def study_of(wildcards):
     """Return a study, configured or requested by path."""
-    if wildcards.study not in STUDIES:
-        STUDIES[wildcards.study] = checked(
-            lambda: load_study(study_file(wildcards), [wildcards.scale])
-        )
-    return STUDIES[wildcards.study]
+    return study_named(wildcards.study, wildcards.scale)
+
+
+def study_named(name, scale=SETTINGS.scale):
+    """Return a study; on a cluster node, studies are read when they are needed."""
+    if name not in STUDIES:
+        file = CONFIGURED.get(name, STUDY_FILES / f"{name}.yaml")
+        STUDIES[name] = checked(lambda: load_study(file, [scale]))
+    return STUDIES[name]
 
 
 def study_file(wildcards):

@@ -42,7 +42,6 @@ NOTHING = "Nothing to be done"
 CELL = "digits/lenet/untrained+init=uniform/honest/fedsgd+victims=2/none"
 
 JOB = re.compile(r"^ *(?:local)?rule (?P<rule>\w+):\n(?P<body>(?: +\w+: .*\n)+)", re.MULTILINE)
-BATCH = re.compile(r"Group job (?P<name>\w+) .*\n(?P<body>(?:(?: .*)?\n)+)")
 TOTAL = re.compile(r"^total +(\d+)$", re.MULTILINE)
 
 
@@ -69,14 +68,6 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Jobs of a dry run that would be one SLURM job."""
-
-    name: str
-    jobs: list[Job]
-
-
-@dataclass(frozen=True)
 class Result:
     """What came of a run."""
 
@@ -93,11 +84,6 @@ class Result:
         assert total, self.text
         assert len(jobs) == int(total[1]), "not every job of the dry run was understood"
         return jobs
-
-    @property
-    def batches(self) -> list[Batch]:
-        """The batches of a dry run."""
-        return [Batch(found["name"], jobs_in(found["body"])) for found in BATCH.finditer(self.text)]
 
 
 @dataclass(frozen=True)

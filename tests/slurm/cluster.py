@@ -11,14 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.project import Batch, Job
+from tests.project import Job
 
 SCRIPT = Path(__file__).with_name("cluster.sh")
 NODES, CPUS, GPUS = 2, 2, 1
 FIELD = re.compile(r"(\S+?)=(\S*)")
 PATIENCE = 240  # seconds
-ALONE = ("--group-components", "data=4", "clients=16")
-"""Words of a run in which every attack and every scoring is a SLURM job of its own."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,6 @@ class Record:
     @property
     def rule(self) -> str:
         return re.match(r"rule_(\w+?)(_wildcards_|$)", self.job)[1]
-
-    @property
-    def batch(self) -> str:
-        """The first word after `rule`: of a batch, its name."""
-        return self.job.split("_")[1]
 
     @property
     def state(self) -> str:
@@ -130,10 +123,8 @@ def started(folder: Path) -> Iterator[Cluster]:
         yield Cluster(folder)
 
 
-def submitted_as(job: Job | Batch) -> str:
-    """A planned job or batch as the executor describes it to SLURM."""
-    if isinstance(job, Batch):
-        return "_".join(["rule", job.name, *sorted({member.rule for member in job.jobs})])
+def submitted_as(job: Job) -> str:
+    """A planned job as the executor describes it to SLURM."""
     wildcards = "_".join(job.wildcards.values())
     return f"rule_{job.rule}_wildcards_{wildcards}" if wildcards else f"rule_{job.rule}"
 

@@ -11,7 +11,7 @@ import pytest
 
 from gleak.studies.cell import LONGEST_CELL
 from tests.project import CELL, Project
-from tests.slurm.cluster import ALONE, Cluster
+from tests.slurm.cluster import Cluster
 
 ARTIFACTS = Path("results/artifacts")
 NOISY = (
@@ -30,7 +30,7 @@ def test_the_longest_name_that_a_cell_may_have_arrives_whole(
     submitting: Project, cluster: Cluster
 ) -> None:
     assert len(LONGEST) == LONGEST_CELL
-    submitting.run(ARTIFACTS / LONGEST / "reconstruction.h5", *ALONE)
+    submitting.run(ARTIFACTS / LONGEST / "reconstruction.h5")
     assert (submitting.root / ARTIFACTS / LONGEST / "reconstruction.h5").exists()
     (attack,) = (record for record in cluster.records() if record.rule == "attack")
     assert attack.job.endswith(LONGEST.replace("/", "_"))

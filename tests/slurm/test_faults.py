@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from tests.project import CELL, Project, Result
-from tests.slurm.cluster import ALONE, Cluster, Record
+from tests.slurm.cluster import Cluster, Record
 
 QUICK = "cpl+iterations=20"
 CANCELLED = "invertgrad+iterations=1500"
 LATE = "invertgrad+iterations=1500+tv=0.01"
 TARGETS = [f"results/artifacts/{CELL}/{attack}/scores.csv" for attack in (QUICK, CANCELLED, LATE)]
-LIMITED = (*ALONE, "--set-resources", "attack:runtime=1", "attack:gpu=1")
+LIMITED = ("--set-resources", "attack:runtime=1", "attack:gpu=1")
 Jobs = dict[tuple[str, str], Record]
 
 
@@ -69,7 +69,7 @@ def story(submitting: Project, cluster: Cluster) -> Iterator[Story]:
         stopped = {attack: log_of(submitting, attack).read_text() for attack in (CANCELLED, LATE)}
         slow.unlink()
         planned = submitting.jobs(*TARGETS)
-        submitting.run(*TARGETS, *ALONE)
+        submitting.run(*TARGETS)
         left = {(job.rule, job.wildcards["attack"]) for job in planned}
         again = [record for record in cluster.records() if record.job and record not in before]
         yield Story(first, by_attack(before), left, stopped, by_attack(again))

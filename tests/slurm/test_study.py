@@ -7,25 +7,25 @@ import re
 import pandas as pd
 import pytest
 
-from tests.project import Batch, Project, Result
+from tests.project import Job, Project, Result
 from tests.slurm.cluster import CPUS, GPUS, NODES, Cluster, Record, at_once, submitted_as
 
 STUDY = "tiny"
 LOCAL = {"all", "draw", "draw_table", "judge", "score_model", "tabulate"}
-SMALL = ("--group-components", "data=1", "clients=1", "cells=1")
-ON_GPUS = {"data", "cells"}
+ON_GPUS = {"train_model", "attack"}
 
 
 @pytest.fixture(scope="module")
-def planned(submitting: Project) -> list[Batch]:
+def planned(submitting: Project) -> list[Job]:
     """What a dry run says before the run."""
-    return submitting.run("--dry-run", *SMALL, studies=STUDY).batches
+    jobs = submitting.run("--dry-run", studies=STUDY).jobs
+    return [job for job in jobs if job.rule not in LOCAL]
 
 
 @pytest.fixture(scope="module")
-def ran(planned: list[Batch], submitting: Project) -> Result:
+def ran(planned: list[Job], submitting: Project) -> Result:
     """The run."""
-    return submitting.run(*SMALL, studies=STUDY)
+    return submitting.run(studies=STUDY)
 
 
 @pytest.fixture(scope="module")
@@ -35,26 +35,24 @@ def records(ran: Result, cluster: Cluster) -> list[Record]:
 
 
 def test_every_job_but_the_local_ones_is_given_to_slurm_once(
-    planned: list[Batch], ran: Result, records: list[Record]
+    planned: list[Job], ran: Result, records: list[Record]
 ) -> None:
     assert sorted(record.job for record in records) == sorted(map(submitted_as, planned))
     assert {record.state for record in records} == {"COMPLETED"}
     assert set(re.findall(r"^localrule (\w+):", ran.text, re.MULTILINE)) == LOCAL
 
 
-def test_batches_get_the_partition_memory_and_time_of_all_their_jobs(
-    planned: list[Batch], records: list[Record]
+def test_jobs_get_their_partition_memory_and_time(
+    planned: list[Job], records: list[Record]
 ) -> None:
-    """One job after another: the largest memory, and all the time."""
     assert sorted(map(demanded, planned)) == sorted(map(granted, records))
 
 
-def demanded(batch: Batch) -> tuple[str, str, int, int]:
-    """What a batch is, its partition, megabytes and minutes, by the resources of its jobs."""
-    found = [dict(re.findall(r"(\w+)=([^,]+)", job.lines["resources"])) for job in batch.jobs]
-    partition = "gpu" if any(int(wanted.get("gpu", 0)) for wanted in found) else "cpu"
-    megabytes = max(int(wanted["mem_mb"]) for wanted in found)
-    return submitted_as(batch), partition, megabytes, sum(int(one["runtime"]) for one in found)
+def demanded(job: Job) -> tuple[str, str, int, int]:
+    """What a job is, its partition, megabytes and minutes, by its resources."""
+    wanted = dict(re.findall(r"(\w+)=([^,]+)", job.lines["resources"]))
+    partition = "gpu" if int(wanted.get("gpu", 0)) else "cpu"
+    return submitted_as(job), partition, int(wanted["mem_mb"]), int(wanted["runtime"])
 
 
 def granted(record: Record) -> tuple[str, str, int, int]:
@@ -65,7 +63,7 @@ def granted(record: Record) -> tuple[str, str, int, int]:
 
 
 def test_gpus_are_shared_out_and_no_more_of_them_than_there_are(records: list[Record]) -> None:
-    assert {record.batch for record in records if record.gpus} == ON_GPUS
+    assert {record.rule for record in records if record.gpus} == ON_GPUS
     assert at_once(records, lambda job: job.gpus) == NODES * GPUS
     nodes = {record.node for record in records}
     assert len(nodes) == NODES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gleak.runtime.forkserver import SUPPORTED, imported_by
+from gleak.runtime.forkserver import SUPPORTED
 from tests.test_architecture import HEAVIEST_IMPORTS
 
 if TYPE_CHECKING:
@@ -43,6 +44,17 @@ import sys
 with open({told!r}, "w") as file:
     file.write(" ".join(sys.modules))
 """
+
+
+def imported_by(script: str) -> list[str]:
+    """Modules that a script imports at its top level."""
+    names = []
+    for node in ast.parse(Path(script).read_text()).body:
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module)
+    return names
 
 
 def heavy(modules: str) -> set[str]:

@@ -125,7 +125,7 @@ def test_altered_weights_are_refused_before_they_are_parsed(
     path.write_bytes(random_weights.read_bytes())
     altered(path, how, tmp_path / "sprung")
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was parsed"))
+    monkeypatch.setattr("gleak.core.lazy.torch.load", lambda *_, **__: pytest.fail("it was parsed"))
     found, (expected,) = sha256(path.read_bytes()).hexdigest(), DIGESTS[path.name]
     with pytest.raises(MetricUnavailable) as raised:
         Lpips().measure(make_comparison(*pair(3, 64)))

@@ -4,16 +4,20 @@
 rule attack_shard:
     """Attack one share of a cell's victims."""
     input:
-        unpack(inputs("attack")),
+        sent=f"{SENT}/update.h5",
+        parameters=broadcast,
+        granted=granted,
+        secret=secret,
+        knowledge=knowledge,
     output:
-        **outputs("attack_shard"),
+        reconstruction=f"{SHARD}/reconstruction.h5",
+        provenance=f"{SHARD}/provenance.json",
     log:
         log_of("attack_shard"),
     benchmark:
         benchmark_of("attack_shard")
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("attack_shard"),
     params:
@@ -27,7 +31,8 @@ if SETTINGS.shards == 1:
 
     use rule attack_shard as attack with:
         output:
-            **outputs("attack"),
+            reconstruction=f"{ATTACKED}/reconstruction.h5",
+            provenance=f"{ATTACKED}/provenance.json",
         log:
             log_of("attack"),
         benchmark:
@@ -40,16 +45,16 @@ else:
     rule gather_shards:
         """Join the shares of a cell's victims."""
         input:
-            unpack(inputs("gather_shards", shares)),
+            reconstructions=shares,
         output:
-            **outputs("gather_shards"),
+            reconstruction=f"{ATTACKED}/reconstruction.h5",
+            provenance=f"{ATTACKED}/provenance.json",
         log:
             log_of("gather_shards"),
         benchmark:
             benchmark_of("gather_shards")
         conda:
             "../envs/gleak.yaml"
-        threads: 1
         resources:
             **resources("gather_shards"),
         params:

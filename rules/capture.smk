@@ -7,10 +7,10 @@ The truth is read by a separate job, which does not write the update.
 rule take_captured_model:
     """Import captured broadcast parameters."""
     input:
-        unpack(inputs("take_captured_model")),
+        dataset=f"{DATASET}/dataset.h5",
         captured=captured("training", CAPTURED_MODEL),
     output:
-        **outputs("take_captured_model"),
+        model=f"{TRAINED}/model.h5",
     log:
         log_of("take_captured_model"),
     benchmark:
@@ -19,7 +19,6 @@ rule take_captured_model:
         training=ONLY_CAPTURED,
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("take_captured_model"),
     params:
@@ -33,7 +32,7 @@ rule take_captured_update:
     input:
         captured=captured("client", CAPTURED_UPDATE),
     output:
-        **outputs("take_captured_update"),
+        sent=f"{SENT}/update.h5",
     log:
         log_of("take_captured_update"),
     benchmark:
@@ -42,7 +41,6 @@ rule take_captured_update:
         client=ONLY_CAPTURED,
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("take_captured_update"),
     params:
@@ -54,10 +52,12 @@ rule take_captured_update:
 rule take_captured_truth:
     """Import the samples of captured clients: the truth, and the parts that may be granted."""
     input:
-        unpack(inputs("take_captured_truth")),
+        dataset=f"{DATASET}/dataset.h5",
+        parameters=broadcast,
         captured=captured("client", CAPTURED_TRUTH),
     output:
-        **outputs("take_captured_truth"),
+        private=f"{SENT}/private.h5",
+        granted=[f"{SENT}/granted/{grant}.h5" for grant in GRANTS],
     log:
         log_of("take_captured_truth"),
     benchmark:
@@ -66,7 +66,6 @@ rule take_captured_truth:
         client=ONLY_CAPTURED,
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("take_captured_truth"),
     params:

@@ -8,9 +8,23 @@ from pathlib import Path
 from snakemake.cli import get_argument_parser
 from snakemake.logging import logger
 
+from gleak.artifacts.granted import GRANTS
 from gleak.artifacts.refused import refusal_in
 from gleak.studies.cell import TRUTH, Cell
-from gleak.studies.stage_files import CAPTURED, Made, StudyPart, dataset_of, shards_of
+from gleak.studies.stage_files import (
+    CAPTURED,
+    Made,
+    StudyPart,
+    dataset_of,
+    knowledge_of,
+    parameters_of,
+    reads_of_attack,
+    reads_of_figure,
+    reads_of_search,
+    reads_of_table,
+    reads_of_verdicts,
+    shards_of,
+)
 from gleak.studies.stages import STAGES, path_of
 from gleak.studies.targets import check_target
 from gleak.core.errors import GleakError
@@ -58,6 +72,16 @@ ONLY_CAPTURED = rf"{CAPTURED}(?=[+/])[^/]*"
 NOT_CAPTURED = rf"(?!{CAPTURED}[+/])[^/]+"
 
 
+DATASET = f"{RESULTS}/artifacts/{{dataset}}"
+TRAINED = f"{DATASET}/{{model}}/{{training}}"
+CRAFTED = f"{TRAINED}/{{crafting}}"
+SENT = f"{CRAFTED}/{{client}}/{{defense}}"
+ATTACKED = f"{SENT}/{{attack}}"
+SHARD = f"{ATTACKED}/shards/{{shard}}-of-{{shards}}"
+KNOWLEDGE = f"{RESULTS}/knowledge/{{dataset}}/{{knowledge}}"
+STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
+
+
 wildcard_constraints:
     dataset="[^/]+",
     knowledge="[^/]+",
@@ -98,14 +122,9 @@ def resolved(*levels):
     )
 
 
-def source(stage, *levels, with_specs=()):
-    """Return a `params` function for the digest of the code of a stage and of its specs."""
-
-    def digest(wildcards):
-        parts = [*with_specs, *(cell(wildcards).components(*levels) if levels else [])]
-        return source_digest(stage, *sorted({name for part in parts for name in part.modules}))
-
-    return digest
+def source_of(stage, specs):
+    """Return the digest of the code of a stage and of these specs."""
+    return source_digest(STAGES[stage].code, *sorted({n for spec in specs for n in spec.modules}))
 
 
 def check_targets():
@@ -142,11 +161,6 @@ def remake_refused_targets():
         refused.unlink()
 
 
-def outputs(rule):
-    """Return the output files of a stage."""
-    return STAGES[rule].patterns(RESULTS)
-
-
 def log_of(rule):
     """Return the log file of a stage."""
     return STAGES[rule].record(LOGS, ".log")
@@ -157,21 +171,25 @@ def benchmark_of(rule):
     return STAGES[rule].record(BENCHMARKS, ".tsv")
 
 
-def inputs(rule, subject=cell):
-    """Return an input function for the files of other stages; `subject` parses the wildcards."""
-
-    def find(wildcards):
-        reads = checked(lambda: STAGES[rule].reads(subject(wildcards)))
-        return {name: found_at(files) for name, files in reads.items()}
-
-    return find
+def reading(find, subject=cell):
+    """Return an input function for the files of other stages that `find` gives for a subject."""
+    return lambda wildcards: checked(lambda: paths_of(find(subject(wildcards))))
 
 
-def found_at(files):
-    """Return the path of a file, or the paths of several."""
+def paths_of(files):
+    """Return the path of a file, or the paths of several, by name if they have names."""
     if isinstance(files, Made):
         return str(path_of(files, RESULTS))
-    return [str(path_of(made, RESULTS)) for made in files]
+    if isinstance(files, dict):
+        return {name: paths_of(some) for name, some in files.items()}
+    return [paths_of(made) for made in files]
+
+
+broadcast = reading(parameters_of)
+granted = reading(lambda cell: reads_of_attack(cell)["granted"])
+secret = reading(lambda cell: reads_of_attack(cell)["secret"])
+knowledge = reading(lambda cell: knowledge_of(cell.pretrainings))
+evaluators = reading(lambda cell: knowledge_of(cell.evaluators))
 
 
 def resources(rule, subject=cell):
@@ -192,4 +210,5 @@ def keyed_on(rule):
     """Return the `params` of a stage whose change reruns its jobs: its code and specs."""
     stage = STAGES[rule]
     specs = {"specs": resolved(*stage.levels)} if stage.levels else {}
-    return {**specs, "source": source(stage.code, *stage.levels)}
+    components = lambda w: cell(w).components(*stage.levels) if stage.levels else []
+    return {**specs, "source": lambda w: source_of(rule, components(w))}

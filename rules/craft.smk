@@ -1,16 +1,16 @@
 rule craft_parameters:
     """Craft the parameters that a dishonest server broadcasts; an honest one broadcasts model.h5."""
     input:
-        unpack(inputs("craft_parameters")),
+        model=f"{TRAINED}/model.h5",
     output:
-        **outputs("craft_parameters"),
+        parameters=f"{CRAFTED}/parameters.h5",
+        secret=f"{CRAFTED}/secret.h5",
     log:
         log_of("craft_parameters"),
     benchmark:
         benchmark_of("craft_parameters")
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("craft_parameters"),
     params:

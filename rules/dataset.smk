@@ -1,14 +1,13 @@
 rule prepare_dataset:
     """Read or generate the samples of one dataset."""
     output:
-        **outputs("prepare_dataset"),
+        dataset=f"{DATASET}/dataset.h5",
     log:
         log_of("prepare_dataset"),
     benchmark:
         benchmark_of("prepare_dataset")
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("prepare_dataset"),
     params:

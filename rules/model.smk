@@ -1,9 +1,9 @@
 rule train_model:
     """Initialise a model and train it, if its training has any epochs."""
     input:
-        unpack(inputs("train_model")),
+        dataset=f"{DATASET}/dataset.h5",
     output:
-        **outputs("train_model"),
+        model=f"{TRAINED}/model.h5",
     log:
         log_of("train_model"),
     benchmark:
@@ -12,7 +12,6 @@ rule train_model:
         training=NOT_CAPTURED,
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("train_model"),
     params:

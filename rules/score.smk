@@ -7,16 +7,19 @@ Models and broadcast parameters are scored separately, without attack or truth.
 rule score:
     """Compare a reconstruction with the truth."""
     input:
-        unpack(inputs("score")),
+        private=f"{SENT}/private.h5",
+        reconstruction=f"{ATTACKED}/reconstruction.h5",
+        provenance=f"{ATTACKED}/provenance.json",
+        knowledge=knowledge,
+        evaluators=evaluators,
     output:
-        **outputs("score"),
+        scores=f"{ATTACKED}/scores.csv",
     log:
         log_of("score"),
     benchmark:
         benchmark_of("score")
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("score"),
     params:
@@ -29,16 +32,15 @@ rule score:
 rule score_truth:
     """Score the truth as if it were a reconstruction: an upper bound."""
     input:
-        unpack(inputs("score_truth")),
+        private=f"{SENT}/private.h5",
     output:
-        **outputs("score_truth"),
+        scores=f"{SENT}/{TRUTH}/scores.csv",
     log:
         log_of("score_truth"),
     benchmark:
         benchmark_of("score_truth")
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("score_truth"),
     params:
@@ -51,16 +53,15 @@ rule score_truth:
 rule score_model:
     """Measure a trained model, without attack or truth."""
     input:
-        unpack(inputs("score_model")),
+        model=f"{TRAINED}/model.h5",
     output:
-        **outputs("score_model"),
+        scores=f"{TRAINED}/scores.csv",
     log:
         log_of("score_model"),
     benchmark:
         benchmark_of("score_model")
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("score_model"),
     params:
@@ -72,16 +73,16 @@ rule score_model:
 rule score_parameters:
     """Audit the broadcast parameters with a client's data, without the server's secret."""
     input:
-        unpack(inputs("score_parameters")),
+        dataset=f"{DATASET}/dataset.h5",
+        parameters=broadcast,
     output:
-        **outputs("score_parameters"),
+        scores=f"{CRAFTED}/scores.csv",
     log:
         log_of("score_parameters"),
     benchmark:
         benchmark_of("score_parameters")
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("score_parameters"),
     params:

@@ -4,16 +4,17 @@
 rule search:
     """Search values of an attack's fields, on victims from the train split only."""
     input:
-        unpack(inputs("search", searched)),
+        unpack(reading(reads_of_search, searched)),  # those of rule attack, and private.h5
     output:
-        **outputs("search"),
+        trials=f"{STUDY}/searches/{{search}}/trials.csv",
+        chosen=f"{STUDY}/searches/{{search}}/chosen.yaml",
+        provenance=f"{STUDY}/searches/{{search}}/provenance.json",
     log:
         log_of("search"),
     benchmark:
         benchmark_of("search")
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("search", lambda w: search_of(w).cell),
     params:

@@ -1,9 +1,12 @@
 rule simulate_clients:
     """Simulate the clients: compute defended updates, grants and the truth."""
     input:
-        unpack(inputs("simulate_clients")),
+        dataset=f"{DATASET}/dataset.h5",
+        parameters=broadcast,
     output:
-        **outputs("simulate_clients"),
+        sent=f"{SENT}/update.h5",
+        private=f"{SENT}/private.h5",
+        granted=[f"{SENT}/granted/{grant}.h5" for grant in GRANTS],
     log:
         log_of("simulate_clients"),
     benchmark:
@@ -12,7 +15,6 @@ rule simulate_clients:
         client=NOT_CAPTURED,
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("simulate_clients"),
     params:

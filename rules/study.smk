@@ -4,16 +4,15 @@
 rule tabulate:
     """Put the scores of a grid's cells into one table."""
     input:
-        unpack(inputs("tabulate", part_of("grid"))),
+        scores=reading(lambda part: reads_of_table(part)["scores"], part_of("grid")),
     output:
-        **outputs("tabulate"),
+        table=f"{STUDY}/grids/{{grid}}.csv",
     log:
         log_of("tabulate"),
     benchmark:
         benchmark_of("tabulate")
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("tabulate"),
     params:
@@ -27,7 +26,7 @@ rule tabulate:
 rule draw:
     """Draw one figure of a study, from the scores of its grids if it has any."""
     input:
-        unpack(inputs("draw", part_of("figure"))),
+        unpack(reading(reads_of_figure, part_of("figure"))),  # tables, images, trained
         study=study_file,
         published=published,
     output:
@@ -40,7 +39,6 @@ rule draw:
         study=studies_writing(".svg", ".png", ".csv"),
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("draw"),
     params:
@@ -63,20 +61,19 @@ use rule draw as draw_table with:
 rule judge:
     """Check the paper's claims against the scores; a failed gate stops the workflow."""
     input:
-        unpack(inputs("judge", part_of())),
+        tables=reading(lambda part: reads_of_verdicts(part)["tables"], part_of()),
         study=study_file,
         published=published,
     output:
         csv=verdicts("csv", "values"),
-        markdown=outputs("judge")["markdown"],
-        page=verdicts("page", "picture"),
+        markdown=f"{STUDY}/expectations.md",
+        page=verdicts("html", "picture"),
     log:
         log_of("judge"),
     benchmark:
         benchmark_of("judge")
     conda:
         "../envs/gleak.yaml"
-    threads: 1
     resources:
         **resources("judge"),
     params:

@@ -25,8 +25,9 @@ def captured(level, file):
 
 
 def shares(wildcards):
-    """Return the shares of a cell's victims, one for each job."""
-    return shards_of(cell(wildcards), SETTINGS.shards)
+    """Return the reconstructions of the shares of a cell's victims, one for each job."""
+    parts = shards_of(cell(wildcards), SETTINGS.shards)
+    return [paths_of(Made("attack_shard", "reconstruction", part)) for part in parts]
 
 
 def data_dir(wildcards):
@@ -99,11 +100,10 @@ def scoring(end, *levels):
             [metric.resolved() for metric in scored_metrics(cell(w), end)]
         ),
         "weights": weights,
-        "source": source(STAGES[SCORED_BY[end]].code, *levels, with_specs=metrics_of(end)),
+        "source": lambda w: source_of(
+            SCORED_BY[end], [*metrics_of(end), *(cell(w).components(*levels) if levels else [])]
+        ),
     }
-
-
-STUDY = f"{RESULTS}/studies/{{study}}/{{scale}}"
 
 
 def study_of(wildcards):
@@ -226,10 +226,10 @@ def reported(suffix, file):
     )
 
 
-def verdicts(output, file):
+def verdicts(suffix, file):
     """Return one of the files with the verdicts on a study's claims, included in the report."""
     return report(
-        outputs("judge")[output],
+        f"{STUDY}/expectations.{suffix}",
         caption="../docs/report/expectations.rst",
         category=category_of,
         subcategory="{scale}",

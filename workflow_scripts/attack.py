@@ -1,7 +1,6 @@
 """Run `gleak.attacks.run_attack.attack` for one job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
 from gleak.attacks.run_attack import attack, share
@@ -9,11 +8,6 @@ from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 from gleak.studies.cell import Cell
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 output = Path(snakemake.output.reconstruction)
 wildcards = dict(snakemake.wildcards.items())

@@ -1,18 +1,12 @@
 """Run `gleak.crafting.base.craft_parameters` for one job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
 from gleak.crafting.base import craft_parameters
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 from gleak.studies.cell import Cell
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 folder = Path(snakemake.output.parameters).parent
 with (

@@ -1,17 +1,11 @@
 """Run `gleak.figures.draw.draw` for one job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.figures.draw import draw
 from gleak.runtime.logs import log_to
 from gleak.studies.cell import Paths
 from gleak.studies.study import load_study
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 published = snakemake.input.get("published")
 with log_to(snakemake.log[0], snakemake.config["results_dir"]):

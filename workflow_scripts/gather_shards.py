@@ -1,17 +1,11 @@
 """Run `gleak.attacks.gather.gather_shards` for one job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
 from gleak.attacks.gather import gather_shards, total_cost
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 output = Path(snakemake.output.reconstruction)
 shards = [Path(path) for path in snakemake.input.reconstructions]

@@ -1,18 +1,12 @@
 """Run `gleak.data.prepare.prepare_dataset` for one job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.core.settings import Settings
 from gleak.data.prepare import prepare_dataset, source_facts
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 from gleak.studies.cell import Cell
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 output = Path(snakemake.output.dataset)
 spec = Cell.from_path(dict(snakemake.wildcards.items())).dataset

@@ -1,17 +1,11 @@
 """Run `gleak.metrics.score.score` for one job, on a reconstruction or on the truth."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.core.registry import parse
 from gleak.metrics.score import score
 from gleak.runtime.logs import log_to
 from gleak.studies.cell import LEVELS, TRUTH
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 levels = {"attack": TRUTH, **dict(snakemake.wildcards.items())}
 reconstruction = snakemake.input.get("reconstruction")

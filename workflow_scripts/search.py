@@ -1,18 +1,12 @@
 """Run `gleak.studies.search.run.run_search` for one job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 from gleak.studies.search.declaration import Declaration, read_search
 from gleak.studies.search.run import run_search
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 folder = Path(snakemake.output.chosen).parent
 with (

@@ -1,7 +1,6 @@
 """Run `gleak.simulation.simulate.simulate_clients` for one job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
 from gleak.runtime.device import prepare_cpu
@@ -9,11 +8,6 @@ from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 from gleak.simulation.simulate import simulate_clients
 from gleak.studies.cell import Cell
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 folder = Path(snakemake.output.sent).parent
 with (

@@ -2,15 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.figures.tabulate import tabulate
 from gleak.runtime.logs import log_to
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 with log_to(snakemake.log[0], snakemake.config["results_dir"]):
     tabulate(

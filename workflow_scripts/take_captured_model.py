@@ -1,18 +1,12 @@
 """Run `gleak.captures.take.take_captured_model` for one job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.captures.take import take_captured_model
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 from gleak.studies.cell import Cell
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 output = Path(snakemake.output.model)
 with (

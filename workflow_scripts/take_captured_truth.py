@@ -1,17 +1,11 @@
 """Run `gleak.captures.take.take_captured_truth` for one job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.captures.take import take_captured_truth
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.studies.cell import Cell
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 with log_to(snakemake.log[0], snakemake.config["results_dir"]):
     prepare_cpu(snakemake.threads)

@@ -1,17 +1,11 @@
 """Run `gleak.captures.take.take_captured_update` for one job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.captures.take import take_captured_update
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 from gleak.studies.cell import Cell
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 output = Path(snakemake.output.sent)
 with (

@@ -1,7 +1,6 @@
 """Run `gleak.knowledge.train_knowledge.train_knowledge` for one job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
 from gleak.knowledge.base import Pretraining
@@ -9,11 +8,6 @@ from gleak.knowledge.train_knowledge import train_knowledge
 from gleak.runtime.device import prepare_cpu
 from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 output = Path(snakemake.output.knowledge)
 with (

@@ -1,7 +1,6 @@
 """Run `gleak.training.train_model.train_model` for one job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gleak.artifacts.refused import refusing
 from gleak.runtime.device import prepare_cpu
@@ -9,11 +8,6 @@ from gleak.runtime.logs import log_to
 from gleak.runtime.provenance import record
 from gleak.studies.cell import Cell
 from gleak.training.train_model import train_model
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import Snakemake
-
-    snakemake: Snakemake
 
 output = Path(snakemake.output.model)
 with (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted((ROOT / "profiles").glob("*/config.yaml"))
 HEADER = re.compile(r"^ *(?:use )?rule (\w+)(?: as (\w+) with)?:$", re.MULTILINE)
-NEEDED = {"output", "log", "benchmark", "threads", "resources", "script"}
+NEEDED = {"output", "log", "benchmark", "resources", "script"}
 
 
 def read_rules() -> dict[str, str]:

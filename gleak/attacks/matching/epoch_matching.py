@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from typing_extensions import override
@@ -14,12 +14,11 @@ from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.engine import match, solve
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.gradients import repeated_steps
-from gleak.attacks.matching.problem import Evaluation, Problem
+from gleak.attacks.matching.optimizers import Evaluation
+from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.problem import Problem
+from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
-
-if TYPE_CHECKING:
-    from gleak.attacks.matching.parts import Parts
-    from gleak.attacks.observation import Observation
 
 POOL = 2
 

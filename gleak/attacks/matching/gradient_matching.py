@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from typing_extensions import override
 
-from gleak.attacks.matching.batch_norm_prior import BatchNormPrior
 from gleak.attacks.matching.choice import double_training, general_method, verified_method
-from gleak.attacks.matching.code_cells import Cell, coded
+from gleak.attacks.matching.distances import Cell, coded
 from gleak.attacks.matching.gradients import ClientTraining, Gradients
-from gleak.attacks.matching.joint_pair import joined
 from gleak.attacks.matching.label_inference import inferred_labels
-from gleak.attacks.matching.problem import (
-    IMAGES,
-    Evaluation,
-    Problem,
-    gradient_factor,
-    mean_gradients,
-    total_variation,
-)
-from gleak.attacks.matching.skipped import skipped_parameters
-from gleak.core.errors import IncompatibleError
+from gleak.attacks.matching.optimizers import Evaluation
+from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.pieces import FormedPiece, Pair, weighted_pairs
+from gleak.attacks.matching.priors import Prior
+from gleak.attacks.matching.problem import Problem, gradient_factor, mean_gradients
+from gleak.attacks.observation import Observation
+from gleak.core.errors import IncompatibleError, nearest
 from gleak.core.lazy import torch
+from gleak.models.layer_search import first_dense_input, last_dense_input
 from gleak.models.parameters import dtype_of
+from gleak.models.variational import noise_sizes, with_noise_as_input
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from gleak.attacks.matching.distances.base import Pair
-    from gleak.attacks.matching.parts import Parts
-    from gleak.attacks.matching.pieces import FormedPiece
-    from gleak.attacks.observation import Observation
-
+WORDS = {"first_dense": first_dense_input, "classifier": last_dense_input}
+"""Layers that are named by their place, as by the field ``layer`` of `soteria`."""
+SEPARATOR = "-"
 ALL = slice(None)
 
 
@@ -50,7 +44,7 @@ class GradientMatching(Problem):
         sent: for each parameter that is compared in part, a mask; Shape (V, *shape).
         skipped: names of the parameters that are left out.
         cells: codes of the parameters, if the distance depends on them.
-        batch_norm: prior by statistics of batch normalisation; None: none.
+        priors: of these victims.
         precise: local training in double precision, if the optimizer needs residuals.
     """
 
@@ -59,7 +53,7 @@ class GradientMatching(Problem):
     sent: dict[str, torch.Tensor]
     skipped: frozenset[str]
     cells: dict[str, Cell]
-    batch_norm: BatchNormPrior | None = None
+    priors: tuple[Prior, ...] = ()
     precise: ClientTraining | None = None
 
     @classmethod
@@ -78,9 +72,7 @@ class GradientMatching(Problem):
                 observation.model, observation.input_shape, observed, parts.skip
             ),
             cells=_cells(observation) if parts.distance.reads_codes else {},
-            batch_norm=BatchNormPrior.of(observation, parts.statistics)
-            if parts.batch_norm
-            else None,
+            priors=tuple(prior.of(observation) for prior in parts.used_priors),
             precise=_precise(observation, parts),
         )
 
@@ -99,7 +91,7 @@ class GradientMatching(Problem):
     def layers(self) -> list[list[str]]:
         """Names of the matched parameters by layer, from the first to the last."""
         names = [name for name in self.observed if name not in self.skipped]
-        return [list(each) for _, each in groupby(names, lambda name: name.rpartition(".")[0])]
+        return [list(layer) for _, layer in groupby(names, lambda name: name.rpartition(".")[0])]
 
     def residuals(self, point: torch.Tensor, names: Collection[str]) -> torch.Tensor:
         """Compute the difference of dummy and observed gradient of one victim.
@@ -127,8 +119,8 @@ class GradientMatching(Problem):
     def keep(self, rows: torch.Tensor | slice) -> Self:
         sent = {name: value[rows] for name, value in self.sent.items()}
         cells = {name: cell.at(rows) for name, cell in self.cells.items()}
-        prior = self.batch_norm and self.batch_norm.keep(rows)
-        return replace(super().keep(rows), sent=sent, cells=cells, batch_norm=prior)
+        priors = tuple(prior.keep(rows) for prior in self.priors)
+        return replace(super().keep(rows), sent=sent, cells=cells, priors=priors)
 
     @override
     def in_microbatches(self, count: int) -> Self | None:
@@ -142,10 +134,8 @@ class GradientMatching(Problem):
         given = self.network_inputs(points)
         distance = self.parts.distance.measure(self._pairs(given, targets))
         objective = distance
-        if self.parts.total_variation and inputs.ndim == IMAGES:
-            objective = objective + self.parts.total_variation * total_variation(inputs)
-        if self.batch_norm:
-            objective = objective + self.parts.batch_norm * self.batch_norm(inputs)
+        for prior in self.priors:
+            objective = objective + prior.weight * prior(inputs)
         if self.parts.label_term:
             objective = objective + self.parts.label_term * self._label_term(given, targets)
         relative = objective / self.scale
@@ -164,7 +154,7 @@ class GradientMatching(Problem):
             for piece in pieces
             if piece.name not in self.skipped
         ]
-        return joined(coded(compared, self.cells), self.layer_weights)
+        return weighted_pairs(coded(compared, self.cells), self.layer_weights)
 
     def _label_term(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Compute the squared distance of probabilities to labels (CPL Algorithm 1, line 12)."""
@@ -218,3 +208,95 @@ def _fixed_targets(
     return torch.nn.functional.one_hot(labels, observation.classes).to(
         next(iter(observed.values()))
     )
+
+
+def skipped_parameters(
+    network: torch.nn.Module, shape: tuple[int, ...], names: Collection[str], skip: str | None
+) -> frozenset[str]:
+    """Return the names of the parameters that a pattern leaves out.
+
+    Args:
+        network: in evaluation mode.
+        shape: of a sample.
+        names: of the trained parameters.
+        skip: names of parameters or modules, or of `WORDS`, with `SEPARATOR` between them.
+
+    Raises:
+        IncompatibleError: a name is unknown, or nothing is left; names it.
+    """
+    if skip is None:
+        return frozenset()
+    modules = [_layer_name(network, shape, part) for part in skip.split(SEPARATOR)]
+    found = frozenset(name for name in names if any(_belongs(name, one) for one in modules))
+    for module in modules:
+        if not any(_belongs(name, module) for name in names):
+            options = {*WORDS, *names, *_modules(names)}
+            raise IncompatibleError(f"skip={skip}: unknown {module!r}; {nearest(module, options)}")
+    if len(found) == len(names):
+        raise IncompatibleError(f"skip={skip} leaves out all parameters; name fewer layers")
+    return found
+
+
+def _belongs(name: str, module: str) -> bool:
+    """Return True if a parameter is the named one, or within the named module."""
+    return name == module or name.startswith(f"{module}.")
+
+
+def _modules(names: Collection[str]) -> set[str]:
+    return {name.rpartition(".")[0] for name in names}
+
+
+def _layer_name(network: torch.nn.Module, shape: tuple[int, ...], name: str) -> str:
+    """Return the name of the layer that a word stands for; other names as they are."""
+    if name not in WORDS:
+        return name
+    with torch.no_grad():
+        found = WORDS[name](network, next(network.parameters()).new_zeros(1, *shape))
+    if found is None:
+        raise IncompatibleError(
+            f"skip={name}: the model has no dense layer that is called once with one vector per "
+            "sample; name the layer"
+        )
+    return found.layer
+
+
+@dataclass(frozen=True)
+class DrawnMatching(GradientMatching):
+    """Gradient matching in samples and in what a client's variational layers drew for them.
+
+    A client of PRECODE differentiates its loss at random representations b = mu + sigma eps. Its
+    gradient determines eps as well as the samples: in a dense layer after the block each row is a
+    multiple of b (Balunovic et al. 2022 recover it there; here it is searched with the samples, for
+    batches too). Unknowns are the samples, joint labels if any, and eps, which starts from normally
+    distributed values as it is.
+
+    Args:
+        draws: number of values of eps of one sample.
+    """
+
+    draws: int = 0
+
+    @classmethod
+    @override
+    def of(cls, observation: Observation, parts: Parts) -> Self:
+        network, shape = observation.model, observation.input_shape
+        draws = sum(noise_sizes(network, shape))
+        extended = replace(
+            observation,
+            model=with_noise_as_input(network, shape),
+            input_shape=(math.prod(shape) + draws,),
+            verified_methods={},
+        )
+        stated = super().of(observation, parts)
+        return replace(stated, gradients=gradients_of(extended, parts), draws=draws)
+
+    @property
+    @override
+    def unknowns(self) -> int:
+        return super().unknowns + self.shape[0] * self.draws
+
+    @override
+    def network_inputs(self, points: torch.Tensor) -> torch.Tensor:
+        """Return flat samples and their eps; Shape (V, N, P + K)."""
+        noise = points[:, super().unknowns :].unflatten(1, (self.shape[0], self.draws))
+        return torch.cat([self.inputs(points).flatten(2), noise], 2)

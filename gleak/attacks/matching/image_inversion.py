@@ -8,20 +8,19 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from typing_extensions import override
 
+from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.problem import Evaluation, Problem, total_variation
+from gleak.attacks.matching.optimizers import Evaluation
+from gleak.attacks.matching.parts import SearchParts
+from gleak.attacks.matching.problem import Problem
+from gleak.attacks.observation import Observation
 from gleak.core.lazy import torch
+from gleak.knowledge.base import ImageGenerator
 from gleak.runtime.perceptual import perceptual_distances, perceptual_network
-
-if TYPE_CHECKING:
-    from gleak.artifacts.reconstruction import Reconstruction
-    from gleak.attacks.matching.parts import SearchParts
-    from gleak.attacks.observation import Observation
-    from gleak.knowledge.base import ImageGenerator
 
 EMBEDDINGS = "embeddings"
 CPU_VALUES, GPU_VALUES = 2**17, 2**24
@@ -86,7 +85,7 @@ class ImagewiseProblem(Problem):
 
 @dataclass(frozen=True)
 class FeatureInversion(ImagewiseProblem):
-    """One minus the cosine of each image's embedding with the target one, plus total variation.
+    """One minus the cosine of each image's embedding with the target one, plus the image's priors.
 
     CPA Eq. 12 with the opposite sign (section IV-B), the mean over a victim's images.
 
@@ -109,8 +108,10 @@ class FeatureInversion(ImagewiseProblem):
         (embeddings,) = wanted
         images = unknowns.unflatten(1, self.shape[1:])
         distance = 1 - torch.nn.functional.cosine_similarity(self.features(images), embeddings)
-        variation = self.parts.total_variation * total_variation(images[:, None])
-        return distance + variation, distance
+        objective = distance
+        for prior in self.parts.used_priors:
+            objective = objective + prior.weight * prior(images[:, None])
+        return objective, distance
 
 
 @dataclass(frozen=True)

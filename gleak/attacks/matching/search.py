@@ -6,16 +6,14 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gleak.attacks.matching.problem import Evaluation, Problem
+from gleak.attacks.matching.optimizers import Evaluation
+from gleak.attacks.matching.problem import Problem
 from gleak.core.lazy import torch
-
-if TYPE_CHECKING:
-    from gleak.runtime.checkpointing import Part
-    from gleak.runtime.progress import Progress
+from gleak.runtime.checkpointing import Part
+from gleak.runtime.progress import Progress
 
 DIVERGED = 1e3
 LEAST_GAIN = 0.2

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks.matching.batch_norm_prior import BatchNormPrior, check_statistics
+from gleak.attacks.matching.priors import BatchNormPrior, check_statistics
 from gleak.core.errors import IncompatibleError
 from gleak.models.batch_norm import InputStatistics, batch_norm_passes
 
@@ -27,7 +27,7 @@ def prior_of(mean: Sequence[float], variance: Sequence[float]) -> BatchNormPrior
     model = network()
     (layer,) = batch_norm_passes(model, SHAPE)
     means, variances = (torch.tensor(v)[:, None].expand(-1, 2) for v in (mean, variance))
-    return BatchNormPrior(model, [InputStatistics(layer, means, variances)])
+    return BatchNormPrior(1.0, "running", model, [InputStatistics(layer, means, variances)])
 
 
 def standardised(victims: int) -> Tensor:
@@ -61,7 +61,9 @@ def test_layers_without_running_statistics_are_skipped() -> None:
     model = nn.Sequential(nn.BatchNorm2d(2, track_running_stats=False), *network(0.5, 4)).eval()
     check_statistics(model, SHAPE, "running")
     expected = [None, InputStatistics(model[1], torch.full((1, 2), 0.5), torch.full((1, 2), 4.0))]
-    assert BatchNormPrior(model, expected)(2 * standardised(1)).item() == pytest.approx(1, abs=0.1)
+    assert BatchNormPrior(1.0, "running", model, expected)(
+        2 * standardised(1)
+    ).item() == pytest.approx(1, abs=0.1)
 
 
 @pytest.mark.parametrize("source", ["running", "granted"])

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from gleak.attacks.matching.choice import Trial, choose_gradients
-from gleak.attacks.matching.distances.base import Piece
 from gleak.attacks.matching.gradients import (
     ClientTraining,
     LoopedGradients,
@@ -17,6 +16,7 @@ from gleak.attacks.matching.gradients import (
     VmappedGradients,
 )
 from gleak.attacks.matching.layerwise import LayerwiseGradients
+from gleak.attacks.matching.pieces import Piece
 from gleak.attacks.matching.tangent_gradients import TangentGradients
 from gleak.attacks.matching.unrolled import GeneralUnrolled
 from gleak.core.errors import IncompatibleError

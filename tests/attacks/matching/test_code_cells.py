@@ -10,18 +10,18 @@ from torch import Tensor
 
 from gleak.artifacts.encodings import Dense, Encoded
 from gleak.artifacts.private import Private
-from gleak.attacks.matching.code_cells import (
+from gleak.attacks.matching.distances import (
     LEAST_PROBABILITY,
     Cell,
     CodedPiece,
+    Cosine,
+    Likelihood,
     NearestCell,
     RandomCell,
     SignCell,
     cells_of,
     coded,
 )
-from gleak.attacks.matching.distances.cosine import Cosine
-from gleak.attacks.matching.distances.likelihood import Likelihood
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.pieces import FormedPiece, OuterPiece
 from gleak.core.registry import parse

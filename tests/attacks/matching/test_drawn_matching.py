@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gleak.attacks.matching.drawn_matching import DrawnMatching
 from gleak.attacks.matching.engine import match
-from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.gradient_matching import DrawnMatching, GradientMatching
 from gleak.core.registry import parse
 from gleak.models.layers import GaussianSample
 from gleak.models.variational import noise_sizes, sampling, with_noise_as_input

@@ -19,8 +19,8 @@ from gleak.attacks.matching.engine import (
     victims_in_memory,
 )
 from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.optimizers.quasi_newton import LBFGS
 from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.quasi_newton import LBFGS
 from gleak.attacks.matching.search import SHOWN_VICTIMS
 from gleak.core.errors import GleakError
 from gleak.runtime.checkpointing import Journal

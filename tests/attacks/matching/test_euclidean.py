@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gleak.attacks.matching.distances.euclidean import Signs
+from gleak.attacks.matching.distances import Signs
 from gleak.attacks.matching.pieces import FormedPiece, OuterPiece
 
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from gleak.attacks.matching import image_inversion
-from gleak.attacks.matching.distances.cosine import Cosine
+from gleak.attacks.matching.distances import Cosine
 from gleak.attacks.matching.engine import solve
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.image_inversion import FeatureInversion, GuidedInversion
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import Parts
-from gleak.attacks.matching.problem import total_variation
+from gleak.attacks.matching.priors import TotalVariation, total_variation
 
 MakeParts = Callable[..., Parts]
 MakeObservation = Callable[..., Any]
@@ -60,7 +60,7 @@ def elsewhere(images: Tensor) -> Tensor:
 def test_the_truth_has_distance_zero(
     images: Tensor, elsewhere: Tensor, make_parts: MakeParts
 ) -> None:
-    problem = inverting(images, make_parts(total_variation=0.5))
+    problem = inverting(images, make_parts(priors=[TotalVariation(0.5)]))
     truth = problem.evaluate(images.flatten(1))
     assert truth.distance.abs().max() < 1e-12
     torch.testing.assert_close(truth.objective, 0.5 * total_variation(images))
@@ -79,7 +79,7 @@ def test_the_length_of_an_embedding_says_nothing(
 def test_the_gradient_is_that_of_the_objective(
     images: Tensor, elsewhere: Tensor, make_parts: MakeParts
 ) -> None:
-    problem = inverting(images, make_parts(total_variation=0.5))
+    problem = inverting(images, make_parts(priors=[TotalVariation(0.5)]))
     direction = torch.randn(elsewhere.shape, generator=torch.Generator().manual_seed(3)).double()
     slope = (problem.evaluate(elsewhere).gradient * direction).sum(1)
     ahead, behind = (
@@ -92,7 +92,7 @@ def test_every_image_is_sought_for_itself(
     images: Tensor, elsewhere: Tensor, make_parts: MakeParts
 ) -> None:
     """Images as separate victims differ only by the mean over a batch."""
-    parts = make_parts(total_variation=0.5)
+    parts = make_parts(priors=[TotalVariation(0.5)])
     together = inverting(images, parts).evaluate(elsewhere)
     alone = inverting(images.flatten(0, 1)[:, None], parts).evaluate(elsewhere.reshape(6, -1))
     torch.testing.assert_close(together.objective, alone.objective.reshape(3, 2).mean(1))
@@ -102,7 +102,7 @@ def test_every_image_is_sought_for_itself(
 def test_the_groups_in_which_images_are_evaluated_change_nothing(
     images: Tensor, elsewhere: Tensor, make_parts: MakeParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem = inverting(images, make_parts(total_variation=0.5))
+    problem = inverting(images, make_parts(priors=[TotalVariation(0.5)]))
     whole = problem.evaluate(elsewhere)
     for values in (1, 4 * images[0, 0].numel()):
         monkeypatch.setattr(image_inversion, "CPU_VALUES", values)
@@ -115,7 +115,9 @@ def test_an_embedding_of_zeros_leaves_everything_finite(
     images: Tensor, make_parts: MakeParts
 ) -> None:
     dead = nn.Sequential(nn.Flatten(), nn.Threshold(2.0, 0.0))
-    found = inverting(images, make_parts(total_variation=0.5), dead).evaluate(images.flatten(1))
+    found = inverting(images, make_parts(priors=[TotalVariation(0.5)]), dead).evaluate(
+        images.flatten(1)
+    )
     assert torch.equal(found.distance, torch.ones(3).double())
     assert found.gradient.isfinite().all()
 
@@ -134,7 +136,7 @@ def test_gradients_guide_with_their_weight(
     make_observation: MakeObservation, make_parts: MakeParts
 ) -> None:
     observation, inputs, _ = make_observation()
-    parts = make_parts(total_variation=0.5)
+    parts = make_parts(priors=[TotalVariation(0.5)])
     matching = GradientMatching.of(observation, make_parts(distance=Cosine(), labels="joint"))
     inversion = inverting(inputs, parts)
     guided = GuidedInversion.of(inversion, matching, 3.0)

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from gleak.attacks.dlg import CPL
 from gleak.attacks.matching.engine import match
+from gleak.attacks.matching.gauss_newton import GaussNewton, GaussNewtonState
 from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.layer_weights import LayerWeights
-from gleak.attacks.matching.optimizers.gauss_newton import GaussNewton, GaussNewtonState
-from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.parts import LayerWeights, Parts
+from gleak.attacks.matching.priors import TotalVariation
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 
@@ -128,15 +128,14 @@ def test_a_restart_begins_with_the_last_layer(make_observation: Make, gauss_newt
         ("code", parse("code", "bicubic")),
         ("draws", "searched"),
         ("layers", LayerWeights(beta=2)),
-        ("total_variation", 0.1),
+        ("priors", [TotalVariation(0.1)]),
         ("label_term", 0.1),
-        ("batch_norm", 0.1),
     ],
 )
 def test_other_objectives_are_refused(gauss_newton: Make, field: str, value: object) -> None:
     parts = gauss_newton(**{field: value})
     with pytest.raises(IncompatibleError, match=r"squared distance.*optimizer=lbfgs"):
-        parts.optimizer.check_parts(parts)
+        parts.check(parse("dataset", "digits"))
 
 
 def test_an_attack_refuses_them_before_it_is_run() -> None:

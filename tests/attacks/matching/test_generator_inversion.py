@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from gleak.artifacts.reconstruction import Reconstruction
 from gleak.attacks.matching.engine import solve
 from gleak.attacks.matching.image_inversion import GeneratorInversion, euclidean, perceptual
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import Parts
-from gleak.attacks.matching.starts.random_values import Normal
+from gleak.attacks.matching.starts import Normal
 from gleak.core.errors import ArtifactError
 from gleak.runtime.perceptual import perceptual_distances, perceptual_network
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.parts import ClientModel, Parts
-from gleak.attacks.matching.problem import total_variation
+from gleak.attacks.matching.priors import TotalVariation, total_variation
 from gleak.core.registry import parse
 from gleak.testing.model_contract import truth_distance
 from tests.attacks.matching.slopes import assert_gradient_of_objective
@@ -52,7 +52,9 @@ def test_priors_are_added_to_the_relative_distance(
     make_observation: MakeObservation, make_parts: MakeParts
 ) -> None:
     observation, inputs, labels = make_observation()
-    problem = GradientMatching.of(observation, make_parts(total_variation=0.5, label_term=2.0))
+    problem = GradientMatching.of(
+        observation, make_parts(priors=[TotalVariation(0.5)], label_term=2.0)
+    )
     points = inputs.flatten(1) / 2
     found = problem.evaluate(points)
     scale = sum(value.flatten(1).square().sum(1) for value in observation.update.values())
@@ -67,7 +69,7 @@ def test_tables_have_no_total_variation(
     make_observation: MakeObservation, make_parts: MakeParts
 ) -> None:
     observation, inputs, _ = make_observation("mlp+hidden=5")
-    problem = GradientMatching.of(observation, make_parts(total_variation=0.5))
+    problem = GradientMatching.of(observation, make_parts(priors=[TotalVariation(0.5)]))
     found = problem.evaluate(inputs.flatten(1) / 2)
     assert torch.equal(found.objective, found.distance)
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gleak.attacks.matching.choice import choose_gradients
-from gleak.attacks.matching.distances.cosine import Cosine
-from gleak.attacks.matching.distances.euclidean import L2
+from gleak.attacks.matching.distances import L2, Cosine
 from gleak.attacks.matching.gradients import (
     ClientTraining,
     Gradients,

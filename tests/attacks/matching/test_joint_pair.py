@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gleak.attacks.matching.distances.cosine import Cosine
-from gleak.attacks.matching.distances.euclidean import L2, Signs
-from gleak.attacks.matching.joint_pair import JointPair, joined
-from gleak.attacks.matching.layer_weights import weighted
-from gleak.attacks.matching.pieces import FormedPiece, OuterPiece
+from gleak.attacks.matching.distances import L2, Cosine, Signs
+from gleak.attacks.matching.pieces import (
+    FormedPiece,
+    JointPair,
+    OuterPiece,
+    WeightedPair,
+    weighted_pairs,
+)
 
 VICTIMS = 2
 
@@ -27,7 +30,11 @@ def test_distances_and_slopes_are_those_of_the_pieces(distance: L2 | Cosine) -> 
     pieces.insert(1, OuterPiece("c", *factors, draw(5, 6)))
     weights = {"a": torch.rand(VICTIMS).double(), "c": torch.rand(VICTIMS).double()}
     unknown = [*gradients.values(), *factors]
-    values = [distance.measure(pairs(pieces, weights)) for pairs in (joined, weighted)]
+    separate = [
+        WeightedPair([piece], weights.get(piece.name, torch.ones(VICTIMS))[None])
+        for piece in pieces
+    ]
+    values = [distance.measure(pairs) for pairs in (weighted_pairs(pieces, weights), separate)]
     torch.testing.assert_close(*values)
     slopes = [
         torch.autograd.grad((value * torch.tensor([1, 3])).sum(), unknown) for value in values
@@ -38,7 +45,7 @@ def test_distances_and_slopes_are_those_of_the_pieces(distance: L2 | Cosine) -> 
 def test_formed_gradients_become_one_pair() -> None:
     formed = [FormedPiece(name, draw(3), draw(3)) for name in "ab"]
     outer = OuterPiece("c", draw(3, 5), draw(3, 6), draw(5, 6))
-    joint, other = joined([formed[0], outer, formed[1]], {})
+    joint, other = weighted_pairs([formed[0], outer, formed[1]], {})
     assert isinstance(joint, JointPair)
     assert other is outer
-    assert joined([outer], {}) == [outer]
+    assert weighted_pairs([outer], {}) == [outer]

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks.matching.distances.cosine import Cosine
-from gleak.attacks.matching.distances.euclidean import L2
-from gleak.attacks.matching.layer_weights import LayerWeights, weighted
-from gleak.attacks.matching.pieces import FormedPiece
+from gleak.attacks.matching.distances import L2, Cosine
+from gleak.attacks.matching.parts import LayerWeights
+from gleak.attacks.matching.pieces import FormedPiece, weighted_pairs
 from gleak.core.registry import parse
 
 
@@ -89,9 +88,9 @@ def test_weighted_distances_are_equation_6() -> None:
         return torch.cat([roots[n][:, None] * value.flatten(1) for n, value in values.items()], 1)
 
     cosine = nn.functional.cosine_similarity(flat(dummies), flat(received))
-    assert torch.allclose(Cosine().measure(weighted(pieces, weights)), 1 - cosine, atol=1e-6)
+    assert torch.allclose(Cosine().measure(weighted_pairs(pieces, weights)), 1 - cosine, atol=1e-6)
     squares = (flat(dummies) - flat(received)).square().sum(1)
-    assert torch.allclose(L2().measure(weighted(pieces, weights)), squares)
+    assert torch.allclose(L2().measure(weighted_pairs(pieces, weights)), squares)
 
 
 def test_every_convolution_of_resnet20_has_its_place() -> None:

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gleak.attacks.matching.linearisation import Linearisation
-from gleak.attacks.matching.optimizers.gauss_newton import damped_step
+from gleak.attacks.matching.gauss_newton import Linearisation, damped_step
 
 
 def curved(point: Tensor) -> Tensor:

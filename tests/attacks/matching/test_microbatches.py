@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from gleak.attacks.matching import engine
-from gleak.attacks.matching.distances.base import DistanceSpec
-from gleak.attacks.matching.distances.cosine import Cosine
-from gleak.attacks.matching.distances.euclidean import L2
+from gleak.attacks.matching.distances import L2, Cosine, DistanceSpec
 from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.parts import Parts
+from gleak.attacks.matching.priors import TotalVariation
 
 MakeParts = Callable[..., Parts]
 MakeObservation = Callable[..., Any]
@@ -33,7 +32,7 @@ def test_an_evaluation_is_that_of_whole_batches(
 ) -> None:
     observation, _, _ = make_observation(samples=5)
     whole = GradientMatching.of(
-        observation, make_parts(distance=distance, labels=labels, total_variation=0.1)
+        observation, make_parts(distance=distance, labels=labels, priors=[TotalVariation(0.1)])
     )
     divided = whole.in_microbatches(count)
     assert divided is not None

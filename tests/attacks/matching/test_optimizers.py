@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, optim
 
 from gleak.attacks.matching.engine import match
-from gleak.attacks.matching.optimizers.base import OptimizerSpec
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.optimizers import Adam, OptimizerSpec
 from gleak.core.registry import load, parse
 
 FIRST_ORDER = sorted(set(load("optimizer")) - {"lbfgs", "gauss_newton"})

@@ -11,7 +11,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
 from gleak.attacks.matching.choice import choose_gradients
-from gleak.attacks.matching.distances.euclidean import L2
+from gleak.attacks.matching.distances import L2
 from gleak.attacks.matching.gradients import (
     ClientTraining,
     Gradients,

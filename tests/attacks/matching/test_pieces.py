@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.attacks.matching import pieces
+from gleak.attacks.matching import functions
 from gleak.attacks.matching.pieces import FormedPiece, OuterPiece
 
 QUANTITIES = ["squared_distance", "inner", "squared_norm", "target_squared_norm"]
@@ -37,7 +37,7 @@ def test_quantities_and_slopes_are_those_of_the_formed_gradient(
     inputs = draw(victims, samples, columns, seed=1).requires_grad_()
     target, weight = draw(victims, rows, columns, seed=2), draw(victims, seed=3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "BLOCK_ENTRIES", entries)
+        patch.setattr(functions, "BLOCK_ENTRIES", entries)
         for quantity in QUANTITIES:
             found, expected = (
                 getattr(p, quantity)() for p in both(output_gradients, inputs, target)

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from gleak.attacks.matching.codes.sample_codes import BicubicCoder
+from gleak.attacks.matching.codes import BicubicCoder
 from gleak.attacks.matching.engine import match
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.parts import Parts
-from gleak.attacks.matching.problem import CodedProblem, mean_gradients, total_variation
+from gleak.attacks.matching.priors import total_variation
+from gleak.attacks.matching.problem import CodedProblem, mean_gradients
 from gleak.attacks.observation import Observation
 from gleak.core.registry import parse
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gleak.attacks.matching.optimizers.base import OptimizerState
-from gleak.attacks.matching.optimizers.quasi_newton import LBFGS
+from gleak.attacks.matching.optimizers import OptimizerState
+from gleak.attacks.matching.quasi_newton import LBFGS
 
 UNKNOWNS = 130
 STEPS = 125

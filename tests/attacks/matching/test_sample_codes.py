@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks.matching.codes.sample_codes import BicubicCoder, normalisation_of
+from gleak.attacks.matching.codes import BicubicCoder, normalisation_of
 from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.optimizers.first_order import Adam
+from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import Parts
 from gleak.attacks.matching.problem import CodedProblem
 from gleak.attacks.observation import Observation
@@ -62,7 +62,7 @@ def normalised(make_observation: Observe, make_parts: Callable[..., Parts]) -> N
     """A problem in normalised values, and the network."""
     observation, _, _ = make_observation(NORMALISING)
     whole = GradientMatching.of(observation, make_parts())
-    problem = parse("code", "normalised").reparametrized(whole, observation)
+    problem = CodedProblem.of(whole, parse("code", "normalised").coder(observation))
     return problem, observation.model
 
 
@@ -90,7 +90,7 @@ def test_codes_are_clipped_where_images_are_black_and_white(
 ) -> None:
     observation, _, _ = make_observation(NORMALISING)
     whole = GradientMatching.of(observation, make_parts())
-    problem = parse("code", code).reparametrized(whole, observation)
+    problem = CodedProblem.of(whole, parse("code", code).coder(observation))
     beyond = torch.tensor([-1.0, 2.0]).view(2, 1, 1, 1).expand(2, 3, 8, 8)
     points = problem.point(beyond)[None]
     problem.clip(points)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.attacks.matching.optimizers.first_order import Adam
-from gleak.attacks.matching.optimizers.quasi_newton import LBFGS
+from gleak.attacks.matching.optimizers import Adam
+from gleak.attacks.matching.quasi_newton import LBFGS
 from gleak.attacks.matching.search import (
     DIVERGED,
     NEAR,

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from gleak.artifacts.reconstruction import Reconstruction
-from gleak.attacks.matching.engine import match
-from gleak.attacks.matching.several_seeds import joined
+from gleak.attacks.matching.engine import joined_searches, match
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import parse
 
@@ -41,7 +40,7 @@ SECOND = search_of([[0.75, 0.25], [0.5, 0.5]], [[3, 3], [1, 2]], [0.125, 1.0])
 
 
 def test_the_lowest_objective_decides_for_each_victim() -> None:
-    found = joined([FIRST, SECOND], "lowest")
+    found = joined_searches([FIRST, SECOND], "lowest")
     assert found.inputs[..., 0].tolist() == [[0.25, 0.75], [0.25, 1.0]]
     assert found.objective.tolist() == [0.125, 0.25]
     assert found.trace_objective[:, 1].tolist() == [0.125, 0.25]
@@ -50,7 +49,7 @@ def test_the_lowest_objective_decides_for_each_victim() -> None:
 
 def test_the_mean_is_of_samples_that_belong_together() -> None:
     """Those of equal labels may be in another order; those of other labels are never mixed."""
-    found = joined([FIRST, SECOND], "mean")
+    found = joined_searches([FIRST, SECOND], "mean")
     assert found.inputs[..., 0].tolist() == [[0.125, 0.625], [0.375, 0.75]]
     assert found.snapshots[0, 0, :, 0].tolist() == [0.125, 0.625]
     assert np.array_equal(found.labels, FIRST.labels)
@@ -58,13 +57,13 @@ def test_the_mean_is_of_samples_that_belong_together() -> None:
 
 def test_labels_come_with_the_samples_of_their_search() -> None:
     other = search_of([[0.5, 0.0], [0.0, 0.0]], [[4, 3], [1, 2]], [0.0, 1.0])
-    found = joined([FIRST, other], "lowest")
+    found = joined_searches([FIRST, other], "lowest")
     assert dict(zip(found.labels[0], found.inputs[0, :, 0], strict=True)) == {4: 0.5, 3: 0.0}
 
 
 @pytest.mark.parametrize("result", ["lowest", "mean"])
 def test_all_searches_are_paid_for(result: Any) -> None:
-    found = joined([FIRST, SECOND, FIRST], result)
+    found = joined_searches([FIRST, SECOND, FIRST], result)
     assert found.iterations.tolist() == [15, 15]
     assert found.evaluations.tolist() == [18, 18]
 

@@ -10,10 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from gleak.attacks.matching.distances.cosine import Cosine
-from gleak.attacks.matching.distances.euclidean import L2
-from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.skipped import skipped_parameters
+from gleak.attacks.matching.distances import L2, Cosine
+from gleak.attacks.matching.gradient_matching import GradientMatching, skipped_parameters
 from gleak.core.errors import IncompatibleError
 
 SHAPE = (3, 8, 8)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gleak.attacks.matching.starts.base import NoisyStart, StartSpec
+from gleak.attacks.matching.starts import NoisyStart, StartSpec
 from gleak.core.errors import IncompatibleError
 from gleak.core.registry import load, parse
 

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from gleak.attacks.matching.choice import choose_gradients
-from gleak.attacks.matching.distances.base import Piece
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.gradients import ClientTraining, LoopedGradients, VmappedGradients
 from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.attacks.matching.parts import Parts
-from gleak.attacks.matching.pieces import FormedPiece
+from gleak.attacks.matching.pieces import FormedPiece, Piece
 from gleak.attacks.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled, Unrolled
 from gleak.attacks.observation import Observation
 from gleak.clients.fedavg import FedAvg

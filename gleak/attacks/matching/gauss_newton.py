@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
 from typing_extensions import override
 
-from gleak.attacks.matching.codes.sample_codes import Pixels
-from gleak.attacks.matching.distances.euclidean import L2
-from gleak.attacks.matching.optimizers.base import OptimizerSpec, OptimizerState
-from gleak.core.errors import IncompatibleError
+from gleak.attacks.matching.gradient_matching import GradientMatching
+from gleak.attacks.matching.optimizers import Evaluation, Objective, OptimizerSpec, OptimizerState
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
-
-if TYPE_CHECKING:
-    from gleak.attacks.matching.gradient_matching import GradientMatching
-    from gleak.attacks.matching.linearisation import Linearisation
-    from gleak.attacks.matching.parts import Parts
-    from gleak.attacks.matching.problem import Evaluation, Problem
 
 FIRST_DAMPING = 1e-3
 """First damping of a match, relative to the curvature along the gradient."""
@@ -79,25 +72,6 @@ class GaussNewton(OptimizerSpec):
         return self.order == "last_first" or (self.order == "auto" and samples > 1)
 
     @override
-    def check_parts(self, parts: Parts) -> None:
-        """Check that the objective is the squared distance of gradients alone."""
-        unsupported = {
-            f"distance={parts.distance}": type(parts.distance) is not L2,
-            f"code={parts.code}": not isinstance(parts.code, Pixels),
-            f"draws={parts.draws}": parts.draws != "mean",
-            "weights of layers": parts.layers is not None,
-            "a total variation": parts.total_variation > 0,
-            "a label term": parts.label_term > 0,
-            "a prior by statistics of batch normalisation": parts.batch_norm > 0,
-        }
-        found = [name for name, present in unsupported.items() if present]
-        if found:
-            raise IncompatibleError(
-                f"optimizer {self} minimises the squared distance of gradients in the samples "
-                f"alone, not with {', '.join(found)}; use optimizer=lbfgs"
-            )
-
-    @override
     def bytes_per_unknown(self) -> int:
         """Return the memory of the vectors of one victim's step, in double precision."""
         return 64
@@ -114,7 +88,6 @@ class GaussNewtonState(OptimizerState):
     """
 
     def __init__(self, spec: GaussNewton, points: torch.Tensor) -> None:
-
         self.spec = spec
         self.damping = points.new_zeros(len(points), dtype=torch.double)
         self.growth = torch.full_like(self.damping, FIRST_GROWTH)
@@ -123,18 +96,19 @@ class GaussNewtonState(OptimizerState):
 
     @override
     def advance(
-        self, problem: Problem, points: torch.Tensor, evaluation: Evaluation, running: torch.Tensor
+        self,
+        problem: Objective,
+        points: torch.Tensor,
+        evaluation: Evaluation,
+        running: torch.Tensor,
     ) -> torch.Tensor:
         moved = points.clone()
         for row in running.nonzero().flatten().tolist():
             moved[row] = self._moved(problem.keep(slice(row, row + 1)), row, points[row])
         return moved
 
-    def _moved(self, problem: Problem, row: int, point: torch.Tensor) -> torch.Tensor:
+    def _moved(self, problem: Objective, row: int, point: torch.Tensor) -> torch.Tensor:
         """Return the next point of one problem; not finite if its attempt is given up."""
-        from gleak.attacks.matching.gradient_matching import GradientMatching
-        from gleak.attacks.matching.linearisation import Linearisation
-
         assert isinstance(problem, GradientMatching)
         left = self._layers_left(problem, row)
         names = frozenset[str]().union(*problem.layers[left:])
@@ -222,7 +196,6 @@ def damped_step(
         accuracy: length of the remainder at the end, relative to that of the slope.
         most: largest number of iterations.
     """
-
     step, remainder = torch.zeros_like(slope), -slope
     direction, size = remainder, remainder @ remainder
     enough = accuracy**2 * size
@@ -235,3 +208,61 @@ def damped_step(
             break
         direction, size = remainder + left / size * direction, left
     return step
+
+
+class Linearisation:
+    """Residuals r of one victim at a point, and products with their Jacobian J.
+
+    J is never formed. A product with its transpose is one backward pass; it is linear in the vector
+    that it multiplies, so its derivative by that vector gives the products with J itself.
+
+    Args:
+        residuals: differentiable twice; Shape (P) to (R).
+        point: Shape (P).
+    """
+
+    def __init__(
+        self, residuals: Callable[[torch.Tensor], torch.Tensor], point: torch.Tensor
+    ) -> None:
+        self._function = residuals
+        self._point = point.detach().requires_grad_()
+        with torch.enable_grad():
+            self._residuals = residuals(self._point)
+            self._weights = torch.zeros_like(self._residuals, requires_grad=True)
+            self._pulled = _derivative(
+                self._residuals, self._point, self._weights, create_graph=True
+            )
+        self.residuals = self._residuals.detach()
+
+    @property
+    def slope(self) -> torch.Tensor:
+        """Half the gradient of the sum of squared residuals, J^T r; Shape (P)."""
+        return self.transposed(self.residuals)
+
+    def moved(self, step: torch.Tensor) -> torch.Tensor:
+        """Compute the residuals at another point; Shape (R)."""
+        with torch.enable_grad():
+            return self._function(self._point + step).detach()
+
+    def times(self, direction: torch.Tensor) -> torch.Tensor:
+        """Compute J d for a direction d of Shape (P); Shape (R)."""
+        return _derivative(self._pulled, self._weights, direction)
+
+    def transposed(self, weights: torch.Tensor) -> torch.Tensor:
+        """Compute J^T w for weights w of Shape (R); Shape (P)."""
+        return _derivative(self._residuals, self._point, weights)
+
+
+def _derivative(
+    outputs: torch.Tensor, inputs: torch.Tensor, weights: torch.Tensor, create_graph: bool = False
+) -> torch.Tensor:
+    """Compute the derivative of <outputs, weights> by the inputs, and keep the graph."""
+    (derivative,) = torch.autograd.grad(
+        outputs,
+        inputs,
+        weights,
+        retain_graph=True,
+        create_graph=create_graph,
+        materialize_grads=True,
+    )
+    return derivative

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from gleak.attacks.matching.optimizers.base import GradientOptimizerSpec, GradientState
+from gleak.attacks.matching.optimizers import GradientOptimizerSpec, GradientState
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -135,7 +135,6 @@ class LBFGSState(GradientState):
 
     def _direction(self, gradients: torch.Tensor, projected: torch.Tensor) -> torch.Tensor:
         """Compute minus the inverse Hessian times the gradient; Shape (V, P)."""
-
         along_steps, along_changes = projected.unflatten(1, (2, -1)).unbind(1)
         scale = self.scale.double()[:, None]
         triangle, order = self._triangle(projected.shape[1] // 2)
@@ -157,7 +156,6 @@ class LBFGSState(GradientState):
 
     def _triangle(self, stored: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the products of each step with later changes, by age, and the order of slots."""
-
         order = self._by_age(stored)
         rows = self.steps_changes[:, :stored, :stored].gather(
             1, order[:, :, None].expand(-1, -1, stored)
@@ -182,7 +180,6 @@ def _solve(
     triangle: torch.Tensor, order: torch.Tensor, right: torch.Tensor, *, transposed: bool = False
 ) -> torch.Tensor:
     """Solve the triangle (or its transpose), both sides in the order of slots; Shape (V, K)."""
-
     by_age = right.gather(1, order)[:, :, None]
     matrix = triangle.mT if transposed else triangle
     solved = torch.linalg.solve_triangular(matrix, by_age, upper=not transposed)

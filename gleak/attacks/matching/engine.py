@@ -18,11 +18,11 @@ from gleak.attacks.matching.gradient_matching import DrawnMatching, GradientMatc
 from gleak.attacks.matching.gradients import repeated_steps
 from gleak.attacks.matching.parts import Finish, Parts, Result
 from gleak.attacks.matching.problem import CodedProblem, Problem
-from gleak.attacks.matching.search import Draw, Records, Search, SearchState, kept_snapshots
+from gleak.attacks.matching.search import Records, Search, SearchState, kept_snapshots
 from gleak.attacks.observation import Observation
 from gleak.core.errors import GleakError
 from gleak.core.lazy import torch
-from gleak.runtime.checkpointing import Journal, Part
+from gleak.runtime.checkpointing import Part
 from gleak.runtime.device import free_memory
 from gleak.runtime.progress import Progress
 from gleak.runtime.seeding import torch_stream
@@ -75,13 +75,7 @@ def solve(problem: Problem, observation: Observation, steps: int = 1) -> Reconst
 
 
 class _Work:
-    """Search for the samples of a range of victims.
-
-    Args:
-        problem: of all victims.
-        observation: of the same victims.
-        part: of the job's journal.
-    """
+    """Search for the samples of a range of victims, in micro-batches where memory is short."""
 
     def __init__(self, problem: Problem, observation: Observation, part: Part) -> None:
         self.problem, self.observation, self.part = problem, observation, part
@@ -113,17 +107,12 @@ def victims_in_memory(problem: Problem, steps: int) -> int:
     return max(1, int(budget // needed))
 
 
-def undivided() -> bool:
-    """Divide nothing, since the work has no smaller form."""
-    return False
-
-
 def in_chunks(
     victims: int,
     chunk: int,
     work: Callable[[slice], T],
     part: Part,
-    divide: Callable[[], bool] = undivided,
+    divide: Callable[[], bool] = bool,
 ) -> list[T]:
     """Process ranges of victims; where memory runs out, halve the range and try again.
 
@@ -133,7 +122,7 @@ def in_chunks(
         work: function applied to each range.
         part: of the job's journal; a resumed job keeps the size of its ranges.
         divide: makes the work on a single victim take less memory of a GPU; returns False if it
-            cannot.
+            cannot, as by default.
 
     Raises:
         GleakError: a single victim does not fit.
@@ -171,36 +160,30 @@ def _out_of_memory(error: BaseException) -> bool:
 def _solve_chunk(
     problem: Problem, observation: Observation, rows: slice, part: Part
 ) -> tuple[SearchState, Records]:
-    ids = observation.victim_ids[rows]
-    records = _records(problem, rows, part.journal)
-    search = Search(problem, _drawer(problem, observation, rows), records)
-    with Progress(problem.parts.iterations, f"searching {len(ids)} victims") as progress:
-        return search.run(progress, part.part(f"{rows.start}-{rows.stop}")), records
+    """Search for the samples of these victims, with snapshots of the first few of all chunks.
 
-
-def _records(problem: Problem, rows: slice, journal: Journal) -> Records:
-    """Return empty records of these victims, with snapshots of the first few of all chunks."""
-    most, _ = kept_snapshots(problem.shape, problem.parts.iterations)
-    shown = max(0, most - rows.start) if journal.keeps_images else 0
-    shape = (rows.stop - rows.start, *problem.shape)
-    return Records(shape, problem.parts.iterations, shown)
-
-
-def _drawer(problem: Problem, observation: Observation, rows: slice) -> Draw:
-    """Return the function that draws each victim's first points; logits are normal (DLG)."""
-    ids, start = observation.victim_ids[rows], problem.parts.start
+    Each victim's first points come from its own random stream; logits are normal (DLG).
+    """
+    ids, start, iterations = (
+        observation.victim_ids[rows],
+        problem.parts.start,
+        problem.parts.iterations,
+    )
     granted = {name: observation.granted[name][rows].cpu() for name in start.grants}
 
     def draw(row: int, attempt: int) -> torch.Tensor:
         stream = torch_stream(observation.seed, "start", int(ids[row]), attempt)
-        known = {name: value[row] for name, value in granted.items()}
-        values = problem.draw(stream, known)
-        logits = torch.randn(
-            problem.unknowns - problem.values, generator=stream, dtype=torch.float32
-        )
+        values = problem.draw(stream, {name: value[row] for name, value in granted.items()})
+        count = problem.unknowns - problem.values
+        logits = torch.randn(count, generator=stream, dtype=torch.float32)
         return torch.cat([values, logits.to(values)])
 
-    return draw
+    most, _ = kept_snapshots(problem.shape, iterations)
+    shown = max(0, most - rows.start) if part.journal.keeps_images else 0
+    records = Records((len(ids), *problem.shape), iterations, shown)
+    search = Search(problem, draw, records)
+    with Progress(iterations, f"searching {len(ids)} victims") as progress:
+        return search.run(progress, part.part(f"{rows.start}-{rows.stop}")), records
 
 
 def _reconstruction(
@@ -230,17 +213,12 @@ def _reconstruction(
 
 
 def finished(inputs: torch.Tensor, finish: Finish) -> np.ndarray:
-    """Convert samples to [0, 1] in single precision, with values that are not finite as 0.
-
-    Args:
-        inputs: Shape (V, N, *sample shape).
-        finish: method of conversion.
-    """
+    """Convert samples to [0, 1] in single precision, with values that are not finite as 0."""
     values = inputs.nan_to_num().float()
     if finish == "cut":
         return values.clamp(0, 1).cpu().numpy()
-    samples = values.cpu().numpy()
-    return np.stack([[FINISHES[finish](one) for one in victim] for victim in samples])
+    convert = stretched if finish == "stretched" else equalized
+    return np.stack([[convert(sample) for sample in victim] for victim in values.cpu().numpy()])
 
 
 def stretched(sample: np.ndarray) -> np.ndarray:
@@ -260,12 +238,6 @@ def equalized(sample: np.ndarray) -> np.ndarray:
     return equal
 
 
-FINISHES: dict[Finish, Callable[[np.ndarray], np.ndarray]] = {
-    "stretched": stretched,
-    "equalized": equalized,
-}
-
-
 def joined_searches(found: Sequence[Reconstruction], result: Result) -> Reconstruction:
     """Return one result for each victim, with the cost of all searches.
 
@@ -274,45 +246,41 @@ def joined_searches(found: Sequence[Reconstruction], result: Result) -> Reconstr
         result: "lowest": of each victim the search of least objective (InvertGrad); "mean": the
             mean over searches (GradInversion), in which errors that differ cancel each other.
     """
-    searches = [aligned(one, found[0]) for one in found]
-    weights = _weights(_of_all(searches, "objective"), result)
-    chosen = weights.argmax(0)
-    fields: dict[str, Any] = {name: _mean(_of_all(searches, name), weights) for name in AVERAGED}
-    fields |= {name: _of_all(searches, name).sum(0) for name in SUMMED}
-    fields |= {name: _of_all(searches, name)[chosen, range(len(chosen))] for name in CHOSEN}
+    searches = [aligned(search, found[0]) for search in found]
+    objectives = np.stack([np.asarray(search.objective) for search in searches])
+    chosen = objectives.argmin(0)
+    weights = np.eye(len(searches))[chosen].T
+    if result == "mean":
+        weights = np.full_like(objectives, 1 / len(searches))
+        chosen = np.zeros_like(chosen)
+    fields: dict[str, Any] = {}
+    for name in (*AVERAGED, *SUMMED, *CHOSEN):
+        values = np.stack([getattr(search, name) for search in searches])
+        if name in AVERAGED:
+            means = np.einsum("kv,kv...->v...", weights[:, : values.shape[1]], values)
+            fields[name] = means.astype(values.dtype)
+        else:
+            fields[name] = values.sum(0) if name in SUMMED else values[chosen, range(len(chosen))]
     return replace(searches[0], **fields)
 
 
-def _of_all(searches: Sequence[Reconstruction], name: str) -> np.ndarray:
-    """Return an array of each of K searches; Shape (K, V, ...)."""
-    return np.stack([getattr(one, name) for one in searches])
-
-
-def _mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Compute the mean over searches of the first W victims; Shape (K, W, ...) to (W, ...)."""
-    means = np.einsum("kv,kv...->v...", weights[:, : values.shape[1]], values)
-    return means.astype(values.dtype)
-
-
-def _weights(objectives: np.ndarray, result: Result) -> np.ndarray:
-    """Return the weight of each search in each victim's result; Shape (K, V), in and out."""
-    if result == "mean":
-        return np.full_like(objectives, 1 / len(objectives))
-    weights: np.ndarray = np.eye(len(objectives))[objectives.argmin(0)].T
-    return weights
-
-
 def aligned(found: Reconstruction, first: Reconstruction) -> Reconstruction:
-    """Bring samples into the order of another search, which exchanges those of equal labels.
+    """Bring samples, and snapshots of the first victims, into the order of another search.
 
-    Args:
-        found: of the victims, with snapshots of the first of them.
-        first: of the same victims; its samples have the order.
+    Samples of equal labels are exchanged.
     """
-    if found.labels.shape[1] == 1:
+    import scipy
+
+    victims, count = found.labels.shape
+    if count == 1:
         return found
-    order = np.stack([_order(found, first, victim) for victim in range(len(found.labels))])
-    rows = np.arange(len(order))[:, None]
+    orders = []
+    for victim in range(victims):
+        theirs, ours = (one.inputs[victim].reshape(count, -1) for one in (first, found))
+        differ = first.labels[victim][:, None] != found.labels[victim]
+        distances = scipy.spatial.distance.cdist(theirs, ours, "sqeuclidean")
+        orders.append(scipy.optimize.linear_sum_assignment(distances + OTHER_LABEL * differ)[1])
+    order, rows = np.stack(orders), np.arange(victims)[:, None]
     snapshots: Any = found.snapshots
     shown = order[: len(snapshots), None].repeat(snapshots.shape[1], 1)
     positions = shown.reshape(*shown.shape, *[1] * (snapshots.ndim - shown.ndim))
@@ -322,15 +290,3 @@ def aligned(found: Reconstruction, first: Reconstruction) -> Reconstruction:
         labels=found.labels[rows, order],
         snapshots=np.take_along_axis(snapshots, positions, 2),
     )
-
-
-def _order(found: Reconstruction, first: Reconstruction, victim: int) -> np.ndarray:
-    """Return the positions of a victim's samples in the order of the first search; Shape (N)."""
-    from scipy.optimize import linear_sum_assignment
-    from scipy.spatial.distance import cdist
-
-    count = len(found.labels[victim])
-    theirs, ours = (one.inputs[victim].reshape(count, -1) for one in (first, found))
-    differ = first.labels[victim][:, None] != found.labels[victim]
-    distances = cdist(theirs, ours, "sqeuclidean") + OTHER_LABEL * differ
-    return np.asarray(linear_sum_assignment(distances)[1])

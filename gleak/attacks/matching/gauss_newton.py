@@ -115,9 +115,14 @@ class GaussNewtonState(OptimizerState):
         here = Linearisation(lambda at: problem.residuals(at, names), point.double())
         step, gain = self._descent(here, row)
         if left:
-            self._add_layer(row, gain)
-        elif self._given_up(row, gain):
-            return point * math.nan
+            self.taken[row] += 1
+            if gain < LEAST_GAIN or self.taken[row] >= self.spec.steps:
+                self.added[row] += 1
+                self._begin_match(row)
+        else:
+            self.idle[row] = self.idle[row] + 1 if gain < LEAST_GAIN else 0
+            if gain <= 0 or self.idle[row] >= MOST_IDLE:
+                return point * math.nan
         return (point + step).to(point)
 
     def _layers_left(self, problem: GradientMatching, row: int) -> int:
@@ -129,7 +134,8 @@ class GaussNewtonState(OptimizerState):
     def _descent(self, here: Linearisation, row: int) -> tuple[torch.Tensor, float]:
         """Compute a step that lowers the sum of squares, and the share of it that the step gains.
 
-        Without such a step within `TRIES` dampings, the step and its gain are zero.
+        Without such a step within `TRIES` dampings, the step and its gain are zero. The damping
+        changes as in Nielsen 1999.
         """
         slope, before = here.slope, here.residuals.square().sum()
         if not self.damping[row]:
@@ -140,38 +146,18 @@ class GaussNewtonState(OptimizerState):
             step = damped_step(here, slope, damping, self.spec.accuracy, self.spec.products)
             gain = before - here.moved(step).square().sum()
             ratio = (gain / (step * (damping * step - slope)).sum()).item()
-            if ratio > 0:
-                self._relax(row, ratio)
+            if ratio > 0:  # the better the gain was predicted, the lower the damping
+                least = TRUSTED_SHRINK if ratio > TRUSTED else LEAST_SHRINK
+                self.damping[row] *= max(least, 1 - (2 * ratio - 1) ** 3)
+                self.growth[row] = FIRST_GROWTH
                 return step, (gain / before).item()
-            self._tighten(row)
+            self.damping[row] *= self.growth[row]
+            self.growth[row] *= 2
         return slope * 0, 0.0
-
-    def _relax(self, row: int, ratio: float) -> None:
-        """Lower the damping, the more the better the gain was predicted (Nielsen 1999)."""
-        least = TRUSTED_SHRINK if ratio > TRUSTED else LEAST_SHRINK
-        self.damping[row] *= max(least, 1 - (2 * ratio - 1) ** 3)
-        self.growth[row] = FIRST_GROWTH
-
-    def _tighten(self, row: int) -> None:
-        """Raise the damping, by a factor that doubles each time (Nielsen 1999)."""
-        self.damping[row] *= self.growth[row]
-        self.growth[row] *= 2
-
-    def _add_layer(self, row: int, gain: float) -> None:
-        """Add a layer to the match if that of the others has ended."""
-        self.taken[row] += 1
-        if gain < LEAST_GAIN or self.taken[row] >= self.spec.steps:
-            self.added[row] += 1
-            self._begin_match(row)
 
     def _begin_match(self, rows: int | torch.Tensor) -> None:
         self.damping[rows], self.growth[rows] = 0, FIRST_GROWTH
         self.taken[rows] = self.idle[rows] = 0
-
-    def _given_up(self, row: int, gain: float) -> bool:
-        """Return True if the match of all layers has stalled."""
-        self.idle[row] = self.idle[row] + 1 if gain < LEAST_GAIN else 0
-        return gain <= 0 or bool(self.idle[row] >= MOST_IDLE)
 
     @override
     def keep(self, rows: torch.Tensor) -> None:
@@ -187,14 +173,9 @@ class GaussNewtonState(OptimizerState):
 def damped_step(
     here: Linearisation, slope: torch.Tensor, damping: float, accuracy: float, most: int
 ) -> torch.Tensor:
-    """Solve (J^T J + damping) d = -slope by conjugate gradients.
+    """Solve (J^T J + damping) d = -slope by at most so many iterations of conjugate gradients.
 
-    Args:
-        here: the products with J.
-        slope: Shape (P).
-        damping: positive.
-        accuracy: length of the remainder at the end, relative to that of the slope.
-        most: largest number of iterations.
+    The length of the remainder at the end is ``accuracy``, relative to that of the slope.
     """
     step, remainder = torch.zeros_like(slope), -slope
     direction, size = remainder, remainder @ remainder

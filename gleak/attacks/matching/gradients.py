@@ -27,14 +27,11 @@ class ClientTraining:
 
     Args:
         model: with the broadcast parameters.
-        loss: see `gleak.models.sample_losses`.
+        loss, batch_size, mini_batch, local_lr: see `Observation`.
         input_shape: of a sample.
         classes: number of logits.
         trained: names of the trained parameters; the others are frozen.
-        batch_size: number of samples of an update.
-        mini_batch: number of samples of a local step.
         local_steps: number of local steps that an evaluation repeats.
-        local_lr: learning rate of these steps.
         several_victims: True if the cell has several victims, so that the outcome of an evaluation
             must not depend on the number of victims in it (see `layerwise.padded_rows`).
     """
@@ -142,13 +139,7 @@ class GeneralGradients(Gradients):
     def gradients_at(
         self, parameters: Parameters, inputs: torch.Tensor, targets: torch.Tensor
     ) -> Parameters:
-        """Compute each victim's gradient at its parameters, differentiable in all arguments.
-
-        Args:
-            parameters: Shape (V, *shape) each; they require a gradient.
-            inputs: Shape (V, N, *sample shape).
-            targets: Shape (V, N, classes).
-        """
+        """Compute each victim's gradient at its parameters, differentiable in all arguments."""
         total = self.losses(parameters, inputs, targets).sum()
         gradients = torch.autograd.grad(
             total, list(parameters.values()), create_graph=True, materialize_grads=True

@@ -8,7 +8,6 @@ equal, x_j, then W = A^T diag(n) X / N and b = A^T n / N, with a row p_j - e_j o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +19,11 @@ from gleak.models.layer_search import Classifier, find_classifier
 from gleak.models.parameters import trained_parameters
 
 REMEDY = "use an attack that is granted the labels (labels=known)"
+RULES = ("sign", "rows", "argmin", "counts", "auto")
+"""Rules by which labels are inferred; auto: the most accurate one for the available gradients
+(docs/results/labels.md). For one sample the minimum is exact, and for any number with the loss
+``nll_raw``. Labels of several samples are counted, where the classifier allows it.
+"""
 READING_WEIGHTS = ("rows", "counts")
 """Rules that read the gradient of the classifier's weight."""
 SPARSE = 0.05
@@ -55,13 +59,7 @@ def _classifier(network: torch.nn.Module, shape: tuple[int, ...], classes: int) 
 
 
 def check_rule(network: torch.nn.Module, shape: tuple[int, ...], classes: int, rule: str) -> None:
-    """Check that a rule can infer labels from the updates of a network.
-
-    Args:
-        network: in evaluation mode; not modified.
-        shape: of a sample.
-        classes: number of outputs.
-        rule: one of `RULES`.
+    """Check that one of `RULES` can infer labels from the updates of a network.
 
     Raises:
         IncompatibleError: names what the network lacks, and the remedy.
@@ -115,13 +113,7 @@ def lowest_of_rows(classifier: Classifier, update: dict[str, torch.Tensor]) -> t
     """Compute the minimum of each row of the classifier's weight gradient (GradInversion, Eq. 4).
 
     After an activation that is never negative, only rows of labels in the batch contain entries
-    well below zero. Other samples add to a row's sum, but less to its minimum.
-
-    Returns:
-        Shape (V, classes).
-
-    Raises:
-        IncompatibleError: see `weight_gradient`.
+    well below zero. Other samples add to a row's sum, but less to its minimum. Shape (V, classes).
     """
     return weight_gradient(classifier, update, "rows").flatten(2).amin(2)
 
@@ -129,15 +121,7 @@ def lowest_of_rows(classifier: Classifier, update: dict[str, torch.Tensor]) -> t
 def weight_gradient(
     classifier: Classifier, update: dict[str, torch.Tensor], rule: str
 ) -> torch.Tensor:
-    """Return the gradient of the classifier's weight.
-
-    Args:
-        classifier: of the model.
-        update: gradients of the trained parameters, Shape (V, *shape).
-        rule: name of the rule that needs it, for the error.
-
-    Returns:
-        Shape (V, classes, ...).
+    """Return the gradient of the classifier's weight, which a rule needs; Shape (V, classes, ...).
 
     Raises:
         IncompatibleError: the layer computes its weight from other parameters, or was not trained.
@@ -191,37 +175,6 @@ def infer_by_argmin(scores: torch.Tensor, samples: int) -> torch.Tensor:
         left.scatter_add_(1, label, -share)
         labels.append(label)
     return torch.cat(labels, 1)
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Observations that labels are inferred from.
-
-    Args:
-        observation: of the victims.
-        classifier: of the model.
-        update: gradients of the trained parameters, Shape (V, *shape).
-    """
-
-    observation: Observation
-    classifier: Classifier
-    update: dict[str, torch.Tensor]
-
-    @property
-    def samples(self) -> int:
-        """Number of labels to infer for each victim."""
-        return self.observation.batch_size
-
-    @property
-    def sums(self) -> torch.Tensor:
-        """One number per class, see `classifier_gradient`."""
-        return classifier_gradient(self.classifier, self.update)
-
-    def can_be_counted(self) -> bool:
-        """Return True if all inputs of `infer_by_counts` are available."""
-        bias, weight = self.classifier.bias, self.classifier.weight
-        sent = bias in self.update and weight in self.update
-        return sent and self.classifier.gives_logits and self.observation.loss == "cross_entropy"
 
 
 @dataclass(frozen=True)
@@ -305,14 +258,7 @@ def _certain_classes(gradients: ClassifierGradients, samples: int) -> np.ndarray
 def _count_among(
     gradients: ClassifierGradients, samples: int, chosen: np.ndarray, least: np.ndarray
 ) -> np.ndarray:
-    """Estimate the counts of some classes if all others are absent; Shape (K).
-
-    Args:
-        gradients: of the classifier.
-        samples: N.
-        chosen: these classes; Shape (K).
-        least: lower bounds of their counts; Shape (K).
-    """
+    """Estimate the counts, with lower bounds, of K chosen classes if all others are absent."""
     one_hot = torch.eye(len(gradients.bias), dtype=torch.double)[chosen]
     target = (samples * gradients.bias).numpy()
     inputs = gradients.possible((gradients.weight / gradients.bias[:, None])[chosen])
@@ -384,7 +330,9 @@ def integer_solution(
     return numbers
 
 
-def infer_by_counts(evidence: Evidence) -> torch.Tensor:
+def infer_by_counts(
+    observation: Observation, classifier: Classifier, update: dict[str, torch.Tensor]
+) -> torch.Tensor:
     """Infer as many labels of each class as explain the classifier's gradients; Shape (V, samples).
 
     Labels may repeat, and the network may be trained; see `count_labels`.
@@ -393,52 +341,38 @@ def infer_by_counts(evidence: Evidence) -> torch.Tensor:
         IncompatibleError: the classifier lacks a weight parameter, a bias or their gradients, its
             outputs are not the logits, or the loss is not cross-entropy.
     """
-    classifier = evidence.classifier
-    weight = weight_gradient(classifier, evidence.update, "counts")
-    if not evidence.can_be_counted():
+    weight = weight_gradient(classifier, update, "counts")
+    if not _can_be_counted(observation, classifier, update):
         raise IncompatibleError(
-            f"labels=counts needs cross-entropy (here: {evidence.observation.loss}), and a "
-            f"classifier with a bias whose outputs are the logits, which layer {classifier.name!r} "
-            "does not provide; use labels=argmin or labels=known"
+            f"labels=counts needs cross-entropy (here: {observation.loss}), and a classifier with "
+            f"a bias whose outputs are the logits, which layer {classifier.name!r} does not "
+            "provide; use labels=argmin or labels=known"
         )
     features = classifier.features
-    layer = evidence.observation.model.get_parameter(classifier.weight or "")
-    offset = evidence.observation.model.get_parameter(classifier.bias or "")
+    layer, offset = (
+        observation.model.get_parameter(name or "").detach().cpu().double()
+        for name in (classifier.weight, classifier.bias)
+    )
     labels = []
-    for row, entries in zip(weight, evidence.sums, strict=True):
+    for row, entries in zip(weight, classifier_gradient(classifier, update), strict=True):
         gradients = ClassifierGradients(
             weight=row.cpu().double(),
             bias=entries.cpu().double(),
-            layer_weight=layer.detach().cpu().double(),
-            layer_bias=offset.detach().cpu().double(),
+            layer_weight=layer,
+            layer_bias=offset,
             one_sign=bool((features >= 0).all()),
             sparse=bool((features == 0).double().mean() > SPARSE),
         )
-        counts = torch.from_numpy(count_labels(gradients, evidence.samples))
+        counts = torch.from_numpy(count_labels(gradients, observation.batch_size))
         labels.append(torch.arange(len(counts)).repeat_interleave(counts))
     return torch.stack(labels).to(weight.device)
 
 
-def infer_automatically(evidence: Evidence) -> torch.Tensor:
-    """Infer labels by the most accurate rule for the available gradients (docs/results/labels.md).
-
-    For one sample the minimum is exact, and for any number with the loss ``nll_raw``. Labels of
-    several samples are counted; where the classifier does not allow it, `infer_by_argmin` is used.
-    """
-    if evidence.samples > 1 and evidence.can_be_counted():
-        return infer_by_counts(evidence)
-    return infer_by_argmin(evidence.sums, evidence.samples)
-
-
-RULES: dict[str, Callable[[Evidence], torch.Tensor]] = {
-    "sign": lambda known: infer_by_sign(known.sums, known.samples),
-    "rows": lambda known: infer_by_sign(
-        lowest_of_rows(known.classifier, known.update), known.samples
-    ),
-    "argmin": lambda known: infer_by_argmin(known.sums, known.samples),
-    "counts": infer_by_counts,
-    "auto": infer_automatically,
-}
+def _can_be_counted(
+    observation: Observation, classifier: Classifier, update: dict[str, torch.Tensor]
+) -> bool:
+    sent = classifier.bias in update and classifier.weight in update
+    return sent and classifier.gives_logits and observation.loss == "cross_entropy"
 
 
 def inferred_labels(
@@ -454,5 +388,15 @@ def inferred_labels(
     Raises:
         IncompatibleError: the model has no classifier, or the rule cannot infer so many labels.
     """
-    evidence = Evidence(observation, classifier_of(observation), gradients)
-    return RULES[rule](evidence).sort(1).values
+    classifier, samples = classifier_of(observation), observation.batch_size
+    if rule == "auto":
+        counted = samples > 1 and _can_be_counted(observation, classifier, gradients)
+        rule = "counts" if counted else "argmin"
+    if rule == "counts":
+        labels = infer_by_counts(observation, classifier, gradients)
+    elif rule == "rows":
+        labels = infer_by_sign(lowest_of_rows(classifier, gradients), samples)
+    else:
+        infer = infer_by_sign if rule == "sign" else infer_by_argmin
+        labels = infer(classifier_gradient(classifier, gradients), samples)
+    return labels.sort(1).values

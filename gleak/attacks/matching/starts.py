@@ -17,6 +17,8 @@ from gleak.data.base import DatasetSpec
 
 NATURAL_MEAN, NATURAL_DEVIATION = 0.47, 0.24
 GRANT = "class_sample"
+Shape = tuple[int, ...]
+Grants = Mapping[str, "torch.Tensor"]
 INSTEAD = "use a dataset with training samples of every class, or another"
 
 
@@ -38,12 +40,7 @@ class StartSpec(Spec):
         """
 
     @abstractmethod
-    def draw(
-        self,
-        shape: tuple[int, ...],
-        generator: torch.Generator,
-        granted: Mapping[str, torch.Tensor],
-    ) -> torch.Tensor:
+    def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
         """Draw the dummy samples of one victim.
 
         Args:
@@ -58,13 +55,7 @@ class Normal(StartSpec):
     """Independent normal values of mean 0 and standard deviation 1, as in DLG."""
 
     @override
-    def draw(
-        self,
-        shape: tuple[int, ...],
-        generator: torch.Generator,
-        granted: Mapping[str, torch.Tensor],
-    ) -> torch.Tensor:
-
+    def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float32)
 
 
@@ -78,12 +69,7 @@ class Natural(Normal):
     source = "InvertGrad's code: mean 0.47, standard deviation 0.24 of all channels of CIFAR-10"
 
     @override
-    def draw(
-        self,
-        shape: tuple[int, ...],
-        generator: torch.Generator,
-        granted: Mapping[str, torch.Tensor],
-    ) -> torch.Tensor:
+    def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
         return NATURAL_MEAN + NATURAL_DEVIATION * super().draw(shape, generator, granted)
 
 
@@ -92,13 +78,7 @@ class Uniform(StartSpec):
     """Independent uniform values on [0, 1]."""
 
     @override
-    def draw(
-        self,
-        shape: tuple[int, ...],
-        generator: torch.Generator,
-        granted: Mapping[str, torch.Tensor],
-    ) -> torch.Tensor:
-
+    def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
         return torch.rand(shape, generator=generator, dtype=torch.float32)
 
 
@@ -109,14 +89,8 @@ class Patterned(StartSpec):
     tiles: int = parameter(2, "tiles along each side", source="CPL Table 4: 2 x 2 and 4 x 4", ge=1)
 
     @override
-    def draw(
-        self,
-        shape: tuple[int, ...],
-        generator: torch.Generator,
-        granted: Mapping[str, torch.Tensor],
-    ) -> torch.Tensor:
+    def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
         """Draw tiles; a row of a table repeats its first 1/tiles^2 columns."""
-
         samples, *sample = shape
         if len(sample) == 1:
             width = math.ceil(sample[0] / self.tiles**2)
@@ -144,20 +118,12 @@ class NoisyStart(StartSpec):
     )
 
     @abstractmethod
-    def undisturbed(
-        self, shape: tuple[int, ...], granted: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
+    def undisturbed(self, shape: Shape, granted: Grants) -> torch.Tensor:
         """Return the values in [0, 1] before the noise; they broadcast to ``shape``."""
 
     @override
-    def draw(
-        self,
-        shape: tuple[int, ...],
-        generator: torch.Generator,
-        granted: Mapping[str, torch.Tensor],
-    ) -> torch.Tensor:
+    def draw(self, shape: Shape, generator: torch.Generator, granted: Grants) -> torch.Tensor:
         """Draw the disturbed values, which remain in [0, 1]."""
-
         values = self.undisturbed(shape, granted)
         drawn = torch.rand(shape, generator=generator, dtype=torch.float32)
         return values + self.noise * (drawn - values)
@@ -184,10 +150,7 @@ class SolidStart(NoisyStart):
             )
 
     @override
-    def undisturbed(
-        self, shape: tuple[int, ...], granted: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
-
+    def undisturbed(self, shape: Shape, granted: Grants) -> torch.Tensor:
         sides = len(shape) - 2
         return torch.tensor(self.colour).reshape(-1, *[1] * sides)
 
@@ -255,29 +218,14 @@ class Optimal(NoisyStart):
         check_training_samples(self, dataset)
 
     @override
-    def undisturbed(
-        self, shape: tuple[int, ...], granted: Mapping[str, torch.Tensor]
-    ) -> torch.Tensor:
-        """Return the granted samples.
-
-        Raises:
-            IncompatibleError: the dataset had no training sample of a class to grant.
-        """
+    def undisturbed(self, shape: Shape, granted: Grants) -> torch.Tensor:
         samples = granted[GRANT]
         check_granted(self, len(samples))
         return samples
 
 
 def check_training_samples(spec: Spec, dataset: DatasetSpec) -> None:
-    """Check that a dataset has training samples to grant.
-
-    Args:
-        spec: of what uses them, named in the error.
-        dataset: of the victims.
-
-    Raises:
-        IncompatibleError: it has none.
-    """
+    """Raise `IncompatibleError` if a dataset has no training samples to grant to a spec."""
     if dataset.sizes is not None and not dataset.sizes["train"]:
         raise IncompatibleError(
             f"{spec.kind} {spec} uses the grant {GRANT}, a training sample of the class, and "
@@ -286,15 +234,7 @@ def check_training_samples(spec: Spec, dataset: DatasetSpec) -> None:
 
 
 def check_granted(spec: Spec, samples: int) -> None:
-    """Check that there is a training sample of every victim's class.
-
-    Args:
-        spec: of what uses them, named in the error.
-        samples: number of a victim's granted samples.
-
-    Raises:
-        IncompatibleError: there is none.
-    """
+    """Raise `IncompatibleError` if a victim's class has no training samples."""
     if not samples:
         raise IncompatibleError(
             f"{spec.kind} {spec}: the grant {GRANT} is empty, because the dataset has no "

@@ -254,39 +254,42 @@ class TangentGradients(SamplewiseGradients):
     def __call__(
         self, inputs: torch.Tensor, targets: torch.Tensor, observed: Parameters
     ) -> list[Piece]:
-        gradients = (self._of_several if self.several_victims else self._of_one)(inputs, targets)
+        if not self.several_victims:
+            gradients = self._gradients(inputs, targets)
+        else:  # kernels that do not depend on the number of victims left
+            alone = len(inputs) == 1
+            if alone:
+                inputs, targets = (v.expand(2, *v.shape[1:]) for v in (inputs, targets))
+            with padded_rows(self.model, inputs.shape[:2].numel()):
+                gradients = self._gradients(inputs, targets)
+            if alone:
+                gradients = [gradient[:1] for gradient in gradients]
         return [
             FormedPiece(name, gradient, observed[name])
             for name, gradient in zip(self.trained, gradients, strict=True)
         ]
 
-    def _of_one(self, inputs: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
+    def _gradients(self, inputs: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
         gradients: tuple[torch.Tensor, ...] = derivatives().TangentGradient.apply(
             inputs, targets, self
         )
         return gradients
 
     def passes(self, inputs: torch.Tensor, targets: torch.Tensor) -> Passes:
-        """Begin the passes of all victims' samples, which are copied."""
-        return Passes(self.steps, [_copied(inputs.flatten(0, 1)), targets.flatten(0, 1)])
+        """Begin the passes of all victims' samples, which are copied.
 
-    def _of_several(self, inputs: torch.Tensor, targets: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Compute the gradients with kernels that do not depend on the number of victims left."""
-        if len(inputs) == 1:
-            twice = (values.expand(2, *values.shape[1:]) for values in (inputs, targets))
-            return [gradient[:1] for gradient in self._of_several(*twice)]
-        with padded_rows(self.model, inputs.shape[:2].numel()):
-            return self._of_one(inputs, targets)
+        Images are copied with channels last, for which convolutions are faster on a CPU.
+        """
+        samples = inputs.flatten(0, 1)
+        images = samples.ndim == IMAGES
+        copied = samples.clone(
+            memory_format=torch.channels_last if images else torch.preserve_format
+        )
+        return Passes(self.steps, [copied, targets.flatten(0, 1)])
 
     @override
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.stack([self.model(samples.clone()) for samples in inputs])
-
-
-def _copied(inputs: torch.Tensor) -> torch.Tensor:
-    """Copy samples; images with channels last, for which convolutions are faster on a CPU."""
-    images = inputs.ndim == IMAGES
-    return inputs.clone(memory_format=torch.channels_last if images else torch.preserve_format)
 
 
 class Passes:
@@ -342,22 +345,22 @@ def traced_steps(training: ClientTraining) -> list[Step]:
     """
     if penalised_layers(training.model):
         raise UnsplittableError("penalty")
+
+    def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return sample_losses(training.loss, logits, targets).sum()
+
     places: dict[torch.fx.Node, int] = {}
     steps: list[Step] = []
     for node in torch.fx.symbolic_trace(independent_copy(training.model)).graph.nodes:
         if node.op == "placeholder":
             places[node] = 0
         elif node.op == "output":
-            steps.append(Step(partial(FunctionPasses, _loss(training)), (places[node.args[0]], 1)))
+            steps.append(Step(partial(FunctionPasses, loss), (places[node.args[0]], 1)))
         elif node.op != "get_attr":
             taken = [given for given in node.all_input_nodes if given.op != "get_attr"]
             places[node] = len(steps) + GIVEN
             steps.append(_step(training, node, tuple(places[given] for given in taken)))
     return steps
-
-
-def _loss(training: ClientTraining) -> Callable[..., torch.Tensor]:
-    return lambda logits, targets: sample_losses(training.loss, logits, targets).sum()
 
 
 def _step(training: ClientTraining, node: torch.fx.Node, taken: tuple[int, ...]) -> Step:
@@ -383,7 +386,9 @@ def _called(model: torch.nn.Module, node: torch.fx.Node, *values: torch.Tensor) 
     """Call a node's function or method with values in place of the nodes that it takes."""
     left = iter(values)
     known = {
-        given: _attribute(model, given) if given.op == "get_attr" else next(left)
+        given: operator.attrgetter(str(given.target))(model)
+        if given.op == "get_attr"
+        else next(left)
         for given in node.all_input_nodes
     }
     arguments: Any = torch.fx.map_arg(node.args, known.__getitem__)
@@ -392,7 +397,3 @@ def _called(model: torch.nn.Module, node: torch.fx.Node, *values: torch.Tensor) 
     function = getattr(type(arguments[0]), target) if node.op == "call_method" else target
     outputs: torch.Tensor = function(*arguments, **options)
     return outputs
-
-
-def _attribute(model: torch.nn.Module, node: torch.fx.Node) -> Any:
-    return operator.attrgetter(str(node.target))(model)

@@ -1,10 +1,16 @@
-"""Check of gradients against central differences."""
+"""Check of gradients against central differences, and the choice of their method."""
 
 from __future__ import annotations
 
 import torch
 
+from gleak.attacks.matching.choice import verified_method
+from gleak.attacks.matching.gradients import ClientTraining, Gradients
 from gleak.attacks.matching.problem import Problem
+
+
+def choose_gradients(training: ClientTraining) -> Gradients:
+    return verified_method(training)(training)
 
 
 def assert_gradient_of_objective(problem: Problem, victims: int, rtol: float) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gleak.attacks.matching.choice import Trial, choose_gradients
+from gleak.attacks.matching.choice import Trial
 from gleak.attacks.matching.gradients import (
     ClientTraining,
     LoopedGradients,
@@ -21,6 +21,7 @@ from gleak.attacks.matching.tangent_gradients import TangentGradients
 from gleak.attacks.matching.unrolled import GeneralUnrolled
 from gleak.core.errors import IncompatibleError
 from gleak.models.differentiation import differentiable_kernels
+from tests.attacks.matching.slopes import choose_gradients
 from tests.zoo import CLASSES, NETWORKS, SHAPE
 
 UNSPLITTABLE = [

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gleak.attacks.matching.choice import choose_gradients
 from gleak.attacks.matching.distances import L2, Cosine
 from gleak.attacks.matching.gradients import (
     ClientTraining,
@@ -27,6 +26,7 @@ from gleak.models.batch_norm import run_by_clients
 from gleak.models.convolution import Convolution
 from gleak.models.resnet import Block, ResidualNetwork, basic_block
 from gleak.models.sample_losses import sample_losses
+from tests.attacks.matching.slopes import choose_gradients
 
 SHAPE = (2, 7, 6)
 CLASSES = 5

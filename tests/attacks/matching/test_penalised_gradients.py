@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
-from gleak.attacks.matching.choice import choose_gradients
 from gleak.attacks.matching.distances import L2
 from gleak.attacks.matching.gradients import (
     ClientTraining,
@@ -20,6 +19,7 @@ from gleak.attacks.matching.gradients import (
 )
 from gleak.attacks.matching.layerwise import LayerwiseGradients
 from gleak.core.registry import parse
+from tests.attacks.matching.slopes import choose_gradients
 
 SHAPE = (2, 16, 16)
 CLASSES, VICTIMS, SAMPLES = 4, 2, 3

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from gleak.attacks.matching.choice import choose_gradients
 from gleak.attacks.matching.gradient_matching import GradientMatching
 from gleak.attacks.matching.gradients import ClientTraining, LoopedGradients, VmappedGradients
 from gleak.attacks.matching.layerwise import LayerwiseGradients
@@ -20,6 +19,7 @@ from gleak.attacks.matching.unrolled import GeneralUnrolled, LayerwiseUnrolled, 
 from gleak.attacks.observation import Observation
 from gleak.clients.fedavg import FedAvg
 from gleak.models.sample_losses import sample_losses
+from tests.attacks.matching.slopes import choose_gradients
 
 MakeParts = Callable[..., Parts]
 Observe = Callable[..., tuple[Observation, Tensor, Tensor]]

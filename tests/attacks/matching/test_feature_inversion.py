@@ -17,10 +17,9 @@ from gleak.attacks.matching.image_inversion import FeatureInversion, GuidedInver
 from gleak.attacks.matching.optimizers import Adam
 from gleak.attacks.matching.parts import Parts
 from gleak.attacks.matching.priors import TotalVariation, total_variation
+from tests.attacks.matching.slopes import assert_gradient_of_objective, assert_victims_are_kept
 
-MakeParts = Callable[..., Parts]
-MakeObservation = Callable[..., Any]
-Evaluated = Callable[[], tuple[FeatureInversion, Tensor]]
+Make = Callable[..., Any]
 
 
 def wide_features() -> nn.Module:
@@ -57,9 +56,7 @@ def elsewhere(images: Tensor) -> Tensor:
     return torch.rand(images.shape, generator=torch.Generator().manual_seed(2)).double().flatten(1)
 
 
-def test_the_truth_has_distance_zero(
-    images: Tensor, elsewhere: Tensor, make_parts: MakeParts
-) -> None:
+def test_the_truth_has_distance_zero(images: Tensor, elsewhere: Tensor, make_parts: Make):
     problem = inverting(images, make_parts(priors=[TotalVariation(0.5)]))
     truth = problem.evaluate(images.flatten(1))
     assert truth.distance.abs().max() < 1e-12
@@ -68,29 +65,15 @@ def test_the_truth_has_distance_zero(
 
 
 def test_the_length_of_an_embedding_says_nothing(
-    images: Tensor, elsewhere: Tensor, make_parts: MakeParts
-) -> None:
+    images: Tensor, elsewhere: Tensor, make_parts: Make
+):
     problem = inverting(images, make_parts())
     longer = {"embeddings": 7 * problem.observed["embeddings"]}
     found = dataclasses.replace(problem, observed=longer).evaluate(elsewhere)
     torch.testing.assert_close(found.objective, problem.evaluate(elsewhere).objective)
 
 
-def test_the_gradient_is_that_of_the_objective(
-    images: Tensor, elsewhere: Tensor, make_parts: MakeParts
-) -> None:
-    problem = inverting(images, make_parts(priors=[TotalVariation(0.5)]))
-    direction = torch.randn(elsewhere.shape, generator=torch.Generator().manual_seed(3)).double()
-    slope = (problem.evaluate(elsewhere).gradient * direction).sum(1)
-    ahead, behind = (
-        problem.evaluate(elsewhere + step * direction).objective for step in (1e-6, -1e-6)
-    )
-    torch.testing.assert_close(slope, (ahead - behind) / 2e-6, rtol=1e-5, atol=1e-6)
-
-
-def test_every_image_is_sought_for_itself(
-    images: Tensor, elsewhere: Tensor, make_parts: MakeParts
-) -> None:
+def test_every_image_is_sought_for_itself(images: Tensor, elsewhere: Tensor, make_parts: Make):
     """Images as separate victims differ only by the mean over a batch."""
     parts = make_parts(priors=[TotalVariation(0.5)])
     together = inverting(images, parts).evaluate(elsewhere)
@@ -100,8 +83,8 @@ def test_every_image_is_sought_for_itself(
 
 
 def test_the_groups_in_which_images_are_evaluated_change_nothing(
-    images: Tensor, elsewhere: Tensor, make_parts: MakeParts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    images: Tensor, elsewhere: Tensor, make_parts: Make, monkeypatch: pytest.MonkeyPatch
+):
     problem = inverting(images, make_parts(priors=[TotalVariation(0.5)]))
     whole = problem.evaluate(elsewhere)
     for values in (1, 4 * images[0, 0].numel()):
@@ -111,9 +94,7 @@ def test_the_groups_in_which_images_are_evaluated_change_nothing(
         torch.testing.assert_close(split.gradient, whole.gradient)
 
 
-def test_an_embedding_of_zeros_leaves_everything_finite(
-    images: Tensor, make_parts: MakeParts
-) -> None:
+def test_an_embedding_of_zeros_leaves_everything_finite(images: Tensor, make_parts: Make):
     dead = nn.Sequential(nn.Flatten(), nn.Threshold(2.0, 0.0))
     found = inverting(images, make_parts(priors=[TotalVariation(0.5)]), dead).evaluate(
         images.flatten(1)
@@ -123,8 +104,8 @@ def test_an_embedding_of_zeros_leaves_everything_finite(
 
 
 def test_images_are_recovered_from_features_that_tell_them(
-    make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
+    make_observation: Make, make_parts: Make
+):
     observation, inputs, _ = make_observation()
     parts = make_parts(optimizer=Adam(lr=0.1, schedule="cosine"), iterations=200, box=True)
     found = solve(inverting(inputs, parts), observation)
@@ -132,9 +113,7 @@ def test_images_are_recovered_from_features_that_tell_them(
     assert (found.objective < 1e-3 * found.trace_objective[:, 0]).all()
 
 
-def test_gradients_guide_with_their_weight(
-    make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
+def test_gradients_guide_with_their_weight(make_observation: Make, make_parts: Make):
     observation, inputs, _ = make_observation()
     parts = make_parts(priors=[TotalVariation(0.5)])
     matching = GradientMatching.of(observation, make_parts(distance=Cosine(), labels="joint"))
@@ -152,14 +131,12 @@ def test_gradients_guide_with_their_weight(
     assert torch.equal(guided.soft_labels(points), matching.soft_labels(points))
 
 
-@pytest.mark.parametrize("rows", [slice(1, 3), torch.tensor([True, False, True])])
-def test_victims_kept_pose_the_same_problem(
-    rows: Any, make_observation: MakeObservation, make_parts: MakeParts
-) -> None:
+def test_the_gradient_is_that_of_the_objective(images: Tensor, make_parts: Make):
+    problem = inverting(images, make_parts(priors=[TotalVariation(0.5)]))
+    assert_gradient_of_objective(problem, 1e-5)
+
+
+def test_victims_kept_pose_the_same_problem(make_observation: Make, make_parts: Make):
     observation, inputs, _ = make_observation()
     matching = GradientMatching.of(observation, make_parts(distance=Cosine(), labels="joint"))
-    guided = GuidedInversion.of(inverting(inputs, make_parts()), matching, 3.0)
-    points = torch.rand(3, guided.unknowns, generator=torch.Generator().manual_seed(0))
-    some, every = guided.keep(rows).evaluate(points[rows]), guided.evaluate(points)
-    torch.testing.assert_close(some.objective, every.objective[rows])
-    torch.testing.assert_close(some.gradient, every.gradient[rows], rtol=1e-4, atol=1e-6)
+    assert_victims_are_kept(GuidedInversion.of(inverting(inputs, make_parts()), matching, 3.0))

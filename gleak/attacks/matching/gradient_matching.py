@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -17,7 +17,7 @@ from gleak.attacks.matching.gradients import ClientTraining, Gradients
 from gleak.attacks.matching.label_inference import inferred_labels
 from gleak.attacks.matching.optimizers import Evaluation
 from gleak.attacks.matching.parts import Parts
-from gleak.attacks.matching.pieces import FormedPiece, Pair, weighted_pairs
+from gleak.attacks.matching.pieces import weighted_pairs
 from gleak.attacks.matching.priors import Prior
 from gleak.attacks.matching.problem import Problem, gradient_factor, mean_gradients
 from gleak.attacks.observation import Observation
@@ -60,6 +60,18 @@ class GradientMatching(Problem):
     def of(cls, observation: Observation, parts: Parts) -> Self:
         """Build the problem from an observation and the components of an attack."""
         observed = mean_gradients(observation)
+        training = ClientTraining.of(observation, parts.client_model)
+        cells: dict[str, Cell] = {}
+        if parts.distance.reads_codes:  # those of the first round
+            factor = gradient_factor(observation)
+            first = {name: cell.at((ALL, 0)) for name, cell in observation.cells.items()}
+            cells = {name: cell.scaled(factor) for name, cell in first.items()}
+        sent: dict[str, torch.Tensor] = {}
+        if parts.compared == "sent":
+            sent = {name: value[:, 0] for name, value in observation.sent.items()}
+        elif parts.compared == "nonzero":
+            present = {name: value != 0 for name, value in observed.items()}
+            sent = {name: mask for name, mask in present.items() if not mask.all()}
         return cls(
             parts=parts,
             observed=observed,
@@ -67,13 +79,13 @@ class GradientMatching(Problem):
             shape=(observation.batch_size, *observation.input_shape),
             classes=observation.classes,
             gradients=gradients_of(observation, parts),
-            sent=_compared(observation, observed, parts),
+            sent=sent,
             skipped=skipped_parameters(
                 observation.model, observation.input_shape, observed, parts.skip
             ),
-            cells=_cells(observation) if parts.distance.reads_codes else {},
+            cells=cells,
             priors=tuple(prior.of(observation) for prior in parts.used_priors),
-            precise=_precise(observation, parts),
+            precise=double_training(training) if parts.optimizer.needs_residuals else None,
         )
 
     @cached_property
@@ -108,12 +120,14 @@ class GradientMatching(Problem):
         pieces = general_method(self.precise)(
             self.inputs(at), self.soft_labels(at).to(at), self.observed
         )
-        compared = [piece.formed() for piece in pieces if piece.name in names]
-        return torch.cat([self._difference(piece).flatten().double() for piece in compared])
-
-    def _difference(self, piece: FormedPiece) -> torch.Tensor:
-        masked = piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
-        return masked.gradient - masked.target
+        differences = []
+        for piece in pieces:
+            if piece.name in names:
+                formed = piece.formed()
+                if piece.name in self.sent:
+                    formed = formed.within(self.sent[piece.name])
+                differences.append((formed.gradient - formed.target).flatten().double())
+        return torch.cat(differences)
 
     @override
     def keep(self, rows: torch.Tensor | slice) -> Self:
@@ -132,12 +146,19 @@ class GradientMatching(Problem):
         points = points.detach().requires_grad_()
         inputs, targets = self.inputs(points), self.soft_labels(points)
         given = self.network_inputs(points)
-        distance = self.parts.distance.measure(self._pairs(given, targets))
+        pieces = [
+            piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
+            for piece in self.gradients(given, targets, self.observed)
+            if piece.name not in self.skipped
+        ]
+        pairs = weighted_pairs(coded(pieces, self.cells), self.layer_weights)
+        distance = self.parts.distance.measure(pairs)
         objective = distance
         for prior in self.priors:
             objective = objective + prior.weight * prior(inputs)
-        if self.parts.label_term:
-            objective = objective + self.parts.label_term * self._label_term(given, targets)
+        if self.parts.label_term:  # CPL Algorithm 1, line 12
+            wrong = self.gradients.logits(given).softmax(2) - targets
+            objective = objective + self.parts.label_term * wrong.square().sum((1, 2))
         relative = objective / self.scale
         (gradient,) = torch.autograd.grad(relative.sum(), points)
         return Evaluation(relative.detach(), (distance / self.scale).detach(), gradient)
@@ -145,20 +166,6 @@ class GradientMatching(Problem):
     def network_inputs(self, points: torch.Tensor) -> torch.Tensor:
         """Return what the network takes at these points: the samples."""
         return self.inputs(points)
-
-    def _pairs(self, inputs: torch.Tensor, targets: torch.Tensor) -> Sequence[Pair]:
-        """Compute the weighted pairs of gradients, masked to the compared values."""
-        pieces = self.gradients(inputs, targets, self.observed)
-        compared = [
-            piece.within(self.sent[piece.name]) if piece.name in self.sent else piece
-            for piece in pieces
-            if piece.name not in self.skipped
-        ]
-        return weighted_pairs(coded(compared, self.cells), self.layer_weights)
-
-    def _label_term(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Compute the squared distance of probabilities to labels (CPL Algorithm 1, line 12)."""
-        return (self.gradients.logits(inputs).softmax(2) - targets).square().sum((1, 2))
 
 
 def gradients_of(observation: Observation, parts: Parts) -> Gradients:
@@ -171,29 +178,6 @@ def gradients_of(observation: Observation, parts: Parts) -> Gradients:
         except IncompatibleError as error:
             raise IncompatibleError(f"{observation.spec}: {error}") from error
     return methods[parts.client_model](training)
-
-
-def _precise(observation: Observation, parts: Parts) -> ClientTraining | None:
-    if not parts.optimizer.needs_residuals:
-        return None
-    return double_training(ClientTraining.of(observation, parts.client_model))
-
-
-def _cells(observation: Observation) -> dict[str, Cell]:
-    """Return the codes of the mean gradients of the first round."""
-    factor = gradient_factor(observation)
-    return {name: cell.at((ALL, 0)).scaled(factor) for name, cell in observation.cells.items()}
-
-
-def _compared(
-    observation: Observation, observed: dict[str, torch.Tensor], parts: Parts
-) -> dict[str, torch.Tensor]:
-    if parts.compared == "all":
-        return {}
-    if parts.compared == "nonzero":
-        present = {name: value != 0 for name, value in observed.items()}
-        return {name: mask for name, mask in present.items() if not mask.all()}
-    return {name: value[:, 0] for name, value in observation.sent.items()}
 
 
 def _fixed_targets(
@@ -226,38 +210,32 @@ def skipped_parameters(
     """
     if skip is None:
         return frozenset()
-    modules = [_layer_name(network, shape, part) for part in skip.split(SEPARATOR)]
-    found = frozenset(name for name in names if any(_belongs(name, one) for one in modules))
+    modules = []
+    for module in skip.split(SEPARATOR):
+        if module in WORDS:
+            zeros = next(network.parameters()).new_zeros(1, *shape)
+            with torch.no_grad():
+                dense = WORDS[module](network, zeros)
+            if dense is None:
+                raise IncompatibleError(
+                    f"skip={module}: the model has no dense layer that is called once with one "
+                    "vector per sample; name the layer"
+                )
+            module = dense.layer
+        modules.append(module)
+    skipped = frozenset(name for name in names if any(_belongs(name, one) for one in modules))
     for module in modules:
         if not any(_belongs(name, module) for name in names):
-            options = {*WORDS, *names, *_modules(names)}
+            options = {*WORDS, *names, *(name.rpartition(".")[0] for name in names)}
             raise IncompatibleError(f"skip={skip}: unknown {module!r}; {nearest(module, options)}")
-    if len(found) == len(names):
+    if len(skipped) == len(names):
         raise IncompatibleError(f"skip={skip} leaves out all parameters; name fewer layers")
-    return found
+    return skipped
 
 
 def _belongs(name: str, module: str) -> bool:
     """Return True if a parameter is the named one, or within the named module."""
     return name == module or name.startswith(f"{module}.")
-
-
-def _modules(names: Collection[str]) -> set[str]:
-    return {name.rpartition(".")[0] for name in names}
-
-
-def _layer_name(network: torch.nn.Module, shape: tuple[int, ...], name: str) -> str:
-    """Return the name of the layer that a word stands for; other names as they are."""
-    if name not in WORDS:
-        return name
-    with torch.no_grad():
-        found = WORDS[name](network, next(network.parameters()).new_zeros(1, *shape))
-    if found is None:
-        raise IncompatibleError(
-            f"skip={name}: the model has no dense layer that is called once with one vector per "
-            "sample; name the layer"
-        )
-    return found.layer
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,12 @@ class ImagewiseProblem(Problem):
         most = CPU_VALUES if points.device.type == "cpu" else GPU_VALUES
         at_once = max(1, most // math.prod(self.shape[1:]))
         values = [unknowns, *(value.flatten(0, 1) for value in self.wanted)]
-        groups = zip(*(value.split(at_once) for value in values), strict=True)
-        evaluated = [self._evaluate_group(*group) for group in groups]
+        evaluated = []
+        for group, *wanted in zip(*(value.split(at_once) for value in values), strict=True):
+            group = group.detach().requires_grad_()
+            objective, distance = self.measure(group, *wanted)
+            (slopes,) = torch.autograd.grad(objective.sum(), group)
+            evaluated.append((objective.detach(), distance.detach(), slopes))
         objective, distance, slopes = map(torch.cat, zip(*evaluated, strict=True))
         gradient = torch.zeros_like(points)
         gradient[:, : self.values] = slopes.reshape(len(points), -1) / samples
@@ -72,15 +76,6 @@ class ImagewiseProblem(Problem):
             distance.unflatten(0, (-1, samples)).mean(1),
             gradient,
         )
-
-    def _evaluate_group(
-        self, unknowns: torch.Tensor, *wanted: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Compute objective, distance and the objective's gradient of some images."""
-        unknowns = unknowns.detach().requires_grad_()
-        objective, distance = self.measure(unknowns, *wanted)
-        (slopes,) = torch.autograd.grad(objective.sum(), unknowns)
-        return objective.detach(), distance.detach(), slopes
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,9 @@
 """Engine of the searches: gradient matching and feature inversion (docs/design.md, 4).
 
+`match` states the problem of an attack, and `solve` divides its victims into as many at a time as
+fit into memory. `Search.run` moves their points by the optimizer, stops and restarts them, and
+`Problem.evaluate` computes the objective and its gradient at these points.
+
 All victims of a cell advance as one batch without influencing each other: each has a separate
 random stream, optimizer state, stop and restarts. The engine has no access to the true samples.
 """

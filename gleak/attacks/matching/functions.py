@@ -101,11 +101,7 @@ class MicrobatchSum(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        method: Any,
-        observed: Mapping[str, Tensor],
-        inputs: Tensor,
-        targets: Tensor,
+        ctx: Any, method: Any, observed: Mapping[str, Tensor], inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, ...]:
         """Return the gradient of each parameter; Shape (V, *shape)."""
         ctx.method, ctx.observed = method, observed

@@ -9,7 +9,12 @@ from typing import ClassVar, Literal
 from typing_extensions import override
 
 from gleak.attacks.matching.gradient_matching import GradientMatching
-from gleak.attacks.matching.optimizers import Evaluation, Objective, OptimizerSpec, OptimizerState
+from gleak.attacks.matching.optimizers import (
+    Evaluation,
+    ObjectiveFunction,
+    OptimizerSpec,
+    OptimizerState,
+)
 from gleak.core.lazy import torch
 from gleak.core.registry import register
 from gleak.core.spec import parameter
@@ -97,7 +102,7 @@ class GaussNewtonState(OptimizerState):
     @override
     def advance(
         self,
-        problem: Objective,
+        problem: ObjectiveFunction,
         points: torch.Tensor,
         evaluation: Evaluation,
         running: torch.Tensor,
@@ -107,7 +112,7 @@ class GaussNewtonState(OptimizerState):
             moved[row] = self._moved(problem.keep(slice(row, row + 1)), row, points[row])
         return moved
 
-    def _moved(self, problem: Objective, row: int, point: torch.Tensor) -> torch.Tensor:
+    def _moved(self, problem: ObjectiveFunction, row: int, point: torch.Tensor) -> torch.Tensor:
         """Return the next point of one problem; not finite if its attempt is given up."""
         assert isinstance(problem, GradientMatching)
         left = self._layers_left(problem, row)

@@ -25,7 +25,6 @@ from gleak.runtime.perceptual import perceptual_distances, perceptual_network
 EMBEDDINGS = "embeddings"
 CPU_VALUES, GPU_VALUES = 2**17, 2**24
 """Largest number of input values that are processed at once."""
-IMAGES = "images"
 Dissimilarity = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Differentiable function of M pairs of images in [0, 1], Shape (M, C, H, W) each, to Shape (M)."""
 Terms = Sequence[tuple[float, Dissimilarity]]
@@ -190,7 +189,7 @@ class GeneratorInversion(ImagewiseProblem):
         labels = torch.from_numpy(coarse.labels).long()
         return cls(
             parts=parts,
-            observed={IMAGES: torch.from_numpy(coarse.inputs).to(like)},
+            observed={"images": torch.from_numpy(coarse.inputs).to(like)},
             targets=torch.nn.functional.one_hot(labels, observation.classes).to(like),
             shape=coarse.inputs.shape[1:],
             classes=observation.classes,
@@ -212,7 +211,7 @@ class GeneratorInversion(ImagewiseProblem):
     @property
     @override
     def wanted(self) -> list[torch.Tensor]:
-        return [self.observed[IMAGES], self.labels]
+        return [self.observed["images"], self.labels]
 
     @override
     def draw(self, generator: torch.Generator, granted: Mapping[str, torch.Tensor]) -> torch.Tensor:

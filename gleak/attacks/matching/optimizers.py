@@ -41,7 +41,7 @@ class Evaluation:
         )
 
 
-class Objective(Protocol):
+class ObjectiveFunction(Protocol):
     """Function of points that a search minimises, a `gleak.attacks.matching.problem.Problem`."""
 
     def keep(self, rows: torch.Tensor | slice) -> Self:
@@ -75,7 +75,7 @@ class OptimizerState(ABC):
     @abstractmethod
     def advance(
         self,
-        problem: Objective,
+        problem: ObjectiveFunction,
         points: torch.Tensor,
         evaluation: Evaluation,
         running: torch.Tensor,
@@ -111,7 +111,7 @@ class GradientState(OptimizerState):
     @override
     def advance(
         self,
-        problem: Objective,
+        problem: ObjectiveFunction,
         points: torch.Tensor,
         evaluation: Evaluation,
         running: torch.Tensor,

@@ -19,7 +19,7 @@ from gleak.models.batch_norm import (
     running_statistics,
 )
 
-IMAGES = 5
+IMAGE_DIMENSIONS = 5
 """Dimensions of a batch of images for each victim."""
 EPSILON = 1e-12
 """Added under roots, whose derivative at zero is infinite."""
@@ -77,7 +77,7 @@ class TotalVariation(Prior):
 
     @override
     def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
-        if inputs.ndim != IMAGES:
+        if inputs.ndim != IMAGE_DIMENSIONS:
             return inputs.new_zeros(len(inputs))
         return total_variation(inputs)
 

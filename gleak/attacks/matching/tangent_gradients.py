@@ -30,7 +30,6 @@ from gleak.core.lazy import torch
 from gleak.models.parameters import independent_copy
 from gleak.models.sample_losses import penalised_layers, sample_losses
 
-IMAGES = 4
 GIVEN = 2
 """Number of values given to the steps: samples and soft labels."""
 Zero = Optional["torch.Tensor"]
@@ -281,7 +280,7 @@ class TangentGradients(SamplewiseGradients):
         Images are copied with channels last, for which convolutions are faster on a CPU.
         """
         samples = inputs.flatten(0, 1)
-        images = samples.ndim == IMAGES
+        images = samples.ndim == 4
         copied = samples.clone(
             memory_format=torch.channels_last if images else torch.preserve_format
         )

@@ -126,9 +126,7 @@ def assert_matches(gradients: Gradients, model: nn.Module, loss: str, samples: i
         torch.testing.assert_close(found, value)
         slopes = torch.autograd.grad(found.sum(), (inputs, soft))
         for slope, true in zip(
-            slopes,
-            torch.autograd.grad(value.sum(), (inputs, soft), retain_graph=True),
-            strict=True,
+            slopes, torch.autograd.grad(value.sum(), (inputs, soft), retain_graph=True), strict=True
         ):
             torch.testing.assert_close(slope, true)
 
